@@ -1,0 +1,6 @@
+//! The runtime all of Holon's controllers share.
+//!
+//! Keys that know their logical cluster, informers, queues, supervised tasks, leases.
+//!
+//! This crate never decides anything about users' objects. It carries keys to whoever does, again and again
+//! until they say they are done.

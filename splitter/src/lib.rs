@@ -1,0 +1,7 @@
+//! Users' objects to and from mailbox objects.
+//!
+//! The splitter watches users' logical clusters and keeps the mailboxes right: it chooses targets, divides
+//! replicas, rewrites objects on the way down and sums statuses on the way up. Decisions are pure functions;
+//! a few controllers fetch their inputs and write their results.
+//!
+//! It never talks to a physical cluster. All it can see and touch are logical clusters.

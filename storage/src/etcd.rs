@@ -1,0 +1,1 @@
+//! Several equal servers on one etcd.

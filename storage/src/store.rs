@@ -1,0 +1,280 @@
+//! The contract: what every engine promises, and nothing more.
+//!
+//! ```text
+//!     get(key) -> At<Option<Entry>>              list(range, page) -> At<Listing>
+//!     commit(key, Expect, Change) -> Event | Conflict{current}
+//!     watch(range, after) -> Batch{events, through}… | Compacted          compact(through)
+//! ```
+//!
+//! * Revisions are one strictly increasing sequence for the whole store; each commit gets its own.
+//! * Nothing is readable before it is durable.
+//! * A loser is told the current entry, so its retry needs no read.
+//! * There is one way to write. It names the revision it expects, so a lost update cannot be expressed.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::range::{Key, Range};
+use crate::watch::Watch;
+
+/// Larger keys are refused. Ten times the longest key a Kubernetes name can make.
+pub const KEY_BYTES_MAX: usize = 8 * 1024;
+/// Larger values are refused. Kubernetes stops at 1.5 MiB per object; etcd at 1.5 MiB per request by default.
+pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The five verbs. Dropping a returned future never leaves half a write: a commit that was handed over
+/// happens whole or not at all, whether or not anyone still waits for its answer.
+pub trait Store: Send + Sync + fmt::Debug {
+    /// The entry under `key` now: at least as new as every write acknowledged before the call.
+    fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>>;
+
+    /// The entries of `range` in key order, all at one revision.
+    fn list(&self, range: Range, page: Page) -> Boxed<'_, Result<At<Listing>, ReadError>>;
+
+    /// Applies `change` to `key` if it is as expected. Acknowledged means durable.
+    fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>>;
+
+    /// Every change to `range` after the revision `after`, once and in order.
+    fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>>;
+
+    /// Forgets history: changes at or before `through` can no longer be watched or listed. Current entries
+    /// stay. `through` beyond the newest revision means "all of it".
+    fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>>;
+}
+
+/// A point in the store's history. Zero is before the first write.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Revision(pub u64);
+
+impl Revision {
+    pub const ZERO: Revision = Revision(0);
+
+    pub(crate) fn next(self) -> Revision {
+        Revision(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r{}", self.0)
+    }
+}
+
+/// Something read, and the revision at which it is true.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct At<T> {
+    pub revision: Revision,
+    pub value: T,
+}
+
+/// One key's value and the revision that wrote it. A handle to shared bytes: cloning copies nothing.
+#[derive(Clone)]
+pub struct Entry(Arc<Stored>);
+
+struct Stored {
+    revision: Revision,
+    key: Key,
+    value: Bytes,
+}
+
+impl Entry {
+    pub fn new(key: Key, revision: Revision, value: Bytes) -> Self {
+        Entry(Arc::new(Stored { revision, key, value }))
+    }
+
+    pub fn key(&self) -> &Key {
+        &self.0.key
+    }
+
+    pub fn value(&self) -> &Bytes {
+        &self.0.value
+    }
+
+    /// The revision of the write that made this value.
+    pub fn revision(&self) -> Revision {
+        self.0.revision
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || (self.0.revision == other.0.revision
+                && self.0.key == other.0.key
+                && self.0.value == other.0.value)
+    }
+}
+
+impl Eq for Entry {}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = &self.0.value[..self.0.value.len().min(32)];
+        write!(f, "{:?}@{:?}={}", self.0.key, self.0.revision, value.escape_ascii())
+    }
+}
+
+/// One change: what a key was, and what it became.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    pub revision: Revision,
+    pub key: Key,
+    /// `None`: deleted.
+    pub current: Option<Entry>,
+    /// `None`: created.
+    pub previous: Option<Entry>,
+}
+
+/// What a writer believes to be there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expect {
+    Absent,
+    Revision(Revision),
+}
+
+impl Expect {
+    pub(crate) fn holds(self, current: Option<&Entry>) -> bool {
+        match self {
+            Expect::Absent => current.is_none(),
+            Expect::Revision(revision) => current.is_some_and(|entry| entry.revision() == revision),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    Put(Bytes),
+    /// Deleting what is absent is never expected, so `Expect::Absent` with `Delete` always conflicts.
+    Delete,
+}
+
+/// Which part of a listing is wanted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Page {
+    /// Only keys greater than this one: the last key of the page before.
+    pub after: Option<Key>,
+    /// At most so many entries; `None` for all.
+    pub limit: Option<usize>,
+    /// The state at exactly this revision, for later pages; `None` for now.
+    pub at: Option<Revision>,
+    /// Whether to count what comes after this page. Counting walks the rest of the range.
+    pub count: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    /// Whether the range goes on after the last entry.
+    pub more: bool,
+    /// How many entries come after the last one, if the page asked for the count.
+    pub remaining: Option<usize>,
+}
+
+impl Listing {
+    /// Takes one page out of an ordered walk that already starts after `page.after`.
+    pub(crate) fn take<'a>(mut walk: impl Iterator<Item = &'a Entry>, page: &Page) -> Listing {
+        let limit = page.limit.unwrap_or(usize::MAX);
+        let entries: Vec<_> = walk.by_ref().take(limit).cloned().collect();
+        if entries.len() < limit {
+            return Listing { entries, more: false, remaining: page.count.then_some(0) };
+        }
+        if page.count {
+            let remaining = walk.count();
+            return Listing { entries, more: remaining > 0, remaining: Some(remaining) };
+        }
+        Listing { entries, more: walk.next().is_some(), remaining: None }
+    }
+}
+
+/// Why a read, a list or a watch cannot be answered.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The revision asked for is forgotten. Read anew, and watch from there.
+    #[error("revision {requested} is compacted; the oldest one kept is {oldest}")]
+    Compacted { requested: Revision, oldest: Revision },
+    /// The revision asked for has not happened.
+    #[error("revision {requested} is in the future; the newest one is {newest}")]
+    Future { requested: Revision, newest: Revision },
+    /// The store cannot answer now; asking again later may work.
+    #[error("the store is unavailable: {reason}")]
+    Unavailable { reason: String },
+}
+
+/// Why a commit was not acknowledged.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CommitError {
+    /// Somebody else was first. This is normal; decide again on what is there now.
+    #[error("the key is not as expected; it is now {:?}", current.value)]
+    Conflict { current: At<Option<Entry>> },
+    /// Not written, and the same commit would be refused again: too large a key or value.
+    #[error("refused: {reason}")]
+    Refused { reason: String },
+    /// Not written: the store takes no writes at the moment. Reads go on.
+    #[error("the store takes no writes: {reason}")]
+    ReadOnly { reason: String },
+    /// Not written: the store cannot be reached.
+    #[error("the store is unavailable: {reason}")]
+    Unavailable { reason: String },
+    /// Perhaps written. Only a read can tell; the engine tried and could not.
+    #[error("the outcome of the write is unknown: {reason}")]
+    Unknown { reason: String },
+}
+
+/// Checks the sizes every engine enforces alike.
+pub(crate) fn admit(key: &Key, change: &Change) -> Result<(), CommitError> {
+    let key_bytes = key.as_bytes().len();
+    if key_bytes > KEY_BYTES_MAX {
+        let reason = format!("the key has {key_bytes} bytes, {KEY_BYTES_MAX} is the most");
+        return Err(CommitError::Refused { reason });
+    }
+    match change {
+        Change::Put(value) if value.len() > VALUE_BYTES_MAX => {
+            let reason = format!("the value has {} bytes, {VALUE_BYTES_MAX} is the most", value.len());
+            Err(CommitError::Refused { reason })
+        }
+        _ => Ok(()),
+    }
+}
+
+// Entries are kept in ordered sets, found by key alone. The wrapper keeps that odd equality private.
+#[derive(Clone)]
+pub(crate) struct ByKey(pub(crate) Entry);
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key() == other.0.key()
+    }
+}
+
+impl Eq for ByKey {}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key().cmp(other.0.key())
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for ByKey {
+    fn borrow(&self) -> &[u8] {
+        self.0.key().as_bytes()
+    }
+}

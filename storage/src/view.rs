@@ -1,0 +1,296 @@
+//! The current state in memory, and the recent past.
+//!
+//! ```text
+//!   one publisher ──► Draft ──► publish ──┬─► tail: recent events, in order
+//!   (the engine)                          ├─► interest: which watches must wake
+//!                                         └─► now: a new snapshot, swapped in last
+//! ```
+//!
+//! A snapshot is a persistent ordered set: taking one is a pointer copy, and it never changes. So a get or a
+//! list holds no lock while it reads, and a paged list that keeps its snapshot sees one revision throughout.
+//!
+//! The View never touches disk or network. What is older than the tail it asks of the engine's [`History`].
+//! It never decides what is durable: an engine publishes only what already is.
+
+mod interest;
+mod pins;
+mod tail;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use imbl::OrdSet;
+use parking_lot::{Mutex, RwLock};
+
+use crate::range::{Key, Range};
+use crate::store::{At, Boxed, ByKey, Entry, Event, Listing, Page, ReadError, Revision};
+use crate::watch::Watch;
+use interest::Interest;
+pub(crate) use interest::Slot;
+use pins::Pins;
+pub(crate) use tail::TailLimits;
+use tail::{Scan, Tail};
+
+/// Events read at once from the tail or from history: some hundred microseconds of work, and at 2 KB each
+/// some hundred kilobytes held by one watcher.
+const STRETCH_EVENTS: usize = 512;
+
+/// The past beyond the tail, which only the engine has.
+pub(crate) trait History: Send + Sync {
+    /// Events in (`after`, `until`], oldest first. May stop early; says how far it came.
+    fn read(&self, after: Revision, until: Revision, limit: usize) -> Boxed<'_, Result<Stretch, ReadError>>;
+}
+
+/// Consecutive events, and how far they reach: nothing happened up to `through` that is not here.
+#[derive(Debug, Default)]
+pub(crate) struct Stretch {
+    pub(crate) events: Vec<Event>,
+    pub(crate) through: Revision,
+}
+
+/// All entries at one revision.
+#[derive(Clone, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) revision: Revision,
+    pub(crate) entries: OrdSet<ByKey>,
+}
+
+impl Snapshot {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry> {
+        self.entries.get(key).map(|found| &found.0)
+    }
+
+    fn list(&self, range: &Range, page: &Page) -> Listing {
+        use std::ops::Bound;
+        let from = match &page.after {
+            Some(after) if after >= range.start() => Bound::Excluded(after.as_bytes()),
+            _ => Bound::Included(range.start().as_bytes()),
+        };
+        let walk = self.entries.range::<_, [u8]>((from, Bound::Unbounded)).map(|found| &found.0);
+        Listing::take(walk.take_while(|entry| range.contains(entry.key().as_bytes())), page)
+    }
+
+    /// The state before `events`, given the state after them.
+    fn undo(&mut self, events: &[Event], revision: Revision) {
+        for event in events.iter().rev() {
+            match &event.previous {
+                Some(previous) => self.entries.insert(ByKey(previous.clone())),
+                None => self.entries.remove(event.key.as_bytes()),
+            };
+        }
+        self.revision = revision;
+    }
+}
+
+/// The next state in the making. Nobody sees it until it is published.
+pub(crate) struct Draft {
+    next: Snapshot,
+    events: Vec<Event>,
+}
+
+impl Draft {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry> {
+        self.next.get(key)
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Records that `key` became `value` (or was deleted) at `revision`.
+    pub(crate) fn apply(&mut self, key: Key, revision: Revision, value: Option<Bytes>) -> &Event {
+        debug_assert!(revision > self.next.revision, "{revision:?} after {:?}", self.next.revision);
+        self.next.revision = revision;
+        let current = value.map(|value| Entry::new(key.clone(), revision, value));
+        let previous = match &current {
+            Some(entry) => self.next.entries.insert(ByKey(entry.clone())),
+            None => self.next.entries.remove(key.as_bytes()),
+        };
+        let previous = previous.map(|found| found.0);
+        self.events.push(Event { revision, key, current, previous });
+        &self.events[self.events.len() - 1]
+    }
+}
+
+pub(crate) struct View {
+    now: ArcSwap<Snapshot>,
+    tail: RwLock<Tail>,
+    interest: Mutex<Interest>,
+    pins: Mutex<Pins>,
+    compacted: AtomicU64,
+    history: Box<dyn History>,
+    head: tokio::sync::watch::Sender<Revision>,
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "View({} entries at {:?})", self.now.load().entries.len(), self.head())
+    }
+}
+
+impl View {
+    pub(crate) fn new(
+        start: Snapshot,
+        compacted: Revision,
+        limits: TailLimits,
+        history: Box<dyn History>,
+    ) -> Arc<Self> {
+        let head = start.revision;
+        Arc::new(View {
+            now: ArcSwap::from_pointee(start),
+            tail: RwLock::new(Tail::new(head, limits)),
+            interest: Mutex::default(),
+            pins: Mutex::default(),
+            compacted: AtomicU64::new(compacted.0),
+            history,
+            head: tokio::sync::watch::Sender::new(head),
+        })
+    }
+
+    /// The newest published revision.
+    pub(crate) fn head(&self) -> Revision {
+        self.now.load().revision
+    }
+
+    pub(crate) fn now(&self) -> Arc<Snapshot> {
+        self.now.load_full()
+    }
+
+    /// Changes at or before this revision are forgotten.
+    pub(crate) fn compacted(&self) -> Revision {
+        Revision(self.compacted.load(Ordering::Acquire))
+    }
+
+    /// Waits until everything up to `revision` is published.
+    #[cfg_attr(not(feature = "etcd"), allow(dead_code))]
+    pub(crate) async fn reached(&self, revision: Revision) {
+        let mut head = self.head.subscribe();
+        // The sender lives in self, so the wait can only end by reaching the revision.
+        let _ = head.wait_for(|head| *head >= revision).await;
+    }
+
+    /// Starts the next state. There is one publisher, so the draft's base is still `now` when it is published.
+    pub(crate) fn draft(&self) -> Draft {
+        Draft { next: Snapshot::clone(&self.now.load()), events: Vec::new() }
+    }
+
+    /// Makes a draft the current state, known to be complete up to `through`. The caller answers its writers
+    /// first and then wakes the watches.
+    pub(crate) fn publish(&self, draft: Draft, through: Revision) -> Wakes {
+        let Draft { mut next, events } = draft;
+        debug_assert!(through >= next.revision);
+        next.revision = through;
+        // Held throughout, so that a watch registers before all of this or after all of it.
+        let mut interest = self.interest.lock();
+        // The order matters: whoever sees the new head must find the marks set and the events in the tail.
+        let wakes = interest.mark(&events);
+        self.tail.write().push(events, through);
+        self.now.store(Arc::new(next));
+        drop(interest);
+        self.head.send_replace(through);
+        Wakes(wakes)
+    }
+
+    /// Forgets the past up to `through`, after the engine has.
+    pub(crate) fn forget(&self, through: Revision) {
+        self.compacted.fetch_max(through.0, Ordering::AcqRel);
+        self.tail.write().forget(through);
+        self.pins.lock().forget(through);
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> At<Option<Entry>> {
+        let now = self.now.load();
+        At { revision: now.revision, value: now.get(key.as_bytes()).cloned() }
+    }
+
+    pub(crate) async fn list(&self, range: Range, page: Page) -> Result<At<Listing>, ReadError> {
+        let snapshot = match page.at {
+            Some(revision) => self.at(revision).await?,
+            None => Snapshot::clone(&self.now.load()),
+        };
+        let listing = snapshot.list(&range, &page);
+        let revision = snapshot.revision;
+        if listing.more {
+            self.pins.lock().pin(snapshot);
+        }
+        Ok(At { revision, value: listing })
+    }
+
+    pub(crate) fn watch(self: &Arc<Self>, range: Range, after: Revision) -> Result<Watch, ReadError> {
+        self.check(after)?;
+        let mut interest = self.interest.lock();
+        let slot = interest.register(range);
+        // What is published from here on will be marked; what came before must be read.
+        let head = self.head();
+        drop(interest);
+        Ok(Watch::new(self.clone(), slot, after, head))
+    }
+
+    pub(crate) fn unregister(&self, slot: &Arc<Slot>) {
+        self.interest.lock().unregister(slot);
+    }
+
+    /// Events in (`after`, `until`] that `range` contains: from the tail if it reaches back that far, else
+    /// from the engine. May stop early; says how far it came.
+    pub(crate) async fn read(
+        &self,
+        range: &Range,
+        after: Revision,
+        until: Revision,
+    ) -> Result<Stretch, ReadError> {
+        self.check(after)?;
+        let scan = self.tail.read().scan(range, after, until, STRETCH_EVENTS);
+        let stretch = match scan {
+            Scan::Found(stretch) => stretch,
+            Scan::TooOld => {
+                let mut stretch = self.history.read(after, until, STRETCH_EVENTS).await?;
+                stretch.events.retain(|event| range.contains(event.key.as_bytes()));
+                stretch
+            }
+        };
+        // Compaction may have run beside us; what we read could then have holes.
+        self.check(after)?;
+        Ok(stretch)
+    }
+
+    /// The state at exactly `revision`: kept since an earlier page, or made by undoing what came after.
+    async fn at(&self, revision: Revision) -> Result<Snapshot, ReadError> {
+        self.check(revision)?;
+        if let Some(pinned) = self.pins.lock().get(revision) {
+            return Ok(pinned);
+        }
+        let mut snapshot = Snapshot::clone(&self.now.load());
+        let (mut reached, mut events) = (revision, Vec::new());
+        while reached < snapshot.revision {
+            let stretch = self.read(&Range::all(), reached, snapshot.revision).await?;
+            reached = stretch.through;
+            events.extend(stretch.events);
+        }
+        snapshot.undo(&events, revision);
+        Ok(snapshot)
+    }
+
+    fn check(&self, revision: Revision) -> Result<(), ReadError> {
+        let (oldest, newest) = (self.compacted(), self.head());
+        if revision < oldest {
+            return Err(ReadError::Compacted { requested: revision, oldest });
+        }
+        if revision > newest {
+            return Err(ReadError::Future { requested: revision, newest });
+        }
+        Ok(())
+    }
+}
+
+/// Watches with something new to read.
+#[must_use = "watchers sleep until they are woken"]
+pub(crate) struct Wakes(Vec<Arc<Slot>>);
+
+impl Wakes {
+    pub(crate) fn wake(self) {
+        self.0.iter().for_each(|slot| slot.wake());
+    }
+}

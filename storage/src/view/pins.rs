@@ -1,0 +1,40 @@
+//! Snapshots that unfinished paged lists still need.
+//!
+//! Any revision the history reaches can be made anew by undoing events, so a lost pin costs time, never an
+//! answer. That is why the bounds here can be small.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::Snapshot;
+use crate::store::Revision;
+
+/// A pin keeps alive what was overwritten since; this many lists may be under way at full speed.
+const PINS_MAX: usize = 64;
+/// Kubernetes clients expect a continue token to work for about five minutes.
+const UNUSED_MAX: Duration = Duration::from_secs(300);
+
+/// Least recently used first.
+#[derive(Default)]
+pub(super) struct Pins(VecDeque<(Instant, Snapshot)>);
+
+impl Pins {
+    pub(super) fn pin(&mut self, snapshot: Snapshot) {
+        self.0.retain(|(used, pinned)| pinned.revision != snapshot.revision && used.elapsed() < UNUSED_MAX);
+        if self.0.len() == PINS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((Instant::now(), snapshot));
+    }
+
+    pub(super) fn get(&mut self, revision: Revision) -> Option<Snapshot> {
+        let place = self.0.iter().position(|(_, pinned)| pinned.revision == revision)?;
+        let (_, snapshot) = self.0.remove(place)?;
+        self.0.push_back((Instant::now(), snapshot.clone()));
+        Some(snapshot)
+    }
+
+    pub(super) fn forget(&mut self, through: Revision) {
+        self.0.retain(|(used, pinned)| pinned.revision >= through && used.elapsed() < UNUSED_MAX);
+    }
+}

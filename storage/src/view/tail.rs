@@ -1,0 +1,99 @@
+//! The most recent events, in order, within a bound.
+
+use std::collections::VecDeque;
+
+use super::Stretch;
+use crate::range::Range;
+use crate::store::{Event, Revision};
+
+/// Events looked at under one read lock. Twenty nanoseconds each: a publisher waits 80 µs at most.
+const SCANNED_MAX: usize = 4096;
+
+/// How much of the past stays in memory. Older events are read from the engine's history.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TailLimits {
+    pub(crate) events: usize,
+    /// Values only an event still holds: what was overwritten or deleted.
+    pub(crate) bytes: usize,
+}
+
+impl Default for TailLimits {
+    /// 100,000 events are 5 minutes of 300 writes a second; 64 MiB hold 30,000 overwritten values of 2 KB.
+    fn default() -> Self {
+        TailLimits { events: 100_000, bytes: 64 << 20 }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tail {
+    /// Every event after this revision, and up to `head`, is here.
+    from: Revision,
+    head: Revision,
+    events: VecDeque<Event>,
+    bytes: usize,
+    limits: TailLimits,
+}
+
+pub(super) enum Scan {
+    Found(Stretch),
+    TooOld,
+}
+
+impl Tail {
+    pub(super) fn new(head: Revision, limits: TailLimits) -> Self {
+        Tail { from: head, head, events: VecDeque::new(), bytes: 0, limits }
+    }
+
+    pub(super) fn push(&mut self, events: Vec<Event>, through: Revision) {
+        for event in events {
+            self.bytes += weight(&event);
+            self.events.push_back(event);
+        }
+        self.head = through;
+        while self.events.len() > self.limits.events || self.bytes > self.limits.bytes {
+            self.drop_oldest();
+        }
+    }
+
+    pub(super) fn forget(&mut self, through: Revision) {
+        while self.events.front().is_some_and(|event| event.revision <= through) {
+            self.drop_oldest();
+        }
+        self.from = self.from.max(through.min(self.head));
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(event) = self.events.pop_front() {
+            self.bytes -= weight(&event);
+            self.from = event.revision;
+        }
+    }
+
+    pub(super) fn scan(&self, range: &Range, after: Revision, until: Revision, limit: usize) -> Scan {
+        if after < self.from {
+            return Scan::TooOld;
+        }
+        let first = self.events.partition_point(|event| event.revision <= after);
+        let mut found = Vec::new();
+        let mut through = after;
+        for event in self.events.range(first..).take(SCANNED_MAX) {
+            if event.revision > until || found.len() == limit {
+                break;
+            }
+            through = event.revision;
+            if range.contains(event.key.as_bytes()) {
+                found.push(event.clone());
+            }
+        }
+        let next = self.events.partition_point(|event| event.revision <= through);
+        if self.events.get(next).is_none_or(|event| event.revision > until) {
+            // Nothing more happened up to `until`, even if the last event came before it.
+            through = until;
+        }
+        Scan::Found(Stretch { events: found, through })
+    }
+}
+
+fn weight(event: &Event) -> usize {
+    event.previous.as_ref().map_or(0, |entry| entry.value().len())
+}
