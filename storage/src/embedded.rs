@@ -1,1 +1,270 @@
-//! x
+//! The default engine: one process, one directory, an acknowledged write survives anything but the disk.
+//!
+//! ```text
+//!   commit ─► queue ─► writer thread: check ─► append to log ─► sync ─► MARK ─► View ─► answer ─► wake
+//!                      (takes all that wait)   └─────── one durable batch ──────┘
+//! ```
+//!
+//! There is one writer thread. It takes every commit that waits, checks each against the state the ones
+//! before it leave, makes all of them durable with one sync, publishes them to the View and only then
+//! answers. Reads never come here: they are the View's.
+//!
+//! When the disk is full or fails, writes are refused with the reason and reads go on.
+
+mod files;
+mod journal;
+mod layout;
+mod log;
+mod rebuild;
+mod recover;
+mod replay;
+mod room;
+mod writer;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{oneshot, watch};
+
+use crate::range::{Key, Range};
+use crate::store::{
+    At, Boxed, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
+};
+use crate::view::{History, Stretch, TailLimits, View};
+use crate::watch::Watch;
+use files::{Lock, Mark};
+use log::Log;
+pub(crate) use rebuild::create;
+pub use recover::{Recovery, recover};
+use writer::{Queue, Writer};
+
+/// How a store is opened. `Options::default()` is right for production.
+#[derive(Clone)]
+pub struct Options {
+    /// History younger than this is kept, whatever its size, unless `history_bytes` is exceeded.
+    pub history_age: Duration,
+    /// History beyond this many bytes is compacted even if young.
+    pub history_bytes: u64,
+    /// With less room than this on the file system, only deletions are taken.
+    pub room_floor: u64,
+    /// Told how far start-up is, about twice a second. By default it is logged.
+    pub progress: Arc<dyn Fn(Progress) + Send + Sync>,
+    /// How much of the past stays in memory. `None` for the default; small in tests.
+    #[doc(hidden)]
+    pub tail_events: Option<usize>,
+    /// Called by the writer at each named step, for tests that look at the disk in between.
+    #[doc(hidden)]
+    pub probe: Option<Probe>,
+}
+
+#[doc(hidden)]
+pub type Probe = Arc<dyn Fn(&'static str) + Send + Sync>;
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            // Kubernetes clients expect to resume a watch after minutes, not after hours.
+            history_age: Duration::from_secs(300),
+            history_bytes: 1 << 30,
+            // One journal being filled and one table being written, twice over.
+            room_floor: 256 << 20,
+            progress: Arc::new(|progress| tracing::info!("reading the store: {progress}")),
+            tail_events: None,
+            probe: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("history_age", &self.history_age)
+            .field("history_bytes", &self.history_bytes)
+            .field("room_floor", &self.room_floor)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far start-up is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    pub records: usize,
+    /// An estimate.
+    pub of: usize,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of about {} records", self.records, self.of)
+    }
+}
+
+/// Whether the store takes writes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Health {
+    Writable,
+    /// Writes are refused for now; the engine keeps trying.
+    ReadOnly {
+        reason: String,
+    },
+    /// Writes are refused until the process is restarted.
+    Failed {
+        reason: String,
+    },
+}
+
+/// Why a store does not open. Nothing on disk was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the store in {} is in use by process {holder}; stop that process or choose another directory", dir.display())]
+    InUse { dir: PathBuf, holder: String },
+    #[error("{} holds no store this version can read (found: {found}); choose another directory", dir.display())]
+    Format { dir: PathBuf, found: String },
+    #[error("the store in {} is damaged: {damage}. Nothing was changed. To keep what is readable and accept the loss of the rest, run: holon store recover --data-dir {} --accept-loss", dir.display(), dir.display())]
+    Damaged { dir: PathBuf, damage: Damage },
+    #[error("cannot {act} {}: {source}", path.display())]
+    Io { act: &'static str, path: PathBuf, source: io::Error },
+    #[error("the store in {} cannot be opened: {reason}", dir.display())]
+    Log { dir: PathBuf, reason: String },
+    #[error("{} already holds a store; restore a backup into an empty directory", dir.display())]
+    NotEmpty { dir: PathBuf },
+}
+
+impl OpenError {
+    fn io(act: &'static str, path: &Path, source: io::Error) -> OpenError {
+        OpenError::Io { act, path: path.to_owned(), source }
+    }
+}
+
+/// What is wrong with a store, in a sentence.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct Damage {
+    what: String,
+}
+
+impl Damage {
+    fn new(what: String) -> Damage {
+        Damage { what }
+    }
+}
+
+/// A store in a directory of this machine.
+pub struct Embedded {
+    view: Arc<View>,
+    queue: Queue,
+    health: watch::Receiver<Health>,
+    /// Ends when the queue closes; joined so that the directory is free again when drop returns.
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Embedded({:?})", self.view)
+    }
+}
+
+impl Embedded {
+    /// Opens the store in `dir`, or makes one there. Reads everything into memory, which takes about a
+    /// second per 300,000 entries of 2 KB; call it outside of async code.
+    pub fn open(dir: &Path, options: Options) -> Result<Embedded, OpenError> {
+        files::create_dir(dir).map_err(|source| OpenError::io("create", dir, source))?;
+        let lock = Lock::take(dir)?;
+        let path = dir.join("log");
+        rebuild::finish(dir)?;
+        let has_log = path.join("version").exists();
+        files::check_format(dir, has_log)?;
+        let (mark, marked) = Mark::open(dir)?;
+        let damaged = |damage| OpenError::Damaged { dir: dir.to_owned(), damage };
+        if has_log {
+            replay::inspect(&path, marked).map_err(damaged)?;
+        } else if marked > Revision::ZERO {
+            return Err(damaged(Damage::new(format!(
+                "the log is gone; revisions up to {marked} were acknowledged"
+            ))));
+        }
+        let log = Log::open(&path).map_err(|error| damaged(Damage::new(error.to_string())))?;
+        let replayed = replay::replay(&log, marked, &*options.progress).map_err(damaged)?;
+
+        let limits = TailLimits::default();
+        let limits = TailLimits { events: options.tail_events.unwrap_or(limits.events), ..limits };
+        let log = Arc::new(ArcSwapOption::from_pointee(log));
+        let history = Box::new(OnDisk { log: log.clone() });
+        let view = View::new(replayed.snapshot, replayed.base.compacted, limits, history);
+        let (queue, health, thread) =
+            Writer { lock, mark, path, log, view: view.clone(), base: replayed.base, options }.start()?;
+        Ok(Embedded { view, queue, health, thread: Some(thread) })
+    }
+
+    /// Whether writes are taken; changes can be awaited.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.clone()
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's writer ended in a panic");
+        }
+    }
+}
+
+impl Store for Embedded {
+    fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
+        Box::pin(async { Ok(self.view.get(key)) })
+    }
+
+    fn list(&self, range: Range, page: Page) -> Boxed<'_, Result<At<Listing>, ReadError>> {
+        Box::pin(self.view.list(range, page))
+    }
+
+    fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
+        Box::pin(self.queue.commit(key, expect, change))
+    }
+
+    fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>> {
+        Box::pin(async move { self.view.watch(range, after) })
+    }
+
+    fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>> {
+        Box::pin(self.queue.compact(through))
+    }
+}
+
+/// The past beyond the tail: read from the log, off the async threads.
+struct OnDisk {
+    /// Empty while the log is being re-opened after the disk was full.
+    log: Arc<ArcSwapOption<Log>>,
+}
+
+impl History for OnDisk {
+    fn read(&self, after: Revision, until: Revision, limit: usize) -> Boxed<'_, Result<Stretch, ReadError>> {
+        Box::pin(async move {
+            let unavailable = |reason: String| ReadError::Unavailable { reason };
+            let log =
+                self.log.load_full().ok_or_else(|| unavailable("the log is being re-opened".to_owned()))?;
+            let read = tokio::task::spawn_blocking(move || match log.events(after, until, limit) {
+                Ok(Some(stretch)) => Ok(stretch),
+                Ok(None) => match log.base() {
+                    Ok(base) => Err(ReadError::Compacted { requested: after, oldest: base.compacted }),
+                    Err(error) => Err(unavailable(error.to_string())),
+                },
+                Err(error) => Err(unavailable(error.to_string())),
+            });
+            read.await.unwrap_or_else(|error| Err(unavailable(error.to_string())))
+        })
+    }
+}
+
+/// Waits for an answer from the writer; none comes if it ended.
+async fn answer<T>(answer: oneshot::Receiver<T>) -> Option<T> {
+    answer.await.ok()
+}

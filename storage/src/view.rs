@@ -96,6 +96,11 @@ impl Draft {
         self.next.get(key)
     }
 
+    /// The newest revision applied so far.
+    pub(crate) fn revision(&self) -> Revision {
+        self.next.revision
+    }
+
     pub(crate) fn events(&self) -> &[Event] {
         &self.events
     }
@@ -153,10 +158,6 @@ impl View {
     /// The newest published revision.
     pub(crate) fn head(&self) -> Revision {
         self.now.load().revision
-    }
-
-    pub(crate) fn now(&self) -> Arc<Snapshot> {
-        self.now.load_full()
     }
 
     /// Changes at or before this revision are forgotten.

@@ -1,0 +1,205 @@
+//! The fjall database: opened, read, appended to. The one place that calls fjall.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use fjall::config::{BlockSizePolicy, FilterPolicy};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::layout::{BASE, Base, HISTORY, Record};
+use crate::store::{Entry, Event, Revision};
+use crate::view::Stretch;
+
+/// Written to a table when full. The View has everything in memory already, so this is kept small.
+const MEMTABLE_BYTES: u64 = 16 << 20;
+/// Only start-up, slow watchers and compaction read from disk, all of them in order.
+const CACHE_BYTES: u64 = 4 << 20;
+const BLOCK_BYTES: u32 = 32 << 10;
+/// Beyond this much journal, tables are written. Bounds what start-up has to replay.
+const JOURNAL_BYTES: u64 = 128 << 20;
+/// Values a read of history holds at once.
+const STRETCH_BYTES: usize = 4 << 20;
+
+#[derive(Clone)]
+pub(super) struct Log {
+    database: Database,
+    history: Keyspace,
+    base: Keyspace,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LogError {
+    #[error("{0}")]
+    Fjall(#[from] fjall::Error),
+    #[error("{0}")]
+    Malformed(String),
+}
+
+impl LogError {
+    /// Whether the file system had no room. Anything else is not worth trying again.
+    pub(super) fn is_full(&self) -> bool {
+        let (LogError::Fjall(fjall::Error::Io(error))
+        | LogError::Fjall(fjall::Error::Storage(fjall::LsmError::Io(error)))) = self
+        else {
+            return false;
+        };
+        matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}
+
+impl Log {
+    /// Opens or creates the database. Journals must have been looked at before: fjall cuts what it cannot read.
+    pub(super) fn open(path: &Path) -> Result<Log, LogError> {
+        let open = || -> Result<Log, LogError> {
+            let database = Database::builder(path)
+                .journal_compression(CompressionType::None)
+                .max_journaling_size(JOURNAL_BYTES)
+                .cache_size(CACHE_BYTES)
+                .worker_threads(1)
+                .open()?;
+            let history = database.keyspace(HISTORY, || {
+                KeyspaceCreateOptions::default()
+                    .max_memtable_size(MEMTABLE_BYTES)
+                    .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+                    .filter_policy(FilterPolicy::disabled())
+            })?;
+            let base = database.keyspace(BASE, KeyspaceCreateOptions::default)?;
+            Ok(Log { database, history, base })
+        };
+        // A damaged file must end in an error; a panic inside the library is one more way to find damage.
+        catch_unwind(AssertUnwindSafe(open))
+            .unwrap_or_else(|_| Err(LogError::Malformed("the database could not be read".to_owned())))
+    }
+
+    pub(super) fn base(&self) -> Result<Base, LogError> {
+        match self.base.get(BASE)? {
+            Some(bytes) => Base::decode(&bytes).map_err(|error| LogError::Malformed(error.to_string())),
+            None => Ok(Base::default()),
+        }
+    }
+
+    pub(super) fn append(&self) -> Append {
+        Append { batch: self.database.batch().durability(Some(PersistMode::SyncData)), log: self.clone() }
+    }
+
+    /// Every record with its revision, oldest first.
+    pub(super) fn records(&self) -> impl Iterator<Item = Result<(Revision, Record), LogError>> {
+        self.history.iter().map(read)
+    }
+
+    /// About how many records there are.
+    pub(super) fn len_estimate(&self) -> usize {
+        self.history.approximate_len()
+    }
+
+    pub(super) fn newest(&self) -> Result<Option<Revision>, LogError> {
+        self.history.last_key_value().map(|guard| revision_of(&guard.key()?)).transpose()
+    }
+
+    pub(super) fn record(&self, revision: Revision) -> Result<Option<Record>, LogError> {
+        let found = self.history.get(revision.0.to_be_bytes())?;
+        found.map(|bytes| decode(revision, &bytes)).transpose()
+    }
+
+    /// Records in (`after`, `until`], oldest first.
+    pub(super) fn range(
+        &self,
+        after: Revision,
+        until: Revision,
+    ) -> impl Iterator<Item = Result<(Revision, Record), LogError>> {
+        let (from, to) = (after.next().0.to_be_bytes(), until.0.to_be_bytes());
+        self.history.range(from..=to).map(read)
+    }
+
+    /// Events in (`after`, `until`] with what they replaced. `None` if compaction removed some of it.
+    pub(super) fn events(
+        &self,
+        after: Revision,
+        until: Revision,
+        limit: usize,
+    ) -> Result<Option<Stretch>, LogError> {
+        let mut stretch = Stretch { events: Vec::new(), through: after };
+        let mut bytes = 0;
+        if after >= until {
+            return Ok(Some(stretch));
+        }
+        for item in self.range(after, until) {
+            let (revision, record) = item?;
+            if revision != stretch.through.next() {
+                return Ok(None);
+            }
+            let Some(previous) = self.previous(&record)? else { return Ok(None) };
+            bytes += record.value.as_ref().map_or(0, |value| value.len());
+            let current = record.value.map(|value| Entry::new(record.key.clone(), revision, value));
+            stretch.events.push(Event { revision, key: record.key, current, previous });
+            stretch.through = revision;
+            if stretch.events.len() == limit || bytes > STRETCH_BYTES {
+                return Ok(Some(stretch));
+            }
+        }
+        Ok((stretch.through == until).then_some(stretch))
+    }
+
+    /// What a record replaced. The outer `None`: compacted away.
+    fn previous(&self, record: &Record) -> Result<Option<Option<Entry>>, LogError> {
+        if record.previous == Revision::ZERO {
+            return Ok(Some(None));
+        }
+        let Some(Record { key, value: Some(value), .. }) = self.record(record.previous)? else {
+            return Ok(None);
+        };
+        Ok(Some(Some(Entry::new(key, record.previous, value))))
+    }
+}
+
+fn read(guard: fjall::Guard) -> Result<(Revision, Record), LogError> {
+    let (key, value) = guard.into_inner()?;
+    let revision = revision_of(&key)?;
+    Ok((revision, decode(revision, &value)?))
+}
+
+fn revision_of(key: &[u8]) -> Result<Revision, LogError> {
+    let bytes =
+        key.try_into().map_err(|_| LogError::Malformed(format!("strange key {}", key.escape_ascii())))?;
+    Ok(Revision(u64::from_be_bytes(bytes)))
+}
+
+fn decode(revision: Revision, bytes: &[u8]) -> Result<Record, LogError> {
+    Record::decode(revision, bytes)
+        .map_err(|error| LogError::Malformed(format!("revision {revision}: {error}")))
+}
+
+/// Changes that become durable together or not at all.
+pub(super) struct Append {
+    batch: fjall::OwnedWriteBatch,
+    log: Log,
+}
+
+impl Append {
+    pub(super) fn event(&mut self, event: &Event) {
+        let value = event.current.as_ref().map(|entry| entry.value().as_ref());
+        let previous = event.previous.as_ref().map_or(Revision::ZERO, Entry::revision);
+        let record = Record::encode(event.revision, &event.key, value, previous);
+        self.batch.insert(&self.log.history, event.revision.0.to_be_bytes(), record);
+    }
+
+    /// An entry as it stands, without what led to it.
+    pub(super) fn entry(&mut self, entry: &Entry) {
+        let record = Record::encode(entry.revision(), entry.key(), Some(entry.value()), Revision::ZERO);
+        self.batch.insert(&self.log.history, entry.revision().0.to_be_bytes(), record);
+    }
+
+    pub(super) fn remove(&mut self, revision: Revision) {
+        self.batch.remove(&self.log.history, revision.0.to_be_bytes());
+    }
+
+    pub(super) fn base(&mut self, base: &Base) {
+        self.batch.insert(&self.log.base, BASE, &base.encode()[..]);
+    }
+
+    /// Returns when everything is on disk, synced.
+    pub(super) fn commit(self) -> Result<(), LogError> {
+        Ok(self.batch.commit()?)
+    }
+}

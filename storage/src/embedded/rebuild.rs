@@ -1,0 +1,96 @@
+//! Writing a whole log anew, from entries: to restore a backup, and to keep what is left of a damaged one.
+//!
+//! The new log grows beside the old one and takes its place by a rename, so a crash leaves the old or the
+//! new. Its history begins where it was made: whoever watched before must list again.
+
+use std::path::Path;
+
+use super::files::{self, Lock, Mark};
+use super::layout::Base;
+use super::log::{Log, LogError};
+use super::{OpenError, replay};
+use crate::store::{Entry, Revision};
+
+/// Entries written with one sync.
+const BATCH_ENTRIES: usize = 1000;
+const NEW: &str = "log.new";
+
+/// Makes a store in `dir`, which must hold none, with these entries at `revision`.
+pub(crate) fn create<E>(
+    dir: &Path,
+    revision: Revision,
+    entries: impl Iterator<Item = Result<Entry, E>>,
+) -> Result<Result<(), E>, OpenError> {
+    files::create_dir(dir).map_err(|source| OpenError::io("create", dir, source))?;
+    let _lock = Lock::take(dir)?;
+    finish(dir)?;
+    if dir.join("log").exists() {
+        return Err(OpenError::NotEmpty { dir: dir.to_owned() });
+    }
+    files::check_format(dir, false)?;
+    if let Err(error) = write(dir, revision, entries)? {
+        return Ok(Err(error));
+    }
+    finish(dir)?;
+    let (mut mark, _) = Mark::open(dir)?;
+    set(&mut mark, dir, revision)?;
+    Ok(Ok(()))
+}
+
+/// Writes `log.new`. Its state is `entries`, its newest and oldest revision is `revision`.
+pub(super) fn write<E>(
+    dir: &Path,
+    revision: Revision,
+    entries: impl Iterator<Item = Result<Entry, E>>,
+) -> Result<Result<(), E>, OpenError> {
+    let path = dir.join("log.tmp");
+    if path.exists() {
+        std::fs::remove_dir_all(&path).map_err(|source| OpenError::io("remove", &path, source))?;
+    }
+    let failed = |error: LogError| OpenError::Log { dir: dir.to_owned(), reason: error.to_string() };
+    let log = Log::open(&path).map_err(failed)?;
+    let mut base = Base::at(revision);
+    let mut entries = entries.peekable();
+    while entries.peek().is_some() {
+        let mut append = log.append();
+        for entry in entries.by_ref().take(BATCH_ENTRIES) {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return Ok(Err(error)),
+            };
+            base.add(entry.revision());
+            append.entry(&entry);
+        }
+        append.commit().map_err(failed)?;
+    }
+    let mut append = log.append();
+    append.base(&base);
+    append.commit().map_err(failed)?;
+    replay::replay(&log, revision, &|_| {})
+        .map_err(|damage| failed(LogError::Malformed(damage.to_string())))?;
+    drop(log);
+    rename(&path, &dir.join(NEW))?;
+    Ok(Ok(()))
+}
+
+/// Puts a finished `log.new` in place, if the old log has been moved away.
+pub(super) fn finish(dir: &Path) -> Result<(), OpenError> {
+    let (new, log) = (dir.join(NEW), dir.join("log"));
+    if new.exists() && !log.exists() {
+        rename(&new, &log)?;
+    }
+    Ok(())
+}
+
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), OpenError> {
+    let parent = to.parent().unwrap_or(to);
+    std::fs::rename(from, to)
+        .and_then(|()| files::sync_dir(parent))
+        .map_err(|source| OpenError::io("rename", from, source))
+}
+
+pub(super) fn set(mark: &mut Mark, dir: &Path, revision: Revision) -> Result<(), OpenError> {
+    mark.set(revision)
+        .and_then(|()| mark.sync())
+        .map_err(|source| OpenError::io("write", &dir.join("MARK"), source))
+}

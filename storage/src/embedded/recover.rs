@@ -1,0 +1,197 @@
+//! Keeping what is readable of a damaged store.
+//!
+//! Every record that still checks out is collected: through fjall from a copy of the database, and straight
+//! from the journals, also behind the damage where fjall does not look. A new log is made of the newest
+//! record of each key. The damaged one is kept aside.
+//!
+//! What was lost may have been a deletion, or the newest of several values; then something older comes back.
+//! Only the person who runs this can accept that, so nothing here happens by itself.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use super::files::{self, Lock, Mark};
+use super::journal::{Journal, Tail};
+use super::layout::Record;
+use super::log::Log;
+use super::rebuild;
+use super::{Damage, OpenError};
+use crate::range::Key;
+use crate::store::{Entry, Revision};
+
+/// What a recovery kept and lost.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recovery {
+    pub entries: usize,
+    /// The store goes on after this revision. It is not less than any that was ever acknowledged.
+    pub revision: Revision,
+    /// Revisions of which nothing was found. Below the compacted part of history this cannot be told.
+    pub lost: Vec<RangeInclusive<u64>>,
+    /// Where the damaged log is now.
+    pub damaged: PathBuf,
+}
+
+type Records = BTreeMap<Revision, Record>;
+
+/// Rebuilds the store in `dir` from whatever is readable.
+pub fn recover(dir: &Path) -> Result<Recovery, OpenError> {
+    let _lock = Lock::take(dir)?;
+    rebuild::finish(dir)?;
+    let path = dir.join("log");
+    files::check_format(dir, path.exists())?;
+    let (mut mark, marked) = Mark::open(dir)?;
+
+    let mut records = Records::new();
+    let compacted = from_database(dir, &path, &mut records)?;
+    from_journals(&path, &mut records)?;
+
+    let newest = records.keys().next_back().copied().unwrap_or_default();
+    let revision = newest.max(marked).max(compacted);
+    let lost = gaps(&records, compacted, revision);
+    let entries = newest_of_each_key(records);
+    let count = entries.len();
+    let Ok(()) = rebuild::write(dir, revision, entries.into_iter().map(Ok::<_, Infallible>))?;
+
+    let damaged = unused_name(dir);
+    rebuild::rename(&path, &damaged)?;
+    rebuild::finish(dir)?;
+    rebuild::set(&mut mark, dir, revision)?;
+    Ok(Recovery { entries: count, revision, lost, damaged })
+}
+
+/// Collects what fjall can read, from a copy, because opening changes the files. Returns how far the history
+/// was compacted.
+fn from_database(dir: &Path, path: &Path, records: &mut Records) -> Result<Revision, OpenError> {
+    let copy = dir.join("salvage.tmp");
+    if copy.exists() {
+        std::fs::remove_dir_all(&copy).map_err(|source| OpenError::io("remove", &copy, source))?;
+    }
+    copy_all(path, &copy).map_err(|source| OpenError::io("copy", path, source))?;
+    cut_damage(&copy).map_err(|source| OpenError::io("read the journals of", &copy, source))?;
+    let hopeless = |reason: String| {
+        let damage =
+            Damage::new(format!("{reason}; nothing can be read, restore a backup with: holon store import"));
+        OpenError::Damaged { dir: dir.to_owned(), damage }
+    };
+    let log = Log::open(&copy).map_err(|error| hopeless(error.to_string()))?;
+    let compacted = log.base().map(|base| base.compacted).unwrap_or_default();
+    let mut damaged = false;
+    for item in log.records() {
+        match item {
+            Ok((revision, record)) => drop(records.insert(revision, record)),
+            Err(_) => damaged = true,
+        }
+    }
+    if damaged {
+        // An unreadable block can hide those behind it from a scan; ask for each revision by itself.
+        let newest = log.newest().ok().flatten().unwrap_or_default();
+        for revision in (1..=newest.0).map(Revision) {
+            if let Ok(Some(record)) = log.record(revision) {
+                records.insert(revision, record);
+            }
+        }
+    }
+    drop(log);
+    std::fs::remove_dir_all(&copy).map_err(|source| OpenError::io("remove", &copy, source))?;
+    Ok(compacted)
+}
+
+/// Cuts the first damaged journal where fjall would, and removes those after it, which fjall would not.
+fn cut_damage(copy: &Path) -> std::io::Result<()> {
+    let mut damaged = false;
+    for journal in Journal::read_all(copy)? {
+        if damaged {
+            std::fs::remove_file(&journal.path)?;
+        } else if let Tail::Torn { at } | Tail::Damaged { at, .. } = journal.tail {
+            damaged = true;
+            std::fs::OpenOptions::new().write(true).open(&journal.path)?.set_len(at as u64)?;
+        }
+    }
+    Ok(())
+}
+
+/// Collects every readable record of every journal, before and behind the damage.
+fn from_journals(path: &Path, records: &mut Records) -> Result<(), OpenError> {
+    let journals = Journal::read_all(path).map_err(|source| OpenError::io("read", path, source))?;
+    for journal in &journals {
+        let behind = match &journal.tail {
+            Tail::Damaged { behind, .. } => behind.as_slice(),
+            Tail::Clean | Tail::Torn { .. } => &[],
+        };
+        for item in journal.batches.iter().chain(behind).flat_map(|batch| &batch.items) {
+            if let Some(revision) = item.revision()
+                && let Ok(record) = Record::decode(revision, &journal.bytes[item.value.clone()])
+            {
+                records.insert(revision, record);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn newest_of_each_key(records: Records) -> Vec<Entry> {
+    let mut entries: BTreeMap<Key, Entry> = BTreeMap::new();
+    for (revision, record) in records {
+        match record.value {
+            Some(value) => entries.insert(record.key.clone(), Entry::new(record.key, revision, value)),
+            None => entries.remove(&record.key),
+        };
+    }
+    entries.into_values().collect()
+}
+
+/// Revisions in (`after`, `until`] that no record has.
+fn gaps(records: &Records, after: Revision, until: Revision) -> Vec<RangeInclusive<u64>> {
+    let mut gaps = Vec::new();
+    let mut next = after.0 + 1;
+    for Revision(found) in records.range(after.next()..).map(|(revision, _)| *revision) {
+        if found > next {
+            gaps.push(next..=found - 1);
+        }
+        next = found + 1;
+    }
+    if next <= until.0 {
+        gaps.push(next..=until.0);
+    }
+    gaps
+}
+
+fn unused_name(dir: &Path) -> PathBuf {
+    let names = (1..).map(|number| dir.join(format!("damaged-{number}")));
+    names.into_iter().find(|name| !name.exists()).expect("an endless list has an unused name")
+}
+
+fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_all(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_named() {
+        let check = |found: &[u64], after: u64, until: u64, expected: &[RangeInclusive<u64>]| {
+            let record = Record { key: Key::from("k"), value: None, previous: Revision::ZERO };
+            let records = found.iter().map(|revision| (Revision(*revision), record.clone())).collect();
+            assert_eq!(gaps(&records, Revision(after), Revision(until)), expected, "{found:?}");
+        };
+        check(&[1, 2, 3], 0, 3, &[]);
+        check(&[1, 4, 5, 9], 0, 12, &[2..=3, 6..=8, 10..=12]);
+        check(&[2, 7, 8], 6, 8, &[]);
+        check(&[], 0, 0, &[]);
+        check(&[], 4, 6, &[5..=6]);
+    }
+}

@@ -1,0 +1,454 @@
+//! The one thread that writes.
+//!
+//! It owns the next revision, the mark and the base. Everything that changes the disk happens here, in
+//! order; nothing here is ever waited for by a reader.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+
+use super::files::{Lock, Mark};
+use super::journal::Journal;
+use super::layout::Base;
+use super::log::{Log, LogError};
+use super::{Health, OpenError, Options, answer, room};
+use crate::range::Key;
+use crate::store::{At, Change, CommitError, Event, Expect, ReadError, Revision, admit};
+use crate::view::View;
+
+/// Commits made durable by one sync. At 2 KB each this is 2 MB, a few milliseconds of disk.
+const BATCH_COMMITS: usize = 1024;
+/// Commits of up to so many KiB wait in the queue; further writers wait their turn outside.
+const QUEUE_KIB: usize = 64 << 10;
+/// Records one step of compaction looks at: a few milliseconds between two batches of commits.
+const COMPACT_RECORDS: u64 = 4096;
+const TICK: Duration = Duration::from_secs(1);
+/// How long to wait for slow watchers to finish reading the log before it is re-opened.
+const READERS_WAIT: Duration = Duration::from_secs(2);
+
+type Answer<T, E> = oneshot::Sender<Result<T, E>>;
+
+struct Commit {
+    key: Key,
+    expect: Expect,
+    change: Change,
+    answer: Answer<Event, CommitError>,
+    _room: OwnedSemaphorePermit,
+}
+
+enum Message {
+    Commit(Commit),
+    Compact(Revision, Answer<(), ReadError>),
+    Close,
+}
+
+/// The writer's letter box.
+pub(super) struct Queue {
+    sender: Sender<Message>,
+    room: Arc<Semaphore>,
+}
+
+impl Queue {
+    pub(super) async fn commit(
+        &self,
+        key: Key,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Event, CommitError> {
+        admit(&key, &change)?;
+        let gone = || CommitError::Unavailable { reason: "the store is closed".to_owned() };
+        let bytes = match &change {
+            Change::Put(value) => key.as_bytes().len() + value.len(),
+            Change::Delete => key.as_bytes().len(),
+        };
+        // `admit` bounds this to some thousand KiB, less than the whole queue.
+        let weight = 1 + (bytes >> 10) as u32;
+        let room = self.room.clone().acquire_many_owned(weight).await.map_err(|_| gone())?;
+        let (sender, receiver) = oneshot::channel();
+        let commit = Commit { key, expect, change, answer: sender, _room: room };
+        self.sender.send(Message::Commit(commit)).map_err(|_| gone())?;
+        let ended = || CommitError::Unknown { reason: "the store's writer ended".to_owned() };
+        answer(receiver).await.unwrap_or_else(|| Err(ended()))
+    }
+
+    pub(super) async fn compact(&self, through: Revision) -> Result<(), ReadError> {
+        let gone = || ReadError::Unavailable { reason: "the store is closed".to_owned() };
+        let (sender, receiver) = oneshot::channel();
+        self.sender.send(Message::Compact(through, sender)).map_err(|_| gone())?;
+        answer(receiver).await.unwrap_or_else(|| Err(gone()))
+    }
+
+    pub(super) fn close(&self) {
+        // If the writer is gone already there is nothing to close.
+        let _ = self.sender.send(Message::Close);
+    }
+}
+
+/// What the writer works on.
+pub(super) struct Writer {
+    pub(super) lock: Lock,
+    pub(super) mark: Mark,
+    pub(super) path: PathBuf,
+    /// Shared with those who read history. Empty only while the log is re-opened.
+    pub(super) log: Arc<ArcSwapOption<Log>>,
+    pub(super) view: Arc<View>,
+    pub(super) base: Base,
+    pub(super) options: Options,
+}
+
+impl Writer {
+    pub(super) fn start(self) -> Result<(Queue, watch::Receiver<Health>, JoinHandle<()>), OpenError> {
+        let (sender, messages) = mpsc::channel();
+        let (health, watched) = watch::channel(Health::Writable);
+        let path = self.path.clone();
+        let running = Running {
+            writer: self,
+            messages,
+            health,
+            compaction: None,
+            samples: VecDeque::new(),
+            written_bytes: 0,
+            ticked: Instant::now(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || running.run())
+            .map_err(|source| OpenError::io("start the writer of", &path, source))?;
+        let queue = Queue { sender, room: Arc::new(Semaphore::new(QUEUE_KIB)) };
+        Ok((queue, watched, thread))
+    }
+
+    fn probe(&self, step: &'static str) {
+        if let Some(probe) = &self.options.probe {
+            probe(step);
+        }
+    }
+}
+
+struct Running {
+    writer: Writer,
+    messages: Receiver<Message>,
+    health: watch::Sender<Health>,
+    compaction: Option<Compaction>,
+    /// When each revision was the newest, and how much had been written by then.
+    samples: VecDeque<Sample>,
+    written_bytes: u64,
+    ticked: Instant,
+}
+
+struct Compaction {
+    through: Revision,
+    answers: Vec<Answer<(), ReadError>>,
+}
+
+struct Sample {
+    taken: Instant,
+    head: Revision,
+    written_bytes: u64,
+}
+
+impl Running {
+    fn run(mut self) {
+        loop {
+            let wait = if self.compaction.is_some() { Duration::ZERO } else { TICK };
+            let open = match self.messages.recv_timeout(wait) {
+                Ok(first) => self.handle(first),
+                Err(RecvTimeoutError::Timeout) => true,
+                Err(RecvTimeoutError::Disconnected) => false,
+            };
+            if !open {
+                break;
+            }
+            self.compact_some();
+            self.tick();
+        }
+        self.close();
+    }
+
+    /// Handles a message and all that wait behind it. False when the store is to close.
+    fn handle(&mut self, first: Message) -> bool {
+        let mut commits = Vec::new();
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                Message::Commit(commit) => commits.push(commit),
+                Message::Compact(through, answer) => self.want_compaction(through, Some(answer)),
+                Message::Close => {
+                    self.commit(commits);
+                    return false;
+                }
+            }
+            next = if commits.len() < BATCH_COMMITS { self.messages.try_recv().ok() } else { None };
+        }
+        self.commit(commits);
+        true
+    }
+
+    fn commit(&mut self, commits: Vec<Commit>) {
+        let refusal = self.refusal();
+        let mut draft = self.writer.view.draft();
+        let mut outcomes = Vec::with_capacity(commits.len());
+        for Commit { key, expect, change, answer, _room } in commits {
+            let current = draft.get(key.as_bytes());
+            let outcome = if !expect.holds(current) || (current.is_none() && change == Change::Delete) {
+                let current = At { revision: draft.revision(), value: current.cloned() };
+                Err(CommitError::Conflict { current })
+            } else if let Some(reason) = refusal.as_ref().and_then(|refusal| refusal.of(&change)) {
+                Err(CommitError::ReadOnly { reason: reason.to_owned() })
+            } else {
+                let value = match change {
+                    Change::Put(value) => Some(value),
+                    Change::Delete => None,
+                };
+                let revision = draft.revision().next();
+                Ok(draft.apply(key, revision, value).clone())
+            };
+            outcomes.push((answer, outcome, _room));
+        }
+        let mut wakes = None;
+        if !draft.events().is_empty() {
+            match self.make_durable(draft.events()) {
+                Ok(()) => {
+                    let head = draft.revision();
+                    wakes = Some(self.writer.view.publish(draft, head));
+                    self.writer.probe("published");
+                }
+                // Even a conflict may have been with a commit of this batch, and that one is now in doubt.
+                Err(reason) => outcomes.iter_mut().for_each(|(_, outcome, _)| {
+                    *outcome = Err(CommitError::Unknown { reason: reason.clone() })
+                }),
+            }
+        }
+        for (answer, outcome, _room) in outcomes {
+            // A writer that no longer waits has lost interest, not its write.
+            let _ = answer.send(outcome);
+        }
+        if let Some(wakes) = wakes {
+            wakes.wake();
+        }
+    }
+
+    fn make_durable(&mut self, events: &[Event]) -> Result<(), String> {
+        let Some(log) = self.writer.log.load_full() else { return Err("the log is closed".to_owned()) };
+        let mut append = log.append();
+        events.iter().for_each(|event| append.event(event));
+        self.writer.probe("appending");
+        append.commit().map_err(|error| self.fail(&error))?;
+        self.writer.probe("durable");
+        let newest = events.last().map_or(Revision::ZERO, |event| event.revision);
+        if let Err(error) = self.writer.mark.set(newest) {
+            // The mark only helps to find damage later; what is durable stays durable.
+            tracing::warn!(%error, "cannot write the mark");
+        }
+        self.writer.probe("marked");
+        self.written_bytes += events
+            .iter()
+            .map(|event| event.current.as_ref().map_or(0, |entry| entry.value().len() as u64) + 64)
+            .sum::<u64>();
+        Ok(())
+    }
+
+    /// What must be refused at the moment, if anything.
+    fn refusal(&mut self) -> Option<Refusal> {
+        match &*self.health.borrow() {
+            Health::Writable => {}
+            Health::ReadOnly { reason } | Health::Failed { reason } => {
+                return Some(Refusal::All(reason.clone()));
+            }
+        }
+        let free = room::free_bytes(&self.writer.path);
+        let floor = self.writer.options.room_floor;
+        (free < floor).then(|| Refusal::Growth(full(&format!("{} are left", room::mebibytes(free)), floor)))
+    }
+
+    /// Stops taking writes. A full disk is tried again; after any other error nobody knows what the disk
+    /// holds (a failed sync may have dropped what it could not write), so only a restart goes on.
+    fn fail(&mut self, error: &LogError) -> String {
+        tracing::error!(%error, "the log cannot be written");
+        let health = if error.is_full() {
+            let reason = full("writing failed", self.writer.options.room_floor);
+            Health::ReadOnly { reason }
+        } else {
+            let reason = format!("writing to the log failed: {error}; check the disk and restart");
+            Health::Failed { reason }
+        };
+        let (Health::ReadOnly { reason } | Health::Failed { reason }) = &health else {
+            unreachable!("set above")
+        };
+        let reason = reason.clone();
+        self.health.send_replace(health);
+        reason
+    }
+
+    fn tick(&mut self) {
+        if self.ticked.elapsed() < TICK.min(self.writer.options.history_age) {
+            return;
+        }
+        self.ticked = Instant::now();
+        if matches!(*self.health.borrow(), Health::ReadOnly { .. }) {
+            self.reopen();
+        }
+        self.age();
+    }
+
+    /// Compacts what is too old or too much.
+    fn age(&mut self) {
+        let head = self.writer.view.head();
+        if self.samples.back().is_none_or(|newest| newest.head < head) {
+            self.samples.push_back(Sample { taken: self.ticked, head, written_bytes: self.written_bytes });
+        }
+        let options = &self.writer.options;
+        let expired = self.samples.iter().take_while(|sample| {
+            sample.taken.elapsed() >= options.history_age
+                || self.written_bytes - sample.written_bytes >= options.history_bytes
+        });
+        let expired = expired.count();
+        let newest = self.samples.drain(..expired).next_back();
+        if let Some(Sample { head, .. }) = newest
+            && head > self.writer.base.compacted
+        {
+            self.want_compaction(head, None);
+        }
+    }
+
+    fn want_compaction(&mut self, through: Revision, answer: Option<Answer<(), ReadError>>) {
+        let through = through.min(self.writer.view.head());
+        let compaction = self.compaction.get_or_insert(Compaction { through, answers: Vec::new() });
+        compaction.through = compaction.through.max(through);
+        compaction.answers.extend(answer);
+    }
+
+    /// One step of the compaction under way. Each step is durable and complete in itself.
+    fn compact_some(&mut self) {
+        let Some(compaction) = &self.compaction else { return };
+        let through = compaction.through;
+        let outcome = match &*self.health.borrow() {
+            Health::Writable => None,
+            Health::ReadOnly { reason } | Health::Failed { reason } => Some(reason.clone()),
+        };
+        let outcome = match outcome {
+            Some(reason) => Err(ReadError::Unavailable { reason }),
+            None if self.writer.base.compacted >= through => Ok(()),
+            None => match self.compact_step(through) {
+                Ok(()) if self.writer.base.compacted < through => return,
+                Ok(()) => Ok(()),
+                Err(error) => Err(ReadError::Unavailable { reason: self.fail(&error) }),
+            },
+        };
+        for answer in self.compaction.take().into_iter().flat_map(|compaction| compaction.answers) {
+            let _ = answer.send(outcome.clone());
+        }
+    }
+
+    fn compact_step(&mut self, through: Revision) -> Result<(), LogError> {
+        let Some(log) = self.writer.log.load_full() else { return Ok(()) };
+        let mut base = self.writer.base;
+        let end = through.min(Revision(base.compacted.0 + COMPACT_RECORDS));
+        let mut append = log.append();
+        for item in log.range(base.compacted, end) {
+            let (revision, record) = item?;
+            if record.previous > Revision::ZERO {
+                append.remove(record.previous);
+                base.remove(record.previous);
+            }
+            match record.value {
+                Some(_) => base.add(revision),
+                None => append.remove(revision),
+            }
+        }
+        base.compacted = end;
+        append.base(&base);
+        self.writer.probe("compacting");
+        append.commit()?;
+        self.writer.probe("compacted");
+        self.writer.base = base;
+        self.writer.view.forget(end);
+        Ok(())
+    }
+
+    /// After the disk was full: cuts off what was not acknowledged and opens the log again.
+    fn reopen(&mut self) {
+        if room::free_bytes(&self.writer.path) < self.writer.options.room_floor {
+            return;
+        }
+        if let Some(old) = self.writer.log.swap(None) {
+            let since = Instant::now();
+            while Arc::strong_count(&old) > 1 && since.elapsed() < READERS_WAIT {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        match self.cut().and_then(|()| self.open_again()) {
+            Ok(()) => {
+                tracing::info!("there is room again; taking writes");
+                self.health.send_replace(Health::Writable);
+            }
+            Err(reason) => tracing::warn!(reason, "there is room again, but the log does not open yet"),
+        }
+    }
+
+    /// The last batch may be half written, or written but not synced. Nobody was told it succeeded.
+    fn cut(&self) -> Result<(), String> {
+        let journals = Journal::read_all(&self.writer.path).map_err(|error| error.to_string())?;
+        let Some(last) = journals.last() else { return Ok(()) };
+        let end = last.end_of(self.writer.view.head()) as u64;
+        let file = std::fs::OpenOptions::new().write(true).open(&last.path);
+        file.and_then(|file| file.set_len(end).and_then(|()| file.sync_all()))
+            .map_err(|error| error.to_string())
+    }
+
+    fn open_again(&mut self) -> Result<(), String> {
+        let log = Log::open(&self.writer.path).map_err(|error| error.to_string())?;
+        let base = log.base().map_err(|error| error.to_string())?;
+        let newest = log.newest().map_err(|error| error.to_string())?.unwrap_or_default().max(base.compacted);
+        let head = self.writer.view.head();
+        if newest != head {
+            return Err(format!("the log ends at {newest}, {head} was acknowledged"));
+        }
+        self.writer.base = base;
+        self.writer.view.forget(base.compacted);
+        self.writer.log.store(Some(Arc::new(log)));
+        Ok(())
+    }
+
+    fn close(self) {
+        for message in self.messages.try_iter() {
+            if let Message::Commit(commit) = message {
+                let reason = "the store is closed".to_owned();
+                let _ = commit.answer.send(Err(CommitError::Unavailable { reason }));
+            }
+        }
+        if let Err(error) = self.writer.mark.sync() {
+            tracing::warn!(%error, "cannot sync the mark");
+        }
+        self.writer.log.store(None);
+        drop(self.writer.lock);
+    }
+}
+
+enum Refusal {
+    All(String),
+    /// Everything but deletions, which are what makes room.
+    Growth(String),
+}
+
+impl Refusal {
+    fn of(&self, change: &Change) -> Option<&str> {
+        match (self, change) {
+            (Refusal::All(reason), _) | (Refusal::Growth(reason), Change::Put(_)) => Some(reason),
+            (Refusal::Growth(_), Change::Delete) => None,
+        }
+    }
+}
+
+fn full(what: &str, floor: u64) -> String {
+    format!(
+        "the disk is full: {what}; free at least {} and writes go on by themselves",
+        room::mebibytes(floor)
+    )
+}
