@@ -1,1 +1,9 @@
+//! Behaviour through the front door.
+//!
+//! Stories told with real clients against the real thing, stand-in clusters, real peers (etcd,
+//! kube-apiserver, kubectl), benchmarks beside what a user would use otherwise, and the tidy checks that keep
+//! the workspace in its shape.
+//!
+//! Nothing in the product depends on this package.
 
+pub mod peers;

@@ -70,7 +70,9 @@ pub(super) enum Tail {
 impl Journal {
     pub(super) fn read(path: &Path) -> io::Result<Journal> {
         let mut bytes = Vec::new();
-        File::open(path)?.read_to_end(&mut bytes)?;
+        let file = File::open(path)?;
+        let end = end_of_data(&file)?;
+        file.take(end).read_to_end(&mut bytes)?;
         // Trailing zeros are padding. A batch never ends in a zero, so none of it is lost here.
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         bytes.truncate(used);
@@ -105,6 +107,27 @@ impl Journal {
             |batch: &&Batch| batch.items.iter().filter_map(Item::revision).all(|found| found <= revision);
         self.batches.iter().take_while(within).last().map_or(0, |batch| batch.end)
     }
+}
+
+/// Where a file's last written block ends. fjall makes journals 64 MiB large in advance; reading that much
+/// nothing would be half of a small store's start-up.
+fn end_of_data(file: &File) -> io::Result<u64> {
+    use rustix::fs::{SeekFrom, seek};
+    let mut end = 0;
+    loop {
+        let hole = seek(file, SeekFrom::Data(end)).and_then(|data| seek(file, SeekFrom::Hole(data)));
+        match hole {
+            Ok(hole) => end = hole,
+            Err(rustix::io::Errno::NXIO) => break,
+            // A file system without holes.
+            Err(_) => {
+                end = file.metadata()?.len();
+                break;
+            }
+        }
+    }
+    seek(file, SeekFrom::Start(0))?;
+    Ok(end)
 }
 
 fn scan(bytes: &[u8]) -> (Vec<Batch>, Tail) {

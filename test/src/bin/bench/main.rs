@@ -1,0 +1,43 @@
+//! Benchmarks, each beside what a user would use otherwise, in the same run. Started by `hack/bench`.
+
+mod measure;
+mod storage_bench;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The store beside etcd.
+    Storage {
+        /// Shorter runs and fewer entries; for a first look, not for docs/benchmarks.md.
+        #[arg(long)]
+        quick: bool,
+        /// Where to write the figures.
+        #[arg(long, default_value = "target/bench/storage.json")]
+        json: PathBuf,
+    },
+    /// One measurement in a process of its own, so that its memory and time are its own.
+    #[command(hide = true)]
+    Child {
+        #[command(subcommand)]
+        what: storage_bench::Child,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().what {
+        What::Storage { quick, json } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(storage_bench::run(quick, &json))
+        }
+        What::Child { what } => what.run(),
+    }
+}

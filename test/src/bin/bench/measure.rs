@@ -1,0 +1,90 @@
+//! Small tools: percentiles, memory, tables.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// One row of the result: a figure of ours, theirs if there is one, and the ratio.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) what: String,
+    pub(crate) unit: &'static str,
+    pub(crate) ours: f64,
+    pub(crate) etcd: Option<f64>,
+    /// How many times better ours is; below one: worse.
+    pub(crate) ratio: Option<f64>,
+    pub(crate) target: Option<&'static str>,
+}
+
+impl Row {
+    pub(crate) fn alone(
+        what: impl Into<String>,
+        unit: &'static str,
+        ours: f64,
+        target: Option<&'static str>,
+    ) -> Row {
+        Row { what: what.into(), unit, ours, etcd: None, ratio: None, target }
+    }
+
+    /// More is better.
+    pub(crate) fn rate(
+        what: impl Into<String>,
+        unit: &'static str,
+        ours: f64,
+        etcd: f64,
+        target: Option<&'static str>,
+    ) -> Row {
+        Row { what: what.into(), unit, ours, etcd: Some(etcd), ratio: Some(ours / etcd), target }
+    }
+
+    /// Less is better.
+    pub(crate) fn cost(what: impl Into<String>, unit: &'static str, ours: f64, etcd: f64) -> Row {
+        Row { what: what.into(), unit, ours, etcd: Some(etcd), ratio: Some(etcd / ours), target: None }
+    }
+}
+
+pub(crate) fn print(rows: &[Row]) {
+    println!("\n| what | unit | Holon | etcd | ratio | target |\n|---|---|---:|---:|---:|---|");
+    for row in rows {
+        let shown = |figure: f64| match figure {
+            figure if figure >= 100.0 => format!("{figure:.0}"),
+            figure if figure >= 1.0 => format!("{figure:.2}"),
+            figure => format!("{figure:.3}"),
+        };
+        let optional =
+            |figure: Option<f64>, suffix: &str| figure.map_or(String::new(), |f| shown(f) + suffix);
+        println!(
+            "| {} | {} | {} | {} | {} | {} |",
+            row.what,
+            row.unit,
+            shown(row.ours),
+            optional(row.etcd, ""),
+            optional(row.ratio, "×"),
+            row.target.unwrap_or_default()
+        );
+    }
+}
+
+/// The value below which `share` of the samples lie, in milliseconds.
+pub(crate) fn percentile_ms(samples: &mut [Duration], share: f64) -> f64 {
+    if samples.is_empty() {
+        return f64::NAN;
+    }
+    samples.sort_unstable();
+    let place = ((samples.len() - 1) as f64 * share).round() as usize;
+    samples[place].as_secs_f64() * 1000.0
+}
+
+pub(crate) fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Memory of this process that is in RAM.
+pub(crate) fn rss_bytes() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+    let kilobytes: u64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
+    Ok(kilobytes * 1024)
+}
