@@ -1,0 +1,240 @@
+//! A process is killed with SIGKILL while it writes, again and again, on one and the same store.
+//!
+//! The child writes with several tasks at once and tells of each acknowledged write through a pipe. The
+//! parent kills it at a random instant, opens the store itself and checks:
+//!
+//! * no acknowledged write is missing, and none changed;
+//! * no unacknowledged write is half there: each value carries a checksum of itself;
+//! * revisions never repeat: what was once told at a revision stays true of that revision.
+//!
+//! Half of the lives compact their history all the time, so that kills hit compaction too.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use storage::embedded::{Embedded, Options};
+use storage::{Change, Expect, Key, Page, Range, Revision, Store};
+
+const LIVES: usize = 200;
+const WRITERS: u64 = 16;
+const KEYS_EACH: u64 = 5;
+const DIR: &str = "HOLON_CRASH_DIR";
+const COMPACTING: &str = "HOLON_CRASH_COMPACTING";
+
+fn options(compacting: bool) -> Options {
+    let history_age = if compacting { Duration::from_millis(5) } else { Duration::from_secs(3600) };
+    Options { history_age, progress: Arc::new(|_| {}), ..Options::default() }
+}
+
+/// A value that cannot be cut or mixed up unnoticed: writer, number, filling, checksum.
+fn value(writer: u64, number: u64) -> Vec<u8> {
+    let filling = "x".repeat((number as usize * 37) % 200);
+    let text = format!("{writer} {number} {filling}");
+    format!("{text} {:x}", checksum(&text)).into_bytes()
+}
+
+fn read(value: &[u8]) -> (u64, u64) {
+    let text = std::str::from_utf8(value).expect("text");
+    let (text, check) = text.rsplit_once(' ').expect("a checksum");
+    assert_eq!(check, format!("{:x}", checksum(text)), "a value is half there");
+    let mut words = text.split(' ');
+    let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
+    (number(), number())
+}
+
+fn checksum(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Not a test by itself: the process that is killed. It writes until then.
+#[test]
+fn child() {
+    let Some(dir) = std::env::var_os(DIR) else { return };
+    let compacting = std::env::var_os(COMPACTING).is_some();
+    // The test harness has begun a line; end it.
+    tell("\n");
+    let store = Arc::new(Embedded::open(Path::new(&dir), options(compacting)).expect("the store opens after a kill"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        futures::future::join_all((0..WRITERS).map(|writer| write_forever(store.clone(), writer))).await;
+    });
+}
+
+async fn write_forever(store: Arc<Embedded>, writer: u64) {
+    let mut number = 0;
+    let mut held = HashMap::new();
+    for key in 0..KEYS_EACH {
+        if let Some(entry) = store.get(&Key::from(format!("{writer}/{key}"))).await.unwrap().value {
+            number = number.max(read(entry.value()).1);
+            held.insert(key, entry.revision());
+        }
+    }
+    loop {
+        number += 1;
+        let key = number % KEYS_EACH;
+        let expect = held.get(&key).map_or(Expect::Absent, |revision| Expect::Revision(*revision));
+        // Now and then a deletion, which must not come back either.
+        let change = match held.contains_key(&key) && number % 11 == 0 {
+            true => Change::Delete,
+            false => Change::Put(value(writer, number).into()),
+        };
+        let deleted = change == Change::Delete;
+        if deleted {
+            tell(&format!("try {writer} {key}\n"));
+        }
+        let event = store.commit(Key::from(format!("{writer}/{key}")), expect, change).await.unwrap();
+        match deleted {
+            true => held.remove(&key),
+            false => held.insert(key, event.revision),
+        };
+        let what = if deleted { 'd' } else { 'p' };
+        tell(&format!("ack {} {writer} {key} {number} {what}\n", event.revision));
+    }
+}
+
+fn tell(line: &str) {
+    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+}
+
+/// Everything ever acknowledged.
+#[derive(Default)]
+struct Told {
+    /// Per revision: the key, and the number written or none if it was deleted.
+    by_revision: HashMap<u64, (String, Option<u64>)>,
+    newest: HashMap<String, u64>,
+    /// Keys whose deletion was begun and not acknowledged; it may have happened.
+    deleting: HashSet<String>,
+}
+
+impl Told {
+    fn hear(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix("try ") {
+            self.deleting.insert(rest.replace(' ', "/"));
+        }
+        let Some(rest) = line.strip_prefix("ack ") else { return };
+        let words: Vec<&str> = rest.split(' ').collect();
+        let &[revision, writer, key, number, what] = words.as_slice() else { panic!("{line:?}") };
+        let (revision, number): (u64, u64) = (revision.parse().unwrap(), number.parse().unwrap());
+        let key = format!("{writer}/{key}");
+        self.deleting.remove(&key);
+        let before = self.by_revision.insert(revision, (key.clone(), (what == "p").then_some(number)));
+        assert_eq!(before, None, "revision {revision} was acknowledged twice");
+        let newest = self.newest.entry(key).or_default();
+        *newest = revision.max(*newest);
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_to_two_hundred_kills() {
+    let seed = std::env::var("HOLON_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    println!("HOLON_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let mut told = Told::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let begun = Instant::now();
+    for life in 0..LIVES {
+        let compacting = life % 2 == 1;
+        live_and_die(dir.path(), compacting, Duration::from_millis(random.random_range(1..40)), &mut told);
+        let store = Embedded::open(dir.path(), options(false)).expect("the store opens after a kill");
+        runtime.block_on(check(&store, &told));
+        if life % 50 == 49 {
+            let acknowledged = told.by_revision.len();
+            println!("{} kills, {acknowledged} acknowledged writes, {:?}", life + 1, begun.elapsed());
+        }
+    }
+    assert!(told.by_revision.len() > LIVES * 10, "only {} writes: nothing was tested", told.by_revision.len());
+}
+
+/// Starts a child, lets it write for a while after its first acknowledgement, and kills it.
+fn live_and_die(dir: &Path, compacting: bool, time: Duration, told: &mut Told) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env(DIR, dir).stdout(Stdio::piped());
+    if compacting {
+        command.env(COMPACTING, "1");
+    }
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("ack ") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the child ended by itself");
+        told.hear(line.trim_end());
+    }
+    // Sleeping is the point here: the kill comes at a random instant.
+    let killer = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(time);
+            child.kill().unwrap();
+            killer.store(1, Ordering::Relaxed);
+        });
+        // Read on meanwhile, or the pipe fills and the child stops writing.
+        loop {
+            line.clear();
+            if lines.read_line(&mut line).unwrap() == 0 {
+                break;
+            }
+            if line.ends_with('\n') {
+                told.hear(line.trim_end());
+            }
+        }
+    });
+    assert_eq!(killer.into_inner(), 1, "the child ended by itself");
+    child.wait().unwrap();
+}
+
+async fn check(store: &Embedded, told: &Told) {
+    let listed = store.list(Range::all(), Page::default()).await.unwrap();
+    let mut newest: HashMap<String, (u64, u64)> = HashMap::new();
+    for entry in &listed.value.entries {
+        let (writer, number) = read(entry.value());
+        let key = String::from_utf8(entry.key().as_bytes().to_vec()).unwrap();
+        assert!(key.starts_with(&format!("{writer}/")), "{key} holds a value of {writer}");
+        newest.insert(key, (entry.revision().0, number));
+    }
+    for (key, revision) in &told.newest {
+        let (_, number) = &told.by_revision[revision];
+        match (newest.get(key), number) {
+            // One write more may have become durable without anybody being told.
+            (Some((found, _)), _) if found > revision => {}
+            (Some((found, value)), Some(number)) => assert_eq!((found, value), (revision, number), "{key}"),
+            (None, None) => {}
+            (None, Some(_)) => assert!(
+                told.deleting.contains(key),
+                "{key}: revision {revision} was acknowledged and is missing"
+            ),
+            (Some(found), None) => panic!("{key} was deleted at {revision} and is back: {found:?}"),
+        }
+    }
+    check_history(store, told, listed.revision).await;
+}
+
+/// Every event still in history is what was told of its revision.
+async fn check_history(store: &Embedded, told: &Told, head: Revision) {
+    let oldest = match store.watch(Range::all(), Revision::ZERO).await {
+        Ok(_) => Revision::ZERO,
+        Err(storage::ReadError::Compacted { oldest, .. }) => oldest,
+        Err(error) => panic!("{error}"),
+    };
+    let mut watch = store.watch(Range::all(), oldest).await.unwrap();
+    let mut next = oldest.0 + 1;
+    while watch.through() < head {
+        for event in watch.next().await.unwrap().events {
+            assert_eq!(event.revision.0, next, "a revision is missing or repeated");
+            next += 1;
+            let number = event.current.as_ref().map(|entry| read(entry.value()).1);
+            if let Some((key, told)) = told.by_revision.get(&event.revision.0) {
+                assert_eq!((key.as_bytes(), told), (event.key.as_bytes(), &number), "at {}", event.revision);
+            }
+        }
+    }
+    assert_eq!(next, head.0 + 1);
+}
