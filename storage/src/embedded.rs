@@ -176,7 +176,7 @@ impl Embedded {
         let lock = Lock::take(dir)?;
         let path = dir.join("log");
         rebuild::finish(dir)?;
-        let has_log = path.join("version").exists();
+        let has_log = path.exists();
         files::check_format(dir, has_log)?;
         let (mark, marked) = Mark::open(dir)?;
         let damaged = |damage| OpenError::Damaged { dir: dir.to_owned(), damage };
@@ -186,8 +186,14 @@ impl Embedded {
             return Err(damaged(Damage::new(format!(
                 "the log is gone; revisions up to {marked} were acknowledged"
             ))));
+        } else {
+            // Made elsewhere and renamed: a crash in the middle of making one leaves nothing behind.
+            rebuild::empty(dir)?;
         }
-        let log = Log::open(&path).map_err(|error| damaged(Damage::new(error.to_string())))?;
+        let log = Log::open(&path).map_err(|error| match error.is_io() {
+            true => OpenError::Log { dir: dir.to_owned(), reason: error.to_string() },
+            false => damaged(Damage::new(error.to_string())),
+        })?;
         let replayed = replay::replay(&log, marked, &*options.progress).map_err(damaged)?;
 
         let limits = TailLimits::default();

@@ -50,7 +50,8 @@ fn read(value: &[u8]) -> (u64, u64) {
 }
 
 fn checksum(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Not a test by itself: the process that is killed. It writes until then.
@@ -60,7 +61,8 @@ fn child() {
     let compacting = std::env::var_os(COMPACTING).is_some();
     // The test harness has begun a line; end it.
     tell("\n");
-    let store = Arc::new(Embedded::open(Path::new(&dir), options(compacting)).expect("the store opens after a kill"));
+    let store =
+        Arc::new(Embedded::open(Path::new(&dir), options(compacting)).expect("the store opens after a kill"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         futures::future::join_all((0..WRITERS).map(|writer| write_forever(store.clone(), writer))).await;
@@ -150,13 +152,20 @@ fn nothing_acknowledged_is_lost_to_two_hundred_kills() {
             println!("{} kills, {acknowledged} acknowledged writes, {:?}", life + 1, begun.elapsed());
         }
     }
-    assert!(told.by_revision.len() > LIVES * 10, "only {} writes: nothing was tested", told.by_revision.len());
+    assert!(
+        told.by_revision.len() > LIVES * 10,
+        "only {} writes: nothing was tested",
+        told.by_revision.len()
+    );
 }
 
 /// Starts a child, lets it write for a while after its first acknowledgement, and kills it.
 fn live_and_die(dir: &Path, compacting: bool, time: Duration, told: &mut Told) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env(DIR, dir).stdout(Stdio::piped());
+    command
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(DIR, dir)
+        .stdout(Stdio::piped());
     if compacting {
         command.env(COMPACTING, "1");
     }

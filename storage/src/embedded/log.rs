@@ -39,12 +39,23 @@ pub(super) enum LogError {
 impl LogError {
     /// Whether the file system had no room. Anything else is not worth trying again.
     pub(super) fn is_full(&self) -> bool {
-        let (LogError::Fjall(fjall::Error::Io(error))
-        | LogError::Fjall(fjall::Error::Storage(fjall::LsmError::Io(error)))) = self
-        else {
-            return false;
-        };
-        matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        self.io().is_some_and(|error| {
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        })
+    }
+
+    /// Whether the operating system failed us, rather than what the files hold.
+    pub(super) fn is_io(&self) -> bool {
+        self.io().is_some_and(|error| error.raw_os_error().is_some())
+    }
+
+    fn io(&self) -> Option<&io::Error> {
+        match self {
+            LogError::Fjall(fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error))) => {
+                Some(error)
+            }
+            _ => None,
+        }
     }
 }
 

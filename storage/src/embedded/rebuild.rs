@@ -3,6 +3,7 @@
 //! The new log grows beside the old one and takes its place by a rename, so a crash leaves the old or the
 //! new. Its history begins where it was made: whoever watched before must list again.
 
+use std::convert::Infallible;
 use std::path::Path;
 
 use super::files::{self, Lock, Mark};
@@ -37,6 +38,12 @@ pub(crate) fn create<E>(
     Ok(Ok(()))
 }
 
+/// Makes an empty log.
+pub(super) fn empty(dir: &Path) -> Result<(), OpenError> {
+    let Ok(()) = write(dir, Revision::ZERO, std::iter::empty::<Result<Entry, Infallible>>())?;
+    finish(dir)
+}
+
 /// Writes `log.new`. Its state is `entries`, its newest and oldest revision is `revision`.
 pub(super) fn write<E>(
     dir: &Path,
@@ -44,8 +51,8 @@ pub(super) fn write<E>(
     entries: impl Iterator<Item = Result<Entry, E>>,
 ) -> Result<Result<(), E>, OpenError> {
     let path = dir.join("log.tmp");
-    if path.exists() {
-        std::fs::remove_dir_all(&path).map_err(|source| OpenError::io("remove", &path, source))?;
+    for left_over in [&path, &dir.join(NEW)].into_iter().filter(|path| path.exists()) {
+        std::fs::remove_dir_all(left_over).map_err(|source| OpenError::io("remove", left_over, source))?;
     }
     let failed = |error: LogError| OpenError::Log { dir: dir.to_owned(), reason: error.to_string() };
     let log = Log::open(&path).map_err(failed)?;

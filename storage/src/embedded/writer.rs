@@ -374,7 +374,8 @@ impl Running {
 
     /// After the disk was full: cuts off what was not acknowledged and opens the log again.
     fn reopen(&mut self) {
-        if room::free_bytes(&self.writer.path) < self.writer.options.room_floor {
+        let path = &self.writer.path;
+        if room::free_bytes(path) < self.writer.options.room_floor || !room::can_grow(path) {
             return;
         }
         if let Some(old) = self.writer.log.swap(None) {
