@@ -1,0 +1,179 @@
+//! Tasks with names and a parent.
+//!
+//! A task that dies unnoticed is worse than a crash: the process looks alive and does nothing. So every task
+//! of Holon is spawned in a group, which is told to stop as a whole, waited for as a whole, and fails as soon
+//! as one of its tasks ends when nobody asked it to. This is the only place that spawns.
+//!
+//! ```text
+//!   let mut tasks = Tasks::new();
+//!   tasks.spawn("feed", feed.run());          // a daemon: must go on until stopped
+//!   tasks.stopped().await                     // a future to select on
+//!   tasks.run_until(signal).await?            // joins; Err names the task that ended, and why
+//! ```
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+
+/// Which task ended when it should have gone on, and how.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    #[error("task {name} ended although nobody stopped it")]
+    Ended { name: String },
+    #[error("task {name} failed: {reason}")]
+    Failed { name: String, reason: String },
+    #[error("task {name} panicked: {reason}")]
+    Panicked { name: String, reason: String },
+    #[error("{} did not stop within {within:?}: {}", if names.len() == 1 { "a task" } else { "tasks" }, names.join(", "))]
+    Stuck { names: Vec<String>, within: Duration },
+}
+
+/// A group of named tasks that live and die together. Dropping it aborts what still runs.
+#[derive(Debug)]
+pub struct Tasks {
+    set: JoinSet<Result<(), String>>,
+    names: HashMap<Id, String>,
+    stop: watch::Sender<bool>,
+}
+
+/// Tells a task when to stop. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// Returns once the group is told to stop, or is gone.
+    pub async fn requested(&mut self) {
+        // An error means the group was dropped, which stops its tasks too.
+        let _ = self.0.wait_for(|stop| *stop).await;
+    }
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tasks {
+    pub fn new() -> Tasks {
+        Tasks { set: JoinSet::new(), names: HashMap::new(), stop: watch::Sender::new(false) }
+    }
+
+    pub fn stop(&self) -> Stop {
+        Stop(self.stop.subscribe())
+    }
+
+    /// Starts a task that goes on until the group stops. Ending earlier, well or badly, ends the group.
+    pub fn spawn<E: fmt::Display>(
+        &mut self,
+        name: impl Into<String>,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        // Printed once, here, where the task's own error type is still known.
+        let task = async { task.await.map_err(|error| error.to_string()) };
+        let id = self.set.spawn(task).id();
+        self.names.insert(id, name.into());
+    }
+
+    /// Runs until `shutdown` is done, then stops every task and waits for it, `grace` at most. Returns early,
+    /// with its name, if a task ends by itself.
+    pub async fn run_until(mut self, shutdown: impl Future<Output = ()>, grace: Duration) -> Result<(), TaskError> {
+        let ended = {
+            let mut shutdown = std::pin::pin!(shutdown);
+            tokio::select! {
+                () = &mut shutdown => None,
+                Some(ended) = self.set.join_next_with_id() => Some(ended),
+            }
+        };
+        if let Some(ended) = ended {
+            return Err(self.describe(ended));
+        }
+        self.stop.send_replace(true);
+        self.drain(grace).await
+    }
+
+    async fn drain(&mut self, grace: Duration) -> Result<(), TaskError> {
+        let drained = tokio::time::timeout(grace, async {
+            while let Some(ended) = self.set.join_next_with_id().await {
+                match ended {
+                    Ok((id, Ok(()))) => drop(self.names.remove(&id)),
+                    failed => return Err(self.describe(failed)),
+                }
+            }
+            Ok(())
+        });
+        match drained.await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let mut names: Vec<String> = self.names.values().cloned().collect();
+                names.sort();
+                Err(TaskError::Stuck { names, within: grace })
+            }
+        }
+    }
+
+    fn describe(&mut self, ended: Result<(Id, Result<(), String>), JoinError>) -> TaskError {
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
+        };
+        let name = self.names.remove(&id).unwrap_or_else(|| "unnamed".to_owned());
+        match ended {
+            Ok((_, Ok(()))) => TaskError::Ended { name },
+            Ok((_, Err(reason))) => TaskError::Failed { name, reason },
+            Err(error) => TaskError::Panicked { name, reason: error.to_string() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+    use std::future::{pending, ready};
+
+    const GRACE: Duration = Duration::from_millis(50);
+
+    async fn forever() -> Result<(), Infallible> {
+        pending().await
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_by_itself_ends_the_group_and_is_named() {
+        let check = async |task: std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send>>, expected: &str| {
+            let mut tasks = Tasks::new();
+            tasks.spawn("steady", forever());
+            tasks.spawn("feed", task);
+            let told = tasks.run_until(pending(), GRACE).await.unwrap_err().to_string();
+            assert!(told.contains("feed") && told.contains(expected), "{told}");
+        };
+        check(Box::pin(ready(Ok(()))), "nobody stopped it").await;
+        check(Box::pin(ready(Err("no route".to_owned()))), "failed: no route").await;
+        check(Box::pin(async { panic!("at the disco") }), "panicked").await;
+    }
+
+    #[tokio::test]
+    async fn a_group_that_is_stopped_waits_for_its_tasks() {
+        let mut tasks = Tasks::new();
+        let mut stop = tasks.stop();
+        let (done, finished) = tokio::sync::oneshot::channel();
+        tasks.spawn("writer", async move {
+            stop.requested().await;
+            done.send("last words").map_err(|_| "nobody listens")
+        });
+        tasks.run_until(ready(()), Duration::from_secs(5)).await.unwrap();
+        assert_eq!(finished.await, Ok("last words"));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_does_not_stop_is_named() {
+        let mut tasks = Tasks::new();
+        tasks.spawn("deaf", forever());
+        let told = tasks.run_until(ready(()), GRACE).await.unwrap_err().to_string();
+        assert!(told.contains("deaf") && told.contains("50ms"), "{told}");
+    }
+}

@@ -1,0 +1,64 @@
+//! `holon dev` and `holon store` as a user types them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn holon(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_holon")).args(arguments).current_dir(dir).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[track_caller]
+fn succeeds(output: &Output, with: &str) {
+    assert!(output.status.success() && said(output).contains(with), "expected {with:?}: {}", said(output));
+}
+
+#[track_caller]
+fn fails(output: &Output, with: &str) {
+    assert!(!output.status.success() && said(output).contains(with), "expected {with:?}: {}", said(output));
+}
+
+#[test]
+fn a_store_is_tried_checked_backed_up_and_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    succeeds(&holon(dir, &["dev"]), "Nothing is left behind");
+    assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0);
+
+    succeeds(&holon(dir, &["dev", "--keep"]), "store check --data-dir .holon-dev");
+    succeeds(&holon(dir, &["store", "check", "--data-dir", ".holon-dev"]), "2 entries at revision 3, all there");
+    succeeds(&holon(dir, &["store", "export", "--data-dir", ".holon-dev", "b.holon"]), "2 entries at revision 3");
+    let mode = std::fs::metadata(dir.join("b.holon")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "a backup is for its owner only");
+    succeeds(&holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]), "restored into two");
+    succeeds(&holon(dir, &["store", "check", "--data-dir", "two"]), "2 entries at revision 3, all there");
+    fails(&holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]), "already holds a store");
+    fails(&holon(dir, &["store", "check", "--data-dir", "none"]), "name its directory with --data-dir");
+    assert!(!dir.join("none").exists(), "looking makes nothing");
+    succeeds(&holon(dir, &["store", "recover", "--data-dir", "two"]), "is not damaged");
+}
+
+#[test]
+fn a_damaged_store_says_which_command_recovers_it_and_that_command_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    succeeds(&holon(dir, &["dev", "--keep"]), "Next, type");
+    let journal = dir.join(".holon-dev/log/0.jnl");
+    let mut bytes = std::fs::read(&journal).unwrap();
+    let at = bytes.windows(3).position(|window| window == b"two").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&journal, &bytes).unwrap();
+
+    let command = "holon store recover --data-dir .holon-dev --accept-loss";
+    fails(&holon(dir, &["store", "check", "--data-dir", ".holon-dev"]), command);
+    fails(&holon(dir, &["store", "recover", "--data-dir", ".holon-dev"]), command);
+    let arguments: Vec<&str> = command.split(' ').skip(1).collect();
+    let recovered = holon(dir, &arguments);
+    succeeds(&recovered, "lost revisions: 2-2");
+    succeeds(&recovered, "damaged-1");
+    succeeds(&holon(dir, &["store", "check", "--data-dir", ".holon-dev"]), "1 entries at revision 3, all there");
+}

@@ -1,0 +1,153 @@
+//! The workspace keeps its shape: who may depend on whom, who may spawn, and no file nobody compiles.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// DESIGN: which crate may use which of ours. Whatever is not here is not allowed.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("api", &[]),
+    ("storage", &[]),
+    ("openapi", &["api"]),
+    ("controller", &["api"]),
+    ("apiserver", &["api", "storage", "openapi", "controller"]),
+    ("splitter", &["api", "controller"]),
+    ("syncer", &["api", "controller"]),
+    ("holon", &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer"]),
+    ("scenarios", &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "holon"]),
+];
+
+/// Crates that build and test in seconds, because what takes minutes is not among their dependencies.
+const PURE: &[&str] = &["api", "openapi", "storage"];
+const HEAVY: &[&str] = &["kube", "kube-client", "tonic", "etcd-client", "hyper"];
+
+/// The one place that starts tasks.
+const SPAWNER: &str = "controller/src/tasks.rs";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn packages() -> Vec<Value> {
+    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"])).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+#[test]
+fn crates_depend_only_on_those_the_design_allows() {
+    let allowed: BTreeMap<_, _> = ARROWS.iter().copied().collect();
+    let packages = packages();
+    let names: BTreeSet<_> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
+    assert_eq!(names, allowed.keys().copied().collect(), "the table above names every crate");
+    let mut wrong = Vec::new();
+    for package in &packages {
+        let name = package["name"].as_str().unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            // A crate may name itself, to switch a feature on for its own tests.
+            if names.contains(on) && on != name && !allowed[name].contains(&on) {
+                wrong.push(format!("{name} -> {on}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "edges outside the design: {wrong:?}");
+}
+
+#[test]
+fn pure_crates_do_without_the_heavy_ones() {
+    for name in PURE {
+        let tree = cargo(&["tree", "--offline", "-p", name, "-e", "normal,build,dev", "--prefix", "none"]);
+        let used: BTreeSet<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        let heavy: Vec<_> = HEAVY.iter().filter(|heavy| used.contains(**heavy)).collect();
+        assert!(heavy.is_empty(), "{name} pulls in {heavy:?}");
+    }
+}
+
+#[test]
+fn tasks_are_spawned_only_in_the_supervised_group() {
+    // Put together here, so that this file does not find itself.
+    let forbidden = [["tokio::", "spawn("].concat(), ["task::", "spawn("].concat(), ["task::", "spawn_local("].concat()];
+    let mut loose = Vec::new();
+    for path in sources(&root()) {
+        if path.ends_with(SPAWNER) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if forbidden.iter().any(|word| code.contains(word)) {
+                loose.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(loose.is_empty(), "spawn in a group of {SPAWNER} instead:\n{}", loose.join("\n"));
+}
+
+#[test]
+fn every_source_file_is_reached_by_a_module() {
+    let mut unreached = Vec::new();
+    for package in packages() {
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap().to_owned();
+        let mut reached = BTreeSet::new();
+        for target in package["targets"].as_array().unwrap() {
+            reach(Path::new(target["src_path"].as_str().unwrap()), true, &mut reached);
+        }
+        unreached.extend(sources(&folder).into_iter().filter(|path| !reached.contains(path)));
+    }
+    assert!(unreached.is_empty(), "files no module reaches: {unreached:#?}");
+}
+
+/// Follows `mod name;` from a file to the files it names.
+fn reach(path: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
+    if !path.exists() || !reached.insert(path.to_owned()) {
+        return;
+    }
+    let folder = path.parent().unwrap();
+    let beside = match is_root || path.file_name().is_some_and(|name| name == "mod.rs") {
+        true => folder.to_owned(),
+        false => folder.join(path.file_stem().unwrap()),
+    };
+    for line in std::fs::read_to_string(path).unwrap().lines() {
+        let line = line.trim();
+        let declaration = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod "));
+        if let Some((visibility, name)) = declaration
+            && (visibility.is_empty() || visibility.starts_with("pub"))
+        {
+            reach(&beside.join(format!("{name}.rs")), false, reached);
+            reach(&beside.join(name).join("mod.rs"), false, reached);
+        }
+    }
+}
+
+/// Every Rust file below a folder, except what cargo built.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let (path, name) = (entry.path(), entry.file_name());
+        let skipped = name == "target" || name.to_string_lossy().starts_with('.');
+        if entry.file_type().unwrap().is_dir() && !skipped {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn the_readme_begins_with_the_two_commands() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let commands: Vec<_> = readme.lines().filter(|line| line.starts_with("cargo ")).collect();
+    assert_eq!(commands[..2], ["cargo run --release -- dev", "cargo test --workspace"]);
+    let ci = std::fs::read_to_string(root().join(".ci/run")).unwrap();
+    assert!(ci.contains("\ncargo test --workspace\n"), "CI runs the README's test command as written");
+}
