@@ -26,6 +26,19 @@ pub fn find(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Whether these programs are there. If not, says that `test` is skipped, or fails where peers are required.
+pub fn present(test: &str, names: &[&str]) -> bool {
+    let missing: Vec<_> = names.iter().filter(|name| find(name).is_err()).copied().collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let told = format!("{test} needs the peers {}; run hack/peers", missing.join(", "));
+    assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none(), "{told}");
+    // Past the harness, which hides what a passing test prints.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {told}\n").as_bytes());
+    false
+}
+
 /// A loopback port nobody uses at the moment.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
