@@ -81,7 +81,11 @@ impl Tasks {
 
     /// Runs until `shutdown` is done, then stops every task and waits for it, `grace` at most. Returns early,
     /// with its name, if a task ends by itself.
-    pub async fn run_until(mut self, shutdown: impl Future<Output = ()>, grace: Duration) -> Result<(), TaskError> {
+    pub async fn run_until(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+        grace: Duration,
+    ) -> Result<(), TaskError> {
         let ended = {
             let mut shutdown = std::pin::pin!(shutdown);
             tokio::select! {
@@ -144,7 +148,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_ends_by_itself_ends_the_group_and_is_named() {
-        let check = async |task: std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send>>, expected: &str| {
+        let check = async |task: std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send>>,
+                           expected: &str| {
             let mut tasks = Tasks::new();
             tasks.spawn("steady", forever());
             tasks.spawn("feed", task);

@@ -22,7 +22,10 @@ impl Dev {
     pub(crate) fn run(self) -> Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
         let existed = self.data_dir.exists();
-        println!("Holon {} keeps a store; it does not serve the Kubernetes API yet.\n", env!("CARGO_PKG_VERSION"));
+        println!(
+            "Holon {} keeps a store; it does not serve the Kubernetes API yet.\n",
+            env!("CARGO_PKG_VERSION")
+        );
         runtime.block_on(self.show())?;
         let dir = self.data_dir.display();
         if self.keep || existed {
@@ -46,7 +49,11 @@ impl Dev {
         for (key, value) in [("dev/a", "one"), ("dev/b", "two"), ("dev/a", "three")] {
             let begun = Instant::now();
             let event = put(&store, key, value).await?;
-            println!("wrote   {key} = {value} at revision {}, durable after {:.1?}", event.revision, begun.elapsed());
+            println!(
+                "wrote   {key} = {value} at revision {}, durable after {:.1?}",
+                event.revision,
+                begun.elapsed()
+            );
         }
         for event in watch.next().await?.events {
             println!("watched {}", describe(&event));
@@ -77,5 +84,11 @@ fn describe(event: &Event) -> String {
         Some(entry) => String::from_utf8_lossy(entry.value()).into_owned(),
         None => "nothing".to_owned(),
     };
-    format!("revision {}: {:?} {} -> {}", event.revision, event.key, shown(&event.previous), shown(&event.current))
+    format!(
+        "revision {}: {:?} {} -> {}",
+        event.revision,
+        event.key,
+        shown(&event.previous),
+        shown(&event.current)
+    )
 }

@@ -78,7 +78,11 @@ fn check(dir: &Path) -> Result<()> {
         let counted = store.list(Range::all(), page).await?;
         let entries = counted.value.remaining.unwrap_or_default();
         let head = store.get(&Key::from("")).await?.revision;
-        println!("{}: {entries} entries at revision {head}, all there ({:.1?})", dir.display(), begun.elapsed());
+        println!(
+            "{}: {entries} entries at revision {head}, all there ({:.1?})",
+            dir.display(),
+            begun.elapsed()
+        );
         Ok(())
     })
 }
@@ -97,12 +101,16 @@ fn recover(dir: &Path, accept_loss: bool) -> Result<()> {
     match recovery.lost.as_slice() {
         [] => println!("no revision after the last compaction is missing"),
         lost => {
-            let shown: Vec<_> = lost.iter().take(10).map(|gap| format!("{}-{}", gap.start(), gap.end())).collect();
+            let shown: Vec<_> =
+                lost.iter().take(10).map(|gap| format!("{}-{}", gap.start(), gap.end())).collect();
             let more = if lost.len() > 10 { format!(" and {} more", lost.len() - 10) } else { String::new() };
             println!("lost revisions: {}{more}", shown.join(", "));
         }
     }
-    println!("the damaged files are in {}; remove them when you no longer need them", recovery.damaged.display());
+    println!(
+        "the damaged files are in {}; remove them when you no longer need them",
+        recovery.damaged.display()
+    );
     Ok(())
 }
 

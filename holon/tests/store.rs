@@ -30,8 +30,14 @@ fn a_store_is_tried_checked_backed_up_and_restored() {
     assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0);
 
     succeeds(&holon(dir, &["dev", "--keep"]), "store check --data-dir .holon-dev");
-    succeeds(&holon(dir, &["store", "check", "--data-dir", ".holon-dev"]), "2 entries at revision 3, all there");
-    succeeds(&holon(dir, &["store", "export", "--data-dir", ".holon-dev", "b.holon"]), "2 entries at revision 3");
+    succeeds(
+        &holon(dir, &["store", "check", "--data-dir", ".holon-dev"]),
+        "2 entries at revision 3, all there",
+    );
+    succeeds(
+        &holon(dir, &["store", "export", "--data-dir", ".holon-dev", "b.holon"]),
+        "2 entries at revision 3",
+    );
     let mode = std::fs::metadata(dir.join("b.holon")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "a backup is for its owner only");
     succeeds(&holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]), "restored into two");
@@ -60,5 +66,8 @@ fn a_damaged_store_says_which_command_recovers_it_and_that_command_does() {
     let recovered = holon(dir, &arguments);
     succeeds(&recovered, "lost revisions: 2-2");
     succeeds(&recovered, "damaged-1");
-    succeeds(&holon(dir, &["store", "check", "--data-dir", ".holon-dev"]), "1 entries at revision 3, all there");
+    succeeds(
+        &holon(dir, &["store", "check", "--data-dir", ".holon-dev"]),
+        "1 entries at revision 3, all there",
+    );
 }

@@ -37,7 +37,8 @@ fn cargo(arguments: &[&str]) -> String {
 }
 
 fn packages() -> Vec<Value> {
-    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"])).unwrap();
+    let metadata: Value =
+        serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"])).unwrap();
     metadata["packages"].as_array().unwrap().clone()
 }
 
@@ -74,7 +75,8 @@ fn pure_crates_do_without_the_heavy_ones() {
 #[test]
 fn tasks_are_spawned_only_in_the_supervised_group() {
     // Put together here, so that this file does not find itself.
-    let forbidden = [["tokio::", "spawn("].concat(), ["task::", "spawn("].concat(), ["task::", "spawn_local("].concat()];
+    let forbidden =
+        [["tokio::", "spawn("].concat(), ["task::", "spawn("].concat(), ["task::", "spawn_local("].concat()];
     let mut loose = Vec::new();
     for path in sources(&root()) {
         if path.ends_with(SPAWNER) {

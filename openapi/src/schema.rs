@@ -1,0 +1,107 @@
+//! What one value may look like, in the form every other module walks.
+//!
+//! Built-in kinds and custom ones are described alike, so pruning, defaulting, validation, the patch types and
+//! OpenAPI documents are each written once. A schema is immutable and shared; two kinds that contain a pod
+//! template contain the same pod template.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// A type, by reference or in place.
+pub type SchemaRef = Arc<Schema>;
+
+/// One type. Fields that say nothing are empty.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Schema {
+    /// The name under which documents refer to it (`io.k8s.api.core.v1.PodSpec`); none for a type in place.
+    pub name: Option<Arc<str>>,
+    pub description: Option<Arc<str>>,
+    pub shape: Shape,
+    /// `date-time`, `int32`, `int64`, `byte`, …
+    pub format: Option<Arc<str>>,
+    /// Filled in when the value is absent.
+    pub default: Option<Value>,
+    pub nullable: bool,
+}
+
+/// What kind of value it is.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub enum Shape {
+    /// Any value at all; nothing in it is known or unknown.
+    #[default]
+    Any,
+    Boolean,
+    Integer,
+    Number,
+    String,
+    IntOrString,
+    Object(Object),
+    Map(Map),
+    List(List),
+}
+
+/// Named fields.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Object {
+    pub fields: BTreeMap<Arc<str>, Field>,
+    pub required: Vec<Arc<str>>,
+    /// Fields without a name here are kept rather than pruned.
+    pub preserve_unknown: bool,
+    /// Owned and replaced as a whole.
+    pub atomic: bool,
+}
+
+/// A field of an object. How a strategic merge patch treats it belongs to the field, not to its type: the same
+/// list type is merged in one place and replaced in another.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Field {
+    pub schema: SchemaRef,
+    pub description: Option<Arc<str>>,
+    pub default: Option<Value>,
+    /// `x-kubernetes-patch-strategy` contains `merge`.
+    pub patch_merge: bool,
+    /// `x-kubernetes-patch-strategy` contains `retainKeys`.
+    pub patch_retain_keys: bool,
+    /// `x-kubernetes-patch-merge-key`.
+    pub patch_merge_key: Option<Arc<str>>,
+}
+
+impl Field {
+    pub fn of(schema: SchemaRef) -> Field {
+        Field {
+            schema,
+            description: None,
+            default: None,
+            patch_merge: false,
+            patch_retain_keys: false,
+            patch_merge_key: None,
+        }
+    }
+}
+
+/// Any keys, one type of value.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Map {
+    pub values: SchemaRef,
+    pub atomic: bool,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct List {
+    pub items: SchemaRef,
+    pub kind: ListKind,
+}
+
+/// How two appliers share a list (`x-kubernetes-list-type`).
+#[derive(Clone, PartialEq, Debug, Default)]
+pub enum ListKind {
+    /// Owned as a whole.
+    #[default]
+    Atomic,
+    /// Scalars, each at most once, each with its own owner.
+    Set,
+    /// Objects, found by the values of these fields.
+    Map { keys: Vec<Arc<str>> },
+}
