@@ -121,7 +121,7 @@ impl Case {
     /// Runs this case alone. The error says what was seen.
     pub async fn run(&self, store: Arc<dyn Store>) -> Result<(), String> {
         // A task of its own turns a panic into an answer, and a hang can be left behind.
-        let task = tokio::spawn((self.story)(Space::new(store, self.name)));
+        let task = tokio::spawn((self.story)(Space::new(store)));
         let aborter = task.abort_handle();
         match tokio::time::timeout(CASE_LIMIT, task).await {
             Ok(Ok(())) => Ok(()),

@@ -36,6 +36,7 @@ pub(super) async fn every_single_write_wakes_its_watcher(space: Space) {
             }
         });
     }
+    drop(told);
     for round in 0..ROUNDS {
         let event = space.put("k", format!("{round}")).await;
         for _ in 0..3 {

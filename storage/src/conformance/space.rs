@@ -25,11 +25,11 @@ pub(super) struct Space {
 
 impl Space {
     /// The prefix is new every time, so that a store which outlives the run can be used again.
-    pub(super) fn new(store: Arc<dyn Store>, name: &str) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
         static SPACES: AtomicU64 = AtomicU64::new(0);
         let nanos = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
         let nth = SPACES.fetch_add(1, Ordering::Relaxed);
-        Space { store, prefix: format!("conformance/{name}/{nanos:x}.{nth}/") }
+        Space { store, prefix: format!("case/{nanos:x}.{nth}/") }
     }
 
     pub(super) fn key(&self, name: impl AsRef<[u8]>) -> Key {

@@ -69,6 +69,11 @@ impl Tail {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
     pub(super) fn scan(&self, range: &Range, after: Revision, until: Revision, limit: usize) -> Scan {
         if after < self.from {
             return Scan::TooOld;

@@ -50,6 +50,16 @@ struct Pair {
     subject: Watch,
 }
 
+/// How far a watch was read.
+#[derive(PartialEq)]
+enum Progress {
+    /// To the newest revision.
+    Caught,
+    /// To where it was told Compacted.
+    Told,
+    Interrupted,
+}
+
 impl LockStep {
     /// Both stores must be fresh.
     pub fn new(model: Arc<dyn Store>, subject: Arc<dyn Store>) -> Self {
@@ -96,7 +106,14 @@ impl LockStep {
                 self.list(&(op, &range, &page), range.clone(), page.clone()).await
             }
             Op::Watch { of, after } => self.watch(op, of.range(), self.revision(after)).await,
-            Op::Read { watch } if watch < self.watches.len() => self.read(watch).await,
+            Op::Read { watch } if watch < self.watches.len() => {
+                let mut pair = self.watches.remove(watch);
+                let progress = self.read(&mut pair).await?;
+                if progress != Progress::Told {
+                    self.watches.insert(watch, pair);
+                }
+                Ok(if progress == Progress::Interrupted { Step::Interrupted } else { Step::Done })
+            }
             Op::Close { watch } if watch < self.watches.len() => {
                 self.watches.remove(watch);
                 Ok(Step::Done)
@@ -141,14 +158,13 @@ impl LockStep {
 
     /// Reads every watch to its end, and compares the whole state and the whole history.
     pub async fn finish(&mut self) -> Result<(), Disagreement> {
-        while !self.watches.is_empty() {
-            self.read(0).await?;
-            self.watches.remove(0);
-        }
         self.compare_all().await?;
         self.watch(&"the whole history", Range::all(), self.compacted).await?;
-        self.read(0).await?;
-        self.watches.clear();
+        for mut pair in std::mem::take(&mut self.watches) {
+            if self.read(&mut pair).await? == Progress::Interrupted {
+                return Err(differ(&format!("{pair:?}"), "the rest of the events", "no answer"));
+            }
+        }
         Ok(())
     }
 
@@ -232,29 +248,25 @@ impl LockStep {
     /// Reads both watches to the newest revision. Both must deliver what is in the log. Only a watch that is
     /// behind compaction may say so instead; whether it notices depends on how it keeps its place, so the two
     /// need not agree on that.
-    async fn read(&mut self, place: usize) -> Result<Step, Disagreement> {
-        let head = self.head();
-        let pair = &mut self.watches[place];
+    async fn read(&self, pair: &mut Pair) -> Result<Progress, Disagreement> {
         let wanted: Vec<_> = (self.log.iter())
             .filter(|event| event.revision > pair.seen && pair.range.contains(event.key.as_bytes()))
             .cloned()
             .collect();
         let on = format!("a watch of {:?} after {:?}", pair.range, pair.seen);
         let behind = pair.seen < self.compacted;
-        let subject = drain(&mut pair.subject, head).await;
+        let subject = drain(&mut pair.subject, self.head()).await;
         if matches!(subject, Err(ReadError::Unavailable { .. })) {
-            return Ok(Step::Interrupted);
+            return Ok(Progress::Interrupted);
         }
-        let model = drain(&mut pair.model, head).await;
-        pair.seen = head;
+        let model = drain(&mut pair.model, self.head()).await;
+        pair.seen = self.head();
         let told = |read: &Result<_, _>| behind && matches!(read, Err(ReadError::Compacted { .. }));
-        if told(&model) || told(&subject) {
-            self.watches.remove(place);
-        }
+        let progress = if told(&model) || told(&subject) { Progress::Told } else { Progress::Caught };
         for read in [model, subject].into_iter().filter(|read| !told(read)) {
             compare(&on, Ok(wanted.clone()), read)?;
         }
-        Ok(Step::Done)
+        Ok(progress)
     }
 }
 
@@ -268,7 +280,8 @@ async fn drain(watch: &mut Watch, goal: Revision) -> Result<Vec<Event>, ReadErro
     let mut events = Vec::new();
     let started = Instant::now();
     let mut patience = Duration::from_millis(1);
-    while watch.through() < goal && started.elapsed() < CATCH_UP_LIMIT {
+    while watch.through() < goal {
+        assert!(started.elapsed() < CATCH_UP_LIMIT, "stuck at {:?} before {goal:?}", watch.through());
         match timeout(patience, watch.next()).await {
             Ok(batch) => events.extend(batch?.events),
             Err(_) => patience *= 2,
