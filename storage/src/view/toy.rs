@@ -1,8 +1,8 @@
 //! The smallest engine on a View: a thread that publishes, and a list that is its history.
 //!
 //! It has what makes real engines hard, and no disk: commits in groups, a history that is read piecemeal and
-//! with waits in between, a tail so short that most watches need that history, and, if wanted, revisions that
-//! start anywhere and have gaps, as they do when strangers write to the same etcd.
+//! with waits in between, a tail that may be so short that most watches need that history, and, if wanted,
+//! revisions that start anywhere and have gaps, as they do when strangers write to the same etcd.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -22,10 +22,10 @@ use crate::watch::Watch;
 const GROUP_MAX: usize = 5;
 /// Events one read of history returns at most.
 const PIECE_MAX: usize = 7;
-pub(super) const TAIL_EVENTS: usize = 8;
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(super) struct Shape {
+    pub(super) tail_events: usize,
     pub(super) start: u64,
     /// Revisions nobody here uses, after every commit.
     pub(super) gap: u64,
@@ -74,7 +74,7 @@ impl Toy {
     pub(super) fn open(shape: Shape) -> Toy {
         let log = Log::default();
         let start = Snapshot { revision: Revision(shape.start), ..Snapshot::default() };
-        let limits = TailLimits { events: TAIL_EVENTS, bytes: 1 << 20 };
+        let limits = TailLimits { events: shape.tail_events, bytes: 1 << 20 };
         let view = View::new(start, Revision(shape.start), limits, Box::new(log.clone()));
         let (requests, received) = mpsc::channel();
         let publisher = {
