@@ -216,8 +216,9 @@ impl Cursor {
 
     pub(crate) fn through(&mut self) -> Revision {
         let state = self.shared.state.lock();
-        let unread =
-            state.events_after(self.seen).iter().any(|event| self.range.contains(event.key.as_bytes()));
+        // Behind compaction there may have been something of ours; `next` will say so.
+        let unread = state.compacted > self.seen
+            || state.events_after(self.seen).iter().any(|event| self.range.contains(event.key.as_bytes()));
         if !unread {
             self.seen = state.head;
         }

@@ -15,6 +15,10 @@
 mod interest;
 mod pins;
 mod tail;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod toy;
 
 use std::fmt;
 use std::sync::Arc;
@@ -195,11 +199,16 @@ impl View {
         Wakes(wakes)
     }
 
-    /// Forgets the past up to `through`, after the engine has.
-    pub(crate) fn forget(&self, through: Revision) {
+    /// Forgets the past up to `through`, or all of it if `through` has not happened yet. Returns how far.
+    ///
+    /// The engine deletes its history only after this: a reader looks at `compacted` when it has read, so a
+    /// hole that can be read before it is announced here would be taken for "nothing happened".
+    pub(crate) fn forget(&self, through: Revision) -> Revision {
+        let through = through.min(self.head());
         self.compacted.fetch_max(through.0, Ordering::AcqRel);
         self.tail.write().forget(through);
         self.pins.lock().forget(through);
+        through
     }
 
     pub(crate) fn get(&self, key: &Key) -> At<Option<Entry>> {

@@ -13,11 +13,14 @@ use tokio::sync::Notify;
 use crate::range::Range;
 use crate::store::{Event, Revision};
 
+/// No revision: later than any.
+const NONE: u64 = u64::MAX;
+
 /// A watch's letter box: whether something happened, and between which revisions. Never a queue of events.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) range: Range,
-    /// The first revision of interest since the watcher last looked; zero for none.
+    /// The first revision of interest since the watcher last looked, or [`NONE`].
     first: AtomicU64,
     /// The last revision of interest ever. Set before `first`, read after it: whoever takes `first` sees
     /// every event that found it already set.
@@ -33,15 +36,17 @@ impl Slot {
     /// Takes what is marked: everything of interest since the last call lies between the two revisions. The
     /// caller must remember them before it waits for anything.
     pub(crate) fn take(&self) -> Option<(Revision, Revision)> {
-        match self.first.swap(0, Ordering::AcqRel) {
-            0 => None,
+        match self.first.swap(NONE, Ordering::AcqRel) {
+            NONE => None,
             first => Some((Revision(first), Revision(self.last.load(Ordering::Acquire)))),
         }
     }
 
     fn mark(&self, revision: Revision) {
         self.last.store(revision.0, Ordering::Release);
-        let _ = self.first.compare_exchange(0, revision.0, Ordering::AcqRel, Ordering::Relaxed);
+        // Revisions grow, so the smallest is the first. A compare-and-exchange would not do: one that fails
+        // writes nothing, so whoever takes `first` next need not see the `last` stored before it.
+        self.first.fetch_min(revision.0, Ordering::AcqRel);
     }
 
     pub(crate) async fn rung(&self) {
@@ -73,7 +78,7 @@ impl Interest {
         };
         let slot = Arc::new(Slot {
             range,
-            first: AtomicU64::new(0),
+            first: AtomicU64::new(NONE),
             last: AtomicU64::new(0),
             bell: Notify::new(),
             place: AtomicUsize::new(slots.len()),

@@ -69,6 +69,11 @@ impl Tail {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
     pub(super) fn scan(&self, range: &Range, after: Revision, until: Revision, limit: usize) -> Scan {
         if after < self.from {
             return Scan::TooOld;
@@ -96,4 +101,66 @@ impl Tail {
 
 fn weight(event: &Event) -> usize {
     event.previous.as_ref().map_or(0, |entry| entry.value().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One event per revision; every tenth is of key `mine`.
+    fn tail(events: u64) -> Tail {
+        let mut tail = Tail::new(Revision::ZERO, TailLimits { events: 1_000_000, bytes: 1 });
+        let key = |revision| if revision % 10 == 0 { "mine" } else { "theirs" };
+        let event = |revision| Event {
+            revision: Revision(revision),
+            key: key(revision).into(),
+            current: None,
+            previous: None,
+        };
+        tail.push((1..=events).map(event).collect(), Revision(events + 5));
+        tail
+    }
+
+    /// However a scan is cut short, by its limit, by the most it may look at, or by where it shall end, it
+    /// says how far it came: resuming from there, nothing is missing and nothing comes twice.
+    #[test]
+    fn a_scan_says_how_far_it_came() {
+        let tail = tail(10_000);
+        let check = |range: Range, limit: usize, until: u64, scans: usize, found: usize| {
+            let (mut reached, mut events, mut times) = (Revision::ZERO, Vec::new(), 0);
+            while reached < Revision(until) {
+                let Scan::Found(stretch) = tail.scan(&range, reached, Revision(until), limit) else {
+                    panic!("{reached:?} is in the tail");
+                };
+                assert!(stretch.through > reached && stretch.events.len() <= limit);
+                (reached, times) = (stretch.through, times + 1);
+                events.extend(stretch.events);
+            }
+            assert!(events.is_sorted_by(|one, next| one.revision < next.revision));
+            assert_eq!(
+                (reached, times, events.len()),
+                (Revision(until), scans, found),
+                "{range:?} by {limit}"
+            );
+        };
+        check(Range::all(), 512, 10_000, 20, 10_000);
+        check(Range::all(), 5_000, 10_000, 3, 10_000);
+        check(Range::key("mine"), 512, 10_000, 3, 1_000);
+        check(Range::key("mine"), 100, 10_000, 10, 1_000);
+        check(Range::key("nobody's"), 512, 10_005, 3, 0);
+        check(Range::key("mine"), 512, 95, 1, 9);
+    }
+
+    #[test]
+    fn what_the_tail_dropped_is_too_old() {
+        let mut tail = tail(100);
+        tail.limits.events = 10;
+        tail.push(Vec::new(), Revision(110));
+        let found = |tail: &Tail, after| {
+            matches!(tail.scan(&Range::all(), Revision(after), Revision(110), 1), Scan::Found(_))
+        };
+        assert!(!found(&tail, 89) && found(&tail, 90), "90 was dropped, 91 is kept");
+        tail.forget(Revision(u64::MAX));
+        assert!(!found(&tail, 109) && found(&tail, 110), "nothing beyond the head is forgotten");
+    }
 }

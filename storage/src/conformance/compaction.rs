@@ -1,0 +1,182 @@
+//! Forgetting: what is gone is refused by name, and nothing else is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::task::JoinSet;
+
+use super::space::{Space, after, assert_same};
+use crate::store::{Event, Page, ReadError, Revision};
+
+/// Checks that `outcome` says Compacted, and returns the oldest revision kept.
+#[track_caller]
+fn compacted<T: std::fmt::Debug>(outcome: Result<T, ReadError>, asked: Revision) -> Revision {
+    match outcome {
+        Err(ReadError::Compacted { requested, oldest }) => {
+            assert_eq!(requested, asked);
+            assert!(oldest > requested, "{oldest:?} is not newer than {requested:?}");
+            oldest
+        }
+        other => panic!("{asked:?} is compacted, but the answer is {other:?}"),
+    }
+}
+
+async fn list_at(space: &Space, revision: Revision) -> Result<Vec<crate::Entry>, ReadError> {
+    let page = Page { at: Some(revision), ..Page::default() };
+    space.store.list(space.all(), page).await.map(|read| read.value.entries)
+}
+
+async fn compact(space: &Space, through: Revision) {
+    space.store.compact(through).await.expect("compaction is accepted");
+}
+
+async fn some_history(space: &Space) -> Vec<Event> {
+    let mut events = vec![space.put("old", "never touched again").await];
+    for nth in 0..20 {
+        events.push(space.put(&format!("{}", nth % 4), format!("{nth}")).await);
+    }
+    events.push(space.delete("3").await);
+    events
+}
+
+pub(super) async fn the_forgotten_is_refused_and_the_current_survives(space: Space) {
+    let before = space.head().await;
+    let events = some_history(&space).await;
+    let now = space.list(Page::default()).await.value;
+    let through = events[10].revision;
+    let then = list_at(&space, through).await.expect("not yet compacted");
+    compact(&space, through).await;
+
+    for gone in [before, events[0].revision, events[9].revision] {
+        assert!(compacted(list_at(&space, gone).await, gone) >= through);
+        let oldest = compacted(space.try_follow(space.all(), gone).await, gone);
+        assert!(oldest >= through);
+        list_at(&space, oldest).await.expect("the oldest revision kept can be listed");
+        space.try_follow(space.all(), oldest).await.expect("and watched from");
+    }
+    assert_eq!(list_at(&space, through).await, Ok(then), "exactly the compacted revision is kept");
+    let rest = space.follow(space.all(), through).await.take(events.len() - 11).await;
+    assert_same("after exactly the compacted revision", &rest, &events[11..]);
+    assert_eq!(space.list(Page::default()).await.value, now, "current entries survive");
+    assert_eq!(space.get("old").await.value, events[0].current);
+}
+
+pub(super) async fn compaction_beyond_the_newest_forgets_all_history(space: Space) {
+    for beyond in [Revision(space.head().await.0 + 1_000_000), Revision(u64::MAX)] {
+        let events = some_history(&space).await;
+        let head = space.head().await;
+        compact(&space, beyond).await;
+        for gone in [events[0].revision, events[events.len() - 2].revision] {
+            let oldest = compacted(list_at(&space, gone).await, gone);
+            assert!(oldest >= head && oldest < beyond, "{oldest:?}: no revision that has not happened");
+            compacted(space.try_follow(space.all(), gone).await, gone);
+        }
+        // What has not happened is not forgotten in advance.
+        let read = space.list(Page::default()).await;
+        let mut follower = space.follow(space.all(), read.revision).await;
+        let next = space.put("next", "one").await;
+        assert_same("after compaction", &follower.take(1).await, std::slice::from_ref(&next));
+        let entries = list_at(&space, read.revision).await.expect("the newest revision then is kept");
+        assert_eq!(entries, read.value.entries);
+    }
+}
+
+pub(super) async fn compaction_never_goes_back(space: Space) {
+    let events = some_history(&space).await;
+    let (low, high) = (events[5].revision, events[12].revision);
+    compact(&space, high).await;
+    for through in [low, high, Revision::ZERO] {
+        compact(&space, through).await;
+        assert!(compacted(list_at(&space, low).await, low) >= high);
+        list_at(&space, high).await.expect("still the oldest kept");
+    }
+    let rest = space.follow(space.all(), high).await.take(events.len() - 13).await;
+    assert_same("the rest", &rest, &events[13..]);
+}
+
+/// The watch has unread events that are then forgotten. It must say so, and must not claim to be complete
+/// up to a revision it never delivered: a client would resume from there and never know what it missed.
+pub(super) async fn a_watch_left_behind_is_told_and_claims_nothing(space: Space) {
+    let start = space.head().await;
+    let mut asks_first = space.follow(space.all(), start).await;
+    let mut reads_first = space.follow(space.all(), start).await;
+    let mut narrow = space.follow(space.range("0"), start).await;
+    let events = some_history(&space).await;
+    // One reads a little, so that it has a position in the middle.
+    let first = reads_first.next().await.expect("kept").events;
+    assert_same("the beginning", &first, &events[..first.len()]);
+    let later = space.load("0", 2, 20, 3).await;
+    compact(&space, Revision(u64::MAX)).await;
+
+    let middle = events.get(first.len()).unwrap_or(&later[0]);
+    let unread = [events[0].revision, middle.revision, events[1].revision];
+    for (follower, unread) in [&mut asks_first, &mut reads_first, &mut narrow].into_iter().zip(unread) {
+        for _ in 0..3 {
+            let through = follower.through();
+            assert!(through < unread, "{through:?} is claimed, but {unread:?} was never delivered");
+            let told = follower.next().await;
+            assert!(matches!(told, Err(ReadError::Compacted { .. })), "{told:?}");
+        }
+    }
+    // An error is final: a new write must not bring the watch back with a gap in it.
+    space.put("0", "after").await;
+    for follower in [&mut asks_first, &mut reads_first, &mut narrow] {
+        let told = follower.next().await;
+        assert!(matches!(told, Err(ReadError::Compacted { .. })), "{told:?}");
+    }
+}
+
+pub(super) async fn a_watch_that_kept_up_goes_on(space: Space) {
+    let start = space.head().await;
+    let mut all = space.follow(space.all(), start).await;
+    let mut idle = space.follow(space.range("idle"), start).await;
+    for _ in 0..5 {
+        let events = some_history(&space).await;
+        let head = space.head().await;
+        assert_same("kept up", &all.until(head).await.expect("kept"), &events);
+        assert_same("idle", &idle.until(head).await.expect("kept"), &[]);
+        compact(&space, head).await;
+    }
+    let last = space.put("idle", "no more").await;
+    assert_same("all", &all.take(1).await, std::slice::from_ref(&last));
+    assert_same("idle", &idle.take(1).await, std::slice::from_ref(&last));
+}
+
+/// Readers race with compaction: each gets all of its stretch, or is told, never a part passed off as all.
+pub(super) async fn beside_compaction_there_is_never_a_gap(space: Space) {
+    let (mut told, mut complete) = (0, 0);
+    for round in 0..12 {
+        let start = space.head().await;
+        let events = Arc::new(space.load("k", 4, 30, 4).await);
+        let head = space.head().await;
+        let mut readers = JoinSet::new();
+        let ready = Arc::new(AtomicU64::new(0));
+        for nth in 0..8_usize {
+            let from = events.get(nth * 5).map_or(start, |event| event.revision);
+            let (space, events, ready) = (space.clone(), events.clone(), ready.clone());
+            readers.spawn(async move {
+                ready.fetch_add(1, Ordering::AcqRel);
+                let whole = match space.try_follow(space.all(), from).await {
+                    Ok(mut follower) => follower.until(head).await,
+                    Err(error) => Err(error),
+                };
+                match whole {
+                    Ok(seen) => assert_same(&format!("round {round}"), &seen, after(&events, from)),
+                    Err(ReadError::Compacted { .. }) => return false,
+                    Err(error) => panic!("round {round}: {error}"),
+                }
+                true
+            });
+        }
+        while ready.load(Ordering::Acquire) < round % 8 {
+            tokio::task::yield_now().await;
+        }
+        // In one leap, so that it passes readers in the middle of what they read.
+        let through = events[events.len() * (round as usize + 4) / 16].revision;
+        compact(&space, through).await;
+        let outcomes = readers.join_all().await;
+        complete += outcomes.iter().filter(|whole| **whole).count();
+        told += outcomes.iter().filter(|whole| !**whole).count();
+    }
+    println!("              beside compaction: {complete} complete, {told} told");
+}

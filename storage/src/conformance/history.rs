@@ -1,0 +1,183 @@
+//! Recorded runs: many clients at once, every call written down, and then judged.
+//!
+//! ```text
+//!   Workload ──► Recorder ──► Store          while it runs: each call with its start, its end, its answer
+//!                   │
+//!                   └──► History ──► check   afterwards: a pure function that names every broken promise
+//! ```
+//!
+//! A run can go on after the store was reopened: keep the [`Recorder`], call [`Workload::run`] again with the
+//! new store. A call that never answered, because the process or the store died, counts as "perhaps written".
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use storage::{Range, Store, conformance::history, memory::Memory};
+//! # async fn judged() -> Result<(), storage::ReadError> {
+//! # let (store, reopened): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::new(Memory::new()), Arc::new(Memory::new()));
+//! for seed in history::seeds() {
+//!     let recorder = history::Recorder::start(&*store, Range::prefix("run/")).await?;
+//!     let workload = history::Workload::new(seed, "run/");
+//!     workload.run(&store, &recorder).await;        // may be stopped, may meet errors
+//!     workload.run(&reopened, &recorder).await;
+//!     let history = recorder.finish(&*reopened).await?;
+//!     history.check().expect("the store keeps its promises");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod check;
+mod recorder;
+mod workload;
+
+use std::fmt;
+
+use rand::RngExt;
+
+use crate::range::{Key, Range};
+use crate::store::{At, Change, Entry, Event, Expect, ReadError, Revision};
+use crate::watch::Batch;
+
+pub use check::Violation;
+pub use recorder::{RecordedWatch, Recorder};
+pub use workload::Workload;
+
+/// Seeds of runs that once found something, or that cover a shape nothing else does.
+pub const KEPT_SEEDS: &[u64] = &[1, 2, 0xC0FFEE];
+
+/// The seeds to run: the one in `HOLON_SEED` if there is one, else the kept ones and a new one. Prints them.
+pub fn seeds() -> Vec<u64> {
+    let asked = std::env::var("HOLON_SEED").ok();
+    let seeds = match asked.map(|text| text.parse()) {
+        Some(Ok(seed)) => vec![seed],
+        Some(Err(error)) => panic!("HOLON_SEED is not a number: {error}"),
+        None => KEPT_SEEDS.iter().copied().chain([u64::from(rand::rng().random::<u32>())]).collect(),
+    };
+    println!("seeds {seeds:?}; run one of them alone with HOLON_SEED=<seed>");
+    seeds
+}
+
+/// Nanoseconds since the recorder started, of one monotonic clock for all clients.
+pub type Instant = u64;
+
+/// All that was done to a range, and all that was seen of it.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub range: Range,
+    /// What was there at the beginning.
+    pub start: At<Vec<Entry>>,
+    pub calls: Vec<Call>,
+    pub watches: Vec<Watched>,
+}
+
+/// One call of one client.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub began: Instant,
+    /// `None`: never answered.
+    pub ended: Option<Instant>,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    Commit {
+        key: Key,
+        expect: Expect,
+        change: Change,
+        outcome: Outcome,
+    },
+    Get {
+        key: Key,
+        answer: At<Option<Entry>>,
+    },
+    List {
+        answer: At<Vec<Entry>>,
+    },
+    /// A list at a past revision; says nothing about now.
+    ListAt {
+        answer: At<Vec<Entry>>,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Committed(Event),
+    Conflict(At<Option<Entry>>),
+    /// The store said that nothing was written.
+    NotWritten,
+    /// The store could not say, or died before it could.
+    Unknown,
+}
+
+/// All that one watch delivered.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    pub range: Range,
+    pub after: Revision,
+    /// What it delivered, and how far it said it was complete. Where it was only asked, without events.
+    pub batches: Vec<(Instant, Batch)>,
+    /// The witness: begun at the start, resumed through every reopening, read to the very end.
+    pub witness: bool,
+    /// It was to reach this revision, had all the time in the world, and did not.
+    pub stuck_before: Option<Revision>,
+    pub ended_with: Option<ReadError>,
+}
+
+impl Watched {
+    fn new(range: Range, after: Revision, witness: bool) -> Self {
+        Watched { range, after, batches: Vec::new(), witness, stuck_before: None, ended_with: None }
+    }
+
+    /// What the watch last said to be complete.
+    pub fn through(&self) -> Revision {
+        self.batches.last().map_or(self.after, |(_, batch)| batch.through)
+    }
+}
+
+impl History {
+    /// Judges the run. The summary says how much happened: a run in which little happened proves little.
+    pub fn check(&self) -> Result<Summary, Vec<Violation>> {
+        let violations = check::check(self);
+        if violations.is_empty() { Ok(self.summary()) } else { Err(violations) }
+    }
+
+    pub fn summary(&self) -> Summary {
+        let mut summary = Summary::default();
+        for call in &self.calls {
+            *match &call.what {
+                What::Commit { outcome: Outcome::Committed(_), .. } => &mut summary.committed,
+                What::Commit { outcome: Outcome::Conflict(_), .. } => &mut summary.conflicts,
+                What::Commit { outcome: Outcome::NotWritten, .. } => &mut summary.not_written,
+                What::Commit { outcome: Outcome::Unknown, .. } => &mut summary.unknown,
+                _ => &mut summary.reads,
+            } += 1;
+        }
+        summary.watches = self.watches.len();
+        let batches = self.watches.iter().flat_map(|watched| &watched.batches);
+        summary.events = batches.map(|(_, batch)| batch.events.len()).sum();
+        summary
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    pub committed: usize,
+    pub conflicts: usize,
+    pub not_written: usize,
+    pub unknown: usize,
+    pub reads: usize,
+    pub watches: usize,
+    pub events: usize,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { committed, conflicts, not_written, unknown, reads, watches, events } = self;
+        write!(
+            f,
+            "{committed} committed, {conflicts} conflicts, {not_written} not written, {unknown} unknown, "
+        )?;
+        write!(f, "{reads} reads, {watches} watches with {events} events")
+    }
+}

@@ -1,0 +1,59 @@
+//! Judges what one watch delivered: Ordered, Unique, Reliable, Bookmarkable.
+
+use std::collections::HashSet;
+
+use super::super::Watched;
+use super::Violation;
+use super::log::Log;
+use crate::store::Revision;
+
+pub(super) fn check(watched: &Watched, log: &Log) -> Vec<Violation> {
+    let mut violations = delivered(watched);
+    violations.extend(missed(watched, log));
+    let stuck = watched.stuck_before.map(|goal| Violation::Stuck { at: watched.through(), goal });
+    violations.extend(stuck);
+    violations
+}
+
+/// Goes through what came, in the order it came.
+fn delivered(watched: &Watched) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut seen = HashSet::new();
+    let (mut newest, mut said) = (watched.after, watched.after);
+    for (_, batch) in &watched.batches {
+        for event in &batch.events {
+            let (event, revision) = (event.clone(), event.revision);
+            if !watched.range.contains(event.key.as_bytes()) {
+                violations.push(Violation::OutOfRange { event });
+            } else if !seen.insert(revision) {
+                violations.push(Violation::Duplicated { event });
+            } else if revision <= newest {
+                violations.push(Violation::Reordered { event, newer: newest });
+            } else if revision <= said {
+                violations.push(Violation::Outrun { event, said });
+            }
+            newest = newest.max(revision);
+        }
+        if batch.through < said.max(newest) {
+            violations.push(Violation::WentBack { said: said.max(newest), now: batch.through });
+        }
+        said = said.max(batch.through);
+    }
+    violations
+}
+
+/// What the watch should have delivered, by what it said, and did not. The witness was read to the very end,
+/// so there it is also everything beyond.
+fn missed(watched: &Watched, log: &Log) -> Vec<Violation> {
+    let seen: HashSet<Revision> =
+        watched.batches.iter().flat_map(|(_, batch)| &batch.events).map(|event| event.revision).collect();
+    let end = if watched.witness { Revision(u64::MAX) } else { watched.through() };
+    let wanted = log.after(watched.after).take_while(|event| event.revision <= end);
+    let missed = wanted
+        .filter(|event| watched.range.contains(event.key.as_bytes()) && !seen.contains(&event.revision))
+        .map(|event| match watched.witness && log.is_acknowledged(event) {
+            true => Violation::LostWrite { event: event.clone() },
+            false => Violation::Missed { event: event.clone() },
+        });
+    missed.collect()
+}

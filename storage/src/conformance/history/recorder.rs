@@ -1,0 +1,213 @@
+//! Writes down what clients do and what they are answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use super::{Call, History, Instant, Outcome, Watched, What};
+use crate::range::{Key, Range};
+use crate::store::{At, Change, CommitError, Entry, Event, Expect, Page, ReadError, Revision, Store};
+use crate::watch::{Batch, Watch};
+
+/// A watch that has not come to the newest revision after so long is stuck.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(30);
+
+/// Shared by all clients of a run; cloning it gives another handle.
+#[derive(Clone, Debug)]
+pub struct Recorder(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    clock: std::time::Instant,
+    history: Mutex<History>,
+}
+
+impl Recorder {
+    /// Reads what is there; everything after that must be explained by recorded calls. Nobody else may write
+    /// to `range`.
+    pub async fn start(store: &dyn Store, range: Range) -> Result<Recorder, ReadError> {
+        let read = store.list(range.clone(), Page::default()).await?;
+        let start = At { revision: read.revision, value: read.value.entries };
+        let witness = Watched::new(range.clone(), start.revision, true);
+        let history = History { range, start, calls: Vec::new(), watches: vec![witness] };
+        Ok(Recorder(Arc::new(Shared { clock: std::time::Instant::now(), history: Mutex::new(history) })))
+    }
+
+    pub fn now(&self) -> Instant {
+        self.0.clock.elapsed().as_nanos() as Instant
+    }
+
+    /// The calls and watches so far.
+    pub fn so_far(&self) -> History {
+        self.0.history.lock().clone()
+    }
+
+    /// The revision before everything recorded.
+    pub fn start_revision(&self) -> Revision {
+        self.0.history.lock().start.revision
+    }
+
+    /// Reads everything a last time, brings the witness to the newest revision, and returns all that was
+    /// recorded.
+    pub async fn finish(&self, store: &dyn Store) -> Result<History, ReadError> {
+        self.list(store, None, None).await?;
+        self.witness(store).await?;
+        Ok(self.so_far())
+    }
+
+    pub async fn commit(
+        &self,
+        store: &dyn Store,
+        key: Key,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Event, CommitError> {
+        // Written down before it is asked: if nobody lives to see the answer, it was still asked.
+        let what =
+            What::Commit { key: key.clone(), expect, change: change.clone(), outcome: Outcome::Unknown };
+        let place = self.began(what);
+        let answer = store.commit(key, expect, change).await;
+        let ended = self.now();
+        let call = &mut self.0.history.lock().calls[place];
+        call.ended = Some(ended);
+        if let What::Commit { outcome, .. } = &mut call.what {
+            *outcome = match &answer {
+                Ok(event) => Outcome::Committed(event.clone()),
+                Err(CommitError::Conflict { current }) => Outcome::Conflict(current.clone()),
+                Err(CommitError::Unknown { .. }) => Outcome::Unknown,
+                Err(_) => Outcome::NotWritten,
+            };
+        }
+        answer
+    }
+
+    pub async fn get(&self, store: &dyn Store, key: Key) -> Result<At<Option<Entry>>, ReadError> {
+        let began = self.now();
+        let answer = store.get(&key).await?;
+        self.did(began, What::Get { key, answer: answer.clone() });
+        Ok(answer)
+    }
+
+    /// Lists the whole range, in pages if there is a limit: now, or at a past revision.
+    pub async fn list(
+        &self,
+        store: &dyn Store,
+        limit: Option<usize>,
+        at: Option<Revision>,
+    ) -> Result<Revision, ReadError> {
+        let (began, range) = (self.now(), self.0.history.lock().range.clone());
+        let mut page = Page { limit, at, ..Page::default() };
+        let mut entries = Vec::new();
+        let revision = loop {
+            let read = store.list(range.clone(), page.clone()).await?;
+            entries.extend(read.value.entries);
+            if !read.value.more {
+                break read.revision;
+            }
+            page.after = entries.last().map(|entry| entry.key().clone());
+            page.at = Some(read.revision);
+        };
+        let answer = At { revision, value: entries };
+        self.did(began, if at.is_none() { What::List { answer } } else { What::ListAt { answer } });
+        Ok(revision)
+    }
+
+    pub async fn watch(
+        &self,
+        store: &dyn Store,
+        range: Range,
+        after: Revision,
+    ) -> Result<RecordedWatch, ReadError> {
+        let watch = store.watch(range.clone(), after).await?;
+        let mut history = self.0.history.lock();
+        history.watches.push(Watched::new(range, after, false));
+        Ok(RecordedWatch { recorder: self.clone(), watch, place: history.watches.len() - 1 })
+    }
+
+    /// Resumes the witness where it stopped, perhaps in an earlier life of the store, and reads to the head.
+    pub(super) async fn witness(&self, store: &dyn Store) -> Result<(), ReadError> {
+        let (range, after) = {
+            let witness = &self.0.history.lock().watches[0];
+            (witness.range.clone(), witness.through())
+        };
+        let head = store.list(range.clone(), Page { limit: Some(0), ..Page::default() }).await?.revision;
+        if head < after {
+            // The store has forgotten what it once said; the calls that vanished will show in the check.
+            return Ok(());
+        }
+        let watch = store.watch(range, after).await?;
+        RecordedWatch { recorder: self.clone(), watch, place: 0 }.until(head).await
+    }
+
+    fn began(&self, what: What) -> usize {
+        let mut history = self.0.history.lock();
+        history.calls.push(Call { began: self.now(), ended: None, what });
+        history.calls.len() - 1
+    }
+
+    fn did(&self, began: Instant, what: What) {
+        let ended = Some(self.now());
+        self.0.history.lock().calls.push(Call { began, ended, what });
+    }
+}
+
+/// A watch that writes down what it delivers.
+#[derive(Debug)]
+pub struct RecordedWatch {
+    recorder: Recorder,
+    watch: Watch,
+    place: usize,
+}
+
+impl RecordedWatch {
+    /// Cancel-safe, like the watch itself.
+    pub async fn next(&mut self) -> Result<(), ReadError> {
+        let outcome = self.watch.next().await;
+        let now = self.recorder.now();
+        self.record(|watched| match outcome {
+            Ok(batch) => {
+                watched.batches.push((now, batch));
+                Ok(())
+            }
+            Err(error) => {
+                watched.ended_with = Some(error.clone());
+                Err(error)
+            }
+        })
+    }
+
+    /// Asks how far the watch is complete, and holds it to that.
+    pub fn through(&mut self) -> Revision {
+        let through = self.watch.through();
+        let now = self.recorder.now();
+        self.record(|watched| {
+            if through != watched.through() {
+                watched.batches.push((now, Batch { events: Vec::new(), through }));
+            }
+        });
+        through
+    }
+
+    /// Reads until the watch is complete up to `goal`. If it gets stuck, the record says so.
+    pub async fn until(&mut self, goal: Revision) -> Result<(), ReadError> {
+        let started = std::time::Instant::now();
+        let mut patience = Duration::from_millis(1);
+        while self.through() < goal {
+            if started.elapsed() > CATCH_UP_LIMIT {
+                self.record(|watched| watched.stuck_before = Some(goal));
+                return Ok(());
+            }
+            match timeout(patience, self.next()).await {
+                Ok(outcome) => outcome?,
+                Err(_) => patience *= 2,
+            }
+        }
+        Ok(())
+    }
+
+    fn record<T>(&self, write: impl FnOnce(&mut Watched) -> T) -> T {
+        write(&mut self.recorder.0.history.lock().watches[self.place])
+    }
+}

@@ -1,0 +1,314 @@
+//! Two stores, one operation at a time.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+
+use super::{Belief, Disagreement, Op, When, key};
+use crate::range::{Key, Range};
+use crate::store::{
+    At, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
+};
+use crate::watch::Watch;
+
+/// Open watches and unfinished lists, each: enough to overlap, few enough to be met again.
+const OPEN_MAX: usize = 4;
+/// A watch that is not there after so long is stuck.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(30);
+
+/// Whether an operation was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Done,
+    /// The subject could not answer. Nothing more can be asked before it is reopened.
+    Interrupted,
+}
+
+/// A model and a subject that must answer alike.
+#[derive(Debug)]
+pub struct LockStep {
+    model: Arc<dyn Store>,
+    subject: Arc<dyn Store>,
+    /// Every event so far, as both stores have told it; and what they add up to.
+    log: Vec<Event>,
+    current: BTreeMap<Key, Entry>,
+    compacted: Revision,
+    lists: Vec<(Range, Page)>,
+    watches: Vec<Pair>,
+    /// A commit the subject was asked for and has not answered: only reopening it will tell.
+    in_doubt: Option<(Key, Expect, Change)>,
+}
+
+#[derive(Debug)]
+struct Pair {
+    range: Range,
+    seen: Revision,
+    model: Watch,
+    subject: Watch,
+}
+
+/// How far a watch was read.
+#[derive(PartialEq)]
+enum Progress {
+    /// To the newest revision.
+    Caught,
+    /// To where it was told Compacted.
+    Told,
+    Interrupted,
+}
+
+impl LockStep {
+    /// Both stores must be fresh.
+    pub fn new(model: Arc<dyn Store>, subject: Arc<dyn Store>) -> Self {
+        LockStep {
+            model,
+            subject,
+            log: Vec::new(),
+            current: BTreeMap::new(),
+            compacted: Revision::ZERO,
+            lists: Vec::new(),
+            watches: Vec::new(),
+            in_doubt: None,
+        }
+    }
+
+    /// The newest revision both have told.
+    pub fn head(&self) -> Revision {
+        self.log.last().map_or(Revision::ZERO, |event| event.revision)
+    }
+
+    /// Runs `op` on both. If this future is dropped, or says [`Step::Interrupted`], reopen the subject before
+    /// the next step.
+    pub async fn step(&mut self, op: &Op) -> Result<Step, Disagreement> {
+        match op.clone() {
+            Op::Put { key: nth, expect, value } => {
+                let expect = self.resolve(&key(nth), expect);
+                self.commit(key(nth), expect, Change::Put(value.into())).await
+            }
+            Op::Delete { key: nth, expect } => {
+                let expect = self.resolve(&key(nth), expect);
+                self.commit(key(nth), expect, Change::Delete).await
+            }
+            Op::Get { key: nth } => {
+                let subject = self.subject.get(&key(nth)).await;
+                compare_reads(op, self.model.get(&key(nth)).await, subject)
+            }
+            Op::List { of, after, limit, count, at } => {
+                let at = (at != When::Now).then(|| self.revision(at));
+                let page = Page { after: after.map(key), limit, at, count };
+                self.list(op, of.range(), page).await
+            }
+            Op::NextPage { list } if list < self.lists.len() => {
+                let (range, page) = self.lists.remove(list);
+                self.list(&(op, &range, &page), range.clone(), page.clone()).await
+            }
+            Op::Watch { of, after } => self.watch(op, of.range(), self.revision(after)).await,
+            Op::Read { watch } if watch < self.watches.len() => {
+                let mut pair = self.watches.remove(watch);
+                let progress = self.read(&mut pair).await?;
+                if progress != Progress::Told {
+                    self.watches.insert(watch, pair);
+                }
+                Ok(if progress == Progress::Interrupted { Step::Interrupted } else { Step::Done })
+            }
+            Op::Close { watch } if watch < self.watches.len() => {
+                self.watches.remove(watch);
+                Ok(Step::Done)
+            }
+            Op::Compact { through } => {
+                let through = self.revision(through);
+                let subject = self.subject.compact(through).await;
+                let step = compare_reads(op, self.model.compact(through).await, subject);
+                self.compacted = self.compacted.max(through.min(self.head()));
+                step
+            }
+            Op::NextPage { .. } | Op::Read { .. } | Op::Close { .. } => Ok(Step::Done),
+        }
+    }
+
+    /// Goes on with a subject that was closed or killed and opened again. It must have everything it
+    /// acknowledged, and at most what it was asked for beside that. Watches resume where they were.
+    pub async fn reopen(&mut self, subject: Arc<dyn Store>) -> Result<(), Disagreement> {
+        self.subject = subject;
+        let now = self.subject.get(&key(0)).await.map(|read| read.revision);
+        if let Some((key, expect, change)) = self.in_doubt.take()
+            && now == Ok(self.head().next())
+        {
+            let event = self.model.commit(key, expect, change).await;
+            self.record(event.map_err(|error| differ("a commit in doubt", error, "it happened"))?);
+        }
+        compare("the newest revision after reopening", Ok(self.head()), now)?;
+        self.compare_all().await?;
+        for mut pair in std::mem::take(&mut self.watches) {
+            // Memory forgets nothing by being reopened, so it may still be ahead of what was resumed here.
+            let model = self.model.watch(pair.range.clone(), pair.seen).await;
+            match (model, self.subject.watch(pair.range.clone(), pair.seen).await) {
+                (Ok(model), Ok(subject)) => {
+                    (pair.model, pair.subject) = (model, subject);
+                    self.watches.push(pair);
+                }
+                (model, subject) => compare("resuming a watch", model.map(drop), subject.map(drop))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every watch to its end, and compares the whole state and the whole history.
+    pub async fn finish(&mut self) -> Result<(), Disagreement> {
+        self.compare_all().await?;
+        self.watch(&"the whole history", Range::all(), self.compacted).await?;
+        for mut pair in std::mem::take(&mut self.watches) {
+            if self.read(&mut pair).await? == Progress::Interrupted {
+                return Err(differ(&format!("{pair:?}"), "the rest of the events", "no answer"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn compare_all(&self) -> Result<(), Disagreement> {
+        let subject = self.subject.list(Range::all(), Page::default()).await;
+        compare("the whole state", self.model.list(Range::all(), Page::default()).await, subject)
+    }
+
+    fn resolve(&self, key: &Key, belief: Belief) -> Expect {
+        let right = self.current.get(key).map_or(Expect::Absent, |entry| Expect::Revision(entry.revision()));
+        match belief {
+            Belief::Right => right,
+            Belief::Absent => Expect::Absent,
+            Belief::Earlier(back) => Expect::Revision(self.revision(When::Back(back))),
+            Belief::Ahead => Expect::Revision(self.revision(When::Ahead(1))),
+        }
+    }
+
+    fn revision(&self, when: When) -> Revision {
+        let head = self.head().0;
+        Revision(match when {
+            When::Now => head,
+            When::Back(back) => head.saturating_sub(back.into()),
+            When::Ahead(ahead) => head + u64::from(ahead),
+        })
+    }
+
+    /// The subject goes first: if it cannot say whether it wrote, the model must not have.
+    async fn commit(&mut self, key: Key, expect: Expect, change: Change) -> Result<Step, Disagreement> {
+        let on = format!("{change:?} of {key:?} expecting {expect:?}");
+        self.in_doubt = Some((key.clone(), expect, change.clone()));
+        let subject = self.subject.commit(key.clone(), expect, change.clone()).await;
+        if matches!(subject, Err(CommitError::Unknown { .. })) {
+            return Ok(Step::Interrupted);
+        }
+        self.in_doubt = None;
+        if matches!(subject, Err(CommitError::Unavailable { .. } | CommitError::ReadOnly { .. })) {
+            return Ok(Step::Interrupted);
+        }
+        let model = self.model.commit(key, expect, change).await;
+        if let Ok(event) = &model {
+            self.record(event.clone());
+        }
+        compare(&on, model, subject)?;
+        Ok(Step::Done)
+    }
+
+    fn record(&mut self, event: Event) {
+        match &event.current {
+            Some(entry) => self.current.insert(event.key.clone(), entry.clone()),
+            None => self.current.remove(&event.key),
+        };
+        self.log.push(event);
+    }
+
+    async fn list(&mut self, on: &impl Debug, range: Range, page: Page) -> Result<Step, Disagreement> {
+        let subject = self.subject.list(range.clone(), page.clone()).await;
+        let model = self.model.list(range.clone(), page.clone()).await;
+        let next = model.as_ref().ok().and_then(|read| next_page(read, page));
+        let step = compare_reads(on, model, subject)?;
+        if let Some(next) = next.filter(|_| step == Step::Done) {
+            self.lists.push((range, next));
+            self.lists.drain(..self.lists.len().saturating_sub(OPEN_MAX));
+        }
+        Ok(step)
+    }
+
+    async fn watch(&mut self, on: &impl Debug, range: Range, after: Revision) -> Result<Step, Disagreement> {
+        let subject = self.subject.watch(range.clone(), after).await;
+        let model = self.model.watch(range.clone(), after).await;
+        match (model, subject) {
+            (Ok(model), Ok(subject)) => {
+                self.watches.push(Pair { range, seen: after, model, subject });
+                self.watches.drain(..self.watches.len().saturating_sub(OPEN_MAX));
+                Ok(Step::Done)
+            }
+            (model, subject) => compare_reads(on, model.map(drop), subject.map(drop)),
+        }
+    }
+
+    /// Reads both watches to the newest revision. Both must deliver what is in the log. Only a watch that is
+    /// behind compaction may say so instead; whether it notices depends on how it keeps its place, so the two
+    /// need not agree on that.
+    async fn read(&self, pair: &mut Pair) -> Result<Progress, Disagreement> {
+        let wanted: Vec<_> = (self.log.iter())
+            .filter(|event| event.revision > pair.seen && pair.range.contains(event.key.as_bytes()))
+            .cloned()
+            .collect();
+        let on = format!("a watch of {:?} after {:?}", pair.range, pair.seen);
+        let behind = pair.seen < self.compacted;
+        let subject = drain(&mut pair.subject, self.head()).await;
+        if matches!(subject, Err(ReadError::Unavailable { .. })) {
+            return Ok(Progress::Interrupted);
+        }
+        let model = drain(&mut pair.model, self.head()).await;
+        pair.seen = self.head();
+        let told = |read: &Result<_, _>| behind && matches!(read, Err(ReadError::Compacted { .. }));
+        let progress = if told(&model) || told(&subject) { Progress::Told } else { Progress::Caught };
+        for read in [model, subject].into_iter().filter(|read| !told(read)) {
+            compare(&on, Ok(wanted.clone()), read)?;
+        }
+        Ok(progress)
+    }
+}
+
+fn next_page(read: &At<Listing>, page: Page) -> Option<Page> {
+    let last = read.value.entries.last().map(|entry| entry.key().clone());
+    read.value.more.then(|| Page { after: last.or(page.after.clone()), at: Some(read.revision), ..page })
+}
+
+/// Reads until the watch is complete up to `goal`.
+async fn drain(watch: &mut Watch, goal: Revision) -> Result<Vec<Event>, ReadError> {
+    let mut events = Vec::new();
+    let started = Instant::now();
+    let mut patience = Duration::from_millis(1);
+    while watch.through() < goal {
+        assert!(started.elapsed() < CATCH_UP_LIMIT, "stuck at {:?} before {goal:?}", watch.through());
+        match timeout(patience, watch.next()).await {
+            Ok(batch) => events.extend(batch?.events),
+            Err(_) => patience *= 2,
+        }
+    }
+    Ok(events)
+}
+
+fn differ(on: &str, model: impl Debug, subject: impl Debug) -> Disagreement {
+    Disagreement { on: on.into(), model: format!("{model:?}"), subject: format!("{subject:?}") }
+}
+
+fn compare<T, E>(on: &str, model: Result<T, E>, subject: Result<T, E>) -> Result<(), Disagreement>
+where
+    Result<T, E>: PartialEq + Debug,
+{
+    if model == subject { Ok(()) } else { Err(differ(on, model, subject)) }
+}
+
+fn compare_reads<T: PartialEq + Debug>(
+    on: &impl Debug,
+    model: Result<T, ReadError>,
+    subject: Result<T, ReadError>,
+) -> Result<Step, Disagreement> {
+    if matches!(subject, Err(ReadError::Unavailable { .. })) {
+        return Ok(Step::Interrupted);
+    }
+    compare(&format!("{on:?}"), model, subject)?;
+    Ok(Step::Done)
+}

@@ -1,0 +1,171 @@
+//! Watching: etcd's guarantees, one by one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::space::{Space, after, assert_same};
+use crate::range::Range;
+use crate::store::{Event, Page};
+
+fn within(events: &[Event], range: &Range) -> Vec<Event> {
+    events.iter().filter(|event| range.contains(event.key.as_bytes())).cloned().collect()
+}
+
+/// A history of some forty changes, and the revision before it.
+async fn some_history(space: &Space) -> (crate::Revision, Vec<Event>) {
+    let start = space.head().await;
+    let mut events = Vec::new();
+    for nth in 0..40 {
+        let name = format!("{}/{}", ["a", "ab", "b"][nth % 3], nth % 7);
+        events.push(space.put(&name, format!("{nth}")).await);
+        if nth % 4 == 3 {
+            events.push(space.delete(&name).await);
+        }
+    }
+    (start, events)
+}
+
+pub(super) async fn ordered_unique_reliable_from_every_revision(space: Space) {
+    let (start, events) = some_history(&space).await;
+    let head = space.head().await;
+    let starts = std::iter::once(start).chain(events.iter().map(|event| event.revision));
+    let ranges = [
+        space.all(),
+        space.range("a/"),
+        Range::key(space.key("b/2")),
+        Range::between(space.key("a/3"), space.key("ab/5")),
+    ];
+    for from in starts {
+        for range in &ranges {
+            let seen =
+                space.follow(range.clone(), from).await.until(head).await.expect("nothing is compacted");
+            assert_same(&format!("{range:?} after {from:?}"), &seen, after(&within(&events, range), from));
+        }
+    }
+}
+
+pub(super) async fn events_are_what_their_writers_were_told(space: Space) {
+    let start = space.head().await;
+    let mut live = space.follow(space.all(), start).await;
+    let events = space.load("k", 4, 50, 3).await;
+    assert_same("live", &live.take(events.len()).await, &events);
+    let replayed = space.follow(space.all(), start).await.take(events.len()).await;
+    assert_same("replayed", &replayed, &events);
+
+    let mut state = BTreeMap::new();
+    for event in &events {
+        assert_eq!(event.previous.as_ref(), state.get(&event.key), "what was, before {event:?}");
+        match &event.current {
+            Some(entry) => {
+                assert_eq!((entry.key(), entry.revision()), (&event.key, event.revision), "what became");
+                state.insert(event.key.clone(), entry.clone());
+            }
+            None => drop(state.remove(&event.key).expect("only what is there is deleted")),
+        }
+    }
+    let listed = space.list(Page::default()).await.value.entries;
+    assert_eq!(listed, state.into_values().collect::<Vec<_>>(), "the events add up to the state");
+}
+
+pub(super) async fn a_narrow_watch_sees_only_its_own_and_moves_on(space: Space) {
+    let start = space.head().await;
+    let mut narrow = space.follow(Range::key(space.key("own")), start).await;
+    let mut wanted = Vec::new();
+    for round in 0..10 {
+        for nth in 0..10 {
+            space.put(&format!("own{nth}"), "a neighbour").await;
+            space.put("ow", "another").await;
+        }
+        let head = space.head().await;
+        let seen = narrow.until(head).await.expect("kept");
+        assert!(seen.is_empty(), "round {round}: {seen:?} are not its own");
+        let own = space.put("own", format!("{round}")).await;
+        assert!(narrow.through() < own.revision, "it has not been delivered yet");
+        let seen = narrow.take(1).await;
+        assert_same("its own", &seen, std::slice::from_ref(&own));
+        assert!(narrow.through() >= own.revision);
+        wanted.push(own);
+    }
+    let all = space.follow(Range::key(space.key("own")), start).await.until(space.head().await).await;
+    assert_same("replayed", &all.expect("kept"), &wanted);
+}
+
+/// A watch registers while writers publish; what falls between the two is what a careless engine loses.
+pub(super) async fn watches_that_start_amid_writes_miss_nothing(space: Space) {
+    let busy = {
+        let space = space.clone();
+        tokio::spawn(async move { space.load("k", 4, 120, 4).await })
+    };
+    let mut followers = Vec::new();
+    while !busy.is_finished() && followers.len() < 400 {
+        let range = if followers.len() % 2 == 0 { space.all() } else { space.range("k1") };
+        let from = space.head().await;
+        followers.push((from, range.clone(), space.follow(range, from).await));
+        tokio::task::yield_now().await;
+    }
+    let events = busy.await.expect("the load runs through");
+    let head = space.head().await;
+    for (from, range, mut follower) in followers {
+        let seen = follower.until(head).await.expect("nothing is compacted");
+        assert_same(&format!("{range:?} after {from:?}"), &seen, after(&within(&events, &range), from));
+    }
+}
+
+/// The follower checks every delivery against every `through` it was told; this case asks very often.
+pub(super) async fn bookmarkable_through_never_outruns_events(space: Space) {
+    let start = space.head().await;
+    let done = Arc::new(AtomicBool::new(false));
+    let mut readers = JoinSet::new();
+    for nth in 0..6 {
+        let range = [space.all(), space.range("k1"), space.range("k2")][nth % 3].clone();
+        let (space, done) = (space.clone(), done.clone());
+        readers.spawn(async move {
+            let mut follower = space.follow(range.clone(), start).await;
+            let mut seen = Vec::new();
+            while !done.load(Ordering::Acquire) {
+                follower.through();
+                // Often too short on purpose: asking between deliveries is the point.
+                if let Ok(batch) = tokio::time::timeout(Duration::from_micros(300), follower.next()).await {
+                    let batch = batch.expect("nothing is compacted");
+                    seen.extend(batch.events);
+                    assert!(follower.through() >= batch.through);
+                }
+            }
+            seen.extend(follower.until(space.head().await).await.expect("nothing is compacted"));
+            (range, seen)
+        });
+    }
+    let events = space.load("k", 6, 120, 5).await;
+    done.store(true, Ordering::Release);
+    for (range, seen) in readers.join_all().await {
+        assert_same(&format!("{range:?}"), &seen, &within(&events, &range));
+    }
+}
+
+pub(super) async fn resumable_from_everything_ever_said(space: Space) {
+    let start = space.head().await;
+    let busy = {
+        let space = space.clone();
+        tokio::spawn(async move { space.load("k", 4, 60, 4).await })
+    };
+    let mut said = vec![start];
+    let mut follower = space.follow(space.range("k1"), start).await;
+    while !busy.is_finished() {
+        if let Ok(batch) = tokio::time::timeout(Duration::from_millis(2), follower.next()).await {
+            said.push(batch.expect("nothing is compacted").through);
+        }
+        said.push(follower.through());
+    }
+    let events = within(&busy.await.expect("the load runs through"), &space.range("k1"));
+    said.dedup();
+    let head = space.head().await;
+    // Some hundred are enough, spread over all of them.
+    for from in said.iter().step_by(said.len().div_ceil(150)) {
+        let rest = space.follow(space.range("k1"), *from).await.until(head).await.expect("kept");
+        assert_same(&format!("resumed after {from:?}"), &rest, after(&events, *from));
+    }
+}
