@@ -364,11 +364,12 @@ impl Running {
         }
         base.compacted = end;
         append.base(&base);
+        // Announced before it is gone, so that nobody takes a hole for "nothing happened".
+        self.writer.view.forget(end);
         self.writer.probe("compacting");
         append.commit()?;
         self.writer.probe("compacted");
         self.writer.base = base;
-        self.writer.view.forget(end);
         Ok(())
     }
 
