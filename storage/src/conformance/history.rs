@@ -28,6 +28,8 @@
 
 mod check;
 mod recorder;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 use std::fmt;

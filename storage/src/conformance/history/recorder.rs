@@ -26,7 +26,7 @@ struct Shared {
 
 impl Recorder {
     /// Reads what is there; everything after that must be explained by recorded calls. Nobody else may write
-    /// to `range`.
+    /// to `range`, and nobody may compact what the witness has not read: it reads at the end of every run.
     pub async fn start(store: &dyn Store, range: Range) -> Result<Recorder, ReadError> {
         let read = store.list(range.clone(), Page::default()).await?;
         let start = At { revision: read.revision, value: read.value.entries };

@@ -44,14 +44,14 @@ impl Workload {
         }
     }
 
-    /// Lets every client finish the call it is in, and make no other. A later `run` goes on.
+    /// Lets every client of this workload and its clones finish the call it is in, and make no other, now or
+    /// in a later run: to go on, start a new workload with the same recorder.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }
 
     /// Runs all clients to their end. Errors of the store are part of the record, never of this function.
     pub async fn run(&self, store: &Arc<dyn Store>, recorder: &Recorder) {
-        self.stopped.store(false, Ordering::Release);
         let (end, ended) = watch::channel(false);
         let mut clients = JoinSet::new();
         let mut watchers = JoinSet::new();
@@ -166,6 +166,7 @@ impl Client {
                     Some(head) if !*end.borrow() => after = head,
                     _ => return,
                 }
+                tokio::task::yield_now().await;
                 continue;
             };
             for _ in 0..self.rng.random_range(1..40) {
