@@ -40,6 +40,8 @@ pub struct LockStep {
     watches: Vec<Pair>,
     /// A commit the subject was asked for and has not answered: only reopening it will tell.
     in_doubt: Option<(Key, Expect, Change)>,
+    /// A compaction likewise.
+    forgetting: Option<Revision>,
 }
 
 #[derive(Debug)]
@@ -72,6 +74,7 @@ impl LockStep {
             lists: Vec::new(),
             watches: Vec::new(),
             in_doubt: None,
+            forgetting: None,
         }
     }
 
@@ -120,7 +123,9 @@ impl LockStep {
             }
             Op::Compact { through } => {
                 let through = self.revision(through);
+                self.forgetting = Some(through);
                 let subject = self.subject.compact(through).await;
+                self.forgetting = None;
                 let step = compare_reads(op, self.model.compact(through).await, subject);
                 self.compacted = self.compacted.max(through.min(self.head()));
                 step
@@ -141,6 +146,9 @@ impl LockStep {
             self.record(event.map_err(|error| differ("a commit in doubt", error, "it happened"))?);
         }
         compare("the newest revision after reopening", Ok(self.head()), now)?;
+        if let Some(through) = self.forgetting.take() {
+            self.settle_compaction(through).await?;
+        }
         self.compare_all().await?;
         for mut pair in std::mem::take(&mut self.watches) {
             // Memory forgets nothing by being reopened, so it may still be ahead of what was resumed here.
@@ -154,6 +162,18 @@ impl LockStep {
             }
         }
         Ok(())
+    }
+
+    /// A compaction that was not answered may have happened, whole or in part.
+    async fn settle_compaction(&mut self, through: Revision) -> Result<(), Disagreement> {
+        match self.subject.watch(Range::all(), self.compacted).await {
+            Err(ReadError::Compacted { oldest, .. }) if oldest <= through.min(self.head()) => {
+                self.compacted = oldest;
+                compare("a compaction in doubt", self.model.compact(oldest).await, Ok(()))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(differ("a compaction in doubt", through, error)),
+        }
     }
 
     /// Reads every watch to its end, and compares the whole state and the whole history.
