@@ -1,5 +1,6 @@
 //! Many watchers, slow watchers, impatient watchers.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -60,15 +61,14 @@ pub(super) async fn a_cancelled_next_loses_and_doubles_nothing(space: Space) {
     let (mut seen, mut dropped) = (Vec::new(), 0);
     while !busy.is_finished() || dropped < 50 {
         let patience = Duration::from_micros(rng.random_range(0..400));
-        let next = follower.next();
-        let outcome = tokio::select! {
-            biased;
-            () = async { tokio::task::yield_now().await }, if rng.random_bool(0.3) => None,
-            batch = timeout(patience, next) => batch.ok(),
+        let next = std::pin::pin!(follower.next());
+        let outcome = match rng.random_bool(0.3) {
+            true => Some(futures::poll!(next)).filter(Poll::is_ready),
+            false => timeout(patience, next).await.ok().map(Poll::Ready),
         };
         match outcome {
-            Some(batch) => seen.extend(batch.expect("nothing is compacted").events),
-            None => dropped += 1,
+            Some(Poll::Ready(batch)) => seen.extend(batch.expect("nothing is compacted").events),
+            _ => dropped += 1,
         }
     }
     before.extend(busy.await.expect("the load runs through"));
