@@ -14,6 +14,7 @@ use storage::{Change, CommitError, Expect, Key, Page, Range, Revision, Store};
 
 const DIR: &str = "HOLON_FAULTS_DIR";
 const FULL: &str = "FAULT_FILE";
+const SHADOW: &str = "FAULT_SHADOW";
 const EINTR: i32 = 4;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -62,6 +63,7 @@ fn child() {
         println!();
         match Embedded::open(Path::new(&dir), options()) {
             Ok(store) if std::env::var_os(FULL).is_some() => full_for_a_while(&store).await,
+            Ok(store) if std::env::var_os(SHADOW).is_some() => write_until_killed(&store).await,
             Ok(store) => write_a_little(&store).await,
             Err(error) => println!("not opened: {error}"),
         }
@@ -218,4 +220,117 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() {
     let store = Embedded::open(&dir, options()).unwrap();
     let during = store.list(Range::prefix("during/"), Page::default()).await.unwrap();
     assert_eq!(during.value.entries, [], "refused writes stay refused");
+}
+
+/// Runs inside the child: large values, so that tables are written and compacted too, and small ones.
+async fn write_until_killed(store: &Embedded) {
+    for number in 0.. {
+        let key = Key::from(format!("k{}", number % 50));
+        let current = store.get(&key).await.unwrap().value;
+        let expect = current.map_or(Expect::Absent, |entry| Expect::Revision(entry.revision()));
+        let letter = b'a' + (number % 26) as u8;
+        let size = if number % 3 == 0 { 200_000 } else { 500 };
+        let event = store.commit(key.clone(), expect, Change::Put(vec![letter; size].into())).await.unwrap();
+        println!("ack {} {} {}", event.revision, String::from_utf8_lossy(key.as_bytes()), char::from(letter));
+        if number % 100 == 99 {
+            store.compact(Revision(event.revision.0 - 20)).await.unwrap();
+        }
+    }
+}
+
+/// Power loss: the process is killed, and everything not synced by then is gone, contents and names alike.
+/// The next life begins with what was durable.
+#[tokio::test]
+async fn power_loss_takes_only_what_was_not_acknowledged() {
+    use std::io::{BufRead, BufReader};
+    let scratch = tempfile::tempdir().unwrap();
+    let mut dir = scratch.path().join("0");
+    std::fs::create_dir(&dir).unwrap();
+    let mut told_at = HashMap::new();
+    let lives: usize = 8;
+    for life in 1..=lives {
+        let shadow = scratch.path().join(format!("shadow-{life}"));
+        std::fs::create_dir(&shadow).unwrap();
+        seed_shadow(&dir, &shadow);
+        let mut child = with_shim(&dir).env(SHADOW, &shadow).stderr(Stdio::inherit()).spawn().unwrap();
+        // Deaths at all ages, most of them past the first tables.
+        let wanted = 30 + life * 71 % 200;
+        let mut heard = 0;
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if let Some(ack) = line.strip_prefix("ack ") {
+                let words: Vec<&str> = ack.split(' ').collect();
+                let revision: u64 = words[0].parse().unwrap();
+                let told = (words[1].to_owned(), words[2].as_bytes()[0]);
+                assert_eq!(told_at.insert(revision, told), None, "revision {revision} was used twice");
+                heard += 1;
+            }
+            if heard == wanted {
+                // Goes on reading: what is told until the kill counts as well.
+                child.kill().unwrap();
+            }
+        }
+        assert!(heard >= wanted, "the child ended by itself after {heard} writes");
+        child.wait().unwrap();
+        let next = scratch.path().join(life.to_string());
+        restore(&shadow, inode(&dir), &next);
+        let store = Embedded::open(&next, options()).unwrap_or_else(|error| panic!("life {life}: {error}"));
+        check_told(&store, &told_at, life).await;
+        dir = next;
+    }
+}
+
+async fn check_told(store: &Embedded, told_at: &HashMap<u64, (String, u8)>, life: usize) {
+    let listed = store.list(Range::all(), Page::default()).await.unwrap();
+    let newest = told_at.keys().copied().max().unwrap_or(0);
+    assert!(
+        listed.revision.0 >= newest,
+        "life {life}: {newest} was acknowledged, {} is left",
+        listed.revision
+    );
+    for entry in &listed.value.entries {
+        assert!(entry.value().iter().all(|byte| *byte == entry.value()[0]), "{entry:?} is half there");
+        if let Some((key, letter)) = told_at.get(&entry.revision().0) {
+            assert_eq!((entry.key().as_bytes(), entry.value()[0]), (key.as_bytes(), *letter), "life {life}");
+        }
+    }
+}
+
+fn inode(path: &Path) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap())
+}
+
+/// All that is there at the beginning of a life is durable.
+fn seed_shadow(dir: &Path, shadow: &Path) {
+    let mut names = String::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let (path, is_dir) = (entry.path(), entry.file_type().unwrap().is_dir());
+        let (number, kind) = (inode(&path), if is_dir { 'd' } else { 'i' });
+        names += &format!("{number} {kind} {}\n", entry.file_name().to_string_lossy());
+        match is_dir {
+            true => seed_shadow(&path, shadow),
+            false => drop(std::fs::copy(&path, shadow.join(format!("i{number}"))).unwrap()),
+        }
+    }
+    std::fs::write(shadow.join(format!("d{}", inode(dir))), names).unwrap();
+}
+
+/// Builds the directory as it comes back after power loss.
+fn restore(shadow: &Path, number: u64, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    // A directory whose names were never synced comes back empty.
+    let names = std::fs::read_to_string(shadow.join(format!("d{number}"))).unwrap_or_default();
+    for line in names.lines() {
+        let mut words = line.splitn(3, ' ');
+        let (number, kind, name) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let kept = shadow.join(format!("i{number}"));
+        match kind {
+            _ if name == "." || name == ".." => {}
+            "d" => restore(shadow, number.parse().unwrap(), &to.join(name)),
+            // A file never synced comes back with its name and nothing in it.
+            _ if !kept.exists() => std::fs::write(to.join(name), "").unwrap(),
+            _ => drop(std::fs::copy(kept, to.join(name)).unwrap()),
+        }
+    }
 }

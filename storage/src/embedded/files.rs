@@ -20,6 +20,17 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// Makes the names of everything below a directory durable.
+pub(super) fn sync_tree(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_tree(&entry.path())?;
+        }
+    }
+    sync_dir(dir)
+}
+
 /// Held for as long as the store is open. The kernel lets go of it when the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Lock {

@@ -60,8 +60,20 @@ impl LogError {
 }
 
 impl Log {
-    /// Opens or creates the database. Journals must have been looked at before: fjall cuts what it cannot read.
+    /// Makes a database in a directory that has none. What fjall leaves unsynced of it is synced here.
+    pub(super) fn create(path: &Path) -> Result<Log, LogError> {
+        let log = Log::at(path, true)?;
+        // fjall does not sync the directory that holds its keyspaces: a loss of power could take them all.
+        super::files::sync_tree(path).map_err(fjall::Error::Io)?;
+        Ok(log)
+    }
+
+    /// Opens a database. Its journals must have been looked at before: fjall cuts what it cannot read.
     pub(super) fn open(path: &Path) -> Result<Log, LogError> {
+        Log::at(path, false)
+    }
+
+    fn at(path: &Path, create: bool) -> Result<Log, LogError> {
         let open = || -> Result<Log, LogError> {
             let database = Database::builder(path)
                 .journal_compression(CompressionType::None)
@@ -69,6 +81,9 @@ impl Log {
                 .cache_size(CACHE_BYTES)
                 .worker_threads(1)
                 .open()?;
+            if !create && !(database.keyspace_exists(HISTORY) && database.keyspace_exists(BASE)) {
+                return Err(LogError::Malformed("the log has lost its keyspaces".to_owned()));
+            }
             let history = database.keyspace(HISTORY, || {
                 KeyspaceCreateOptions::default()
                     .max_memtable_size(MEMTABLE_BYTES)

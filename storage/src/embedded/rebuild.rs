@@ -55,7 +55,7 @@ pub(super) fn write<E>(
         std::fs::remove_dir_all(left_over).map_err(|source| OpenError::io("remove", left_over, source))?;
     }
     let failed = |error: LogError| OpenError::Log { dir: dir.to_owned(), reason: error.to_string() };
-    let log = Log::open(&path).map_err(failed)?;
+    let log = Log::create(&path).map_err(failed)?;
     let mut base = Base::at(revision);
     let mut entries = entries.peekable();
     while entries.peek().is_some() {
