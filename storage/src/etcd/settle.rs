@@ -1,0 +1,157 @@
+//! What became of a write whose answer was lost.
+//!
+//! First the slot is fenced, so that the write cannot happen later behind our back. Then:
+//!
+//! * a delete has left its name in the slot, or it has not happened;
+//! * a put is in the key, or the key is as it was before; or else others have written the key since, and
+//!   etcd's history is searched for it.
+
+use etcd_client::proto::PbKeyValue;
+use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
+use tokio::time::Instant;
+
+use super::Remote;
+use super::commit::{Write, range_in};
+use super::fault;
+use super::layout::{SlotUse, number, revision};
+use super::members::{Pause, within};
+use super::past::recall;
+use super::slots::Held;
+use crate::store::{Change, Expect, Revision};
+
+/// The revision of the write if it has happened; none if it has not and never will. An error if that could
+/// not be found out in time.
+pub(super) async fn settle(
+    remote: &Remote,
+    write: &Write,
+    slot: &mut Held<'_>,
+) -> Result<Option<Revision>, String> {
+    let deadline = Instant::now() + remote.members.options.timeouts.settle;
+    let mut pause = Pause::new();
+    loop {
+        let outcome = match fence(remote, write, slot, deadline).await {
+            Ok(fenced) => look(remote, write, slot, fenced, deadline).await,
+            Err(reason) => Err(reason),
+        };
+        match outcome {
+            Ok(outcome) => {
+                tracing::info!(key = ?write.key, ?outcome, "settled a write whose answer was lost");
+                return Ok(outcome);
+            }
+            Err(reason) if Instant::now() >= deadline => {
+                return Err(format!("could not find out whether it happened: {reason}"));
+            }
+            Err(reason) => tracing::debug!(reason, key = ?write.key, "a lost write is not settled yet"),
+        }
+        pause.wait(deadline).await;
+    }
+}
+
+/// The key and the slot, at a revision after which the write can no longer happen.
+struct Fenced {
+    at: Revision,
+    key: Vec<PbKeyValue>,
+    /// What the slot held if it was not as we knew it, so that our fence was not needed.
+    slot: Option<PbKeyValue>,
+}
+
+async fn fence(remote: &Remote, write: &Write, slot: &Held<'_>, deadline: Instant) -> Result<Fenced, String> {
+    let (seat, place) = slot.place();
+    let path = remote.layout.slot(seat, place);
+    let txn = Txn::new()
+        .when([Compare::mod_revision(path.clone(), CompareOp::Equal, slot.revision())])
+        .and_then([
+            TxnOp::get(write.path.clone(), None),
+            TxnOp::put(path.clone(), SlotUse::Fence(write.id).encode(), None),
+        ])
+        .or_else([TxnOp::get(write.path.clone(), None), TxnOp::get(path, None)]);
+    let until = deadline.min(Instant::now() + remote.members.options.timeouts.request);
+    let member = within(until, remote.members.current()).await?.map_err(|error| error.to_string())?;
+    let answer = match within(until, member.kv().txn(txn)).await {
+        Ok(Ok(answer)) => answer.0,
+        Ok(Err(error)) => {
+            remote.members.avoid(&member);
+            return Err(fault::of_read(&error).reason());
+        }
+        Err(reason) => {
+            remote.members.avoid(&member);
+            return Err(reason);
+        }
+    };
+    let at = super::head_of(answer.header.as_ref()).map_err(|fault| fault.reason())?;
+    let mut parts = answer.responses.into_iter().filter_map(|part| part.response);
+    let key = range_in(parts.next()).ok_or("etcd's answer has not the parts it should")?;
+    let slot = match answer.succeeded {
+        true => None,
+        false => range_in(parts.next()).unwrap_or_default().pop(),
+    };
+    Ok(Fenced { at, key, slot })
+}
+
+async fn look(
+    remote: &Remote,
+    write: &Write,
+    slot: &mut Held<'_>,
+    fenced: Fenced,
+    deadline: Instant,
+) -> Result<Option<Revision>, String> {
+    let before = slot.revision();
+    let outcome = match (&write.change, &fenced.slot) {
+        (Change::Put(_), _) => find_put(remote, write, &fenced).await?,
+        // Our fence found the slot as the delete would have found it: the delete was not there before.
+        (Change::Delete, None) => None,
+        (Change::Delete, Some(used)) => {
+            find_delete(remote, write, slot, before, used.clone(), deadline).await?
+        }
+    };
+    // Only now: should the above fail, the next attempt must fence against the same revision.
+    slot.seen(fenced.slot.map_or(number(fenced.at), |used| used.mod_revision));
+    Ok(outcome)
+}
+
+async fn find_put(remote: &Remote, write: &Write, fenced: &Fenced) -> Result<Option<Revision>, String> {
+    let current = fenced.key.first().and_then(|stored| remote.layout.decode(stored.clone()));
+    if let Some(stored) = current.as_ref().filter(|stored| stored.id == Some(write.id)) {
+        return Ok(Some(stored.entry.revision()));
+    }
+    if write.expect.holds(current.as_ref().map(|stored| &stored.entry)) && !may_have_gone(write) {
+        return Ok(None);
+    }
+    let past = recall(remote, write.after, fenced.at, usize::MAX).await;
+    let changes = past.map_err(|error| error.to_string())?.changes;
+    let ours = changes.into_iter().find(|change| change.id == Some(write.id));
+    Ok(ours.map(|change| change.event.revision))
+}
+
+/// Whether the key can be as expected although the write happened: created, and deleted again by another.
+fn may_have_gone(write: &Write) -> bool {
+    write.expect == Expect::Absent
+}
+
+/// Looks through what the slot held, back to the revision we knew.
+async fn find_delete(
+    remote: &Remote,
+    write: &Write,
+    slot: &Held<'_>,
+    before: i64,
+    mut used: PbKeyValue,
+    deadline: Instant,
+) -> Result<Option<Revision>, String> {
+    let (seat, place) = slot.place();
+    let path = remote.layout.slot(seat, place);
+    loop {
+        match SlotUse::decode(&used.value) {
+            Some(SlotUse::Delete(id)) if id == write.id => return Ok(Some(revision(used.mod_revision))),
+            // Our own fence, whose answer was lost as well.
+            Some(SlotUse::Fence(id)) if id == write.id => return Ok(None),
+            _ => {}
+        }
+        // A server that drew the same seat has used the slot since.
+        let earlier = GetOptions::new().with_revision(used.mod_revision - 1);
+        let answer = remote.members.read(&path, &earlier, deadline).await.map_err(|fault| fault.reason())?;
+        match answer.0.kvs.into_iter().next().filter(|earlier| earlier.mod_revision > before) {
+            Some(earlier) => used = earlier,
+            None => return Ok(None),
+        }
+    }
+}
