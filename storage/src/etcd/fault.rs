@@ -45,6 +45,7 @@ enum Meaning {
 /// "perhaps", above all the timeouts and everything that says a leader or a connection was lost on the way.
 const DEFINITE: &[(&str, Meaning)] = &[
     ("etcdserver: request is too large", Meaning::TooLarge),
+    ("grpc: received message larger than max", Meaning::TooLarge),
     ("etcdserver: mvcc: database space exceeded", Meaning::Full),
     ("etcdserver: permission denied", Meaning::Forbidden),
     ("etcdserver: user name is empty", Meaning::Forbidden),
@@ -159,8 +160,12 @@ mod tests {
         let full = told(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
         let WriteFault::Refused(CommitError::ReadOnly { reason }) = full else { panic!("{full:?}") };
         assert!(reason.contains("defragment") && reason.contains("alarm disarm"), "{reason}");
-        let large = told(Code::InvalidArgument, "etcdserver: request is too large");
-        assert!(matches!(large, WriteFault::Refused(CommitError::Refused { .. })), "{large:?}");
+        for message in
+            ["etcdserver: request is too large", "grpc: received message larger than max (9 vs. 8)"]
+        {
+            let large = told(Code::InvalidArgument, message);
+            assert!(matches!(large, WriteFault::Refused(CommitError::Refused { .. })), "{large:?}");
+        }
         let denied = told(Code::PermissionDenied, "etcdserver: permission denied");
         assert!(matches!(denied, WriteFault::Refused(CommitError::ReadOnly { .. })), "{denied:?}");
     }
