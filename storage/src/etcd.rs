@@ -186,7 +186,7 @@ impl Shared {
             None => self.refresh().await?,
         }
         match self.remote.is_direct() {
-            true => direct::list(&self.remote, &range, &page).await,
+            true => direct::list(&self.remote, &range, &page, self.view.compacted()).await,
             false => self.view.list(range, page).await,
         }
     }

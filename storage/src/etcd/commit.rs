@@ -106,7 +106,10 @@ impl Shared {
                 Ok(Answer::Conflict(current)) => return Err(CommitError::Conflict { current }),
                 Ok(Answer::SlotMoved(revision)) => {
                     slot.seen(revision);
-                    continue;
+                    if Instant::now() < deadline {
+                        continue;
+                    }
+                    "another server is using the same slot all the time".to_owned()
                 }
                 Err(WriteFault::Refused(error)) => return Err(error),
                 Err(WriteFault::Rejected(reason)) => reason,
@@ -174,9 +177,9 @@ async fn send(
         Ok(Err(error)) => fault::of_write(&error),
         Err(reason) => WriteFault::Lost(reason),
     };
-    if !matches!(fault, WriteFault::Refused(_)) {
+    if let WriteFault::Rejected(reason) | WriteFault::Lost(reason) = &fault {
         tracing::debug!(member = %member.endpoint, ?fault, "a write to etcd failed");
-        remote.members.avoid(&member);
+        remote.members.avoid(&member, reason).await;
     }
     Err(fault)
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::fault::{self, ReadFault, WriteFault};
 use super::layout::{number, revision};
-use super::members::{Chosen, within};
+use super::members::{Chosen, Pause, within};
 use super::{Remote, Shared};
 use crate::store::{ReadError, Revision};
 
@@ -57,6 +57,7 @@ impl Shared {
         let through = through.min(self.newest(deadline).await?);
         self.catch_up(through, deadline).await?;
         let unavailable = |fault: ReadFault| ReadError::Unavailable { reason: fault.reason() };
+        let mut pause = Pause::new();
         loop {
             let mark = Mark::read(&self.remote, None, deadline).await.map_err(unavailable)?;
             if mark.through >= through {
@@ -65,6 +66,8 @@ impl Shared {
             match self.move_mark(mark, through, deadline).await {
                 Ok(Moved::Yes) => break,
                 Ok(Moved::No) => {}
+                // Whether it moved nevertheless, the next look at it tells.
+                Err(_) if Instant::now() < deadline => pause.wait(deadline).await,
                 Err(fault) => return Err(unavailable(fault)),
             }
         }
@@ -81,7 +84,8 @@ impl Shared {
             .and_then([TxnOp::put(path, through.to_string(), None)]);
         let member =
             self.remote.members.current().await.map_err(|error| ReadFault::Failed(error.to_string()))?;
-        match within(deadline, member.kv().txn(txn)).await {
+        let until = deadline.min(Instant::now() + self.remote.members.options.timeouts.request);
+        match within(until, member.kv().txn(txn)).await {
             Ok(Ok(answer)) if answer.succeeded() => Ok(Moved::Yes),
             Ok(Ok(_)) => Ok(Moved::No),
             Ok(Err(error)) => match fault::of_write(&error) {
@@ -89,11 +93,14 @@ impl Shared {
                 // ask for what is gone.
                 WriteFault::Refused(_) => Ok(Moved::Yes),
                 WriteFault::Rejected(reason) | WriteFault::Lost(reason) => {
-                    self.remote.members.avoid(&member);
+                    self.remote.members.avoid(&member, &reason).await;
                     Err(ReadFault::Failed(reason))
                 }
             },
-            Err(reason) => Err(ReadFault::Failed(reason)),
+            Err(reason) => {
+                self.remote.members.avoid(&member, &reason).await;
+                Err(ReadFault::Failed(reason))
+            }
         }
     }
 
@@ -104,6 +111,15 @@ impl Shared {
         let compact = |member: Chosen| async move { member.kv().compact(number(through), None).await };
         match self.remote.members.attempt(deadline, compact).await {
             Ok(_) | Err(ReadFault::Compacted) => Ok(()),
+            // The servers have forgotten, which is what was asked for. That etcd has not will fill it one day.
+            Err(ReadFault::Refused(reason)) => {
+                tracing::warn!(
+                    reason,
+                    "etcd keeps what was compacted. Give our user the role root, or start the members with \
+                     --auto-compaction-mode=periodic --auto-compaction-retention=10m"
+                );
+                Ok(())
+            }
             Err(fault) => Err(fault),
         }
     }

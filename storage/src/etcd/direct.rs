@@ -19,8 +19,17 @@ pub(super) async fn get(remote: &Remote, key: &Key) -> Result<At<Option<Entry>>,
     read.await.map_err(|fault: ReadFault| ReadError::Unavailable { reason: fault.reason() })
 }
 
-/// The revision of `page.at`, if it names one, must have happened.
-pub(super) async fn list(remote: &Remote, range: &Range, page: &Page) -> Result<At<Listing>, ReadError> {
+/// The revision of `page.at`, if it names one, must have happened. What is `compacted` is not shown, even if
+/// etcd should still have it.
+pub(super) async fn list(
+    remote: &Remote,
+    range: &Range,
+    page: &Page,
+    compacted: Revision,
+) -> Result<At<Listing>, ReadError> {
+    if let Some(requested) = page.at.filter(|at| *at < compacted) {
+        return Err(ReadError::Compacted { requested, oldest: compacted });
+    }
     let (mut from, to) = remote.layout.entries_of(range);
     if let Some(after) = &page.after {
         // The smallest key greater than `after`.

@@ -139,14 +139,14 @@ async fn watch_once(shared: &Shared) -> Result<std::convert::Infallible, Ended> 
     let mut session = match opened.await {
         Ok(stream) => Session { shared, stream, asked: None, heard: Instant::now() },
         Err(reason) => {
-            remote.members.avoid(&member);
+            remote.members.avoid(&member, &reason).await;
             return Err(Ended::Lost(format!("{}: {reason}", member.endpoint)));
         }
     };
     tracing::debug!(member = %member.endpoint, after = shared.view.head().0, "watching etcd");
     let ended = session.run().await;
-    if let Err(Ended::Lost(_)) = &ended {
-        remote.members.avoid(&member);
+    if let Err(Ended::Lost(reason)) = &ended {
+        remote.members.avoid(&member, reason).await;
     }
     ended
 }

@@ -21,6 +21,9 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Between attempts: long enough not to be a storm, short against the five seconds recovery may take.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// What etcd says when the login is too old. The client library notices the first by itself, but not on
+/// watches; the second follows every change of users and roles where tokens are signed.
+const STALE_LOGIN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
 
 pub(super) struct Members {
     members: Vec<Member>,
@@ -34,6 +37,7 @@ struct Member {
 }
 
 struct Connection {
+    client: Client,
     kv: KvClient,
     watch: WatchClient,
     maintenance: MaintenanceClient,
@@ -68,6 +72,7 @@ impl Connection {
             kv: client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX),
             watch: client.watch_client().max_decoding_message_size(ANSWER_BYTES_MAX),
             maintenance: client.maintenance_client(),
+            client,
         }))
     }
 }
@@ -109,9 +114,15 @@ impl Members {
         Ok(Chosen { index, endpoint: member.endpoint.clone(), connection })
     }
 
-    /// Has everybody ask the next member, unless somebody already did.
-    pub(super) fn avoid(&self, failed: &Chosen) {
+    /// Has everybody ask the next member, unless somebody already did, after this one `failed`.
+    pub(super) async fn avoid(&self, failed: &Chosen, reason: &str) {
         self.move_on(failed.index);
+        if STALE_LOGIN.iter().any(|stale| reason.contains(stale)) {
+            // Waited for here, rather than found out with every request that comes after.
+            let deadline = Instant::now() + self.options.timeouts.request;
+            let renewed = within(deadline, failed.connection.client.refresh_token()).await;
+            tracing::debug!(member = %failed.endpoint, ?renewed, "logged in to etcd anew");
+        }
     }
 
     fn move_on(&self, index: usize) {
@@ -168,9 +179,9 @@ impl Members {
             Ok(Err(error)) => fault::of_read(&error),
             Err(reason) => ReadFault::Failed(reason),
         };
-        if matches!(answer, ReadFault::Failed(_)) {
-            tracing::debug!(member = %member.endpoint, ?answer, "a request to etcd failed");
-            self.avoid(&member);
+        if let ReadFault::Failed(reason) = &answer {
+            tracing::debug!(member = %member.endpoint, reason, "a request to etcd failed");
+            self.avoid(&member, reason).await;
         }
         Err(answer)
     }

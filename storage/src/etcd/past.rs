@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::GetOptions;
 use etcd_client::proto::PbEvent;
 use tokio::time::{Instant, interval, sleep_until};
 
 use super::Remote;
-use super::fault::ReadFault;
-use super::layout::{Stored, WriteId, number};
+use super::layout::{Stored, WriteId};
 use super::members::{Chosen, Pause, within};
 use super::stream::{Previous, Received, Stream, revision_of};
 use crate::store::{Boxed, Event, ReadError, Revision};
@@ -67,26 +65,14 @@ pub(super) async fn recall(
     let deadline = Instant::now() + remote.members.options.timeouts.request;
     let member = within(deadline, remote.members.current()).await.map_err(unavailable)?;
     let member = member.map_err(|error| unavailable(error.to_string()))?;
-    let recalled = match collect(remote, &member, after, until, limit).await {
-        Ok(recalled) => recalled,
-        Err(Stop::Compacted(oldest)) => return Err(ReadError::Compacted { requested: after, oldest }),
+    match collect(remote, &member, after, until, limit).await {
+        Ok(recalled) => Ok(recalled),
+        Err(Stop::Compacted(oldest)) => Err(ReadError::Compacted { requested: after, oldest }),
         Err(Stop::Failed(reason)) => {
-            remote.members.avoid(&member);
-            return Err(unavailable(reason));
+            remote.members.avoid(&member, &reason).await;
+            Err(unavailable(reason))
         }
-    };
-    // etcd lets a watch begin at the very revision it compacted, and may then leave out a delete there. A
-    // read at `after` is stricter: if it still works now, everything behind it was there when we watched.
-    match remote.members.read(&remote.layout.format(), &at(after), remote.deadline()).await {
-        Ok(_) => Ok(recalled),
-        Err(ReadFault::Compacted) => Err(ReadError::Compacted { requested: after, oldest: after.next() }),
-        Err(fault) => Err(unavailable(fault.reason())),
     }
-}
-
-/// Asks for nothing but whether the revision is still there. etcd's first revision is 1, and it is empty.
-fn at(revision: Revision) -> GetOptions {
-    GetOptions::new().with_count_only().with_revision(number(revision).max(1))
 }
 
 enum Stop {
@@ -123,7 +109,7 @@ async fn collect(
         heard = Instant::now();
         match received {
             Received::Events(events, through) => {
-                let wanted = events.into_iter().filter(|event| revision_of(event) <= until);
+                let wanted = events.into_iter().take_while(|event| revision_of(event) <= until);
                 recalled.changes.extend(wanted.filter_map(|event| decode(remote, event)));
                 recalled.through = through.min(until);
             }

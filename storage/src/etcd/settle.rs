@@ -14,10 +14,13 @@ use super::Remote;
 use super::commit::{Write, range_in};
 use super::fault;
 use super::layout::{SlotUse, number, revision};
-use super::members::{Pause, within};
+use super::members::{Chosen, Pause, within};
 use super::past::recall;
 use super::slots::Held;
 use crate::store::{Change, Expect, Revision};
+
+/// Old changes held in memory at once while looking for one of them.
+const RECALLED_AT_ONCE: usize = 512;
 
 /// The revision of the write if it has happened; none if it has not and never will. An error if that could
 /// not be found out in time.
@@ -69,14 +72,8 @@ async fn fence(remote: &Remote, write: &Write, slot: &Held<'_>, deadline: Instan
     let member = within(until, remote.members.current()).await?.map_err(|error| error.to_string())?;
     let answer = match within(until, member.kv().txn(txn)).await {
         Ok(Ok(answer)) => answer.0,
-        Ok(Err(error)) => {
-            remote.members.avoid(&member);
-            return Err(fault::of_read(&error).reason());
-        }
-        Err(reason) => {
-            remote.members.avoid(&member);
-            return Err(reason);
-        }
+        Ok(Err(error)) => return Err(failed(remote, &member, fault::of_read(&error).reason()).await),
+        Err(reason) => return Err(failed(remote, &member, reason).await),
     };
     let at = super::head_of(answer.header.as_ref()).map_err(|fault| fault.reason())?;
     let mut parts = answer.responses.into_iter().filter_map(|part| part.response);
@@ -86,6 +83,11 @@ async fn fence(remote: &Remote, write: &Write, slot: &Held<'_>, deadline: Instan
         false => range_in(parts.next()).unwrap_or_default().pop(),
     };
     Ok(Fenced { at, key, slot })
+}
+
+async fn failed(remote: &Remote, member: &Chosen, reason: String) -> String {
+    remote.members.avoid(member, &reason).await;
+    reason
 }
 
 async fn look(
@@ -117,10 +119,16 @@ async fn find_put(remote: &Remote, write: &Write, fenced: &Fenced) -> Result<Opt
     if write.expect.holds(current.as_ref().map(|stored| &stored.entry)) && !may_have_gone(write) {
         return Ok(None);
     }
-    let past = recall(remote, write.after, fenced.at, usize::MAX).await;
-    let changes = past.map_err(|error| error.to_string())?.changes;
-    let ours = changes.into_iter().find(|change| change.id == Some(write.id));
-    Ok(ours.map(|change| change.event.revision))
+    let mut reached = write.after;
+    while reached < fenced.at {
+        let past = recall(remote, reached, fenced.at, RECALLED_AT_ONCE).await;
+        let past = past.map_err(|error| error.to_string())?;
+        if let Some(ours) = past.changes.iter().find(|change| change.id == Some(write.id)) {
+            return Ok(Some(ours.event.revision));
+        }
+        reached = past.through;
+    }
+    Ok(None)
 }
 
 /// Whether the key can be as expected although the write happened: created, and deleted again by another.

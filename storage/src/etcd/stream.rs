@@ -41,6 +41,10 @@ pub(super) enum Previous {
 
 impl Stream {
     /// Watches all changes after `after`.
+    ///
+    /// etcd is asked for one revision more, which is then left out again. A watch may begin at the revision
+    /// that etcd was compacted to, and may then lack a delete made there; this way such a beginning is
+    /// refused as compacted. And a watch that begins in the future reports no progress.
     pub(super) async fn open(
         remote: &Remote,
         member: &Chosen,
@@ -51,7 +55,7 @@ impl Stream {
         let (from, to) = remote.layout.watched();
         let options = WatchOptions::new()
             .with_range(to)
-            .with_start_revision(number(after.next()))
+            .with_start_revision(number(after).max(1))
             .with_progress_notify()
             .with_fragment();
         let options = match previous {
@@ -60,7 +64,7 @@ impl Stream {
         };
         let stream = within(deadline, member.watch().watch(from, Some(options))).await?;
         let (requests, responses) = stream.map_err(|error| fault::of_read(&error).reason())?.split();
-        Ok(Stream { requests, responses, assembly: Assembly::default() })
+        Ok(Stream { requests, responses, assembly: Assembly { seen: after, held: Vec::new() } })
     }
 
     /// Waits for the next message. Cancel-safe. An error ends the stream.
@@ -81,6 +85,8 @@ impl Stream {
 
 #[derive(Default)]
 struct Assembly {
+    /// Changes up to here are not passed on.
+    seen: Revision,
     /// The newest revision, of which more may be to come.
     held: Vec<PbEvent>,
 }
@@ -100,7 +106,7 @@ impl Assembly {
             );
         }
         let mut events = std::mem::take(&mut self.held);
-        events.extend(response.events);
+        events.extend(response.events.into_iter().filter(|event| revision_of(event) > self.seen));
         if response.fragment {
             let newest = events.last().map(revision_of);
             let whole = events.partition_point(|event| Some(revision_of(event)) < newest);
@@ -151,6 +157,13 @@ mod tests {
         assert_eq!(assembly.add(message(&[], false)), Ok(Received::Nothing), "8 is not complete");
         assert_eq!(assembly.add(message(&[9], false)), events(&[8, 9], 9));
         assert_eq!(assembly.add(message(&[], false)), Ok(Received::Progress(Revision(99))));
+    }
+
+    #[test]
+    fn what_was_seen_before_is_left_out() {
+        let mut assembly = Assembly { seen: Revision(5), ..Assembly::default() };
+        assert_eq!(assembly.add(message(&[5], false)), Ok(Received::Nothing));
+        assert_eq!(assembly.add(message(&[5, 6], false)), events(&[6], 6));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! An etcd whose database is full.
 
-use etcd_client::{AlarmAction, AlarmType};
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType};
 use storage::{Change, CommitError, Expect, Key, Page, Range, Revision, Store};
 
 use crate::peer::Etcd as Peer;
@@ -30,9 +30,12 @@ async fn a_full_etcd_is_read_only_until_it_is_compacted_defragmented_and_disarme
 
     server.compact(Revision(u64::MAX)).await.unwrap();
     let mut client = etcd.client(0).await.unwrap();
-    client.defragment().await.unwrap();
-    client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, None).await.unwrap();
+    let mut alarmed = AlarmOptions::new();
+    alarmed.with_member(client.status().await.unwrap().header().unwrap().member_id());
     eventually("writes work again", async || {
+        // Compaction goes on for a while after it is acknowledged, so the first attempt may free too little.
+        client.defragment().await.unwrap();
+        client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(alarmed.clone())).await.unwrap();
         let put = Change::Put("1".into());
         server.commit(Key::from("new"), Expect::Absent, put).await.is_ok()
     })

@@ -71,6 +71,20 @@ async fn a_feed_that_alone_falls_silent_is_opened_anew_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_feed_keeps_its_watch() {
+    // etcd reports no progress to a watch that begins in the future, as ours would on an idle store. The
+    // feed then took it for dead, over and over.
+    let etcd = Peer::start(need!("etcd"), 1).await;
+    let mut restless = options(etcd.endpoints());
+    restless.timeouts.request = Duration::from_millis(300);
+    restless.timeouts.heartbeat = Duration::from_millis(50);
+    let server = connect(restless).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(etcd.metric("grpc_server_started_total{grpc_method=\"Watch\"").await, 1.0);
+    create(&server, "a", "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watcher_behind_a_compaction_in_an_outage_is_told_and_the_rest_is_right() {
     let etcd = Peer::start(need!("etcd"), 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;

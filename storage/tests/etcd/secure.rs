@@ -5,11 +5,11 @@ use std::time::Duration;
 use etcd_client::{Client, ConnectOptions, Permission, PermissionType, TlsOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use storage::etcd::{ConnectError, Etcd, Options, Tls, User};
-use storage::{CommitError, Expect, Key, Store};
+use storage::{CommitError, Expect, Key, Range, Store};
 use tempfile::TempDir;
 
-use crate::peer::Etcd as Peer;
-use crate::{connect, create, options, text_of, update, value};
+use crate::peer::{Etcd as Peer, Proxy};
+use crate::{connect, create, next_events, options, text_of, told, update, value};
 
 /// An authority, and what it has signed: a member's certificate and a client's.
 struct Certificates {
@@ -34,7 +34,14 @@ impl Certificates {
         let folder = tempfile::tempdir().unwrap();
         // The name is not the host of the endpoint, so the client must be told which one to expect.
         let (certificate, key) = sign(&["etcd.example"]);
-        for (name, text) in [("ca.pem", ca.pem()), ("member.pem", certificate), ("member.key", key)] {
+        let token = KeyPair::generate().unwrap();
+        for (name, text) in [
+            ("ca.pem", ca.pem()),
+            ("member.pem", certificate),
+            ("member.key", key),
+            ("token.pub", token.public_key_pem()),
+            ("token.key", token.serialize_pem()),
+        ] {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
         Certificates { folder, ca: ca.pem(), client: sign(&["holon"]) }
@@ -80,8 +87,11 @@ async fn a_store_behind_tls_and_a_password_is_reached_with_both_and_not_without(
     let (ca, certificate) = (certificates.path("ca.pem"), certificates.path("member.pem"));
     let key = certificates.path("member.key");
     let mut flags = vec!["--client-cert-auth", "--trusted-ca-file", &ca, "--cert-file", &certificate];
-    // Tokens that last a second, so that the client must fetch new ones while we look.
-    flags.extend(["--key-file", &key, "--auth-token-ttl", "1"]);
+    // Tokens that last a second, so that the client must fetch new ones while we look. Signed ones, because
+    // those also die with every change of a role.
+    let (public, private) = (certificates.path("token.pub"), certificates.path("token.key"));
+    let token = format!("jwt,pub-key={public},priv-key={private},sign-method=ES256,ttl=1s");
+    flags.extend(["--key-file", &key, "--auth-token", &token]);
     let etcd = Peer::start_with(need!("etcd"), 1, "https", &flags).await;
     let endpoint = etcd.endpoint(0);
     set_up_users(&mut certificates.administrator(&endpoint, None).await).await;
@@ -98,10 +108,16 @@ async fn a_store_behind_tls_and_a_password_is_reached_with_both_and_not_without(
     let reason = refused(Options { prefix: "/forbidden".into(), ..trusted() }).await;
     assert!(reason.contains("permission denied"), "{reason}");
 
-    let server = connect(trusted()).await;
+    let proxy = Proxy::start(etcd.port(0)).await;
+    let proxied = Options { endpoints: vec![format!("https://{}", proxy.address)], ..trusted() };
+    let (server, other) = (connect(proxied).await, connect(trusted()).await);
     let first = create(&server, "a", "1").await;
-    tokio::time::sleep(Duration::from_millis(2500)).await;
-    let second = update(&server, &first, "2").await;
+    let mut watch = server.watch(Range::all(), first.revision).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    // The token has run out, and nobody reads or writes on this server: its watch alone must notice.
+    proxy.cut();
+    let second = update(&other, &first, "2").await;
+    assert_eq!(told(&next_events(&mut watch, 1).await), ["a: 1 -> 2"]);
     assert_eq!(text_of(&server, "a").await.as_deref(), Some("2"));
     server.compact(second.revision).await.unwrap();
 

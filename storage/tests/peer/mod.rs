@@ -21,6 +21,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 pub(crate) use proxy::Proxy;
@@ -139,6 +141,17 @@ impl Etcd {
         etcd_client::Client::connect([self.endpoint(index)], Some(options)).await
     }
 
+    /// One number the first member counts, by how its line begins.
+    pub(crate) async fn metric(&self, line: &str) -> f64 {
+        let mut stream =
+            TcpStream::connect(("127.0.0.1", self.members[0].client)).await.expect("etcd listens");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.expect("etcd reads");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.expect("etcd answers");
+        let found = text.lines().find(|found| found.starts_with(line)).expect("etcd counts this");
+        found.rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a number")
+    }
+
     fn spawn(&mut self, index: usize) {
         let peers: Vec<_> = (0..self.members.len())
             .map(|index| format!("m{index}=http://127.0.0.1:{}", self.members[index].peer))
@@ -175,7 +188,7 @@ impl Etcd {
                     return false;
                 }
                 // etcd opens its client port once it has a leader.
-                if tokio::net::TcpStream::connect(("127.0.0.1", member.client)).await.is_ok() {
+                if TcpStream::connect(("127.0.0.1", member.client)).await.is_ok() {
                     break;
                 }
                 sleep(Duration::from_millis(20)).await;
