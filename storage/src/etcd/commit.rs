@@ -96,7 +96,7 @@ impl Shared {
             self.slots.take(deadline).await.map_err(|reason| CommitError::Unavailable { reason })?;
         let mut pause = Pause::new();
         loop {
-            let reason = match send(&self.remote, write, &slot, deadline).await {
+            let reason = match send(&self.remote, write, &slot).await {
                 Ok(Answer::Done(done)) => {
                     if write.change == Change::Delete {
                         slot.seen(number(done.revision));
@@ -121,10 +121,10 @@ impl Shared {
                     }
                 },
             };
+            pause.wait(deadline).await;
             if Instant::now() >= deadline {
                 return Err(CommitError::Unavailable { reason });
             }
-            pause.wait(deadline).await;
         }
     }
 
@@ -161,13 +161,9 @@ fn hopeless(expect: Expect, change: &Change) -> bool {
     }
 }
 
-async fn send(
-    remote: &Remote,
-    write: &Write,
-    slot: &Held<'_>,
-    deadline: Instant,
-) -> Result<Answer, WriteFault> {
-    let until = deadline.min(Instant::now() + remote.members.options.timeouts.request);
+async fn send(remote: &Remote, write: &Write, slot: &Held<'_>) -> Result<Answer, WriteFault> {
+    // The whole time, even if the commit's own is nearly over: an attempt cut short is a lost answer.
+    let until = Instant::now() + remote.members.options.timeouts.request;
     let member = match within(until, remote.members.current()).await {
         Ok(member) => member.map_err(|error: Error| WriteFault::Rejected(error.to_string()))?,
         Err(reason) => return Err(WriteFault::Rejected(reason)),

@@ -121,9 +121,9 @@ pub struct Timeouts {
     /// For one answer of one member; then the next member is asked. Above the second or two an election
     /// takes, so that a new leader is not mistaken for a dead member.
     pub request: Duration,
-    /// For a whole read or commit, all attempts together.
+    /// For a whole read or commit: no attempt begins later.
     pub overall: Duration,
-    /// To find out, after `overall`, whether a write whose answer was lost has happened.
+    /// To find out whether a write whose answer was lost has happened, in addition to the above.
     pub settle: Duration,
     /// Between pings on a silent connection. etcd hangs up below five seconds.
     pub keep_alive: Duration,

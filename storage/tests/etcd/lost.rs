@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use etcd_client::GetOptions;
 use storage::etcd::Etcd;
 use storage::{Change, CommitError, Event, Expect, Key, Range, Revision, Store};
 use tokio::task::JoinHandle;
@@ -13,7 +14,7 @@ use crate::{
 
 /// Writes through a proxy that loses answers, and looks on without one.
 struct Scene {
-    _etcd: Peer,
+    etcd: Peer,
     proxy: Proxy,
     writer: Server,
     onlooker: Server,
@@ -25,7 +26,7 @@ impl Scene {
         let proxy = Proxy::start(etcd.port(0)).await;
         let writer = connect(options([proxy.endpoint()])).await;
         let onlooker = connect(options(etcd.endpoints())).await;
-        Scene { _etcd: etcd, proxy, writer, onlooker }
+        Scene { etcd, proxy, writer, onlooker }
     }
 
     /// Begins a commit whose answer is lost, and returns when it has happened.
@@ -119,6 +120,30 @@ async fn a_lost_delete_is_recognised_even_if_the_key_is_back() {
         assert_eq!(history(&scene.onlooker, first.revision, count).await, expected[..count]);
         assert_eq!(text_of(&scene.writer, key).await.is_some(), back);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_delete_is_found_although_another_server_used_the_slot_since() {
+    let scene = Scene::new(need!("etcd")).await;
+    let first = create(&scene.writer, "a", "1").await;
+    let commit = scene.lose("a", Expect::Revision(first.revision), Change::Delete).await;
+    // What a server does that happens to have drawn the same slot: it leaves the name of its own delete.
+    let mut client = scene.etcd.client(0).await.unwrap();
+    let slots = GetOptions::new().with_prefix();
+    let slot = client.get("/holon/s/", Some(slots)).await.unwrap().kvs()[0].key().to_vec();
+    let theirs = [&[1][..], b"somebody else's."].concat();
+    for _ in 0..2 {
+        client.put(slot.clone(), theirs.clone(), None).await.unwrap();
+    }
+    scene.proxy.heal();
+    let event = commit.await.unwrap().unwrap();
+    assert_eq!((event.current, event.previous), (None, first.current));
+    // And again while nothing is lost: the next holder of the slot finds it changed, and goes on.
+    client.put(slot, theirs, None).await.unwrap();
+    let second = create(&scene.writer, "a", "2").await;
+    delete(&scene.writer, &second).await;
+    let expected = ["a: 1 -> -", "a: - -> 2", "a: 2 -> -"];
+    assert_eq!(history(&scene.onlooker, first.revision, 3).await, expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
