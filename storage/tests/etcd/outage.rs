@@ -142,3 +142,39 @@ async fn a_compaction_by_an_operator_is_told_to_watchers_that_need_old_history()
     create(&a, "a", "3").await;
     assert_eq!(told(&next_events(&mut watch, 1).await), ["a: - -> 3"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compaction_during_the_load_makes_it_start_over() {
+    let etcd = Peer::start_with(need!("etcd"), 1, "http", &["--unsafe-no-fsync"]).await;
+    let writer = connect(options(etcd.endpoints())).await;
+    let text = "x".repeat(4000);
+    // More than two pages of four mebibytes.
+    let write = |part: u32| {
+        let (store, text) = (&writer.store, &text);
+        async move {
+            for index in 0..80 {
+                create(store, &format!("{part:02}/{index:02}"), text).await;
+            }
+        }
+    };
+    futures::future::join_all((0..30).map(write)).await;
+
+    // Slow enough that the first attempt is still under way when its revision is forgotten.
+    let proxy = Proxy::start(etcd.port(0)).await;
+    proxy.delay(Duration::from_millis(10));
+    let loading = tokio::spawn(connect(options([proxy.endpoint()])));
+    let mut client = etcd.client(0).await.unwrap();
+    let mut marker = create(&writer, "marker", "0").await;
+    let compacted = "grpc_server_handled_total{grpc_code=\"OutOfRange\",grpc_method=\"Range\"";
+    eventually("a page was asked for too late", async || {
+        marker = update(&writer, &marker, "1").await;
+        client.compact(marker.revision.0 as i64, None).await.unwrap();
+        etcd.metric(compacted).await > 0.0
+    })
+    .await;
+    proxy.heal();
+    let server = soon(loading).await.unwrap();
+    let listed = server.list(Range::all(), Page::default()).await.unwrap();
+    assert_eq!(listed.value.entries.len(), 30 * 80 + 1);
+    assert_eq!(listed.value, writer.list(Range::all(), Page::default()).await.unwrap().value);
+}
