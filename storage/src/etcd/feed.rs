@@ -25,7 +25,7 @@ use super::fresh::{self, Reader};
 use super::members::{Chosen, Pause, within};
 use super::stream::{Previous, Received, Stream, revision_of};
 use super::{Shared, load, version};
-use crate::store::{Entry, Revision};
+use crate::store::Revision;
 
 /// etcd's number for the event "deleted".
 pub(super) const DELETED: i32 = 1;
@@ -89,7 +89,11 @@ async fn follow(shared: &Shared) {
             Err(ended) => ended,
         };
         match ended {
-            Ended::Lost(reason) => tracing::warn!(reason, head = shared.view.head().0, "lost the etcd watch"),
+            // An outage is told once, not with every attempt to end it.
+            Ended::Lost(reason) if pause.is_first() => {
+                tracing::warn!(reason, head = shared.view.head().0, "lost the etcd watch");
+            }
+            Ended::Lost(reason) => tracing::debug!(reason, "still no etcd watch"),
             Ended::Missed(reason) => {
                 tracing::warn!(
                     reason,
@@ -143,7 +147,7 @@ async fn watch_once(shared: &Shared) -> Result<std::convert::Infallible, Ended> 
             return Err(Ended::Lost(format!("{}: {reason}", member.endpoint)));
         }
     };
-    tracing::debug!(member = %member.endpoint, after = shared.view.head().0, "watching etcd");
+    tracing::info!(member = %member.endpoint, after = shared.view.head().0, "watching etcd");
     let ended = session.run().await;
     if let Err(Ended::Lost(reason)) = &ended {
         remote.members.avoid(&member, reason).await;
@@ -242,7 +246,7 @@ impl Session<'_> {
             }
             let value = match event.r#type == DELETED {
                 true => None,
-                false => layout.decode(kv).map(|stored| Entry::value(&stored.entry).clone()),
+                false => layout.decode(kv).map(|stored| stored.entry.value().clone()),
             };
             draft.apply(key, revision, value);
         }

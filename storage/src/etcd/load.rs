@@ -13,8 +13,11 @@ use crate::view::Snapshot;
 /// What one page should weigh: large enough that the round trip does not matter, small enough that a member
 /// serves others meanwhile.
 const PAGE_BYTES: usize = 4 << 20;
-const PAGE_KEYS_FIRST: usize = 500;
+/// Before anything is known about the values: at etcd's largest, 1.5 MiB each, still less than we can take.
+const PAGE_KEYS_FIRST: usize = 32;
 const PAGE_KEYS_MAX: usize = 10_000;
+/// How much longer than the page before a page may be, because larger values may come at any time.
+const PAGE_GROWTH: usize = 4;
 /// How often a long load says how far it is.
 const REPORT_ENTRIES: usize = 100_000;
 
@@ -116,7 +119,8 @@ impl Pages {
         if let Some(last) = answer.kvs.last() {
             self.from = [&last.key[..], &[0]].concat();
             let bytes: usize = answer.kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
-            self.keys = (answer.kvs.len() * PAGE_BYTES / bytes.max(1)).clamp(1, PAGE_KEYS_MAX);
+            let most = (limit * PAGE_GROWTH).min(PAGE_KEYS_MAX);
+            self.keys = (answer.kvs.len() * PAGE_BYTES / bytes.max(1)).clamp(1, most);
         }
         let count = usize::try_from(answer.count).unwrap_or(0);
         let remaining = count.saturating_sub(answer.kvs.len());

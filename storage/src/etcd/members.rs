@@ -201,6 +201,10 @@ impl Pause {
         Pause(PAUSE_FIRST)
     }
 
+    pub(super) fn is_first(&self) -> bool {
+        self.0 == PAUSE_FIRST
+    }
+
     pub(super) async fn wait(&mut self, deadline: Instant) {
         // Spread out, so that many servers that lost the same member do not come back in step.
         let spread = self.0.mul_f64(0.5 + rand::random::<f64>() / 2.0);
