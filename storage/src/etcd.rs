@@ -35,7 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use etcd_client::proto::PbResponseHeader;
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
+use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -109,8 +110,8 @@ impl Etcd {
     pub async fn connect(options: Options) -> Result<(Etcd, Feed), ConnectError> {
         options.check()?;
         let remote = Arc::new(Remote::new(options));
-        remote.learn_versions().await;
         remote.claim_format().await?;
+        remote.learn_versions().await;
         let loaded = load::load(&remote).await.map_err(unavailable)?;
         let past = Box::new(Past(remote.clone()));
         let view = View::new(loaded.snapshot, loaded.mark.through, TailLimits::default(), past);
@@ -239,13 +240,14 @@ impl Remote {
     }
 
     async fn learn_versions(&self) {
-        for index in 0..self.members.len() {
-            let deadline = Instant::now() + self.members.options.timeouts.connect;
-            let asked = async {
-                let member = self.members.member(index).await?;
-                Ok::<_, etcd_client::Error>((member.version().await?, member.endpoint))
-            };
-            match members::within(deadline, asked).await {
+        let deadline = Instant::now() + self.members.options.timeouts.request;
+        let ask = async |index| {
+            let member = self.members.member(index).await?;
+            Ok::<_, etcd_client::Error>((member.version().await?, member.endpoint))
+        };
+        let asked = (0..self.members.len()).map(|index| members::within(deadline, ask(index)));
+        for (index, answer) in join_all(asked).await.into_iter().enumerate() {
+            match answer {
                 Ok(Ok((version, endpoint))) if !version::can_feed_reads(&version) => {
                     self.distrust(&endpoint, &version);
                 }
@@ -259,6 +261,11 @@ impl Remote {
 
     /// Writes the format into an empty store, and refuses any store in another one.
     async fn claim_format(&self) -> Result<(), ConnectError> {
+        // Read first, so that a store can be opened whose etcd takes no writes.
+        let read = self.members.read(&self.layout.format(), &GetOptions::new(), self.deadline()).await;
+        if let Some(found) = read.map_err(unavailable)?.0.kvs.pop() {
+            return self.check_format(&found.value);
+        }
         let claim = |member: members::Chosen| async move {
             let path = self.layout.format();
             let txn = Txn::new()
@@ -270,13 +277,17 @@ impl Remote {
         // Claiming twice is harmless: the second time finds what the first has written.
         let answer = self.members.attempt(self.deadline(), claim).await.map_err(unavailable)?;
         let found = answer.0.responses.into_iter().find_map(|part| commit::range_in(part.response)?.pop());
-        match found {
-            Some(kv) if kv.value != layout::FORMAT => Err(ConnectError::Format {
-                prefix: self.members.options.prefix.clone(),
-                found: String::from_utf8_lossy(&kv.value).into_owned(),
-            }),
-            _ => Ok(()),
+        found.map_or(Ok(()), |found| self.check_format(&found.value))
+    }
+
+    fn check_format(&self, found: &[u8]) -> Result<(), ConnectError> {
+        if found == layout::FORMAT {
+            return Ok(());
         }
+        Err(ConnectError::Format {
+            prefix: self.members.options.prefix.clone(),
+            found: String::from_utf8_lossy(found).into_owned(),
+        })
     }
 }
 

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 use super::fault::{self, WriteFault};
 use super::layout::{SlotUse, WriteId, number, seal};
 use super::members::{Pause, within};
+use super::settle::{Doubt, settle};
 use super::slots::Held;
-use super::{Remote, Shared, settle};
+use super::{Remote, Shared};
 use crate::range::Key;
 use crate::store::{At, Change, CommitError, Entry, Event, Expect, Revision, admit};
 
@@ -113,13 +114,17 @@ impl Shared {
                 }
                 Err(WriteFault::Refused(error)) => return Err(error),
                 Err(WriteFault::Rejected(reason)) => reason,
-                Err(WriteFault::Lost(reason)) => match settle::settle(&self.remote, write, &mut slot).await {
-                    Ok(Some(revision)) => return Ok(Done { revision, previous: None }),
-                    Ok(None) => reason,
-                    Err(settling) => {
-                        return Err(CommitError::Unknown { reason: format!("{reason}; {settling}") });
+                Err(WriteFault::Full(error)) => {
+                    let outcome = settle(&self.remote, write, &mut slot, Doubt::Decided).await?;
+                    return outcome.map(|revision| Done { revision, previous: None }).ok_or(error);
+                }
+                Err(WriteFault::Lost(reason)) => {
+                    let outcome = settle(&self.remote, write, &mut slot, Doubt::Open(&reason)).await?;
+                    if let Some(revision) = outcome {
+                        return Ok(Done { revision, previous: None });
                     }
-                },
+                    reason
+                }
             };
             pause.wait(deadline).await;
             if Instant::now() >= deadline {

@@ -91,7 +91,7 @@ impl Shared {
             Ok(Err(error)) => match fault::of_write(&error) {
                 // A full etcd takes no mark, but compaction is what it needs. The others find out when they
                 // ask for what is gone.
-                WriteFault::Refused(_) => Ok(Moved::Yes),
+                WriteFault::Refused(_) | WriteFault::Full(_) => Ok(Moved::Yes),
                 WriteFault::Rejected(reason) | WriteFault::Lost(reason) => {
                     self.remote.members.avoid(&member, &reason).await;
                     Err(ReadFault::Failed(reason))

@@ -17,6 +17,8 @@ pub(super) enum WriteFault {
     Refused(CommitError),
     /// Not written; another member, or the same one a moment later, may do it.
     Rejected(String),
+    /// Written or not, but decided: etcd carries out the write that fills it up, and then says it is full.
+    Full(CommitError),
     /// Perhaps written, perhaps about to be.
     Lost(String),
 }
@@ -41,7 +43,7 @@ enum Meaning {
     NotNow,
 }
 
-/// Errors after which a write has certainly not happened, by how etcd spells them. Any other is taken as
+/// Errors after which a write will certainly not happen, by how etcd spells them. Any other is taken as
 /// "perhaps", above all the timeouts and everything that says a leader or a connection was lost on the way.
 const DEFINITE: &[(&str, Meaning)] = &[
     ("etcdserver: request is too large", Meaning::TooLarge),
@@ -76,7 +78,7 @@ pub(super) fn of_write(error: &Error) -> WriteFault {
         Some(Meaning::TooLarge) => WriteFault::Refused(CommitError::Refused {
             reason: format!("larger than etcd takes; see its --max-request-bytes ({said})"),
         }),
-        Some(Meaning::Full) => WriteFault::Refused(CommitError::ReadOnly { reason: FULL.into() }),
+        Some(Meaning::Full) => WriteFault::Full(CommitError::ReadOnly { reason: FULL.into() }),
         Some(Meaning::Forbidden) => WriteFault::Refused(CommitError::ReadOnly {
             reason: format!("etcd does not let us write ({said}); check the user's role"),
         }),
@@ -158,7 +160,7 @@ mod tests {
         rejected(Code::Unauthenticated, "etcdserver: invalid auth token");
 
         let full = told(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
-        let WriteFault::Refused(CommitError::ReadOnly { reason }) = full else { panic!("{full:?}") };
+        let WriteFault::Full(CommitError::ReadOnly { reason }) = full else { panic!("{full:?}") };
         assert!(reason.contains("defragment") && reason.contains("alarm disarm"), "{reason}");
         for message in
             ["etcdserver: request is too large", "grpc: received message larger than max (9 vs. 8)"]

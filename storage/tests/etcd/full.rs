@@ -28,6 +28,14 @@ async fn a_full_etcd_is_read_only_until_it_is_compacted_defragmented_and_disarme
     let error = server.commit(Key::from("new"), Expect::Absent, Change::Put("1".into())).await.unwrap_err();
     assert!(matches!(error, CommitError::ReadOnly { .. }), "{error}");
 
+    // What was said to be refused has not happened, and what happened was said to be done: the write that
+    // filled etcd up is carried out, although etcd answers it with the same error.
+    let found = server.get(&last.key).await.unwrap().value;
+    assert_eq!(found.map(|entry| entry.revision()), Some(last.revision));
+    // A server can be started meanwhile.
+    let second = connect(options(etcd.endpoints())).await;
+    assert_eq!(text_of(&second, "small").await.as_deref(), Some("1"));
+
     server.compact(Revision(u64::MAX)).await.unwrap();
     let mut client = etcd.client(0).await.unwrap();
     let mut alarmed = AlarmOptions::new();
