@@ -1,1 +1,302 @@
-//! Several equal servers on one etcd.
+//! Several equal servers share one etcd.
+//!
+//! ```text
+//!   commit ──► one transaction ──► etcd ──► one watch ──► Feed ──► View ──► get, list, watch
+//!                                   ▲                              ▲
+//!                                   └── how far are you? ──────────┘   (before a get or a list)
+//! ```
+//!
+//! etcd orders and keeps the writes; each server keeps all current entries in memory and reads from there.
+//! A read is consistent because it first asks etcd for its revision, one question for all readers that wait,
+//! and waits until the View has come that far. When etcd has no quorum, reads and writes fail; nothing is
+//! ever answered from a View that may be behind.
+//!
+//! etcd's own leases, locks and multi-key transactions are not used: a lease would delete behind the store's
+//! back, and writes that share a transaction would share a revision.
+
+mod commit;
+mod compaction;
+mod direct;
+mod fault;
+mod feed;
+mod fresh;
+mod layout;
+mod load;
+mod members;
+mod options;
+mod past;
+mod settle;
+mod slots;
+mod stream;
+mod version;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use etcd_client::proto::PbResponseHeader;
+use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+
+use crate::range::{Key, Range};
+use crate::store::{
+    At, Boxed, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
+};
+use crate::view::{TailLimits, View};
+use crate::watch::Watch;
+use compaction::Mark;
+use fault::ReadFault;
+pub use feed::Feed;
+use layout::{Layout, WriteId};
+use members::Members;
+pub use options::{Compaction, Options, Timeouts, Tls, User};
+use past::Past;
+use slots::Slots;
+
+/// Why there is no connection to the store.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the etcd options are wrong: {reason}")]
+    Options { reason: String },
+    #[error("etcd cannot be reached: {reason}")]
+    Unavailable { reason: String },
+    #[error("the store under {prefix} is in format {found:?}; this version knows format 1")]
+    Format { prefix: String, found: String },
+}
+
+/// Where get and list read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// In memory, after asking etcd for its revision.
+    View,
+    /// In etcd itself, because its version has watches that cannot be trusted. Slower, and just as right.
+    /// Watches, which there is no other way to serve, are as good as that version's.
+    Direct,
+}
+
+/// A store in etcd. Cheap to clone; the [`Feed`] ends when the last clone is dropped.
+#[derive(Clone)]
+pub struct Etcd {
+    shared: Arc<Shared>,
+    _handle: Arc<watch::Sender<()>>,
+}
+
+struct Shared {
+    remote: Arc<Remote>,
+    view: Arc<View>,
+    /// The furthest revision somebody waits for.
+    wanted: watch::Sender<Revision>,
+    readers: mpsc::Sender<fresh::Reader>,
+    slots: Slots,
+    mark: Mutex<Mark>,
+    writer: u64,
+    writes: AtomicU64,
+}
+
+/// The etcd cluster, and how our things lie in it.
+struct Remote {
+    members: Members,
+    layout: Layout,
+    direct: AtomicBool,
+    /// Rung when somebody needs to see something happen.
+    barrier: Notify,
+}
+
+impl Etcd {
+    /// Connects, checks the format, and loads everything. Then run the feed.
+    pub async fn connect(options: Options) -> Result<(Etcd, Feed), ConnectError> {
+        options.check()?;
+        let remote = Arc::new(Remote::new(options));
+        remote.claim_format().await?;
+        remote.learn_versions().await;
+        let loaded = load::load(&remote).await.map_err(unavailable)?;
+        let past = Box::new(Past(remote.clone()));
+        let view = View::new(loaded.snapshot, loaded.mark.through, TailLimits::default(), past);
+        let (readers, questions) = fresh::questions();
+        let shared = Arc::new(Shared {
+            remote,
+            wanted: watch::Sender::new(view.head()),
+            view,
+            readers,
+            slots: Slots::new(rand::random()),
+            mark: Mutex::new(loaded.mark),
+            writer: rand::random(),
+            writes: AtomicU64::new(0),
+        });
+        let (handle, handles) = watch::channel(());
+        let feed = Feed { shared: shared.clone(), readers: questions, handles };
+        Ok((Etcd { shared, _handle: Arc::new(handle) }, feed))
+    }
+
+    pub fn mode(&self) -> Mode {
+        match self.shared.remote.is_direct() {
+            true => Mode::Direct,
+            false => Mode::View,
+        }
+    }
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Etcd({:?}, {:?})", self.shared.remote.members, self.shared.view)
+    }
+}
+
+impl Store for Etcd {
+    fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
+        Box::pin(self.shared.get(key))
+    }
+
+    fn list(&self, range: Range, page: Page) -> Boxed<'_, Result<At<Listing>, ReadError>> {
+        Box::pin(self.shared.list(range, page))
+    }
+
+    fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
+        Box::pin(self.shared.commit(key, expect, change))
+    }
+
+    fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>> {
+        Box::pin(async move {
+            self.shared.reach(after).await?;
+            self.shared.view.watch(range, after)
+        })
+    }
+
+    fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>> {
+        Box::pin(self.shared.compact(through))
+    }
+}
+
+impl Shared {
+    async fn get(&self, key: &Key) -> Result<At<Option<Entry>>, ReadError> {
+        if self.remote.is_direct() {
+            return direct::get(&self.remote, key).await;
+        }
+        self.refresh().await?;
+        Ok(self.view.get(key))
+    }
+
+    async fn list(&self, range: Range, page: Page) -> Result<At<Listing>, ReadError> {
+        match page.at {
+            // The past does not change, so there is nothing to ask etcd.
+            Some(revision) => self.reach(revision).await?,
+            None if self.remote.is_direct() => {}
+            None => self.refresh().await?,
+        }
+        match self.remote.is_direct() {
+            true => direct::list(&self.remote, &range, &page, self.view.compacted()).await,
+            false => self.view.list(range, page).await,
+        }
+    }
+
+    /// Makes the View reach `revision`, unless etcd has not.
+    async fn reach(&self, revision: Revision) -> Result<(), ReadError> {
+        if revision <= self.view.head() {
+            return Ok(());
+        }
+        let deadline = self.remote.deadline();
+        let newest = self.newest(deadline).await?;
+        if revision > newest {
+            return Err(ReadError::Future { requested: revision, newest });
+        }
+        self.catch_up(revision, deadline).await
+    }
+
+    fn next_id(&self) -> WriteId {
+        WriteId::new(self.writer, self.writes.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Remote {
+    fn new(options: Options) -> Self {
+        let layout = Layout::new(&options.prefix);
+        let direct = AtomicBool::new(false);
+        Remote { members: Members::new(options), layout, direct, barrier: Notify::new() }
+    }
+
+    /// When a read or a commit that begins now must be over.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.members.options.timeouts.overall
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct.load(Ordering::Relaxed)
+    }
+
+    /// From here on reads go to etcd itself: what the View holds may lack something.
+    fn distrust(&self, endpoint: &str, version: &str) {
+        if !self.direct.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                member = endpoint,
+                version,
+                "this etcd has known faults in its watches, so every get and list will be a read of etcd \
+                 itself, which is slower; watches may miss changes. Use 3.4.31, 3.5.13, 3.6 or later, and \
+                 restart this server after the upgrade"
+            );
+        }
+    }
+
+    async fn learn_versions(&self) {
+        let deadline = Instant::now() + self.members.options.timeouts.request;
+        let ask = async |index| {
+            let member = self.members.member(index).await?;
+            Ok::<_, etcd_client::Error>((member.version().await?, member.endpoint))
+        };
+        let asked = (0..self.members.len()).map(|index| members::within(deadline, ask(index)));
+        for (index, answer) in join_all(asked).await.into_iter().enumerate() {
+            match answer {
+                Ok(Ok((version, endpoint))) if !version::can_feed_reads(&version) => {
+                    self.distrust(&endpoint, &version);
+                }
+                Ok(Ok((version, member))) => tracing::debug!(%member, version, "an etcd member"),
+                // The feed asks again before it relies on this member.
+                Ok(Err(error)) => tracing::warn!(index, %error, "an etcd member does not tell its version"),
+                Err(reason) => tracing::warn!(index, reason, "an etcd member does not tell its version"),
+            }
+        }
+    }
+
+    /// Writes the format into an empty store, and refuses any store in another one.
+    async fn claim_format(&self) -> Result<(), ConnectError> {
+        // Read first, so that a store can be opened whose etcd takes no writes.
+        let read = self.members.read(&self.layout.format(), &GetOptions::new(), self.deadline()).await;
+        if let Some(found) = read.map_err(unavailable)?.0.kvs.pop() {
+            return self.check_format(&found.value);
+        }
+        let claim = |member: members::Chosen| async move {
+            let path = self.layout.format();
+            let txn = Txn::new()
+                .when([Compare::mod_revision(path.clone(), CompareOp::Equal, 0)])
+                .and_then([TxnOp::put(path.clone(), layout::FORMAT, None)])
+                .or_else([TxnOp::get(path, None)]);
+            member.kv().txn(txn).await
+        };
+        // Claiming twice is harmless: the second time finds what the first has written.
+        let answer = self.members.attempt(self.deadline(), claim).await.map_err(unavailable)?;
+        let found = answer.0.responses.into_iter().find_map(|part| commit::range_in(part.response)?.pop());
+        found.map_or(Ok(()), |found| self.check_format(&found.value))
+    }
+
+    fn check_format(&self, found: &[u8]) -> Result<(), ConnectError> {
+        if found == layout::FORMAT {
+            return Ok(());
+        }
+        Err(ConnectError::Format {
+            prefix: self.members.options.prefix.clone(),
+            found: String::from_utf8_lossy(found).into_owned(),
+        })
+    }
+}
+
+fn unavailable(fault: ReadFault) -> ConnectError {
+    ConnectError::Unavailable { reason: fault.reason() }
+}
+
+/// The revision etcd answers at.
+fn head_of(header: Option<&PbResponseHeader>) -> Result<Revision, ReadFault> {
+    let header = header.ok_or_else(|| ReadFault::Failed("etcd's answer has no header".into()))?;
+    Ok(layout::revision(header.revision))
+}

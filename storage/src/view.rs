@@ -211,6 +211,27 @@ impl View {
         through
     }
 
+    /// Makes `start` the current state, when the engine has lost sight of how it came about. Everything before
+    /// it is forgotten, and every watch that has not seen it is woken to be told so.
+    #[cfg_attr(not(feature = "etcd"), allow(dead_code))]
+    pub(crate) fn replace(&self, start: Snapshot) -> Wakes {
+        let revision = start.revision;
+        let mut interest = self.interest.lock();
+        let wakes = interest.mark_all(revision);
+        // Forgotten before anything else changes: otherwise a reader could take the gap for a stretch in
+        // which nothing happened.
+        self.compacted.fetch_max(revision.0, Ordering::AcqRel);
+        let mut tail = self.tail.write();
+        tail.push(Vec::new(), revision);
+        tail.forget(revision);
+        drop(tail);
+        self.pins.lock().forget(revision);
+        self.now.store(Arc::new(start));
+        drop(interest);
+        self.head.send_replace(revision);
+        Wakes(wakes)
+    }
+
     pub(crate) fn get(&self, key: &Key) -> At<Option<Entry>> {
         let now = self.now.load();
         At { revision: now.revision, value: now.get(key.as_bytes()).cloned() }

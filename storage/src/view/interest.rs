@@ -127,6 +127,14 @@ impl Interest {
         }
         concerned
     }
+
+    /// Marks every watch, and returns all of them.
+    #[cfg_attr(not(feature = "etcd"), allow(dead_code))]
+    pub(super) fn mark_all(&mut self, revision: Revision) -> Vec<Arc<Slot>> {
+        let all: Vec<_> = self.by_stem.values().flatten().cloned().collect();
+        all.iter().for_each(|slot| slot.mark(revision));
+        all
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,245 @@
+//! Writing: one transaction per commit, and certainty about what became of it.
+//!
+//! ```text
+//!   send ──► done ───────────────────────────────► wait for the View ──► Event
+//!     │ ├──► the key is not as expected ─────────► Conflict
+//!     │ ├──► certainly not done ──► try again, else Unavailable
+//!     │ └──► no answer ──► fence the slot, then look ──► done, or not done, or (in time) Unknown
+//!     └── one revision each: two writes in one transaction would share theirs
+//! ```
+
+use etcd_client::proto::{PbKeyValue, PbTxnOpResponse, PbTxnResponse};
+use etcd_client::{Compare, CompareOp, DeleteOptions, Error, GetOptions, PutOptions, Txn, TxnOp};
+use tokio::time::Instant;
+
+use super::fault::{self, WriteFault};
+use super::layout::{SlotUse, WriteId, number, seal};
+use super::members::{Pause, within};
+use super::settle::{Doubt, settle};
+use super::slots::Held;
+use super::{Remote, Shared};
+use crate::range::Key;
+use crate::store::{At, Change, CommitError, Entry, Event, Expect, Revision, admit};
+
+/// One commit under way.
+pub(super) struct Write {
+    pub(super) id: WriteId,
+    pub(super) key: Key,
+    pub(super) path: Vec<u8>,
+    pub(super) expect: Expect,
+    pub(super) change: Change,
+    /// Whatever this write does, it does after this revision.
+    pub(super) after: Revision,
+    /// What the write replaces, if we have it at hand.
+    replaced: Replaced,
+}
+
+enum Replaced {
+    Nothing,
+    Known(Entry),
+    /// Ask etcd for it.
+    Unknown,
+}
+
+/// A write that happened.
+struct Done {
+    revision: Revision,
+    /// What it replaced, if etcd said so.
+    previous: Option<Entry>,
+}
+
+enum Answer {
+    Done(Done),
+    Conflict(At<Option<Entry>>),
+    /// Somebody else used our slot; its key has this revision now.
+    SlotMoved(i64),
+}
+
+impl Shared {
+    pub(super) async fn commit(
+        &self,
+        key: Key,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Event, CommitError> {
+        admit(&key, &change)?;
+        if hopeless(expect, &change) {
+            let current = self
+                .get(&key)
+                .await
+                .map_err(|error| CommitError::Unavailable { reason: error.to_string() })?;
+            return Err(CommitError::Conflict { current });
+        }
+        let write = self.write(key, expect, change);
+        let done = self.drive(&write).await?;
+        // So that the writer's own reads and watches find the write. If the feed is down just now, they wait
+        // for it themselves; the write is acknowledged either way.
+        let patience = Instant::now() + self.remote.members.options.timeouts.request;
+        let _ = self.catch_up(done.revision, patience).await;
+        self.event(write, done).await
+    }
+
+    fn write(&self, key: Key, expect: Expect, change: Change) -> Write {
+        let now = self.view.now();
+        let replaced = match (expect, now.get(key.as_bytes())) {
+            (Expect::Absent, _) => Replaced::Nothing,
+            (Expect::Revision(_), Some(entry)) if expect.holds(Some(entry)) => Replaced::Known(entry.clone()),
+            (Expect::Revision(_), _) => Replaced::Unknown,
+        };
+        let path = self.remote.layout.entry(key.as_bytes());
+        Write { id: self.next_id(), key, path, expect, change, after: now.revision, replaced }
+    }
+
+    /// Tries until the write has happened, or certainly has not, or nobody can tell.
+    async fn drive(&self, write: &Write) -> Result<Done, CommitError> {
+        let deadline = self.remote.deadline();
+        let mut slot =
+            self.slots.take(deadline).await.map_err(|reason| CommitError::Unavailable { reason })?;
+        let mut pause = Pause::new();
+        loop {
+            let reason = match send(&self.remote, write, &slot).await {
+                Ok(Answer::Done(done)) => {
+                    if write.change == Change::Delete {
+                        slot.seen(number(done.revision));
+                    }
+                    return Ok(done);
+                }
+                Ok(Answer::Conflict(current)) => return Err(CommitError::Conflict { current }),
+                Ok(Answer::SlotMoved(revision)) => {
+                    slot.seen(revision);
+                    if Instant::now() < deadline {
+                        continue;
+                    }
+                    "another server is using the same slot all the time".to_owned()
+                }
+                Err(WriteFault::Refused(error)) => return Err(error),
+                Err(WriteFault::Rejected(reason)) => reason,
+                Err(WriteFault::Full(error)) => {
+                    let outcome = settle(&self.remote, write, &mut slot, Doubt::Decided).await?;
+                    return outcome.map(|revision| Done { revision, previous: None }).ok_or(error);
+                }
+                Err(WriteFault::Lost(reason)) => {
+                    let outcome = settle(&self.remote, write, &mut slot, Doubt::Open(&reason)).await?;
+                    if let Some(revision) = outcome {
+                        return Ok(Done { revision, previous: None });
+                    }
+                    reason
+                }
+            };
+            pause.wait(deadline).await;
+            if Instant::now() >= deadline {
+                return Err(CommitError::Unavailable { reason });
+            }
+        }
+    }
+
+    async fn event(&self, write: Write, done: Done) -> Result<Event, CommitError> {
+        let Write { key, path, change, replaced, .. } = write;
+        let previous = match (replaced, done.previous) {
+            (Replaced::Nothing, _) => None,
+            (Replaced::Known(entry), _) | (Replaced::Unknown, Some(entry)) => Some(entry),
+            (Replaced::Unknown, None) => self.entry_before(&path, done.revision).await?,
+        };
+        let current = match change {
+            Change::Put(value) => Some(Entry::new(key.clone(), done.revision, value)),
+            Change::Delete => None,
+        };
+        Ok(Event { revision: done.revision, key, current, previous })
+    }
+
+    /// Only for a write whose answer was lost and whose predecessor the View did not have.
+    async fn entry_before(&self, path: &[u8], at: Revision) -> Result<Option<Entry>, CommitError> {
+        let before = GetOptions::new().with_revision(number(at) - 1);
+        let read = self.remote.members.read(path, &before, self.remote.deadline()).await;
+        let answer = read.map_err(|fault| CommitError::Unknown {
+            reason: format!("written at {at}, but not what it replaced: {}", fault.reason()),
+        })?;
+        Ok(self.remote.layout.entry_in(answer.0.kvs))
+    }
+}
+
+/// What no entry can ever be like. etcd would take revision zero for "absent".
+fn hopeless(expect: Expect, change: &Change) -> bool {
+    match expect {
+        Expect::Absent => *change == Change::Delete,
+        Expect::Revision(revision) => revision == Revision::ZERO || i64::try_from(revision.0).is_err(),
+    }
+}
+
+async fn send(remote: &Remote, write: &Write, slot: &Held<'_>) -> Result<Answer, WriteFault> {
+    // The whole time, even if the commit's own is nearly over: an attempt cut short is a lost answer.
+    let until = Instant::now() + remote.members.options.timeouts.request;
+    let member = match within(until, remote.members.current()).await {
+        Ok(member) => member.map_err(|error: Error| WriteFault::Rejected(error.to_string()))?,
+        Err(reason) => return Err(WriteFault::Rejected(reason)),
+    };
+    let fault = match within(until, member.kv().txn(transaction(remote, write, slot))).await {
+        Ok(Ok(answer)) => return read_answer(remote, write, answer.0).map_err(WriteFault::Lost),
+        Ok(Err(error)) => fault::of_write(&error),
+        Err(reason) => WriteFault::Lost(reason),
+    };
+    if let WriteFault::Rejected(reason) | WriteFault::Lost(reason) = &fault {
+        tracing::debug!(member = %member.endpoint, ?fault, "a write to etcd failed");
+        remote.members.avoid(&member, reason).await;
+    }
+    Err(fault)
+}
+
+fn transaction(remote: &Remote, write: &Write, slot: &Held<'_>) -> Txn {
+    let expected = match write.expect {
+        Expect::Absent => 0,
+        Expect::Revision(revision) => number(revision),
+    };
+    let (seat, place) = slot.place();
+    let slot_path = remote.layout.slot(seat, place);
+    let ask = matches!(write.replaced, Replaced::Unknown);
+    let operations = match &write.change {
+        Change::Put(value) => {
+            let options = ask.then(|| PutOptions::new().with_prev_key());
+            vec![TxnOp::put(write.path.clone(), seal(write.id, value), options)]
+        }
+        Change::Delete => {
+            let options = ask.then(|| DeleteOptions::new().with_prev_key());
+            let used = SlotUse::Delete(write.id).encode();
+            vec![TxnOp::delete(write.path.clone(), options), TxnOp::put(slot_path.clone(), used, None)]
+        }
+    };
+    Txn::new()
+        .when([
+            Compare::mod_revision(write.path.clone(), CompareOp::Equal, expected),
+            Compare::mod_revision(slot_path.clone(), CompareOp::Equal, slot.revision()),
+        ])
+        .and_then(operations)
+        // A loser is told what is there, in the same trip.
+        .or_else([TxnOp::get(write.path.clone(), None), TxnOp::get(slot_path, None)])
+}
+
+/// An answer we cannot read is as good as none, hence the error.
+fn read_answer(remote: &Remote, write: &Write, answer: PbTxnResponse) -> Result<Answer, String> {
+    let head = super::head_of(answer.header.as_ref()).map_err(|fault| fault.reason())?;
+    let succeeded = answer.succeeded;
+    let mut parts = answer.responses.into_iter().filter_map(|part| part.response);
+    if succeeded {
+        let previous = match parts.next() {
+            Some(PbTxnOpResponse::ResponsePut(put)) => put.prev_kv.into_iter().collect(),
+            Some(PbTxnOpResponse::ResponseDeleteRange(deleted)) => deleted.prev_kvs,
+            _ => Vec::new(),
+        };
+        return Ok(Answer::Done(Done { revision: head, previous: remote.layout.entry_in(previous) }));
+    }
+    let (Some(found), Some(slot)) = (range_in(parts.next()), range_in(parts.next())) else {
+        return Err("etcd's answer has not the parts it should".into());
+    };
+    let current = remote.layout.entry_in(found);
+    if write.expect.holds(current.as_ref()) {
+        return Ok(Answer::SlotMoved(slot.first().map_or(0, |kv| kv.mod_revision)));
+    }
+    Ok(Answer::Conflict(At { revision: head, value: current }))
+}
+
+pub(super) fn range_in(part: Option<PbTxnOpResponse>) -> Option<Vec<PbKeyValue>> {
+    match part? {
+        PbTxnOpResponse::ResponseRange(range) => Some(range.kvs),
+        _ => None,
+    }
+}

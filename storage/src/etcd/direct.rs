@@ -1,0 +1,69 @@
+//! Reads for an etcd whose watches cannot be trusted: every one is a linearizable range of etcd's own.
+
+use etcd_client::GetOptions;
+
+use super::Remote;
+use super::fault::ReadFault;
+use super::load::Pages;
+use crate::range::{Key, Range};
+use crate::store::{At, Entry, Listing, Page, ReadError, Revision};
+
+pub(super) async fn get(remote: &Remote, key: &Key) -> Result<At<Option<Entry>>, ReadError> {
+    let path = remote.layout.entry(key.as_bytes());
+    let read = async {
+        let mut answer = remote.members.read(&path, &GetOptions::new(), remote.deadline()).await?.0;
+        let revision = super::head_of(answer.header.as_ref())?;
+        let stored = answer.kvs.pop().and_then(|stored| remote.layout.decode(stored));
+        Ok(At { revision, value: stored.map(|stored| stored.entry) })
+    };
+    read.await.map_err(|fault: ReadFault| ReadError::Unavailable { reason: fault.reason() })
+}
+
+/// The revision of `page.at`, if it names one, must have happened. What is `compacted` is not shown, even if
+/// etcd should still have it.
+pub(super) async fn list(
+    remote: &Remote,
+    range: &Range,
+    page: &Page,
+    compacted: Revision,
+) -> Result<At<Listing>, ReadError> {
+    if let Some(requested) = page.at.filter(|at| *at < compacted) {
+        return Err(ReadError::Compacted { requested, oldest: compacted });
+    }
+    let (mut from, to) = remote.layout.entries_of(range);
+    if let Some(after) = &page.after {
+        // The smallest key greater than `after`.
+        from = from.max([&remote.layout.entry(after.as_bytes())[..], &[0]].concat());
+    }
+    if from >= to {
+        // etcd takes a range that ends before it begins for one key.
+        from = to.clone();
+    }
+    let limit = page.limit.unwrap_or(usize::MAX);
+    let mut pages = Pages::new((from, to), page.at);
+    let mut entries = Vec::new();
+    loop {
+        let next = pages.next(remote, Some(limit - entries.len()), remote.deadline()).await;
+        let next = next.map_err(|fault| read_error(fault, page.at))?;
+        let mut stored = next.stored.into_iter();
+        let wanted = stored.by_ref().take(limit - entries.len());
+        entries.extend(wanted.filter_map(|stored| Some(remote.layout.decode(stored)?.entry)));
+        // A limit of zero reads one key all the same: etcd would take it for no limit.
+        let remaining = stored.count() + next.remaining;
+        if remaining == 0 || entries.len() >= limit {
+            let listing =
+                Listing { entries, more: remaining > 0, remaining: page.count.then_some(remaining) };
+            return Ok(At { revision: next.revision, value: listing });
+        }
+    }
+}
+
+fn read_error(fault: ReadFault, at: Option<Revision>) -> ReadError {
+    match (fault, at) {
+        // etcd does not say what the oldest one is, only that it is newer.
+        (ReadFault::Compacted, Some(requested)) => {
+            ReadError::Compacted { requested, oldest: Revision(requested.0 + 1) }
+        }
+        (fault, _) => ReadError::Unavailable { reason: fault.reason() },
+    }
+}

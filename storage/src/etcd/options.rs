@@ -1,0 +1,188 @@
+//! How to reach etcd, and how long to wait for it.
+
+use std::fmt;
+use std::time::Duration;
+
+use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
+
+use super::ConnectError;
+
+/// What [`Etcd::connect`](super::Etcd::connect) needs to know.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Client addresses of the members, such as `https://10.0.0.1:2379`. Name all of them: a member that is
+    /// not named is never asked when the others are gone.
+    pub endpoints: Vec<String>,
+    /// Everything is kept in keys below this prefix and nothing outside it is read. Servers that share a
+    /// prefix share a store.
+    pub prefix: String,
+    pub tls: Option<Tls>,
+    pub user: Option<User>,
+    pub timeouts: Timeouts,
+    /// `None`: this server never compacts by itself. Somebody must, or etcd runs full.
+    pub compaction: Option<Compaction>,
+}
+
+impl Options {
+    pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Options {
+            endpoints: endpoints.into_iter().map(Into::into).collect(),
+            prefix: "/holon".into(),
+            tls: None,
+            user: None,
+            timeouts: Timeouts::default(),
+            compaction: Some(Compaction::default()),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConnectError> {
+        let refuse = |reason: &str| Err(ConnectError::Options { reason: reason.into() });
+        if self.endpoints.is_empty() {
+            return refuse("no endpoint is given");
+        }
+        if self.prefix.is_empty() || self.prefix.ends_with('/') {
+            return refuse("the prefix must not be empty or end in a slash");
+        }
+        if self.tls.is_some() && self.endpoints.iter().any(|endpoint| endpoint.starts_with("http://")) {
+            return refuse("TLS is configured, but an endpoint begins with http://");
+        }
+        Ok(())
+    }
+
+    /// The same for every member's connection.
+    pub(super) fn client(&self) -> ConnectOptions {
+        let timeouts = &self.timeouts;
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(timeouts.connect)
+            .with_keep_alive(timeouts.keep_alive, timeouts.request)
+            // etcd hangs up on clients that ping a connection without a stream.
+            .with_keep_alive_while_idle(false)
+            // A member without a leader says so at once, instead of when the request has timed out, and ends
+            // its watches instead of keeping silent.
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some(user) = &self.user {
+            options = options.with_user(&user.name, &user.password);
+        }
+        if let Some(tls) = &self.tls {
+            options = options.with_tls(tls.client());
+        }
+        options
+    }
+}
+
+/// Certificates and keys, all in PEM.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// Who signs the members' certificates.
+    pub ca: Vec<u8>,
+    /// Our certificate and its key, if the members ask for one.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The name in the members' certificates, where it is not the host of their endpoints.
+    pub server_name: Option<String>,
+}
+
+impl Tls {
+    fn client(&self) -> TlsOptions {
+        let mut options = TlsOptions::new().ca_certificate(Certificate::from_pem(&self.ca));
+        if let Some((certificate, key)) = &self.identity {
+            options = options.identity(Identity::from_pem(certificate, key));
+        }
+        if let Some(name) = &self.server_name {
+            options = options.domain_name(name);
+        }
+        options
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No key may end up in a log.
+        write!(f, "Tls(identity: {}, server_name: {:?})", self.identity.is_some(), self.server_name)
+    }
+}
+
+#[derive(Clone)]
+pub struct User {
+    pub name: String,
+    pub password: String,
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "User({})", self.name)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Timeouts {
+    /// To open a connection to one member.
+    pub connect: Duration,
+    /// For one answer of one member; then the next member is asked. Above the second or two an election
+    /// takes, so that a new leader is not mistaken for a dead member.
+    pub request: Duration,
+    /// For a whole read or commit: no attempt begins later.
+    pub overall: Duration,
+    /// To find out whether a write whose answer was lost has happened, in addition to the above.
+    pub settle: Duration,
+    /// Between pings on a silent connection. etcd hangs up below five seconds.
+    pub keep_alive: Duration,
+    /// Between signs of life on a silent feed: how long a dead connection can go unnoticed when nobody reads.
+    pub heartbeat: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            connect: Duration::from_secs(2),
+            request: Duration::from_secs(3),
+            overall: Duration::from_secs(10),
+            settle: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Forgetting old history, so that etcd's database does not grow for ever.
+#[derive(Clone, Debug)]
+pub struct Compaction {
+    /// How often, and also how much of the past is kept at least.
+    pub every: Duration,
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Compaction { every: Duration::from_secs(300) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_cannot_work_are_refused_by_name() {
+        let check = |change: fn(&mut Options), expected: &str| {
+            let mut options = Options::new(["http://127.0.0.1:2379"]);
+            change(&mut options);
+            let said = options.check().err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
+        };
+        check(|_| {}, "");
+        check(|options| options.endpoints.clear(), "no endpoint");
+        check(|options| options.prefix = "/holon/".into(), "slash");
+        check(|options| options.prefix.clear(), "empty");
+        check(|options| options.tls = Some(Tls::default()), "http://");
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let mut options = Options::new(["https://127.0.0.1:2379"]);
+        options.user = Some(User { name: "holon".into(), password: "hunter2".into() });
+        options.tls = Some(Tls { identity: Some((vec![], b"hunter2".to_vec())), ..Tls::default() });
+        let printed = format!("{options:?}");
+        assert!(printed.contains("holon") && !printed.contains("hunter2"), "{printed}");
+        assert!(!printed.contains("104, 117"), "{printed}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Slots: how a write whose answer was lost is told from one that never happened.
+//!
+//! Every commit holds a slot, alone, and etcd carries it out only if the slot's key is still as the commit
+//! knows it. A delete leaves its name in the slot, in the same transaction. So, when an answer is lost,
+//! writing the slot ourselves is a fence: what has not happened by then never will, however long it hangs
+//! about in some queue; and if the slot already bears the delete's name, it has happened.
+
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
+
+use super::members::within;
+
+/// Commits one server can have under way. etcd is saturated by about sixty.
+const SLOTS: u8 = 128;
+
+pub(super) struct Slots {
+    /// Servers draw a seat each, so that they rarely share slots. Sharing is safe but costs attempts; and the
+    /// number of seats is bounded so that restarts do not leave ever more keys behind.
+    seat: u8,
+    /// Last used first: a quiet server uses one slot.
+    free: Mutex<Vec<Slot>>,
+    permits: Semaphore,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    number: u8,
+    /// The revision its key was last seen to have; zero for absent.
+    revision: i64,
+}
+
+impl Slots {
+    pub(super) fn new(seat: u8) -> Self {
+        let free = (0..SLOTS).rev().map(|number| Slot { number, revision: 0 }).collect();
+        Slots { seat, free: Mutex::new(free), permits: Semaphore::new(SLOTS.into()) }
+    }
+
+    pub(super) async fn take(&self, deadline: Instant) -> Result<Held<'_>, String> {
+        let taken = within(deadline, self.permits.acquire()).await;
+        let Ok(Ok(permit)) = taken else {
+            return Err(format!("{SLOTS} writes are already waiting for etcd"));
+        };
+        let slot = self.free.lock().pop().expect("there are as many slots as permits");
+        Ok(Held { slots: self, slot, _permit: permit })
+    }
+}
+
+/// A slot nobody else in this server uses meanwhile.
+pub(super) struct Held<'a> {
+    slots: &'a Slots,
+    slot: Slot,
+    // Given back after the slot: fields are dropped after `drop` has run.
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Held<'_> {
+    pub(super) fn place(&self) -> (u8, u8) {
+        (self.slots.seat, self.slot.number)
+    }
+
+    pub(super) fn revision(&self) -> i64 {
+        self.slot.revision
+    }
+
+    pub(super) fn seen(&mut self, revision: i64) {
+        self.slot.revision = revision;
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // Also when a commit was abandoned half way. What it sent may still happen: a delete then changes the
+        // slot's key, which the next holder notices; a put changes nothing the next holder relies on.
+        self.slots.free.lock().push(self.slot);
+    }
+}

@@ -1,0 +1,180 @@
+//! One watch on everything of ours, as etcd sends it.
+//!
+//! etcd may cut one revision into several messages. Here the pieces are put together, so that whoever reads
+//! a stream only ever sees whole revisions.
+
+use etcd_client::proto::{PbEvent, PbWatchResponse};
+use etcd_client::{WatchOptions, WatchRequestSender, WatchResponseStream};
+use tokio::time::Instant;
+
+use super::Remote;
+use super::fault;
+use super::layout::{number, revision};
+use super::members::{Chosen, within};
+use crate::store::Revision;
+
+pub(super) struct Stream {
+    requests: WatchRequestSender,
+    responses: WatchResponseStream,
+    assembly: Assembly,
+}
+
+/// What came in.
+#[derive(Debug, PartialEq)]
+pub(super) enum Received {
+    /// Whole revisions, oldest first, and the last of them. Never empty.
+    Events(Vec<PbEvent>, Revision),
+    /// Everything up to this revision has been received.
+    Progress(Revision),
+    /// What comes next is forgotten; the oldest revision kept is this one.
+    Compacted(Revision),
+    /// Nothing worth telling.
+    Nothing,
+}
+
+/// Whether events come with what they replaced.
+#[derive(Clone, Copy)]
+pub(super) enum Previous {
+    Wanted,
+    Known,
+}
+
+impl Stream {
+    /// Watches all changes after `after`.
+    ///
+    /// etcd is asked for one revision more, which is then left out again. A watch may begin at the revision
+    /// that etcd was compacted to, and may then lack a delete made there; this way such a beginning is
+    /// refused as compacted. And a watch that begins in the future reports no progress.
+    pub(super) async fn open(
+        remote: &Remote,
+        member: &Chosen,
+        after: Revision,
+        previous: Previous,
+        deadline: Instant,
+    ) -> Result<Self, String> {
+        let (from, to) = remote.layout.watched();
+        let options = WatchOptions::new()
+            .with_range(to)
+            .with_start_revision(number(after).max(1))
+            .with_progress_notify()
+            .with_fragment();
+        let options = match previous {
+            Previous::Wanted => options.with_prev_key(),
+            Previous::Known => options,
+        };
+        let stream = within(deadline, member.watch().watch(from, Some(options))).await?;
+        let (requests, responses) = stream.map_err(|error| fault::of_read(&error).reason())?.split();
+        Ok(Stream { requests, responses, assembly: Assembly { seen: after, held: Vec::new() } })
+    }
+
+    /// Waits for the next message. Cancel-safe. An error ends the stream.
+    pub(super) async fn next(&mut self) -> Result<Received, String> {
+        match self.responses.message().await {
+            Ok(Some(response)) => self.assembly.add(response.0),
+            Ok(None) => Err("etcd ended the watch".into()),
+            Err(error) => Err(fault::of_read(&error).reason()),
+        }
+    }
+
+    /// Asks how far this stream is. The answer is a [`Received::Progress`], and comes only once the stream
+    /// has caught up; ask again until it does.
+    pub(super) async fn ask(&mut self) -> Result<(), String> {
+        self.requests.request_progress().await.map_err(|error| error.to_string())
+    }
+}
+
+#[derive(Default)]
+struct Assembly {
+    /// Changes up to here are not passed on.
+    seen: Revision,
+    /// The newest revision, of which more may be to come.
+    held: Vec<PbEvent>,
+}
+
+impl Assembly {
+    fn add(&mut self, response: PbWatchResponse) -> Result<Received, String> {
+        if response.compact_revision > 0 {
+            return Ok(Received::Compacted(revision(response.compact_revision)));
+        }
+        if response.canceled {
+            return Err(format!("etcd ended the watch: {}", response.cancel_reason));
+        }
+        if response.events.is_empty() {
+            let progress = response.header.filter(|_| !response.created && self.held.is_empty());
+            return Ok(
+                progress.map_or(Received::Nothing, |header| Received::Progress(revision(header.revision)))
+            );
+        }
+        let mut events = std::mem::take(&mut self.held);
+        events.extend(response.events.into_iter().filter(|event| revision_of(event) > self.seen));
+        if response.fragment {
+            let newest = events.last().map(revision_of);
+            let whole = events.partition_point(|event| Some(revision_of(event)) < newest);
+            self.held = events.split_off(whole);
+        }
+        Ok(match events.last().map(revision_of) {
+            Some(through) => Received::Events(events, through),
+            None => Received::Nothing,
+        })
+    }
+}
+
+/// The revision of a change.
+pub(super) fn revision_of(event: &PbEvent) -> Revision {
+    revision(event.kv.as_ref().map_or(0, |kv| kv.mod_revision))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etcd_client::proto::{PbKeyValue, PbResponseHeader};
+
+    fn event(revision: i64) -> PbEvent {
+        PbEvent {
+            kv: Some(PbKeyValue { mod_revision: revision, ..Default::default() }),
+            ..Default::default()
+        }
+    }
+
+    fn message(revisions: &[i64], fragment: bool) -> PbWatchResponse {
+        let events = revisions.iter().map(|revision| event(*revision)).collect();
+        // The header says how far the member is, which may be further than the events are.
+        let header = Some(PbResponseHeader { revision: 99, ..Default::default() });
+        PbWatchResponse { header, events, fragment, ..Default::default() }
+    }
+
+    fn events(revisions: &[i64], through: u64) -> Result<Received, String> {
+        Ok(Received::Events(revisions.iter().map(|revision| event(*revision)).collect(), Revision(through)))
+    }
+
+    #[test]
+    fn a_revision_is_passed_on_when_all_of_it_is_there() {
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.add(message(&[4, 5], false)), events(&[4, 5], 5));
+        assert_eq!(assembly.add(message(&[6, 7], true)), events(&[6], 6));
+        assert_eq!(assembly.add(message(&[7], true)), Ok(Received::Nothing));
+        assert_eq!(assembly.add(message(&[7, 8], true)), events(&[7, 7, 7], 7));
+        assert_eq!(assembly.add(message(&[], false)), Ok(Received::Nothing), "8 is not complete");
+        assert_eq!(assembly.add(message(&[9], false)), events(&[8, 9], 9));
+        assert_eq!(assembly.add(message(&[], false)), Ok(Received::Progress(Revision(99))));
+    }
+
+    #[test]
+    fn what_was_seen_before_is_left_out() {
+        let mut assembly = Assembly { seen: Revision(5), ..Assembly::default() };
+        assert_eq!(assembly.add(message(&[5], false)), Ok(Received::Nothing));
+        assert_eq!(assembly.add(message(&[5, 6], false)), events(&[6], 6));
+    }
+
+    #[test]
+    fn the_answer_to_the_request_is_not_progress_and_the_end_is_told() {
+        let mut assembly = Assembly::default();
+        let created = PbWatchResponse { created: true, ..message(&[], false) };
+        assert_eq!(assembly.add(created), Ok(Received::Nothing));
+        let compacted = PbWatchResponse { canceled: true, compact_revision: 12, ..message(&[], false) };
+        assert_eq!(assembly.add(compacted), Ok(Received::Compacted(Revision(12))));
+        let cancelled =
+            PbWatchResponse { canceled: true, cancel_reason: "no leader".into(), ..message(&[], false) };
+        assert!(assembly.add(cancelled).is_err_and(|reason| reason.contains("no leader")));
+    }
+}
