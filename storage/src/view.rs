@@ -164,13 +164,18 @@ impl View {
         self.now.load().revision
     }
 
+    #[cfg(feature = "etcd")]
+    pub(crate) fn now(&self) -> Arc<Snapshot> {
+        self.now.load_full()
+    }
+
     /// Changes at or before this revision are forgotten.
     pub(crate) fn compacted(&self) -> Revision {
         Revision(self.compacted.load(Ordering::Acquire))
     }
 
     /// Waits until everything up to `revision` is published.
-    #[cfg_attr(not(feature = "etcd"), allow(dead_code))]
+    #[cfg(feature = "etcd")]
     pub(crate) async fn reached(&self, revision: Revision) {
         let mut head = self.head.subscribe();
         // The sender lives in self, so the wait can only end by reaching the revision.
@@ -213,7 +218,7 @@ impl View {
 
     /// Makes `start` the current state, when the engine has lost sight of how it came about. Everything before
     /// it is forgotten, and every watch that has not seen it is woken to be told so.
-    #[cfg_attr(not(feature = "etcd"), allow(dead_code))]
+    #[cfg(feature = "etcd")]
     pub(crate) fn replace(&self, start: Snapshot) -> Wakes {
         let revision = start.revision;
         let mut interest = self.interest.lock();

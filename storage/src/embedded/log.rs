@@ -81,7 +81,8 @@ impl Log {
                 .cache_size(CACHE_BYTES)
                 .worker_threads(1)
                 .open()?;
-            if !create && !(database.keyspace_exists(HISTORY) && database.keyspace_exists(BASE)) {
+            let complete = [HISTORY, BASE].iter().all(|name| database.keyspace_exists(name));
+            if !create && !complete {
                 return Err(LogError::Malformed("the log has lost its keyspaces".to_owned()));
             }
             let history = database.keyspace(HISTORY, || {

@@ -8,6 +8,7 @@ mod cluster;
 mod contract;
 mod foreign;
 mod full;
+mod judged;
 mod lost;
 mod outage;
 mod secure;

@@ -28,11 +28,19 @@ pub(crate) async fn run(quick: bool, json: &Path) -> Result<()> {
     let etcd = peers::Etcd::start(&scratch.path().join("etcd")).await?;
     let ours: Arc<dyn Store> = Arc::new(Embedded::open(&scratch.path().join("ours"), Options::default())?);
     let ours = Target::Ours(ours);
-    let theirs = Target::Etcd(etcd_client::Client::connect([&etcd.endpoint], None).await?);
+    let theirs = Target::Etcd(Box::new(etcd_client::Client::connect([&etcd.endpoint], None).await?));
     let mut rows = Vec::new();
     for writers in WRITERS {
-        rows.extend(compare_writes(&ours, &theirs, writers, rounds, Duration::from_secs(seconds)).await?);
+        rows.extend(compare_writes("", &ours, &theirs, writers, rounds, Duration::from_secs(seconds)).await?);
     }
+    let (through_etcd, feed) =
+        storage::etcd::Etcd::connect(storage::etcd::Options::new([etcd.endpoint.clone()])).await?;
+    let feed = tokio::spawn(feed.run());
+    let through_etcd = Target::Ours(Arc::new(through_etcd));
+    let time = Duration::from_secs(seconds);
+    rows.extend(compare_writes("Holon's etcd engine: ", &through_etcd, &theirs, 64, rounds, time).await?);
+    drop(through_etcd);
+    feed.abort();
     rows.extend(compare_reads(&ours, &theirs, rounds, Duration::from_secs(seconds)).await?);
     rows.extend(compare_fan_out(&ours, &theirs, if quick { 200 } else { 1000 }).await?);
     drop((ours, theirs, etcd));
@@ -50,7 +58,7 @@ pub(crate) async fn run(quick: bool, json: &Path) -> Result<()> {
 #[derive(Clone)]
 enum Target {
     Ours(Arc<dyn Store>),
-    Etcd(etcd_client::Client),
+    Etcd(Box<etcd_client::Client>),
 }
 
 impl Target {
@@ -154,30 +162,31 @@ where
 }
 
 async fn compare_writes(
+    engine: &str,
     ours: &Target,
     theirs: &Target,
     writers: usize,
     rounds: usize,
     time: Duration,
 ) -> Result<Vec<Row>> {
-    println!("writing with {writers} at once");
+    println!("{engine}writing with {writers} at once");
     let value = value();
     let operation = move |mut target: Target, number: u64| {
         let value = value.clone();
         async move { target.create(&format!("bench/configmaps/lc1/default/object-{number:016}"), value).await }
     };
     let [ours, theirs] = alternate(ours, theirs, writers, (rounds, time), operation).await?;
-    let target = (writers == 64).then_some("≥ 3×");
+    let target = (writers == 64 && engine.is_empty()).then_some("≥ 3×");
     Ok(vec![
         Row::rate(
-            format!("durable writes, {writers} writers"),
+            format!("{engine}durable writes, {writers} writers"),
             "1/s",
             ours.per_second,
             theirs.per_second,
             target,
         ),
-        Row::cost(format!("write p50, {writers} writers"), "ms", ours.p50_ms, theirs.p50_ms),
-        Row::cost(format!("write p99, {writers} writers"), "ms", ours.p99_ms, theirs.p99_ms),
+        Row::cost(format!("{engine}write p50, {writers} writers"), "ms", ours.p50_ms, theirs.p50_ms),
+        Row::cost(format!("{engine}write p99, {writers} writers"), "ms", ours.p99_ms, theirs.p99_ms),
     ])
 }
 
@@ -192,7 +201,7 @@ async fn compare_reads(ours: &Target, theirs: &Target, rounds: usize, time: Dura
     let operation = |mut target: Target, number: u64| async move {
         target.get(&format!("bench/read/{}", number % KEYS)).await?;
         // In one process nothing ever waits, and the clock that ends the round would never get its turn.
-        if number % 64 == 0 {
+        if number.is_multiple_of(64) {
             tokio::task::yield_now().await;
         }
         Ok(())
