@@ -1,0 +1,211 @@
+//! What a logical cluster is called.
+//!
+//! A **path** is how people name it: `root:team-a:web`, from the outermost to the innermost. It can be used
+//! again after a logical cluster is deleted. An **id** is how the store names it: drawn at random when the
+//! logical cluster is made and never used again, so nothing of an old one can turn up in a new one.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The outermost logical cluster. It is there from the beginning.
+pub const ROOT: &str = "root";
+const SEPARATOR: char = ':';
+/// As for a Kubernetes namespace.
+const SEGMENT_BYTES_MAX: usize = 63;
+/// Nobody nests deeper; without a bound a path could be as long as a request.
+const SEGMENTS_MAX: usize = 16;
+
+/// Where a logical cluster is: `root:team-a:web`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path(String);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NameError {
+    Empty,
+    TooLong {
+        bytes: usize,
+    },
+    TooDeep {
+        segments: usize,
+    },
+    /// Not lower-case letters, digits and inner dashes.
+    Malformed {
+        segment: String,
+    },
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Empty => write!(f, "a logical cluster needs a name"),
+            NameError::TooLong { bytes } => {
+                write!(f, "a name of {bytes} bytes; {SEGMENT_BYTES_MAX} is the most")
+            }
+            NameError::TooDeep { segments } => {
+                write!(f, "a path of {segments} names; {SEGMENTS_MAX} is the most")
+            }
+            NameError::Malformed { segment } => {
+                write!(f, "{segment:?} must be lower-case letters, digits and dashes, not at either end")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl Path {
+    pub fn root() -> Path {
+        Path(ROOT.to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The innermost name.
+    pub fn name(&self) -> &str {
+        self.0.rsplit(SEPARATOR).next().unwrap_or(&self.0)
+    }
+
+    /// The logical cluster this one is made in; none for the outermost.
+    pub fn parent(&self) -> Option<Path> {
+        self.0.rsplit_once(SEPARATOR).map(|(parent, _)| Path(parent.to_owned()))
+    }
+
+    pub fn child(&self, name: &str) -> Result<Path, NameError> {
+        check_segment(name)?;
+        format!("{}{SEPARATOR}{name}", self.0).parse()
+    }
+}
+
+impl FromStr for Path {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Path, NameError> {
+        let segments: Vec<&str> = text.split(SEPARATOR).collect();
+        if segments.len() > SEGMENTS_MAX {
+            return Err(NameError::TooDeep { segments: segments.len() });
+        }
+        segments.into_iter().try_for_each(check_segment)?;
+        Ok(Path(text.to_owned()))
+    }
+}
+
+fn check_segment(segment: &str) -> Result<(), NameError> {
+    if segment.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if segment.len() > SEGMENT_BYTES_MAX {
+        return Err(NameError::TooLong { bytes: segment.len() });
+    }
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let dashed = segment.starts_with('-') || segment.ends_with('-');
+    if dashed || !segment.bytes().all(inner) {
+        return Err(NameError::Malformed { segment: segment.to_owned() });
+    }
+    Ok(())
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The store's name of a logical cluster.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(u64);
+
+/// Without letters that are easily taken for others, and without vowels that make words.
+const DIGITS: &[u8; 16] = b"bcdfghjkmnpqrstv";
+const ID_CHARS: usize = 16;
+/// What tells an id from a path: no path begins with it, because it is not a lower-case letter or digit.
+const MARK: char = '~';
+
+impl Id {
+    /// The outermost logical cluster's. No other ever gets it.
+    pub const ROOT: Id = Id(0);
+
+    pub const fn new(number: u64) -> Id {
+        Id(number)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{MARK}")?;
+        let digit = |place: usize| char::from(DIGITS[(self.0 >> (60 - 4 * place)) as usize & 15]);
+        (0..ID_CHARS).try_for_each(|place| write!(f, "{}", digit(place)))
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Id {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Id, NameError> {
+        let malformed = || NameError::Malformed { segment: text.to_owned() };
+        let digits =
+            text.strip_prefix(MARK).filter(|digits| digits.len() == ID_CHARS).ok_or_else(malformed)?;
+        let mut number = 0;
+        for byte in digits.bytes() {
+            let digit = DIGITS.iter().position(|digit| *digit == byte).ok_or_else(malformed)?;
+            number = number << 4 | digit as u64;
+        }
+        Ok(Id(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_names_with_colons() {
+        let check = |text: &str, expected: bool| {
+            assert_eq!(text.parse::<Path>().is_ok(), expected, "{text:?}: {:?}", text.parse::<Path>());
+        };
+        for good in ["root", "root:team-a", "root:team-a:web", "a:b:c:d", "x1", &"a".repeat(63)] {
+            check(good, true);
+        }
+        let (long, deep) = ("a".repeat(64), ["a"; 17].join(":"));
+        for bad in [
+            "", ":", "root:", ":root", "a::b", "Root", "a_b", "-a", "a-", "a/b", "a.b", "*", "..", "~bcd",
+            "ä", &long, &deep,
+        ] {
+            check(bad, false);
+        }
+        let web: Path = "root:team-a:web".parse().unwrap();
+        assert_eq!((web.name(), web.parent().unwrap().as_str()), ("web", "root:team-a"));
+        assert_eq!(Path::root().parent(), None);
+        assert_eq!(Path::root().child("team-a").unwrap().as_str(), "root:team-a");
+        assert!(Path::root().child("a:b").is_err(), "a child has one name");
+    }
+
+    #[test]
+    fn ids_are_words_of_their_own_and_sort_like_their_numbers() {
+        let numbers = [0, 1, 15, 16, 0xdead_beef, u64::MAX - 1, u64::MAX];
+        let words: Vec<String> = numbers.iter().map(|number| Id::new(*number).to_string()).collect();
+        assert!(words.is_sorted());
+        for (word, number) in words.iter().zip(numbers) {
+            assert_eq!(word.parse(), Ok(Id::new(number)));
+            assert!(word.parse::<Path>().is_err(), "{word} is also a path");
+        }
+        for bad in
+            ["", "~", "bcdfghjkmnpqrstv", "~bcdfghjkmnpqrst", "~bcdfghjkmnpqrstvb", "~aaaaaaaaaaaaaaaa"]
+        {
+            assert!(bad.parse::<Id>().is_err(), "{bad}");
+        }
+    }
+}
