@@ -7,4 +7,6 @@
 //! This crate has no word for placement, mailbox or physical cluster: to it a mailbox is one more logical
 //! cluster, and a syncer is one more client.
 
+pub mod keys;
 pub mod request;
+pub mod stored;
