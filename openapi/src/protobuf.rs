@@ -117,8 +117,8 @@ pub fn encode(object: &Value) -> Result<Vec<u8>, ProtobufError> {
     Ok(encoder.out.finish())
 }
 
-/// One event of a watch: four bytes of length, and a message with the type and the object as [`encode`] wrote
-/// it.
+/// One event of a watch: four bytes of length, and a message with the type and the object as [`encode()`]
+/// wrote it.
 pub fn watch_frame(event_type: &str, object: &[u8]) -> Vec<u8> {
     let mut out = Writer::default();
     let end = out.written();

@@ -96,15 +96,8 @@ impl Decoder {
     ) -> Result<(), Fault> {
         match field.many {
             Many::One => self.one_into(field, wire, object, depth),
-            // A packed list of nothing is no list.
-            Many::List
-                if matches!(
-                    (field.kind, wire),
-                    (Type::Bool | Type::Int32 | Type::Int64, Wire::Bytes(b""))
-                ) =>
-            {
-                Ok(())
-            }
+            // Nothing, packed: no list either.
+            Many::List if packed(field.kind, wire).is_some_and(<[u8]>::is_empty) => Ok(()),
             Many::List => {
                 let Value::Array(list) = slot(object, field.name, || Value::Array(Vec::new())) else {
                     return Ok(());
@@ -156,8 +149,7 @@ impl Decoder {
     }
 
     fn push(&mut self, kind: Type, wire: Wire<'_>, list: &mut Vec<Value>, depth: usize) -> Result<(), Fault> {
-        // Kubernetes never packs lists of numbers, but others may.
-        if let (Type::Bool | Type::Int32 | Type::Int64, Wire::Bytes(packed)) = (kind, wire) {
+        if let Some(packed) = packed(kind, wire) {
             let mut reader = Reader::new(packed);
             while let Some(number) = reader.packed_varint()? {
                 list.push(self.value(kind, Wire::Varint(number), depth)?);
@@ -285,6 +277,14 @@ impl Decoder {
             object.insert("kind".to_owned(), Value::from(kind));
         }
         Ok(Value::Object(object))
+    }
+}
+
+/// All numbers of a list in one field. Kubernetes never writes them like this, but others may.
+fn packed(kind: Type, wire: Wire<'_>) -> Option<&[u8]> {
+    match (kind, wire) {
+        (Type::Bool | Type::Int32 | Type::Int64, Wire::Bytes(packed)) => Some(packed),
+        _ => None,
     }
 }
 

@@ -42,20 +42,19 @@ fn open_type<'a>(message: &'a [u8], opened: &mut Opened<'a>) -> Result<(), Probl
     Ok(())
 }
 
-/// Puts the envelope around everything `out` has: what stands behind the object must be written before it,
-/// see [`begin`].
-pub(super) fn close(out: &mut Writer, behind: usize, api_version: &str, kind: &str) {
-    out.close(2, behind);
-    let end = out.written();
-    out.bytes_field(2, kind.as_bytes());
-    out.bytes_field(1, api_version.as_bytes());
-    out.close(1, end);
-    out.raw(MAGIC);
-}
-
 /// Writes what stands behind the object, and returns where the object ends.
 pub(super) fn begin(out: &mut Writer) -> usize {
     out.bytes_field(4, b"");
     out.bytes_field(3, b"");
     out.written()
+}
+
+/// Puts the envelope around an object that ends where [`begin`] said.
+pub(super) fn close(out: &mut Writer, end: usize, api_version: &str, kind: &str) {
+    out.close(2, end);
+    let end = out.written();
+    out.bytes_field(2, kind.as_bytes());
+    out.bytes_field(1, api_version.as_bytes());
+    out.close(1, end);
+    out.raw(MAGIC);
 }

@@ -99,3 +99,17 @@ fn damaged_examples_are_survived() {
         }
     }
 }
+
+/// Nobody edits the table by hand, and the generator still writes what we have.
+#[test]
+fn the_table_is_what_the_go_modules_say() {
+    let generator = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hack/protobuf-facts");
+    let output = Command::new(generator).arg("--check").env("GOPROXY", "off").output();
+    match output {
+        Ok(output) if output.status.success() => {}
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("not what the Go modules say") => {
+            panic!("{}", String::from_utf8_lossy(&output.stderr))
+        }
+        _ => super::skip("the_table_is_what_the_go_modules_say", "Python and the Go module k8s.io/api"),
+    }
+}

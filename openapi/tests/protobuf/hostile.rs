@@ -140,6 +140,15 @@ fn text_that_is_no_text_is_replaced_and_not_refused() {
     assert_eq!(protobuf::decode(&event).unwrap().value["message"], "pulling caf\u{fffd}");
 }
 
+/// Protobuf allows a list of numbers to be one field; Go does not write it, other languages do.
+#[test]
+fn packed_numbers_are_a_list() {
+    let groups = |groups: &[u8]| envelope("v1", "Pod", &field(2, &field(14, &field(4, groups))));
+    let context = |body: &[u8]| protobuf::decode(body).unwrap().value["spec"]["securityContext"].clone();
+    assert_eq!(context(&groups(&[1, 0xac, 2])), serde_json::json!({"supplementalGroups": [1, 300]}));
+    assert_eq!(context(&groups(&[])), serde_json::json!({}));
+}
+
 /// A client newer than our table.
 #[test]
 fn unknown_fields_are_passed_over() {
