@@ -6,4 +6,5 @@
 //! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a
 //! file, never knows who asks, and never knows which logical cluster an object lives in.
 
+pub mod protobuf;
 pub mod schema;

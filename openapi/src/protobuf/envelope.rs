@@ -1,0 +1,60 @@
+//! What Kubernetes puts around a message: four bytes, and a message that says the type and carries the
+//! object.
+
+use super::Problem;
+use super::wire::{Reader, Writer};
+
+pub(super) const MAGIC: &[u8] = b"k8s\0";
+
+#[derive(Debug)]
+pub(super) struct Opened<'a> {
+    pub(super) api_version: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) raw: &'a [u8],
+}
+
+/// Reads what follows [`MAGIC`].
+pub(super) fn open(body: &[u8]) -> Result<Opened<'_>, Problem> {
+    let mut opened = Opened { api_version: "", kind: "", raw: &[] };
+    let mut reader = Reader::new(body);
+    while let Some((number, wire)) = reader.field()? {
+        match number {
+            1 => open_type(wire.bytes()?, &mut opened)?,
+            2 => opened.raw = wire.bytes()?,
+            // How the object is compressed. There has never been a way.
+            3 if !wire.bytes()?.is_empty() => return Err(Problem::Encoding),
+            _ => {}
+        }
+    }
+    Ok(opened)
+}
+
+fn open_type<'a>(message: &'a [u8], opened: &mut Opened<'a>) -> Result<(), Problem> {
+    let mut reader = Reader::new(message);
+    while let Some((number, wire)) = reader.field()? {
+        let place = match number {
+            1 => &mut opened.api_version,
+            2 => &mut opened.kind,
+            _ => continue,
+        };
+        *place = str::from_utf8(wire.bytes()?).map_err(|_| Problem::Expected("text"))?;
+    }
+    Ok(())
+}
+
+/// Writes what stands behind the object, and returns where the object ends.
+pub(super) fn begin(out: &mut Writer) -> usize {
+    out.bytes_field(4, b"");
+    out.bytes_field(3, b"");
+    out.written()
+}
+
+/// Puts the envelope around an object that ends where [`begin`] said.
+pub(super) fn close(out: &mut Writer, end: usize, api_version: &str, kind: &str) {
+    out.close(2, end);
+    let end = out.written();
+    out.bytes_field(2, kind.as_bytes());
+    out.bytes_field(1, api_version.as_bytes());
+    out.close(1, end);
+    out.raw(MAGIC);
+}

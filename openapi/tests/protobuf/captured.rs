@@ -1,0 +1,130 @@
+//! Requests of a real kubectl, byte for byte.
+
+use openapi::protobuf::{self, Problem};
+use serde_json::{Value, json};
+
+pub(crate) struct Captured {
+    pub(crate) command: &'static str,
+    pub(crate) body: Vec<u8>,
+    pub(crate) value: Value,
+}
+
+pub(crate) fn all() -> Vec<Captured> {
+    let lines =
+        include_str!("captured.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines: Vec<_> = lines.collect();
+    let rows = lines.chunks_exact(3).map(|row| Captured {
+        command: row[0],
+        body: bytes(row[1]),
+        value: serde_json::from_str(row[2]).unwrap(),
+    });
+    rows.collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).unwrap() as u8;
+    hex.as_bytes().chunks_exact(2).map(|pair| digit(&pair[0]) << 4 | digit(&pair[1])).collect()
+}
+
+#[test]
+fn what_kubectl_sends_is_what_kubectl_prints() {
+    let all = all();
+    assert_eq!(all.len(), 16);
+    for captured in all {
+        let decoded = protobuf::decode(&captured.body).unwrap();
+        assert_eq!(decoded.value, captured.value, "{}", captured.command);
+        assert!(protobuf::knows(&decoded.api_version, &decoded.kind));
+    }
+}
+
+#[test]
+fn what_kubectl_prints_becomes_what_kubectl_sends() {
+    for captured in all() {
+        assert_eq!(protobuf::encode(&captured.value).unwrap(), captured.body, "{}", captured.command);
+    }
+}
+
+#[test]
+fn an_object_that_does_not_say_its_kind_has_the_kind_of_its_place() {
+    let said = protobuf::encode(&json!({"apiVersion": "v1", "kind": "Secret", "type": "x"})).unwrap();
+    // The type is the first field of the envelope: a byte of key, a byte of length.
+    let unsaid = [b"k8s\0", &said[6 + usize::from(said[5])..]].concat();
+
+    assert_eq!(protobuf::decode(&unsaid).unwrap_err().problem, Problem::NoType);
+    let placed = protobuf::decode_as(&unsaid, "v1", "Secret").unwrap();
+    assert_eq!(placed.value, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {}, "type": "x"}));
+    // What it does say counts.
+    assert_eq!(protobuf::decode_as(&said, "v1", "ConfigMap").unwrap().kind, "Secret");
+}
+
+#[test]
+fn options_belong_to_every_api_version() {
+    let options = json!({"apiVersion": "batch/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
+    let decoded = protobuf::decode(&protobuf::encode(&options).unwrap()).unwrap();
+    assert_eq!(decoded.value, options, "zero seconds is not the same as none said");
+}
+
+#[test]
+fn kinds_without_field_numbers_are_unknown() {
+    for (api_version, kind, known) in [
+        ("apps/v1", "Deployment", true),
+        ("v1", "PodList", true),
+        ("v1", "Status", true),
+        ("meta.k8s.io/v1", "PartialObjectMetadataList", true),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition", true),
+        ("apiregistration.k8s.io/v1", "APIService", true),
+        ("apps/v1", "Pod", false),
+        ("apps/v1beta1", "Deployment", false),
+        ("meta.k8s.io/v1", "Table", false),
+        ("shop.example/v1", "Order", false),
+    ] {
+        assert_eq!(protobuf::knows(api_version, kind), known, "{api_version} {kind}");
+    }
+    let order = json!({"apiVersion": "shop.example/v1", "kind": "Order"});
+    let told = protobuf::encode(&order).unwrap_err().to_string();
+    assert_eq!(told, r#"there is no kind "Order" in "shop.example/v1" that protobuf could carry"#);
+}
+
+#[test]
+fn an_error_says_where_it_is() {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": 7}]}});
+    assert_eq!(protobuf::encode(&pod).unwrap_err().to_string(), "spec.containers.name: expected a string");
+    let service = json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 1_u64 << 40}]}});
+    let told = protobuf::encode(&service).unwrap_err().to_string();
+    assert_eq!(told, "spec.ports.port: expected a number of 32 bits");
+    assert_eq!(protobuf::decode(b"{}").unwrap_err().problem, Problem::NotAnEnvelope);
+}
+
+/// Schemas hold every odd shape there is: lists, objects and booleans in one place, JSON as such, fractions.
+#[test]
+fn a_custom_resource_definition_keeps_its_schema() {
+    let schema = json!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": false,
+        "additionalProperties": {"type": "string"},
+        "properties": {
+            "a": {"type": "array", "items": {"type": "integer", "minimum": 1, "multipleOf": 0.5}},
+            "b": {"items": [{"$ref": "#/x"}, {"not": {}}], "additionalItems": false},
+            "c": {"additionalProperties": true, "default": {"deep": [1, null, {"x": 1.5}]}, "enum": ["x", 1, null]},
+            "d": {"dependencies": {"e": ["f", "g"], "h": {"type": "null"}}},
+            "e": {"x-kubernetes-validations": [{"rule": "self > 0", "reason": "FieldValueInvalid"}]},
+        },
+    });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "orders.shop.example"},
+        "spec": {
+            "group": "shop.example",
+            "names": {"plural": "orders", "kind": "Order"},
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}},
+            }],
+        },
+        "status": {"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": null},
+    });
+    let decoded = protobuf::decode(&protobuf::encode(&definition).unwrap()).unwrap();
+    assert_eq!(decoded.value, definition);
+}

@@ -1,0 +1,115 @@
+//! The examples Kubernetes publishes with its Go module: every kind, every field set, as JSON and as
+//! protobuf.
+//!
+//! They are read where Go keeps modules, never copied here.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use openapi::protobuf;
+use serde_json::Value;
+
+const MODULE: &str = "k8s.io/api@v0.36.4";
+
+/// Examples we do not reproduce, and why.
+const EXCEPTIONS: &[(&str, &str)] = &[(
+    "core.v1.WatchEvent",
+    "an envelope without a type, which nobody sends: events travel in frames; it is decoded but not encoded",
+)];
+
+/// Where Go keeps the module; nothing is downloaded for a test.
+fn module() -> Option<PathBuf> {
+    let mut go = Command::new("go");
+    go.args(["list", "-m", "-f", "{{.Dir}}", MODULE]).current_dir(std::env::temp_dir());
+    let output = go.envs([("GOFLAGS", "-mod=mod"), ("GOPROXY", "off"), ("GOWORK", "off")]).output().ok()?;
+    let directory = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    directory.join("testdata/HEAD").is_dir().then_some(directory)
+}
+
+/// `apps.v1.Deployment` for every example of a GA version.
+fn names(directory: &Path) -> Vec<String> {
+    let files =
+        std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let names = files.filter_map(|file| file.strip_suffix(".pb").map(str::to_owned));
+    let is_ga = |name: &String| {
+        let version = name.rsplit('.').nth(1).unwrap_or_default();
+        version[1..].bytes().all(|byte| byte.is_ascii_digit()) && !name.contains(".after_roundtrip")
+    };
+    let mut names: Vec<_> = names.filter(is_ga).collect();
+    names.sort();
+    names
+}
+
+fn difference(name: &str, bytes: &[u8], expected: &Value) -> Option<String> {
+    let exception = EXCEPTIONS.iter().any(|(exception, _)| *exception == name);
+    let decoded = match protobuf::decode_as(bytes, "v1", name.rsplit('.').next().unwrap_or_default()) {
+        Ok(decoded) => decoded,
+        Err(error) => return Some(format!("{name} is not decoded: {error}")),
+    };
+    if decoded.value != *expected {
+        return Some(format!("{name} is decoded as {:#} and not {expected:#}", decoded.value));
+    }
+    match protobuf::encode(expected) {
+        _ if exception => None,
+        Ok(encoded) if encoded == bytes => None,
+        Ok(encoded) => Some(format!("{name} is encoded as {encoded:02x?} and not {bytes:02x?}")),
+        Err(error) => Some(format!("{name} is not encoded: {error}")),
+    }
+}
+
+#[test]
+fn every_published_example_is_decoded_and_encoded_exactly() {
+    let Some(module) = module() else {
+        return super::skip(
+            "every_published_example_is_decoded_and_encoded_exactly",
+            "the Go module k8s.io/api",
+        );
+    };
+    let directory = module.join("testdata/HEAD");
+    let names = names(&directory);
+    assert!(names.len() > 80, "{names:?}");
+    let mut differences = Vec::new();
+    for name in &names {
+        let read = |extension: &str| std::fs::read(directory.join(format!("{name}.{extension}"))).unwrap();
+        let expected = serde_json::from_slice(&read("json")).unwrap();
+        differences.extend(difference(name, &read("pb"), &expected));
+    }
+    let (count, of) = (differences.len(), names.len());
+    assert!(differences.is_empty(), "{count} of {of} examples differ:\n{}", differences.join("\n"));
+    println!("{of} examples, {} exceptions", EXCEPTIONS.len());
+}
+
+/// Every kind with a byte wrong here and there.
+#[test]
+fn damaged_examples_are_survived() {
+    let Some(module) = module() else {
+        return super::skip("damaged_examples_are_survived", "the Go module k8s.io/api");
+    };
+    let directory = module.join("testdata/HEAD");
+    for (start, name) in names(&directory).iter().enumerate() {
+        let mut bytes = std::fs::read(directory.join(format!("{name}.pb"))).unwrap();
+        // A prime, so that from one kind to the next other bytes of the metadata they share are hit.
+        for place in (start % 307..bytes.len()).step_by(307) {
+            let good = bytes[place];
+            for bad in [0, 0xff, good ^ 1] {
+                bytes[place] = bad;
+                super::hostile::check(&bytes);
+            }
+            bytes[place] = good;
+        }
+    }
+}
+
+/// Nobody edits the table by hand, and the generator still writes what we have.
+#[test]
+fn the_table_is_what_the_go_modules_say() {
+    let generator = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hack/protobuf-facts");
+    let output = Command::new(generator).arg("--check").env("GOPROXY", "off").output();
+    match output {
+        Ok(output) if output.status.success() => {}
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("not what the Go modules say") => {
+            panic!("{}", String::from_utf8_lossy(&output.stderr))
+        }
+        _ => super::skip("the_table_is_what_the_go_modules_say", "Python and the Go module k8s.io/api"),
+    }
+}
