@@ -1,14 +1,14 @@
 //! Tasks with names and a parent.
 //!
 //! A task that dies unnoticed is worse than a crash: the process looks alive and does nothing. So every task
-//! of Holon is spawned in a group, which is told to stop as a whole, waited for as a whole, and fails as soon
-//! as one of its tasks ends when nobody asked it to. This is the only place that spawns.
+//! of Holon is spawned in a group, which is told to stop as a whole and waited for as a whole. It fails, and ends
+//! the others, as soon as one of its tasks ends when nobody asked it to. This is the only place that spawns.
 //!
 //! ```text
 //!   let mut tasks = Tasks::new();
-//!   tasks.spawn("feed", feed.run());          // a daemon: must go on until stopped
-//!   tasks.stopped().await                     // a future to select on
-//!   tasks.run_until(signal).await?            // joins; Err names the task that ended, and why
+//!   let stop = tasks.stop();                  // tells a task when to stop
+//!   tasks.spawn("feed", feed(stop));          // a daemon: must go on until then
+//!   tasks.run_until(signal, grace).await?     // stops and joins; Err names the task that ended, and why
 //! ```
 
 use std::collections::HashMap;

@@ -93,8 +93,9 @@ fn recover(dir: &Path, accept_loss: bool) -> Result<()> {
             println!("{} is not damaged; nothing to do", dir.display());
             return Ok(());
         }
-        Err(error) if !accept_loss => return Err(error),
-        Err(error) => eprintln!("{error}\nrecovering what is readable"),
+        // Only damage is to be recovered from; a store that is in use, or cannot be read just now, is not.
+        Err(error) if accept_loss && is_damage(&error) => eprintln!("{error}\nrecovering what is readable"),
+        Err(error) => return Err(error),
     }
     let recovery = embedded::recover(dir)?;
     println!("{} entries kept; the store goes on after revision {}", recovery.entries, recovery.revision);
@@ -114,12 +115,16 @@ fn recover(dir: &Path, accept_loss: bool) -> Result<()> {
     Ok(())
 }
 
+fn is_damage(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(embedded::OpenError::Damaged { .. }))
+}
+
 fn export(dir: &Path, path: &Path) -> Result<()> {
     let store = open(dir)?;
     // Written beside and renamed, so that a file by that name is a whole backup.
     let temporary = path.with_extension("partial");
     // For its owner only: a backup holds every secret the store holds.
-    let file = File::options().write(true).create_new(true).mode(0o600).open(&temporary);
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
     let file = file.with_context(|| format!("creating {}", temporary.display()))?;
     let mut out = BufWriter::new(file);
     let summary = runtime()?.block_on(backup::export(&store, &mut out))?;

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Exporting reads any store through its contract, page by page at one revision, while writers go on.
-//! Importing makes a new embedded store; entries keep their revisions, history begins at the backup's.
+//! Importing makes a new embedded store. Entries keep their revisions; the store goes on far beyond them, so
+//! that whoever still holds a revision of the old one is told to start over.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -28,9 +29,10 @@ const HEAD: u8 = 1;
 const ENTRY: u8 = 2;
 const END: u8 = 3;
 
-/// What a backup holds.
+/// What was written or made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Summary {
+    /// Of an export: the revision it was read at. Of an import: the one the new store goes on after.
     pub revision: Revision,
     pub entries: u64,
 }
@@ -99,8 +101,14 @@ pub fn import(dir: &Path, input: &mut dyn Read) -> Result<Summary, BackupError> 
     if magic != MAGIC {
         return Err(BackupError::Damaged("it is not a backup, or one of another version"));
     }
-    let mut frames =
-        FrameReader { input, digest: Xxh3::new(), entries: 0, revision: Revision::ZERO, ended: false };
+    let mut frames = FrameReader {
+        input,
+        digest: Xxh3::new(),
+        entries: 0,
+        revision: Revision::ZERO,
+        last: None,
+        ended: false,
+    };
     let head = frames.frame()?;
     frames.revision = match head.split_first() {
         Some((&HEAD, revision)) => Revision(u64::from_le_bytes(
@@ -109,9 +117,10 @@ pub fn import(dir: &Path, input: &mut dyn Read) -> Result<Summary, BackupError> 
         _ => return Err(BackupError::Damaged("it has no head")),
     };
     let revision = frames.revision;
-    let mut counted = 0;
-    embedded::create(dir, revision, frames.inspect(|_| counted += 1))??;
-    Ok(Summary { revision, entries: counted })
+    let mut entries = 0;
+    // The store goes on later than the backup was made: its clients may hold revisions from in between.
+    let revision = embedded::create(dir, revision, frames.inspect(|_| entries += 1))??;
+    Ok(Summary { revision, entries })
 }
 
 struct FrameReader<'a> {
@@ -119,6 +128,8 @@ struct FrameReader<'a> {
     digest: Xxh3,
     entries: u64,
     revision: Revision,
+    /// Keys are written in order, each once.
+    last: Option<Key>,
     ended: bool,
 }
 
@@ -159,8 +170,13 @@ impl FrameReader<'_> {
                 if number == 0 || Revision(number) > self.revision {
                     return Err(BackupError::Damaged("an entry is newer than the backup"));
                 }
+                let key = Key::from(key);
+                if key_len > KEY_BYTES_MAX || self.last.as_ref().is_some_and(|last| key <= *last) {
+                    return Err(BackupError::Damaged("keys are not in order"));
+                }
+                self.last = Some(key.clone());
                 self.entries += 1;
-                Ok(Some(Entry::new(Key::from(key), Revision(number), Bytes::copy_from_slice(value))))
+                Ok(Some(Entry::new(key, Revision(number), Bytes::copy_from_slice(value))))
             }
             END if number == self.entries && rest == self.digest.digest().to_le_bytes() => Ok(None),
             END => Err(BackupError::Damaged("entries are missing")),

@@ -40,6 +40,7 @@ use files::{Lock, Mark};
 use log::Log;
 pub(crate) use rebuild::create;
 pub use recover::{Recovery, recover};
+use replay::Trouble;
 use writer::{Queue, Writer};
 
 /// How a store is opened. `Options::default()` is right for production.
@@ -117,14 +118,14 @@ pub enum Health {
     },
 }
 
-/// Why a store does not open. Nothing on disk was changed.
+/// Why a store does not open. Nothing it holds was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("the store in {} is in use by process {holder}; stop that process or choose another directory", dir.display())]
     InUse { dir: PathBuf, holder: String },
     #[error("{} holds no store this version can read (found: {found}); choose another directory", dir.display())]
     Format { dir: PathBuf, found: String },
-    #[error("the store in {} is damaged: {damage}. Nothing was changed. To keep what is readable and accept the loss of the rest, run: holon store recover --data-dir {} --accept-loss", dir.display(), dir.display())]
+    #[error("the store in {} is damaged: {damage}. Nothing was removed. To keep what is readable and accept the loss of the rest, run: holon store recover --data-dir {} --accept-loss", dir.display(), dir.display())]
     Damaged { dir: PathBuf, damage: Damage },
     #[error("cannot {act} {}: {source}", path.display())]
     Io { act: &'static str, path: PathBuf, source: io::Error },
@@ -179,30 +180,33 @@ impl Embedded {
         let has_log = path.exists();
         files::check_format(dir, has_log)?;
         let (mark, marked) = Mark::open(dir)?;
-        let damaged = |damage| OpenError::Damaged { dir: dir.to_owned(), damage };
+        let trouble = |trouble: Trouble| match trouble {
+            Trouble::Damage(damage) => OpenError::Damaged { dir: dir.to_owned(), damage },
+            Trouble::Unreadable(reason) => OpenError::Log { dir: dir.to_owned(), reason },
+        };
         if has_log {
-            replay::inspect(&path, marked).map_err(damaged)?;
+            replay::inspect(&path, marked).map_err(trouble)?;
         } else if marked > Revision::ZERO {
-            return Err(damaged(Damage::new(format!(
-                "the log is gone; revisions up to {marked} were acknowledged"
-            ))));
+            let damage = format!("the log is gone; revisions up to {marked} were acknowledged");
+            return Err(trouble(Damage::new(damage).into()));
         } else {
             // Made elsewhere and renamed: a crash in the middle of making one leaves nothing behind.
             rebuild::empty(dir)?;
         }
-        let log = Log::open(&path).map_err(|error| match error.is_io() {
-            true => OpenError::Log { dir: dir.to_owned(), reason: error.to_string() },
-            false => damaged(Damage::new(error.to_string())),
-        })?;
-        let replayed = replay::replay(&log, marked, &*options.progress).map_err(damaged)?;
+        // First only to read it: a store that turns out to be damaged is left as it is.
+        let log = Log::check(&path).map_err(|error| trouble(error.into()))?;
+        let replayed = replay::replay(&log, marked, &*options.progress).map_err(trouble)?;
+        drop(log);
+        let log = Log::open(&path).map_err(|error| trouble(error.into()))?;
 
         let limits = TailLimits::default();
         let limits = TailLimits { events: options.tail_events.unwrap_or(limits.events), ..limits };
         let log = Arc::new(ArcSwapOption::from_pointee(log));
         let history = Box::new(OnDisk { log: log.clone() });
         let view = View::new(replayed.snapshot, replayed.base.compacted, limits, history);
-        let (queue, health, thread) =
-            Writer { lock, mark, path, log, view: view.clone(), base: replayed.base, options }.start()?;
+        let (base, kept_bytes) = (replayed.base, replayed.history_bytes);
+        let writer = Writer { lock, mark, path, log, view: view.clone(), base, kept_bytes, options };
+        let (queue, health, thread) = writer.start()?;
         Ok(Embedded { view, queue, health, thread: Some(thread) })
     }
 

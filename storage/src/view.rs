@@ -20,6 +20,7 @@ mod tests;
 #[cfg(test)]
 mod toy;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,12 +78,12 @@ impl Snapshot {
         Listing::take(walk.take_while(|entry| range.contains(entry.key().as_bytes())), page)
     }
 
-    /// The state before `events`, given the state after them.
-    fn undo(&mut self, events: &[Event], revision: Revision) {
-        for event in events.iter().rev() {
-            match &event.previous {
-                Some(previous) => self.entries.insert(ByKey(previous.clone())),
-                None => self.entries.remove(event.key.as_bytes()),
+    /// The state as of `revision`, given what each key changed since then was at the time.
+    fn undo(&mut self, before: BTreeMap<Key, Option<Entry>>, revision: Revision) {
+        for (key, entry) in before {
+            match entry {
+                Some(entry) => self.entries.insert(ByKey(entry)),
+                None => self.entries.remove(key.as_bytes()),
             };
         }
         self.revision = revision;
@@ -212,7 +213,8 @@ impl View {
         let through = through.min(self.head());
         self.compacted.fetch_max(through.0, Ordering::AcqRel);
         self.tail.write().forget(through);
-        self.pins.lock().forget(through);
+        let unpinned = self.pins.lock().forget(through);
+        drop(unpinned);
         through
     }
 
@@ -249,7 +251,7 @@ impl View {
         };
         let listing = snapshot.list(&range, &page);
         let revision = snapshot.revision;
-        if listing.more {
+        if listing.more && !listing.entries.is_empty() {
             self.pins.lock().pin(snapshot);
         }
         Ok(At { revision, value: listing })
@@ -299,13 +301,16 @@ impl View {
             return Ok(pinned);
         }
         let mut snapshot = Snapshot::clone(&self.now.load());
-        let (mut reached, mut events) = (revision, Vec::new());
+        // Of each key only its first change since then matters: that one knows what was there before.
+        let (mut reached, mut before) = (revision, BTreeMap::new());
         while reached < snapshot.revision {
             let stretch = self.read(&Range::all(), reached, snapshot.revision).await?;
             reached = stretch.through;
-            events.extend(stretch.events);
+            for event in stretch.events {
+                before.entry(event.key).or_insert(event.previous);
+            }
         }
-        snapshot.undo(&events, revision);
+        snapshot.undo(before, revision);
         Ok(snapshot)
     }
 

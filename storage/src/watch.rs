@@ -45,7 +45,7 @@ impl Watch {
     }
 
     /// Waits for the next events. Cancel-safe: what was not returned will be returned by the next call.
-    /// After an error every further call fails the same way; start over from a new list.
+    /// After `Compacted`, start over from a new list; after `Unavailable`, calling again may work.
     pub async fn next(&mut self) -> Result<Batch, ReadError> {
         match &mut self.0 {
             Kind::View(cursor) => cursor.next().await,

@@ -14,6 +14,7 @@ use storage::{Change, CommitError, Expect, Key, Page, Range, Revision, Store};
 
 const DIR: &str = "HOLON_FAULTS_DIR";
 const FULL: &str = "FAULT_FILE";
+const ONLY: &str = "FAULT_ONLY";
 const SHADOW: &str = "FAULT_SHADOW";
 const EINTR: i32 = 4;
 const EIO: i32 = 5;
@@ -62,6 +63,7 @@ fn child() {
     runtime.block_on(async {
         println!();
         match Embedded::open(Path::new(&dir), options()) {
+            Ok(store) if std::env::var_os(ONLY).is_some() => no_room_for_tables(&store).await,
             Ok(store) if std::env::var_os(FULL).is_some() => full_for_a_while(&store).await,
             Ok(store) if std::env::var_os(SHADOW).is_some() => write_until_killed(&store).await,
             Ok(store) => write_a_little(&store).await,
@@ -220,6 +222,47 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() {
     let store = Embedded::open(&dir, options()).unwrap();
     let during = store.list(Range::prefix("during/"), Page::default()).await.unwrap();
     assert_eq!(during.value.entries, [], "refused writes stay refused");
+}
+
+/// Runs inside the child: commits find room, but the tables written in the background do not.
+async fn no_room_for_tables(store: &Embedded) {
+    let full = PathBuf::from(std::env::var_os(FULL).unwrap());
+    let mut health = store.health();
+    let mut acknowledged = 0;
+    std::fs::write(&full, "").unwrap();
+    while *health.borrow_and_update() == Health::Writable {
+        let change = Change::Put(vec![b'x'; 200_000].into());
+        match store.commit(Key::from(format!("before/{acknowledged}")), Expect::Absent, change).await {
+            Ok(_) => acknowledged += 1,
+            Err(CommitError::ReadOnly { .. }) => {}
+            Err(error) => panic!("nothing of this was ever in doubt: {error}"),
+        }
+        assert!(acknowledged < 2000, "no table was written: was the memtable ever full?");
+    }
+    println!("read-only after {acknowledged}: {:?}", *health.borrow());
+    let listed = store.list(Range::all(), Page::default()).await.unwrap();
+    assert_eq!(listed.value.entries.len(), acknowledged, "reads go on");
+    std::fs::remove_file(&full).unwrap();
+    let writable = health.wait_for(|health| *health == Health::Writable);
+    tokio::time::timeout(Duration::from_secs(20), writable).await.expect("writable again").unwrap();
+    let revision = put(store, "after").await.unwrap();
+    assert_eq!(revision, Revision(acknowledged as u64 + 1));
+    println!("ack {revision} after x");
+}
+
+#[tokio::test]
+async fn no_room_for_what_happens_in_the_background_is_survived_without_a_restart() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store");
+    let mut child = with_shim(&dir);
+    child.env(FULL, scratch.path().join("full")).env(ONLY, "/tables/");
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("read-only after") && said.contains(" after x"), "{said}");
+    let store = Embedded::open(&dir, options()).unwrap();
+    let found = store.get(&Key::from("after")).await.unwrap().value;
+    assert!(found.is_some_and(|entry| said.contains(&format!("ack {} after", entry.revision()))), "{said}");
 }
 
 /// Runs inside the child: large values, so that tables are written and compacted too, and small ones.

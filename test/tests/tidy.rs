@@ -120,12 +120,19 @@ fn reach(path: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
         true => folder.to_owned(),
         false => folder.join(path.file_stem().unwrap()),
     };
+    let mut elsewhere = None;
     for line in std::fs::read_to_string(path).unwrap().lines() {
         let line = line.trim();
+        if let Some(place) = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")) {
+            elsewhere = folder.join(place).canonicalize().ok();
+        }
         let declaration = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod "));
         if let Some((visibility, name)) = declaration
             && (visibility.is_empty() || visibility.starts_with("pub"))
         {
+            if let Some(place) = elsewhere.take() {
+                reach(&place, false, reached);
+            }
             reach(&beside.join(format!("{name}.rs")), false, reached);
             reach(&beside.join(name).join("mod.rs"), false, reached);
         }

@@ -13,7 +13,12 @@ use crate::store::Revision;
 
 /// Makes the data directory, readable by its owner only: it will hold everybody's secrets.
 pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    if dir.exists() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    // Its name is durable when its parent is.
+    dir.canonicalize()?.parent().map_or(Ok(()), sync_dir)
 }
 
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
@@ -56,10 +61,9 @@ impl Lock {
             }
             Err(TryLockError::Error(source)) => return Err(OpenError::io("lock", &path, source)),
         }
+        // Only to be helpful to the next one who tries; on a full disk it stays empty, and the lock holds.
         let holder = format!("{}\n", std::process::id());
-        file.set_len(0)
-            .and_then(|()| file.write_all(holder.as_bytes()))
-            .map_err(|source| OpenError::io("write", &path, source))?;
+        let _ = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
         Ok(Lock { _file: file })
     }
 }

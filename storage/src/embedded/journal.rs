@@ -96,9 +96,19 @@ impl Journal {
         paths.iter().map(|(_, path)| Journal::read(path)).collect()
     }
 
+    /// Makes the next read come from the disk rather than from memory, as far as the system allows.
+    pub(super) fn forget_cached(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(File::open(&self.path)?, 0, None, rustix::fs::Advice::DontNeed)?)
+    }
+
     /// The newest revision among the readable batches.
     pub(super) fn newest(&self) -> Option<Revision> {
         self.batches.iter().rev().flat_map(|batch| batch.items.iter().filter_map(Item::revision)).max()
+    }
+
+    /// Whether anything here is later than `revision`, or unreadable.
+    pub(super) fn goes_beyond(&self, revision: Revision) -> bool {
+        self.tail != Tail::Clean || self.newest().is_some_and(|newest| newest > revision)
     }
 
     /// Where to cut so that nothing after `revision` remains.
@@ -135,14 +145,16 @@ fn scan(bytes: &[u8]) -> (Vec<Batch>, Tail) {
     if at == bytes.len() {
         return (batches, Tail::Clean);
     }
-    // From `at` itself: a batch that reads but whose sequence number falls back is damage too.
-    for candidate in (at..bytes.len()).filter(|candidate| bytes[*candidate] == START) {
-        let (behind, _) = batches_from(bytes, candidate, 0);
-        if !behind.is_empty() {
-            return (batches, Tail::Damaged { at, behind });
-        }
+    // From `at` itself: a batch that reads but whose sequence number falls back is damage too. And past each
+    // further unreadable place: whatever can still be read may be wanted.
+    let (mut behind, mut from) = (Vec::new(), at);
+    while let Some(candidate) = (from..bytes.len()).find(|candidate| bytes[*candidate] == START) {
+        let (found, end) = batches_from(bytes, candidate, 0);
+        from = if found.is_empty() { candidate + 1 } else { end };
+        behind.extend(found);
     }
-    (batches, Tail::Torn { at })
+    let tail = if behind.is_empty() { Tail::Torn { at } } else { Tail::Damaged { at, behind } };
+    (batches, tail)
 }
 
 /// Reads batches with rising sequence numbers from `at`, and says where that ended.
@@ -239,6 +251,19 @@ impl Reader<'_> {
 mod tests {
     use super::*;
     use fjall::{Database, KeyspaceCreateOptions, PersistMode};
+
+    #[test]
+    fn everything_readable_behind_several_bad_places_is_found() {
+        let (_dir, path) = written();
+        let journal = Journal::read(&path).unwrap();
+        let mut bytes = journal.bytes.clone();
+        for bad in [journal.batches[0].end - 3, journal.batches[2].end - 3] {
+            bytes[bad] ^= 1;
+        }
+        let (batches, Tail::Damaged { at: 0, behind }) = scan(&bytes) else { panic!("{:?}", scan(&bytes)) };
+        let revisions: Vec<_> = behind.iter().filter_map(|batch| batch.items[0].revision()).collect();
+        assert_eq!((batches.len(), revisions), (0, vec![Revision(3), Revision(5)]));
+    }
 
     /// A journal as fjall writes it: four batches, the first with two items.
     fn written() -> (tempfile::TempDir, PathBuf) {

@@ -74,21 +74,39 @@ impl Record {
 
     /// Copies the key and value out, so that they do not keep the block they were read from alive.
     pub(super) fn decode(revision: Revision, bytes: &[u8]) -> Result<Record, Malformed> {
+        let head = Head::decode(revision, bytes)?;
+        let cut_short = Malformed("record cut short");
+        let (key_len, rest) = bytes[HEADER - 2..].split_first_chunk::<2>().ok_or(cut_short)?;
+        let (key, value) =
+            rest.split_at_checked(usize::from(u16::from_le_bytes(*key_len))).ok_or(cut_short)?;
+        let value = head.is_put.then(|| Bytes::copy_from_slice(value));
+        Ok(Record { key: key.into(), value, previous: head.previous })
+    }
+}
+
+/// A record less its key and value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Head {
+    pub(super) is_put: bool,
+    pub(super) previous: Revision,
+    /// The whole record's.
+    pub(super) bytes: usize,
+}
+
+impl Head {
+    pub(super) fn decode(revision: Revision, bytes: &[u8]) -> Result<Head, Malformed> {
         let (check, rest) = bytes.split_first_chunk::<8>().ok_or(Malformed("record cut short"))?;
         if u64::from_le_bytes(*check) != xxh3_64_with_seed(rest, revision.0) {
             return Err(Malformed("record checksum does not match"));
         }
         let (kind, rest) = rest.split_first_chunk::<1>().ok_or(Malformed("record cut short"))?;
-        let (previous, rest) = rest.split_first_chunk::<8>().ok_or(Malformed("record cut short"))?;
-        let (key_len, rest) = rest.split_first_chunk::<2>().ok_or(Malformed("record cut short"))?;
-        let key_len = usize::from(u16::from_le_bytes(*key_len));
-        let (key, value) = rest.split_at_checked(key_len).ok_or(Malformed("record cut short"))?;
-        let value = match kind[0] {
-            PUT => Some(Bytes::copy_from_slice(value)),
-            DELETE => None,
+        let (previous, _) = rest.split_first_chunk::<8>().ok_or(Malformed("record cut short"))?;
+        let is_put = match kind[0] {
+            PUT => true,
+            DELETE => false,
             _ => return Err(Malformed("record of unknown kind")),
         };
-        Ok(Record { key: key.into(), value, previous: Revision(u64::from_le_bytes(*previous)) })
+        Ok(Head { is_put, previous: Revision(u64::from_le_bytes(*previous)), bytes: bytes.len() })
     }
 }
 

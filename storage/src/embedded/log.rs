@@ -3,16 +3,27 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use fjall::config::{BlockSizePolicy, FilterPolicy};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use rustix::io::Errno;
 
-use super::layout::{BASE, Base, HISTORY, Record};
+use super::layout::{BASE, Base, HISTORY, Head, Record};
 use crate::store::{Entry, Event, Revision};
 use crate::view::Stretch;
 
 /// Written to a table when full. The View has everything in memory already, so this is kept small.
 const MEMTABLE_BYTES: u64 = 16 << 20;
+/// Full memtables that wait to be written. At four fjall makes a commit wait, for ever if nobody writes them;
+/// so we never make a fourth.
+const SEALED_MAX: usize = 3;
+/// With so much unwritten, writers wait for the tables.
+const UNWRITTEN_MAX: u64 = 8 * MEMTABLE_BYTES;
+/// Merging tables can take seconds. If nothing moves for so long, whoever should write them has stopped.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Only start-up, slow watchers and compaction read from disk, all of them in order.
 const CACHE_BYTES: u64 = 4 << 20;
 const BLOCK_BYTES: u32 = 32 << 10;
@@ -26,6 +37,17 @@ pub(super) struct Log {
     database: Database,
     history: Keyspace,
     base: Keyspace,
+    /// Appended since the last memtable was full.
+    unsealed_bytes: Arc<AtomicU64>,
+}
+
+/// What a database is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Create,
+    /// To look at: nothing works in the background, so nothing but a torn tail changes.
+    Check,
+    Work,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -44,9 +66,21 @@ impl LogError {
         })
     }
 
-    /// Whether the operating system failed us, rather than what the files hold.
+    /// Whether work in the background failed earlier. Then this commit was not even begun.
+    pub(super) fn is_poisoned(&self) -> bool {
+        matches!(self, LogError::Fjall(fjall::Error::Poisoned))
+    }
+
+    /// Whether another handle in this process still has the database open.
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self, LogError::Fjall(fjall::Error::Locked))
+    }
+
+    /// Whether the operating system failed us, rather than what the files hold. A missing file is damage, and
+    /// so is a disk that cannot read what it once wrote.
     pub(super) fn is_io(&self) -> bool {
-        self.io().is_some_and(|error| error.raw_os_error().is_some())
+        let damage = [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::IO].map(Errno::raw_os_error);
+        self.io().and_then(io::Error::raw_os_error).is_some_and(|number| !damage.contains(&number))
     }
 
     fn io(&self) -> Option<&io::Error> {
@@ -62,37 +96,46 @@ impl LogError {
 impl Log {
     /// Makes a database in a directory that has none. What fjall leaves unsynced of it is synced here.
     pub(super) fn create(path: &Path) -> Result<Log, LogError> {
-        let log = Log::at(path, true)?;
+        let log = Log::at(path, Purpose::Create)?;
         // fjall does not sync the directory that holds its keyspaces: a loss of power could take them all.
         super::files::sync_tree(path).map_err(fjall::Error::Io)?;
+        // Whatever the directory around it allows: it will hold everybody's secrets.
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(path, private).map_err(fjall::Error::Io)?;
         Ok(log)
     }
 
     /// Opens a database. Its journals must have been looked at before: fjall cuts what it cannot read.
     pub(super) fn open(path: &Path) -> Result<Log, LogError> {
-        Log::at(path, false)
+        Log::at(path, Purpose::Work)
     }
 
-    fn at(path: &Path, create: bool) -> Result<Log, LogError> {
+    /// Opens a database only to read it.
+    pub(super) fn check(path: &Path) -> Result<Log, LogError> {
+        Log::at(path, Purpose::Check)
+    }
+
+    fn at(path: &Path, purpose: Purpose) -> Result<Log, LogError> {
         let open = || -> Result<Log, LogError> {
             let database = Database::builder(path)
                 .journal_compression(CompressionType::None)
                 .max_journaling_size(JOURNAL_BYTES)
                 .cache_size(CACHE_BYTES)
-                .worker_threads(1)
+                .worker_threads_unchecked(usize::from(purpose != Purpose::Check))
                 .open()?;
             let complete = [HISTORY, BASE].iter().all(|name| database.keyspace_exists(name));
-            if !create && !complete {
+            if purpose != Purpose::Create && !complete {
                 return Err(LogError::Malformed("the log has lost its keyspaces".to_owned()));
             }
             let history = database.keyspace(HISTORY, || {
                 KeyspaceCreateOptions::default()
-                    .max_memtable_size(MEMTABLE_BYTES)
+                    // Never full by fjall's own measure: see `seal`.
+                    .max_memtable_size(u64::MAX)
                     .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
                     .filter_policy(FilterPolicy::disabled())
             })?;
             let base = database.keyspace(BASE, KeyspaceCreateOptions::default)?;
-            Ok(Log { database, history, base })
+            Ok(Log { database, history, base, unsealed_bytes: Arc::default() })
         };
         // A damaged file must end in an error; a panic inside the library is one more way to find damage.
         catch_unwind(AssertUnwindSafe(open))
@@ -106,8 +149,40 @@ impl Log {
         }
     }
 
+    /// Lets a full memtable be written to a table. False if tables are no longer written.
+    ///
+    /// fjall would do this by itself, by a message per commit to the one thread that also has to send itself a
+    /// message to go on; when the queue between is full, that thread waits for itself and no table is ever
+    /// written again. So we say when, from our own thread, and no commit sends a message.
+    pub(super) fn seal(&self) -> Result<bool, LogError> {
+        let unsealed = self.unsealed_bytes.load(Ordering::Relaxed);
+        if unsealed < MEMTABLE_BYTES {
+            return Ok(true);
+        }
+        let since = Instant::now();
+        while self.history.sealed_memtable_count() >= SEALED_MAX {
+            if unsealed < UNWRITTEN_MAX {
+                return Ok(true);
+            }
+            if since.elapsed() > STUCK_AFTER {
+                return Ok(false);
+            }
+            self.probe()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.unsealed_bytes.store(0, Ordering::Relaxed);
+        self.history.rotate_memtable()?;
+        Ok(true)
+    }
+
+    /// Fails if work in the background has failed.
+    pub(super) fn probe(&self) -> Result<(), LogError> {
+        Ok(self.database.persist(PersistMode::Buffer)?)
+    }
+
     pub(super) fn append(&self) -> Append {
-        Append { batch: self.database.batch().durability(Some(PersistMode::SyncData)), log: self.clone() }
+        let batch = self.database.batch().durability(Some(PersistMode::SyncData));
+        Append { batch, log: self.clone(), bytes: 0 }
     }
 
     /// Every record with its revision, oldest first.
@@ -137,6 +212,24 @@ impl Log {
     ) -> impl Iterator<Item = Result<(Revision, Record), LogError>> {
         let (from, to) = (after.next().0.to_be_bytes(), until.0.to_be_bytes());
         self.history.range(from..=to).map(read)
+    }
+
+    /// What compaction must know of records in (`after`, `until`], oldest first: without copying their values.
+    pub(super) fn heads(
+        &self,
+        after: Revision,
+        until: Revision,
+    ) -> impl Iterator<Item = Result<(Revision, Head), LogError>> {
+        let (from, to) = (after.next().0.to_be_bytes(), until.0.to_be_bytes());
+        self.history.range(from..=to).map(|guard| {
+            let (key, value) = guard.into_inner()?;
+            let revision = revision_of(&key)?;
+            let head = Head::decode(revision, &value);
+            Ok((
+                revision,
+                head.map_err(|error| LogError::Malformed(format!("revision {revision}: {error}")))?,
+            ))
+        })
     }
 
     /// Events in (`after`, `until`] with what they replaced. `None` if compaction removed some of it.
@@ -201,6 +294,7 @@ fn decode(revision: Revision, bytes: &[u8]) -> Result<Record, LogError> {
 pub(super) struct Append {
     batch: fjall::OwnedWriteBatch,
     log: Log,
+    bytes: u64,
 }
 
 impl Append {
@@ -208,12 +302,14 @@ impl Append {
         let value = event.current.as_ref().map(|entry| entry.value().as_ref());
         let previous = event.previous.as_ref().map_or(Revision::ZERO, Entry::revision);
         let record = Record::encode(event.revision, &event.key, value, previous);
+        self.bytes += record.len() as u64;
         self.batch.insert(&self.log.history, event.revision.0.to_be_bytes(), record);
     }
 
     /// An entry as it stands, without what led to it.
     pub(super) fn entry(&mut self, entry: &Entry) {
         let record = Record::encode(entry.revision(), entry.key(), Some(entry.value()), Revision::ZERO);
+        self.bytes += record.len() as u64;
         self.batch.insert(&self.log.history, entry.revision().0.to_be_bytes(), record);
     }
 
@@ -227,6 +323,8 @@ impl Append {
 
     /// Returns when everything is on disk, synced.
     pub(super) fn commit(self) -> Result<(), LogError> {
-        Ok(self.batch.commit()?)
+        self.batch.commit()?;
+        self.log.unsealed_bytes.fetch_add(self.bytes, Ordering::Relaxed);
+        Ok(())
     }
 }

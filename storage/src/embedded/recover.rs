@@ -25,7 +25,7 @@ use crate::store::{Entry, Revision};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovery {
     pub entries: usize,
-    /// The store goes on after this revision. It is not less than any that was ever acknowledged.
+    /// The store goes on after this revision, far beyond any that can have been acknowledged.
     pub revision: Revision,
     /// Revisions of which nothing was found. Below the compacted part of history this cannot be told.
     pub lost: Vec<RangeInclusive<u64>>,
@@ -44,12 +44,17 @@ pub fn recover(dir: &Path) -> Result<Recovery, OpenError> {
     let (mut mark, marked) = Mark::open(dir)?;
 
     let mut records = Records::new();
-    let compacted = from_database(dir, &path, &mut records)?;
+    let compacted = from_database(dir, &path, marked, &mut records)?;
     from_journals(&path, &mut records)?;
+    if records.is_empty() && marked > Revision::ZERO {
+        let damage = Damage::new("nothing can be read; restore a backup with: holon store import".to_owned());
+        return Err(OpenError::Damaged { dir: dir.to_owned(), damage });
+    }
 
-    let newest = records.keys().next_back().copied().unwrap_or_default();
-    let revision = newest.max(marked).max(compacted);
-    let lost = gaps(&records, compacted, revision);
+    let oldest = records.keys().next().map_or(Revision::ZERO, |first| Revision(first.0 - 1));
+    let newest = records.keys().next_back().copied().unwrap_or_default().max(marked);
+    let lost = gaps(&records, compacted.unwrap_or(oldest), newest);
+    let revision = rebuild::leap(newest.max(compacted.unwrap_or_default()));
     let entries = newest_of_each_key(records);
     let count = entries.len();
     let Ok(()) = rebuild::write(dir, revision, entries.into_iter().map(Ok::<_, Infallible>))?;
@@ -62,21 +67,32 @@ pub fn recover(dir: &Path) -> Result<Recovery, OpenError> {
 }
 
 /// Collects what fjall can read, from a copy, because opening changes the files. Returns how far the history
-/// was compacted.
-fn from_database(dir: &Path, path: &Path, records: &mut Records) -> Result<Revision, OpenError> {
+/// was compacted, if that can still be told.
+fn from_database(
+    dir: &Path,
+    path: &Path,
+    marked: Revision,
+    records: &mut Records,
+) -> Result<Option<Revision>, OpenError> {
     let copy = dir.join("salvage.tmp");
+    let remove = || std::fs::remove_dir_all(&copy).map_err(|source| OpenError::io("remove", &copy, source));
     if copy.exists() {
-        std::fs::remove_dir_all(&copy).map_err(|source| OpenError::io("remove", &copy, source))?;
+        remove()?;
     }
     copy_all(path, &copy).map_err(|source| OpenError::io("copy", path, source))?;
     cut_damage(&copy).map_err(|source| OpenError::io("read the journals of", &copy, source))?;
-    let hopeless = |reason: String| {
-        let damage =
-            Damage::new(format!("{reason}; nothing can be read, restore a backup with: holon store import"));
-        OpenError::Damaged { dir: dir.to_owned(), damage }
+    let compacted = match Log::check(&copy) {
+        Ok(log) => read_all(&log, marked, records),
+        Err(error) => {
+            tracing::warn!(%error, "the database does not open; only the journals can be read");
+            None
+        }
     };
-    let log = Log::open(&copy).map_err(|error| hopeless(error.to_string()))?;
-    let compacted = log.base().map(|base| base.compacted).unwrap_or_default();
+    remove()?;
+    Ok(compacted)
+}
+
+fn read_all(log: &Log, marked: Revision, records: &mut Records) -> Option<Revision> {
     let mut damaged = false;
     for item in log.records() {
         match item {
@@ -86,16 +102,14 @@ fn from_database(dir: &Path, path: &Path, records: &mut Records) -> Result<Revis
     }
     if damaged {
         // An unreadable block can hide those behind it from a scan; ask for each revision by itself.
-        let newest = log.newest().ok().flatten().unwrap_or_default();
+        let newest = records.keys().next_back().copied().unwrap_or_default().max(marked);
         for revision in (1..=newest.0).map(Revision) {
             if let Ok(Some(record)) = log.record(revision) {
                 records.insert(revision, record);
             }
         }
     }
-    drop(log);
-    std::fs::remove_dir_all(&copy).map_err(|source| OpenError::io("remove", &copy, source))?;
-    Ok(compacted)
+    log.base().ok().map(|base| base.compacted)
 }
 
 /// Cuts the first damaged journal where fjall would, and removes those after it, which fjall would not.

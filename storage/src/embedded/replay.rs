@@ -13,36 +13,71 @@ use crate::view::Snapshot;
 /// How often start-up says how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
+/// Why a store is not opened.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// Something is missing or wrong.
+    Damage(Damage),
+    /// It could not be read; it may be all right.
+    Unreadable(String),
+}
+
+impl From<Damage> for Trouble {
+    fn from(damage: Damage) -> Trouble {
+        Trouble::Damage(damage)
+    }
+}
+
+impl From<LogError> for Trouble {
+    fn from(error: LogError) -> Trouble {
+        match error.is_io() || error.is_locked() {
+            true => Trouble::Unreadable(error.to_string()),
+            false => Trouble::Damage(Damage::new(error.to_string())),
+        }
+    }
+}
+
 /// Reads the journals as they are on disk, before fjall opens (and cuts) them. A torn tail is fine: nothing
 /// in it was acknowledged, which the mark confirms. Anything else unreadable is damage.
-pub(super) fn inspect(log: &Path, mark: Revision) -> Result<(), Damage> {
-    let journals = Journal::read_all(log)
-        .map_err(|error| Damage::new(format!("the journals cannot be read: {error}")))?;
+pub(super) fn inspect(log: &Path, mark: Revision) -> Result<(), Trouble> {
+    let unreadable =
+        |error: std::io::Error| Trouble::Unreadable(format!("the journals cannot be read: {error}"));
+    let mut journals = Journal::read_all(log).map_err(unreadable)?;
+    if journals.iter().any(|journal| journal.goes_beyond(mark)) {
+        // A write that was not acknowledged. If it was its sync that failed, we may have read what only memory
+        // holds and the disk does not; so look again at what the disk holds.
+        journals.iter().try_for_each(Journal::forget_cached).map_err(unreadable)?;
+        journals = Journal::read_all(log).map_err(unreadable)?;
+    }
     let newest = journals.iter().filter_map(Journal::newest).max();
-    let count = journals.len();
     for (place, journal) in journals.iter().enumerate() {
         let name = journal.path.file_name().unwrap_or_default().display();
+        let later = journals[place + 1..].iter().any(|later| later.newest().is_some());
         match &journal.tail {
             Tail::Clean => {}
             Tail::Damaged { at, behind } => {
                 let behind = behind.len();
                 return Err(Damage::new(format!(
                     "journal {name} is unreadable at byte {at}, with {behind} readable batches behind it"
-                )));
+                ))
+                .into());
             }
-            // A journal is complete before the next one begins.
-            Tail::Torn { at } if place + 1 < count => {
+            // A write that failed is the last one; fjall may have begun another journal, but nothing is in it.
+            Tail::Torn { at } if later => {
                 return Err(Damage::new(format!(
-                    "journal {name} ends in an unreadable batch at byte {at}, and is not the last one"
-                )));
+                    "journal {name} ends in an unreadable batch at byte {at}, and later ones were written"
+                ))
+                .into());
             }
             Tail::Torn { at } if newest.is_some_and(|newest| newest < mark) => {
                 return Err(Damage::new(format!(
                     "journal {name} is unreadable from byte {at}; revisions up to {mark} were acknowledged"
-                )));
+                ))
+                .into());
             }
             Tail::Torn { at } => {
-                tracing::warn!(journal = %name, at, bytes = journal.bytes.len() - at, "cutting a write torn by a crash; it was never acknowledged");
+                let bytes = journal.bytes.len() - at;
+                tracing::warn!(journal = %name, at, bytes, "cutting a write torn by a crash; it was never acknowledged");
             }
         }
     }
@@ -52,23 +87,26 @@ pub(super) fn inspect(log: &Path, mark: Revision) -> Result<(), Damage> {
 pub(super) struct Replayed {
     pub(super) snapshot: Snapshot,
     pub(super) base: Base,
+    /// The size of the records after the base.
+    pub(super) history_bytes: u64,
 }
 
 /// Replays every record, and checks that none is missing: see [`super::layout`].
-pub(super) fn replay(log: &Log, mark: Revision, progress: &dyn Fn(Progress)) -> Result<Replayed, Damage> {
-    let base = log.base().map_err(Damage::of)?;
-    let mut replaying = Replaying { snapshot: Snapshot::default(), base, found: Base::at(base.compacted) };
+pub(super) fn replay(log: &Log, mark: Revision, progress: &dyn Fn(Progress)) -> Result<Replayed, Trouble> {
+    let base = log.base()?;
+    let found = Base::at(base.compacted);
+    let mut replaying = Replaying { snapshot: Snapshot::default(), base, found, history_bytes: 0 };
     let of = log.len_estimate();
     let mut told = Instant::now();
     for (read, item) in log.records().enumerate() {
-        let (revision, record) = item.map_err(Damage::of)?;
+        let (revision, record) = item?;
         replaying.record(revision, record)?;
         if read % 1024 == 0 && told.elapsed() >= PROGRESS_EVERY {
             told = Instant::now();
             progress(Progress { records: read, of: of.max(read) });
         }
     }
-    replaying.finish(mark)
+    Ok(replaying.finish(mark)?)
 }
 
 struct Replaying {
@@ -76,6 +114,7 @@ struct Replaying {
     base: Base,
     /// What was found at or before the base's revision.
     found: Base,
+    history_bytes: u64,
 }
 
 impl Replaying {
@@ -85,6 +124,8 @@ impl Replaying {
             self.snapshot.revision = revision;
         } else {
             self.after_base(revision, &record)?;
+            let value_bytes = record.value.as_ref().map_or(0, |value| value.len());
+            self.history_bytes += (record.key.as_bytes().len() + value_bytes) as u64;
         }
         match record.value {
             Some(value) => self.snapshot.entries.insert(ByKey(Entry::new(record.key, revision, value))),
@@ -125,12 +166,6 @@ impl Replaying {
                 self.snapshot.revision
             )));
         }
-        Ok(Replayed { snapshot: self.snapshot, base: self.base })
-    }
-}
-
-impl Damage {
-    fn of(error: LogError) -> Damage {
-        Damage::new(error.to_string())
+        Ok(Replayed { snapshot: self.snapshot, base: self.base, history_bytes: self.history_bytes })
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use super::files::{Lock, Mark};
+use super::files::{self, Lock, Mark};
 use super::journal::Journal;
 use super::layout::Base;
 use super::log::{Log, LogError};
@@ -27,7 +27,8 @@ const BATCH_COMMITS: usize = 1024;
 /// Commits of up to so many KiB wait in the queue; further writers wait their turn outside.
 const QUEUE_KIB: usize = 64 << 10;
 /// Records one step of compaction looks at: a few milliseconds between two batches of commits.
-const COMPACT_RECORDS: u64 = 4096;
+const COMPACT_RECORDS: usize = 4096;
+const COMPACT_BYTES: usize = 8 << 20;
 const TICK: Duration = Duration::from_secs(1);
 /// How long to wait for slow watchers to finish reading the log before it is re-opened.
 const READERS_WAIT: Duration = Duration::from_secs(2);
@@ -99,6 +100,8 @@ pub(super) struct Writer {
     pub(super) log: Arc<ArcSwapOption<Log>>,
     pub(super) view: Arc<View>,
     pub(super) base: Base,
+    /// The size of the history found at start-up.
+    pub(super) kept_bytes: u64,
     pub(super) options: Options,
 }
 
@@ -107,13 +110,16 @@ impl Writer {
         let (sender, messages) = mpsc::channel();
         let (health, watched) = watch::channel(Health::Writable);
         let path = self.path.clone();
+        // What was there before counts as written before anything else, at the time we found it.
+        let (start, kept_bytes) =
+            (Sample { taken: Instant::now(), head: self.view.head(), written_bytes: 0 }, self.kept_bytes);
         let running = Running {
             writer: self,
             messages,
             health,
             compaction: None,
-            samples: VecDeque::new(),
-            written_bytes: 0,
+            samples: VecDeque::from([start]),
+            written_bytes: kept_bytes,
             ticked: Instant::now(),
         };
         let thread = std::thread::Builder::new()
@@ -220,9 +226,7 @@ impl Running {
                     self.writer.probe("published");
                 }
                 // Even a conflict may have been with a commit of this batch, and that one is now in doubt.
-                Err(reason) => outcomes.iter_mut().for_each(|(_, outcome, _)| {
-                    *outcome = Err(CommitError::Unknown { reason: reason.clone() })
-                }),
+                Err(error) => outcomes.iter_mut().for_each(|(_, outcome, _)| *outcome = Err(error.clone())),
             }
         }
         for (answer, outcome, _room) in outcomes {
@@ -234,13 +238,22 @@ impl Running {
         }
     }
 
-    fn make_durable(&mut self, events: &[Event]) -> Result<(), String> {
-        let Some(log) = self.writer.log.load_full() else { return Err("the log is closed".to_owned()) };
+    fn make_durable(&mut self, events: &[Event]) -> Result<(), CommitError> {
+        let closed = || CommitError::ReadOnly { reason: "the log is closed".to_owned() };
+        let log = self.writer.log.load_full().ok_or_else(closed)?;
         let mut append = log.append();
         events.iter().for_each(|event| append.event(event));
         self.writer.probe("appending");
-        append.commit().map_err(|error| self.fail(&error))?;
+        append.commit().map_err(|error| {
+            let reason = self.fail(&error);
+            // What failed earlier, in the background, kept this commit from being begun.
+            match error.is_poisoned() {
+                true => CommitError::ReadOnly { reason },
+                false => CommitError::Unknown { reason },
+            }
+        })?;
         self.writer.probe("durable");
+        self.keep_up(&log);
         let newest = events.last().map_or(Revision::ZERO, |event| event.revision);
         if let Err(error) = self.writer.mark.set(newest) {
             // The mark only helps to find damage later; what is durable stays durable.
@@ -267,23 +280,38 @@ impl Running {
         (free < floor).then(|| Refusal::Growth(full(&format!("{} are left", room::mebibytes(free)), floor)))
     }
 
-    /// Stops taking writes. A full disk is tried again; after any other error nobody knows what the disk
-    /// holds (a failed sync may have dropped what it could not write), so only a restart goes on.
+    /// After a commit: lets tables be written, and notices when they no longer are. The commit itself is durable.
+    fn keep_up(&mut self, log: &Log) {
+        match log.seal() {
+            Ok(true) => {}
+            Ok(false) => {
+                let reason = "the log's background work has stopped; restart".to_owned();
+                tracing::error!(reason);
+                self.health.send_replace(Health::Failed { reason });
+            }
+            Err(error) => drop(self.fail(&error)),
+        }
+    }
+
+    /// Stops taking writes. A full disk, and a failure in the background, are tried again. After any other
+    /// error nobody knows what the disk holds: a failed sync may have dropped what it could not write.
     fn fail(&mut self, error: &LogError) -> String {
         tracing::error!(%error, "the log cannot be written");
-        let health = if error.is_full() {
-            let reason = full("writing failed", self.writer.options.room_floor);
-            Health::ReadOnly { reason }
+        let (reason, goes_on) = if error.is_full() {
+            (full("writing failed", self.writer.options.room_floor), true)
+        } else if error.is_poisoned() {
+            let reason =
+                "work in the background failed, perhaps for lack of room; trying to open the log anew";
+            (reason.to_owned(), true)
         } else {
-            let reason = format!("writing to the log failed: {error}; check the disk and restart");
-            Health::Failed { reason }
+            (format!("writing to the log failed: {error}; check the disk and restart"), false)
         };
-        let (Health::ReadOnly { reason } | Health::Failed { reason }) = &health else {
-            unreachable!("set above")
-        };
-        let reason = reason.clone();
-        self.health.send_replace(health);
-        reason
+        let told = reason.clone();
+        self.health.send_replace(match goes_on {
+            true => Health::ReadOnly { reason },
+            false => Health::Failed { reason },
+        });
+        told
     }
 
     fn tick(&mut self) {
@@ -291,8 +319,18 @@ impl Running {
             return;
         }
         self.ticked = Instant::now();
-        if matches!(*self.health.borrow(), Health::ReadOnly { .. }) {
-            self.reopen();
+        let health = self.health.borrow().clone();
+        match (health, self.writer.log.load_full()) {
+            (Health::ReadOnly { .. }, log) => {
+                drop(log);
+                self.reopen();
+            }
+            (Health::Writable, Some(log)) => {
+                if let Err(error) = log.probe() {
+                    self.fail(&error);
+                }
+            }
+            _ => {}
         }
         self.age();
     }
@@ -349,20 +387,28 @@ impl Running {
     fn compact_step(&mut self, through: Revision) -> Result<(), LogError> {
         let Some(log) = self.writer.log.load_full() else { return Ok(()) };
         let mut base = self.writer.base;
-        let end = through.min(Revision(base.compacted.0 + COMPACT_RECORDS));
         let mut append = log.append();
-        for item in log.range(base.compacted, end) {
-            let (revision, record) = item?;
-            if record.previous > Revision::ZERO {
-                append.remove(record.previous);
-                base.remove(record.previous);
+        let (mut records, mut bytes) = (0, 0);
+        for item in log.heads(base.compacted, through) {
+            let (revision, head) = item?;
+            if head.previous > Revision::ZERO {
+                append.remove(head.previous);
+                base.remove(head.previous);
             }
-            match record.value {
-                Some(_) => base.add(revision),
-                None => append.remove(revision),
+            match head.is_put {
+                true => base.add(revision),
+                false => append.remove(revision),
+            }
+            base.compacted = revision;
+            (records, bytes) = (records + 1, bytes + head.bytes);
+            if records == COMPACT_RECORDS || bytes > COMPACT_BYTES {
+                break;
             }
         }
-        base.compacted = end;
+        let end = base.compacted;
+        if records == 0 {
+            return Err(LogError::Malformed(format!("no records follow revision {end}")));
+        }
         append.base(&base);
         // Announced before it is gone, so that nobody takes a hole for "nothing happened".
         self.writer.view.forget(end);
@@ -379,12 +425,7 @@ impl Running {
         if room::free_bytes(path) < self.writer.options.room_floor || !room::can_grow(path) {
             return;
         }
-        if let Some(old) = self.writer.log.swap(None) {
-            let since = Instant::now();
-            while Arc::strong_count(&old) > 1 && since.elapsed() < READERS_WAIT {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
+        await_readers(self.writer.log.swap(None));
         match self.cut().and_then(|()| self.open_again()) {
             Ok(()) => {
                 tracing::info!("there is room again; taking writes");
@@ -394,14 +435,18 @@ impl Running {
         }
     }
 
-    /// The last batch may be half written, or written but not synced. Nobody was told it succeeded.
+    /// The last batch may be half written, or written but not synced; and fjall may have begun a new journal
+    /// since. Nobody was told it succeeded, so it and all that follows goes.
     fn cut(&self) -> Result<(), String> {
+        let head = self.writer.view.head();
         let journals = Journal::read_all(&self.writer.path).map_err(|error| error.to_string())?;
-        let Some(last) = journals.last() else { return Ok(()) };
-        let end = last.end_of(self.writer.view.head()) as u64;
-        let file = std::fs::OpenOptions::new().write(true).open(&last.path);
-        file.and_then(|file| file.set_len(end).and_then(|()| file.sync_all()))
-            .map_err(|error| error.to_string())
+        let mut beyond = journals.iter().skip_while(|journal| !journal.goes_beyond(head));
+        let Some(first) = beyond.next() else { return Ok(()) };
+        let file = std::fs::OpenOptions::new().write(true).open(&first.path);
+        let end = first.end_of(head) as u64;
+        let cut = file.and_then(|file| file.set_len(end).and_then(|()| file.sync_all()));
+        let removed = cut.and_then(|()| beyond.try_for_each(|journal| std::fs::remove_file(&journal.path)));
+        removed.and_then(|()| files::sync_dir(&self.writer.path)).map_err(|error| error.to_string())
     }
 
     fn open_again(&mut self) -> Result<(), String> {
@@ -428,8 +473,17 @@ impl Running {
         if let Err(error) = self.writer.mark.sync() {
             tracing::warn!(%error, "cannot sync the mark");
         }
-        self.writer.log.store(None);
+        let log = self.writer.log.swap(None);
+        await_readers(log);
         drop(self.writer.lock);
+    }
+}
+
+/// Closes a log once the slow watchers that read it are done; it cannot be opened again before.
+fn await_readers(log: Option<Arc<Log>>) {
+    let since = Instant::now();
+    while log.as_ref().is_some_and(|log| Arc::strong_count(log) > 1) && since.elapsed() < READERS_WAIT {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -10,7 +10,7 @@ use super::Snapshot;
 use crate::store::Revision;
 
 /// A pin keeps alive what was overwritten since; this many lists may be under way at full speed.
-const PINS_MAX: usize = 64;
+const PINS_MAX: usize = 16;
 /// Kubernetes clients expect a continue token to work for about five minutes.
 const UNUSED_MAX: Duration = Duration::from_secs(300);
 
@@ -34,7 +34,12 @@ impl Pins {
         Some(snapshot)
     }
 
-    pub(super) fn forget(&mut self, through: Revision) {
-        self.0.retain(|(used, pinned)| pinned.revision >= through && used.elapsed() < UNUSED_MAX);
+    /// Lets go of pins, and returns them: dropping one can take a while, and others wait for the lock.
+    pub(super) fn forget(&mut self, through: Revision) -> Vec<Snapshot> {
+        let kept =
+            |(used, pinned): &(Instant, Snapshot)| pinned.revision >= through && used.elapsed() < UNUSED_MAX;
+        let (kept, gone): (VecDeque<_>, VecDeque<_>) = self.0.drain(..).partition(kept);
+        self.0 = kept;
+        gone.into_iter().map(|(_, snapshot)| snapshot).collect()
     }
 }

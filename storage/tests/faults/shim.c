@@ -4,6 +4,7 @@
  *   FAULT_AT    the call with this number fails (1 is the first); 0 or unset: none
  *   FAULT_HOW   the errno to fail with; -1: a short write instead, half of what was asked for
  *   FAULT_FILE  while this file exists, every call that would take room fails with ENOSPC
+ *   FAULT_ONLY  ... but only for files whose path contains this
  *   FAULT_COUNT at exit, the number of calls seen is written to this file
  *   FAULT_SHADOW a directory that keeps what is durable: whatever a sync has promised to survive power loss.
  *               i<inode>: a file as of its last sync; d<inode>: a directory's names as of its last sync
@@ -25,23 +26,26 @@
 
 static atomic_long calls;
 
-static int concerns(int fd) {
+/* The path behind a descriptor, if it is below FAULT_DIR. */
+static int concerns(int fd, char *path, size_t size) {
     static const char *dir;
     if (!dir && !(dir = getenv("FAULT_DIR"))) return 0;
-    char link[64], path[4096];
+    char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t len = readlink(link, path, sizeof path - 1);
+    ssize_t len = readlink(link, path, size - 1);
     if (len < 0) return 0;
     path[len] = 0;
     size_t prefix = strlen(dir);
-    return strncmp(path, dir, prefix) == 0 && (path[prefix] == 0 || path[prefix] == 47 /* slash */);
+    return strncmp(path, dir, prefix) == 0 && (path[prefix] == 0 || path[prefix] == '/');
 }
 
 /* 0: go on; an errno: fail with it; -1: write less than asked. */
 static int verdict(int fd, int takes_room) {
-    if (!concerns(fd)) return 0;
-    const char *file = getenv("FAULT_FILE");
-    if (takes_room && file && access(file, F_OK) == 0) return ENOSPC;
+    char path[4096];
+    if (!concerns(fd, path, sizeof path)) return 0;
+    const char *file = getenv("FAULT_FILE"), *only = getenv("FAULT_ONLY");
+    int full = takes_room && file && access(file, F_OK) == 0;
+    if (full && (!only || strstr(path, only))) return ENOSPC;
     const char *at = getenv("FAULT_AT"), *how = getenv("FAULT_HOW");
     long call = atomic_fetch_add(&calls, 1) + 1;
     if (at && call == atol(at)) return how ? atoi(how) : EIO;
@@ -53,7 +57,8 @@ static void keep(int fd) {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     const char *shadow = getenv("FAULT_SHADOW");
     struct stat found;
-    if (!shadow || !concerns(fd) || fstat(fd, &found)) return;
+    char path[4096];
+    if (!shadow || !concerns(fd, path, sizeof path) || fstat(fd, &found)) return;
     int is_dir = S_ISDIR(found.st_mode);
     char link[64], temporary[4096], kept[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
