@@ -317,7 +317,7 @@ async fn a_backup_restores_into_a_directory_that_lost_its_log() {
 async fn a_store_in_use_is_not_recovered() {
     let dir = tempfile::tempdir().unwrap();
     put(&open(dir.path()), "k", "v").await;
-    let store = open(dir.path());
+    let _store = open(dir.path());
     let error = recover(dir.path()).unwrap_err();
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
 }
