@@ -22,7 +22,8 @@ use rand::{RngExt, SeedableRng};
 use storage::embedded::{Embedded, Options};
 use storage::{Change, Expect, Key, Page, Range, Revision, Store};
 
-const LIVES: usize = 200;
+/// More with `HOLON_KILLS=10000`, for a night.
+const KILLS: usize = 200;
 const WRITERS: u64 = 16;
 const KEYS_EACH: u64 = 5;
 const DIR: &str = "HOLON_CRASH_DIR";
@@ -142,7 +143,8 @@ fn nothing_acknowledged_is_lost_to_two_hundred_kills() {
     let mut told = Told::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let begun = Instant::now();
-    for life in 0..LIVES {
+    let kills = std::env::var("HOLON_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    for life in 0..kills {
         let compacting = life % 2 == 1;
         live_and_die(dir.path(), compacting, Duration::from_millis(random.random_range(1..40)), &mut told);
         let store = Embedded::open(dir.path(), options(false)).expect("the store opens after a kill");
@@ -153,7 +155,7 @@ fn nothing_acknowledged_is_lost_to_two_hundred_kills() {
         }
     }
     assert!(
-        told.by_revision.len() > LIVES * 10,
+        told.by_revision.len() > kills * 10,
         "only {} writes: nothing was tested",
         told.by_revision.len()
     );
