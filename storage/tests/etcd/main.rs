@@ -19,7 +19,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
-use storage::etcd::{Etcd, Options, Timeouts};
+use storage::etcd::{ConnectError, Etcd, Options, Timeouts};
 use storage::{Change, CommitError, Event, Expect, Key, Revision, Store, Watch};
 use tokio::task::JoinHandle;
 
@@ -43,8 +43,18 @@ impl Drop for Server {
     }
 }
 
+/// Connects, however long a machine that is also building takes to start etcd.
 async fn connect(options: Options) -> Server {
-    let (store, feed) = Etcd::connect(options).await.expect("etcd is there");
+    let connecting = async {
+        loop {
+            match Etcd::connect(options.clone()).await {
+                Ok(connected) => break connected,
+                Err(ConnectError::Unavailable { reason }) => println!("not yet connected: {reason}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let (store, feed) = soon(connecting).await;
     Server { store, feed: tokio::spawn(feed.run()) }
 }
 

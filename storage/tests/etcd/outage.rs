@@ -46,7 +46,7 @@ async fn a_silent_connection_is_noticed_and_reads_fail_rather_than_be_stale() {
     assert!(matches!(error, ReadError::Unavailable { .. }), "{error}");
     let error = a.list(Range::all(), Page::default()).await.unwrap_err();
     assert!(matches!(error, ReadError::Unavailable { .. }), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
 
     proxy.heal();
     eventually("reads work again", async || a.get(&Key::from("a")).await.is_ok()).await;

@@ -66,7 +66,7 @@ async fn a_thousand_readers_share_a_few_questions() {
     let reads = futures::future::join_all((0..1000).map(|_| server.get(&key))).await;
     assert!(reads.iter().all(|read| read.as_ref().is_ok_and(|found| found.value.is_some())));
     // Each question takes a tenth of a second at least. One at a time they would take minutes.
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
