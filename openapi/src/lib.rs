@@ -1,9 +1,23 @@
 //! What Kubernetes objects look like, and all that follows from it.
 //!
 //! The catalogue of built-in kinds (data, one row per kind), schemas, custom kinds, pruning, defaulting,
-//! validation, the patch types, tables, discovery and OpenAPI documents, protobuf. So far: [`schema`].
+//! validation, the patch types, tables, discovery and OpenAPI documents, protobuf. So far:
+//!
+//! | Module | What is there |
+//! |---|---|
+//! | [`resource`] | what the generic path has to know about one resource: a row |
+//! | [`catalog`] | the rows of the built-in kinds |
+//! | [`schema`] | what a value may look like |
+//! | [`parse`] | a schema out of its OpenAPI JSON |
+//! | [`builtin`] | the schemas of the built-in kinds |
+//! | [`cell`] | what fills one cell of a table |
 //!
 //! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a
 //! file, never knows who asks, and never knows which logical cluster an object lives in.
 
+pub mod builtin;
+pub mod catalog;
+pub mod cell;
+pub mod parse;
+pub mod resource;
 pub mod schema;
