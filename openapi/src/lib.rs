@@ -11,6 +11,8 @@
 //! | [`parse`] | a schema out of its OpenAPI JSON |
 //! | [`builtin`] | the schemas of the built-in kinds |
 //! | [`cell`] | what fills one cell of a table |
+//! | [`discovery`] | what is served, as clients ask for it |
+//! | [`hash`] | a name for content |
 //!
 //! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a
 //! file, never knows who asks, and never knows which logical cluster an object lives in.
@@ -18,6 +20,8 @@
 pub mod builtin;
 pub mod catalog;
 pub mod cell;
+pub mod discovery;
+pub mod hash;
 pub mod parse;
 pub mod resource;
 pub mod schema;
