@@ -12,6 +12,7 @@
 //! | [`builtin`] | the schemas of the built-in kinds |
 //! | [`cell`] | what fills one cell of a table |
 //! | [`discovery`] | what is served, as clients ask for it |
+//! | [`document`] | OpenAPI v3 and v2 |
 //! | [`hash`] | a name for content |
 //!
 //! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a
@@ -21,6 +22,7 @@ pub mod builtin;
 pub mod catalog;
 pub mod cell;
 pub mod discovery;
+pub mod document;
 pub mod hash;
 pub mod parse;
 pub mod resource;
