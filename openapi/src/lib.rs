@@ -11,6 +11,7 @@
 //! | [`parse`] | a schema out of its OpenAPI JSON |
 //! | [`builtin`] | the schemas of the built-in kinds |
 //! | [`cell`] | what fills one cell of a table |
+//! | [`table`] | objects as the rows of a table |
 //! | [`discovery`] | what is served, as clients ask for it |
 //! | [`document`] | OpenAPI v3 and v2 |
 //! | [`hash`] | a name for content |
@@ -27,3 +28,4 @@ pub mod hash;
 pub mod parse;
 pub mod resource;
 pub mod schema;
+pub mod table;
