@@ -8,5 +8,8 @@
 
 pub mod field;
 mod go;
+pub mod names;
+pub mod quantity;
 pub mod schema;
 pub mod status;
+mod time;
