@@ -11,5 +11,6 @@ mod go;
 pub mod names;
 pub mod quantity;
 pub mod schema;
+pub mod select;
 pub mod status;
 mod time;
