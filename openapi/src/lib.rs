@@ -6,11 +6,17 @@
 //! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a
 //! file, never knows who asks, and never knows which logical cluster an object lives in.
 
+pub mod decode;
 pub mod field;
 mod go;
 pub mod names;
+pub mod prune;
 pub mod quantity;
+#[cfg(test)]
+mod samples;
 pub mod schema;
 pub mod select;
 pub mod status;
 mod time;
+pub mod walk;
+mod yaml;
