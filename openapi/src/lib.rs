@@ -10,6 +10,7 @@ pub mod decode;
 pub mod field;
 mod go;
 pub mod names;
+pub mod patch;
 pub mod prune;
 pub mod quantity;
 #[cfg(test)]
