@@ -15,6 +15,10 @@
 //! | [`discovery`] | what is served, as clients ask for it |
 //! | [`document`] | OpenAPI v3 and v2 |
 //! | [`protobuf`] | objects to and from protobuf |
+//! | [`decode`], [`walk`], [`prune`] | bodies to objects, and what was odd about them |
+//! | [`patch`] | JSON, merge and strategic merge patches |
+//! | [`select`], [`names`], [`quantity`] | small languages of Kubernetes |
+//! | [`status`], [`field`] | what a client is told when something did not work |
 //! | [`hash`] | a name for content |
 //!
 //! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a
@@ -23,11 +27,25 @@
 pub mod builtin;
 pub mod catalog;
 pub mod cell;
+pub mod decode;
 pub mod discovery;
 pub mod document;
+pub mod field;
+mod go;
 pub mod hash;
+pub mod names;
 pub mod parse;
+pub mod patch;
 pub mod protobuf;
+pub mod prune;
+pub mod quantity;
 pub mod resource;
+#[cfg(test)]
+mod samples;
 pub mod schema;
+pub mod select;
+pub mod status;
 pub mod table;
+mod time;
+pub mod walk;
+mod yaml;
