@@ -1,0 +1,78 @@
+//! The body of a write, read and understood.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use openapi::builtin;
+use openapi::decode::{self, FieldValidation};
+use openapi::protobuf;
+use openapi::status::Status;
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::negotiate::{self, Written};
+
+/// As for Kubernetes.
+pub const BODY_BYTES_MAX: usize = 3 << 20;
+
+/// An object, and what is odd about it without being wrong.
+pub struct Sent {
+    pub object: Value,
+    pub warnings: Vec<String>,
+}
+
+/// Reads a body, as far as it may go.
+pub async fn read<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Status::too_large(&format!("limit is {BODY_BYTES_MAX}")))
+        }
+        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+/// Understands a body as an object of the kind the path names.
+pub fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
+    let (value, findings) = match negotiate::body(&call.headers)? {
+        Written::Protobuf => {
+            let decoded = protobuf::decode(body).map_err(|error| Status::bad_request(error.to_string()))?;
+            (decoded.value, Vec::new())
+        }
+        Written::Text(syntax) => {
+            let schema = builtin::schema(&call.row.type_name);
+            let decoded = match schema {
+                Some(schema) => decode::decode_as(body, syntax, schema),
+                None => decode::decode(body, syntax),
+            };
+            let kind = &*call.row.kind;
+            let decoded = decoded.map_err(|error| Status::bad_request(error.message(None, kind, body)))?;
+            (decoded.value, decoded.findings)
+        }
+    };
+    check_kind(call, &value)?;
+    let warnings = validation(call)?.settle(&findings).map_err(Status::bad_request)?;
+    Ok(Sent { object: value, warnings })
+}
+
+pub fn validation(call: &Call) -> Result<FieldValidation, Status> {
+    let text = call.query.text("fieldValidation");
+    FieldValidation::parse(text).ok_or_else(|| {
+        Status::bad_request(format!("invalid fieldValidation {text:?}: one of Ignore, Warn, Strict"))
+    })
+}
+
+/// What the body calls itself must be what the path calls it; it may also say nothing.
+fn check_kind(call: &Call, object: &Value) -> Result<(), Status> {
+    let said = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (said("apiVersion"), said("kind"));
+    let row = &call.row;
+    let agrees = |said: &str, meant: &str| said.is_empty() || said == meant;
+    if agrees(&version, &row.api_version()) && agrees(&kind, &row.kind) {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}", row.kind)))
+}

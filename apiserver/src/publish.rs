@@ -1,0 +1,104 @@
+//! What a server offers, as documents: discovery and OpenAPI.
+//!
+//! They are large and change only with the set of kinds, so each is made once and shared by every logical
+//! cluster with the same set.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use openapi::discovery::{self, Root};
+use openapi::document::{self, Definitions, Document};
+use openapi::resource::Resource;
+use openapi::status::Status;
+use openapi::{catalog, hash};
+use serde_json::Value;
+
+use crate::clusters;
+use crate::negotiate::{self, Form};
+use crate::render;
+use crate::request::Target;
+use crate::server::Body;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Everything served in a logical cluster: built-in kinds and our own.
+pub fn rows() -> &'static [Arc<Resource>] {
+    static ROWS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
+        catalog::built_in().iter().cloned().chain([clusters::row().clone()]).collect()
+    });
+    &ROWS
+}
+
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
+    rows().iter().find(|row| &*row.group == group && &*row.version == version && &*row.plural == plural)
+}
+
+/// Answers for everything that is not a resource or a probe.
+pub fn answer(target: &Target, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
+    let rows = rows();
+    let unknown = Status::unknown_path;
+    let whole = |value: Value| Ok(render::value(StatusCode::OK, &value));
+    match target {
+        Target::Groups { core } => groups(*core, headers, address),
+        Target::Group { group } => whole(discovery::group(rows, group).ok_or_else(unknown)?),
+        Target::Resources { group, version } => {
+            whole(discovery::resource_list(rows, group, version).ok_or_else(unknown)?)
+        }
+        Target::OpenApiV3 { group_version: None } => whole(document::index(
+            documents().iter().map(|(path, document)| (path.as_str(), document.hash.as_str())),
+        )),
+        Target::OpenApiV3 { group_version: Some(path) } => {
+            let document = documents().get(path).ok_or_else(unknown)?;
+            Ok(cached(headers, &document.hash, render::json(StatusCode::OK, Bytes::from_static(document.body.as_bytes()))))
+        }
+        _ => Err(unknown()),
+    }
+}
+
+fn groups(core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
+    let form = negotiate::answer(headers, |form| matches!(form, Form::Json | Form::Aggregated))?;
+    if form == Form::Aggregated {
+        static MADE: LazyLock<[(String, Bytes); 2]> = LazyLock::new(|| {
+            [Root::Core, Root::Groups].map(|root| {
+                let body = discovery::aggregated(rows(), root).to_string();
+                (hash::content(body.as_bytes()), body.into())
+            })
+        });
+        let (hash, body) = &MADE[usize::from(!core)];
+        let mut response = render::json(StatusCode::OK, body.clone());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
+        return Ok(cached(headers, hash, response));
+    }
+    let value = if core { discovery::core_versions(rows(), address) } else { discovery::group_list(rows()) };
+    Ok(render::value(StatusCode::OK, &value))
+}
+
+fn documents() -> &'static BTreeMap<String, Document> {
+    static MADE: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
+        let custom = Definitions::default();
+        let named = rows().iter().map(|row| (row.group.clone(), row.version.clone()));
+        let made = named.filter_map(|(group, version)| {
+            let path = document::path(&group, &version);
+            Some((path, document::v3(rows(), &custom, &group, &version)?))
+        });
+        made.collect()
+    });
+    &MADE
+}
+
+/// Says what the document is called, and nothing more if the client has it already.
+fn cached(headers: &HeaderMap, hash: &str, mut response: Response<Body>) -> Response<Body> {
+    let tag = format!("\"{hash}\"");
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|held| held.as_bytes() == tag.as_bytes());
+    if known {
+        response = render::json(StatusCode::NOT_MODIFIED, Bytes::new());
+    }
+    if let Ok(tag) = tag.parse() {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response
+}

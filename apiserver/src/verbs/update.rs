@@ -1,0 +1,99 @@
+//! Replacing an object, and what replacing and patching have in common.
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use openapi::field::FieldError;
+use openapi::status::Status;
+use serde_json::Value;
+use storage::{Change, CommitError, Entry, Expect, Store};
+
+use super::create::{warned, written};
+use super::get;
+use crate::body;
+use crate::call::{Call, unwritten};
+use crate::metadata;
+use crate::render::Style;
+use crate::server::Body;
+use crate::stored;
+
+pub async fn update(
+    store: &dyn Store,
+    call: &Call,
+    style: &Style<'_>,
+    bytes: &Bytes,
+) -> Result<Response<Body>, Status> {
+    let sent = body::object(call, bytes)?;
+    let (name, _) = call.named()?;
+    let said = metadata::text(&sent.object, "name");
+    if !said.is_empty() && said != name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({said}) does not match the name on the URL ({name})"
+        )));
+    }
+    let entry = get::find(store, call).await?;
+    expected(call, name, &sent.object, &entry)?;
+    match replace(store, call, &entry, sent.object).await? {
+        Some(entry) => Ok(warned(written(style, StatusCode::OK, &entry), &sent.warnings)),
+        None => Err(Status::modified(call.grouped(), name)),
+    }
+}
+
+/// The client may say which version it replaces; some kinds insist.
+fn expected(call: &Call, name: &str, object: &Value, entry: &Entry) -> Result<(), Status> {
+    match metadata::text(object, "resourceVersion") {
+        "" if call.row.update_needs_version => {
+            let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+            Err(Status::invalid(call.grouped_kind(), name, &[error]))
+        }
+        version if !version.is_empty() && version != entry.revision().to_string() => {
+            Err(Status::modified(call.grouped(), name))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Puts `new` in the place of `entry`, less what this request may not change. None if somebody was faster.
+pub async fn replace(store: &dyn Store, call: &Call, entry: &Entry, mut new: Value) -> Result<Option<Entry>, Status> {
+    let (name, key) = call.named()?;
+    let old = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
+    metadata::place(call, &mut new)?;
+    confine(call, &old, &mut new);
+    metadata::carried(&call.row, &old, &mut new)?;
+    let value = stored::encode(&new);
+    // What changes nothing is no write: no revision, no event.
+    if value == *entry.value() {
+        return Ok(Some(entry.clone()));
+    }
+    let finished = !old["metadata"]["deletionTimestamp"].is_null()
+        && new["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+    if call.query.dry_run() {
+        return Ok(Some(Entry::new(key, entry.revision(), value)));
+    }
+    // An object that waits for its finalizers goes with the last of them.
+    let change = if finished { Change::Delete } else { Change::Put(value.clone()) };
+    match store.commit(key.clone(), Expect::Revision(entry.revision()), change).await {
+        Ok(event) => Ok(Some(event.current.unwrap_or_else(|| Entry::new(key, event.revision, value)))),
+        Err(CommitError::Conflict { .. }) => Ok(None),
+        Err(error) => Err(unwritten(call, name, error)),
+    }
+}
+
+/// The main path leaves the status alone, and the status path everything else.
+fn confine(call: &Call, old: &Value, new: &mut Value) {
+    let keep = |new: &mut Value, field: &str| match old.get(field) {
+        Some(value) => new[field] = value.clone(),
+        None => drop(new.as_object_mut().and_then(|fields| fields.remove(field))),
+    };
+    match call.subresource.as_deref() {
+        Some("status") => {
+            let (status, managed) = (new.get("status").cloned(), old.clone());
+            *new = managed;
+            match status {
+                Some(status) => new["status"] = status,
+                None => drop(new.as_object_mut().and_then(|fields| fields.remove("status"))),
+            }
+        }
+        _ if call.row.has_status() => keep(new, "status"),
+        _ => {}
+    }
+}
