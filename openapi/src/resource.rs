@@ -38,6 +38,9 @@ pub struct Resource {
     pub delete_answers_object: bool,
     /// The name of its type in OpenAPI documents. A custom kind has one too.
     pub type_name: Arc<str>,
+    /// Group and version of the resource its objects are kept as, where that is another: the same object, seen through
+    /// two resources.
+    pub stored_as: Option<(Arc<str>, Arc<str>)>,
     /// Tells clients when the version objects are stored in changes.
     pub storage_version_hash: Option<Arc<str>>,
 }
