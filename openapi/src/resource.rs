@@ -34,7 +34,8 @@ pub struct Resource {
     pub create_on_update: bool,
     /// An update must say which version it replaces.
     pub update_needs_version: bool,
-    /// A deletion answers with the object that was deleted rather than with a status.
+    /// A deletion that is done at once answers with the object that is gone, rather than with a status. One that has
+    /// to wait always answers with the object.
     pub delete_answers_object: bool,
     /// The name of its type in OpenAPI documents. A custom kind has one too.
     pub type_name: Arc<str>,
