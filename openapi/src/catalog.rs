@@ -81,6 +81,7 @@ fn row(group: &Arc<str>, version: &Arc<str>, facts: &Value) -> Resource {
         create_on_update: false,
         update_needs_version: false,
         delete_answers_object: false,
+        stored_as: facts.get("stored").map(|stored| (text(&stored["group"]), text(&stored["version"]))),
         storage_version_hash: facts["hash"].as_str().map(Arc::from),
         group: group.clone(),
         version: version.clone(),
@@ -198,6 +199,22 @@ mod tests {
         let annotations =
             Generation::Within { first: 1, parts: vec!["/spec".into(), "/metadata/annotations".into()] };
         assert_eq!(row.generation, annotations);
+    }
+
+    #[test]
+    fn some_objects_are_seen_through_two_resources() {
+        let shared = built_in().iter().filter_map(|row| Some((row, row.stored_as.as_ref()?)));
+        let shared: Vec<_> = shared
+            .map(|(row, (group, version))| {
+                assert!(find(group, version, &row.plural).is_some_and(|stored| stored.stored_as.is_none()));
+                format!("{} of {} as {group}/{version}", row.plural, row.api_version())
+            })
+            .collect();
+        let expected = [
+            "events of events.k8s.io/v1 as /v1",
+            "horizontalpodautoscalers of autoscaling/v1 as autoscaling/v2",
+        ];
+        assert_eq!(shared, expected);
     }
 
     #[test]

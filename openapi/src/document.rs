@@ -82,7 +82,7 @@ pub fn v3(rows: &[Arc<Resource>], custom: &Definitions, group: &str, version: &s
     let schemas: Vec<String> = closure(&(paths.clone() + watch_event(&of)), custom)
         .into_iter()
         .map(|(name, definition)| {
-            format!("\"{name}\":{}", with_kinds(&name, &definition, &[(group, version)]))
+            format!("{}:{}", json!(name), with_kinds(&name, &definition, &[(group, version)]))
         })
         .collect();
     let security = json!({ "BearerToken": bearer_token() });

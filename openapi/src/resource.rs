@@ -34,10 +34,14 @@ pub struct Resource {
     pub create_on_update: bool,
     /// An update must say which version it replaces.
     pub update_needs_version: bool,
-    /// A deletion answers with the object that was deleted rather than with a status.
+    /// A deletion that is done at once answers with the object that is gone, rather than with a status. One that has
+    /// to wait always answers with the object.
     pub delete_answers_object: bool,
     /// The name of its type in OpenAPI documents. A custom kind has one too.
     pub type_name: Arc<str>,
+    /// Group and version of the resource its objects are kept as, where that is another: the same object, seen through
+    /// two resources.
+    pub stored_as: Option<(Arc<str>, Arc<str>)>,
     /// Tells clients when the version objects are stored in changes.
     pub storage_version_hash: Option<Arc<str>>,
 }

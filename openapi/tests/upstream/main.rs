@@ -6,6 +6,7 @@ mod discovery;
 mod documents;
 mod server;
 mod tables;
+mod updates;
 
 use server::Server;
 
@@ -14,7 +15,7 @@ type Compare = fn(&Server) -> Vec<String>;
 #[test]
 fn we_say_what_a_kube_apiserver_says() {
     let Some(server) = Server::start() else { return };
-    let comparisons: [(&str, Compare); 7] = [
+    let comparisons: [(&str, Compare); 8] = [
         ("discovery", discovery::differences),
         ("OpenAPI v3 types", documents::types_differ),
         ("OpenAPI v3 paths", documents::paths_differ),
@@ -22,6 +23,7 @@ fn we_say_what_a_kube_apiserver_says() {
         ("field selectors", discovery::selectors_differ),
         ("table cells", tables::cells_differ),
         ("generations", tables::generations_differ),
+        ("updates and deletions", updates::differences),
     ];
     let mut report = String::new();
     for (what, compare) in comparisons {

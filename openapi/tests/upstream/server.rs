@@ -50,9 +50,15 @@ impl Server {
     }
 
     pub(crate) fn ask(&self, path: &str, accept: &str) -> (u16, Vec<u8>) {
+        self.send("GET", path, accept, "")
+    }
+
+    pub(crate) fn send(&self, method: &str, path: &str, accept: &str, body: &str) -> (u16, Vec<u8>) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         // HTTP/1.0: the answer ends where the connection does, and never comes in chunks.
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n").unwrap();
+        let head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}");
+        let about = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
+        write!(stream, "{head}\r\n{about}\r\n\r\n{body}").unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
