@@ -192,12 +192,21 @@ fn json_error(text: &str, error: &serde_json::Error) -> DecodeError {
     }
     let line = text.split('\n').nth(error.line().saturating_sub(1)).unwrap_or_default().as_bytes();
     let column = error.column().saturating_sub(1);
-    // A line end is not part of its line.
-    let byte = line.get(column).copied().unwrap_or(b'\n');
+    let byte = match error.column() {
+        // The line end before it.
+        0 => b'\n',
+        _ => line.get(column).copied().unwrap_or(b'\n'),
+    };
     let told = error.to_string();
+    // Inside a string that is skipped, the position is that of the byte before.
+    let byte = match told.starts_with("control character") && byte >= b' ' {
+        true => line.get(column + 1).copied().unwrap_or(b'\n'),
+        false => byte,
+    };
     let known = CONTEXTS.iter().find(|(start, _)| told.starts_with(start));
     let context = match known {
         Some(("expected ident", _)) => literal_context(line, column),
+        Some(("invalid number", _)) => number_context(line, column).to_owned(),
         Some(("trailing comma", _)) if byte == b'}' => {
             "looking for beginning of object key string".to_owned()
         }
@@ -233,6 +242,15 @@ fn literal_context(line: &[u8], column: usize) -> String {
         }
     }
     "in literal".to_owned()
+}
+
+/// Which part of a number ends too early.
+fn number_context(line: &[u8], column: usize) -> &'static str {
+    match line[..column.min(line.len())].last() {
+        Some(b'.') => "after decimal point in numeric literal",
+        Some(b'e' | b'E' | b'+') => "in exponent of numeric literal",
+        _ => "in numeric literal",
+    }
 }
 
 /// The start of a body that is not even JSON.

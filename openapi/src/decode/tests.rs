@@ -75,9 +75,19 @@ fn syntax_errors_in_gos_words() {
         ("{} x", "invalid character 'x' after top-level value"),
         ("{\"a\": }", "invalid character '}' looking for beginning of value"),
         ("{\"a\": \"\\q\"}", "invalid character 'q' in string escape code"),
+        ("{\"a\": 1,}", "invalid character '}' looking for beginning of object key string"),
+        ("{\"a\": 1.}", "invalid character '}' after decimal point in numeric literal"),
+        ("{\"a\": 1e}", "invalid character '}' in exponent of numeric literal"),
+        ("{\"a\": -}", "invalid character '}' in numeric literal"),
+        ("{\"a\": \"\n\"}", "invalid character '\\n' in string literal"),
         ("[1,]", "invalid character ']' looking for beginning of value"),
     ] {
         assert_eq!(json_text(body), Err(expected.to_owned()), "{body}");
+        // The same where the field is unknown and its value is skipped.
+        let skipped = decode_as(body.as_bytes(), Syntax::Json, &crate::samples::object(&[]));
+        if body.starts_with('{') {
+            assert_eq!(skipped.map_err(|error| error.to_string()).err().as_deref(), Some(expected), "{body}");
+        }
     }
 }
 

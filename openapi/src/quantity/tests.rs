@@ -116,11 +116,12 @@ fn sums_keep_the_family_of_the_left() {
     assert_eq!(parse("1e30").ceil(), None);
 }
 
+/// Up to a million times the largest suffix: sums of two stay below the cap on binary amounts, which only parsing has.
 fn quantities() -> impl Strategy<Value = String> {
     let suffixes = prop::sample::select(vec![
         "", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e3", "e-3", "E5",
     ]);
-    (any::<bool>(), 0u64..10_000_000, prop::option::of(0u32..10_000), suffixes).prop_map(
+    (any::<bool>(), 0u64..1_000_000, prop::option::of(0u32..10_000), suffixes).prop_map(
         |(negative, whole, fraction, suffix)| {
             let sign = if negative { "-" } else { "" };
             let fraction = fraction.map(|digits| format!(".{digits}")).unwrap_or_default();
@@ -137,12 +138,10 @@ proptest! {
     }
 
     #[test]
-    fn the_canonical_form_of_a_sum_is_stable(a in quantities(), b in quantities()) {
+    fn a_sum_prints_as_itself_and_can_be_taken_back(a in quantities(), b in quantities()) {
         let sum = parse(&a).checked_add(&parse(&b)).expect("amounts of this size fit");
-        let printed = sum.to_string();
-        prop_assert_eq!(parse(&printed).checked_add(&Quantity::ZERO).expect("fits").to_string(), printed.clone());
-        let back = sum.checked_sub(&parse(&b)).expect("fits");
-        prop_assert_eq!(back, parse(&a));
+        prop_assert_eq!(&parse(&sum.to_string()), &sum);
+        prop_assert_eq!(sum.checked_sub(&parse(&b)).expect("fits"), parse(&a));
     }
 
     #[test]

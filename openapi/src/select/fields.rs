@@ -28,6 +28,9 @@ impl FieldSelector {
             })?;
             Ok(FieldTerm { field: field.to_owned(), value: unescape(value)?, negated })
         });
+        // Nothing equals nothing: Kubernetes drops such a term, whichever way round it is.
+        let says_something = |term: &FieldTerm| !(term.field.is_empty() && term.value.is_empty());
+        let terms = terms.filter(|term| term.as_ref().map_or(true, says_something));
         Ok(FieldSelector { terms: terms.collect::<Result<_, _>>()? })
     }
 
@@ -140,6 +143,8 @@ mod tests {
             ("a!=b", &[term("a", "b", true)]),
             ("b=2,a=1", &[term("a", "1", false), term("b", "2", false)]),
             ("a=", &[term("a", "", false)]),
+            ("=", &[]),
+            ("!=,", &[]),
             ("=b", &[term("", "b", false)]),
             (r"a=x\,y\=z\\", &[term("a", r"x,y=z\", false)]),
             ("metadata.name=ä", &[term("metadata.name", "ä", false)]),
