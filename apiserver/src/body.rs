@@ -12,16 +12,16 @@ use crate::call::Call;
 use crate::negotiate::{self, Written};
 
 /// As for Kubernetes.
-pub const BODY_BYTES_MAX: usize = 3 << 20;
+pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// An object, and what is odd about it without being wrong.
-pub struct Sent {
-    pub object: Value,
-    pub warnings: Vec<String>,
+pub(crate) struct Sent {
+    pub(crate) object: Value,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Reads a body, as far as it may go.
-pub async fn read<B>(body: B) -> Result<Bytes, Status>
+pub(crate) async fn read<B>(body: B) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -36,10 +36,11 @@ where
 }
 
 /// Understands a body as an object of the kind the path names.
-pub fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
+pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
     let (value, findings) = match negotiate::body(&call.headers)? {
         Written::Protobuf => {
-            let decoded = protobuf::decode(body).map_err(|error| Status::bad_request(error.to_string()))?;
+            let decoded = protobuf::decode_as(body, &call.row.api_version(), &call.row.kind)
+                .map_err(|error| Status::bad_request(error.to_string()))?;
             (decoded.value, Vec::new())
         }
         Written::Text(syntax) => {
@@ -48,8 +49,8 @@ pub fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
                 Some(schema) => decode::decode_as(body, syntax, schema),
                 None => decode::decode(body, syntax),
             };
-            let kind = &*call.row.kind;
-            let decoded = decoded.map_err(|error| Status::bad_request(error.message(None, kind, body)))?;
+            let kind = (&*call.row.kind, &*call.row.version);
+            let decoded = decoded.map_err(|error| Status::bad_request(error.message(kind, body, syntax)))?;
             (decoded.value, decoded.findings)
         }
     };
@@ -58,7 +59,7 @@ pub fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
     Ok(Sent { object: value, warnings })
 }
 
-pub fn validation(call: &Call) -> Result<FieldValidation, Status> {
+pub(crate) fn validation(call: &Call) -> Result<FieldValidation, Status> {
     let text = call.query.text("fieldValidation");
     FieldValidation::parse(text).ok_or_else(|| {
         Status::bad_request(format!("invalid fieldValidation {text:?}: one of Ignore, Warn, Strict"))

@@ -13,52 +13,52 @@ use crate::query::Query;
 
 /// Which objects are meant.
 #[derive(Clone, Debug)]
-pub struct Call {
-    pub cluster: Id,
-    pub row: Arc<Resource>,
-    pub namespace: Option<String>,
-    pub name: Option<String>,
-    pub subresource: Option<String>,
-    pub query: Query,
-    pub headers: HeaderMap,
+pub(crate) struct Call {
+    pub(crate) cluster: Id,
+    pub(crate) row: Arc<Resource>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
 }
 
 impl Call {
-    pub fn collection(&self) -> Collection<'_> {
+    pub(crate) fn collection(&self) -> Collection<'_> {
         Collection { group: &self.row.group, plural: &self.row.plural }
     }
 
     /// How errors name the resource.
-    pub fn grouped(&self) -> Grouped<'_> {
+    pub(crate) fn grouped(&self) -> Grouped<'_> {
         Grouped::new(&self.row.group, &self.row.plural)
     }
 
     /// How errors name the kind.
-    pub fn grouped_kind(&self) -> Grouped<'_> {
+    pub(crate) fn grouped_kind(&self) -> Grouped<'_> {
         Grouped::new(&self.row.group, &self.row.kind)
     }
 
     /// The object named in the path.
-    pub fn named(&self) -> Result<(&str, Key), Status> {
+    pub(crate) fn named(&self) -> Result<(&str, Key), Status> {
         let name = self.name.as_deref().ok_or_else(|| Status::bad_request("name is required"))?;
         Ok((name, self.key(name)))
     }
 
-    pub fn key(&self, name: &str) -> Key {
+    pub(crate) fn key(&self, name: &str) -> Key {
         self.collection().key(self.cluster, self.namespace.as_deref(), name)
     }
 
-    pub fn range(&self) -> Range {
+    pub(crate) fn range(&self) -> Range {
         self.collection().range(self.cluster, self.namespace.as_deref())
     }
 
-    pub fn not_found(&self, name: &str) -> Status {
+    pub(crate) fn not_found(&self, name: &str) -> Status {
         Status::not_found(self.grouped(), name)
     }
 }
 
 /// What a client is told when the store cannot be read.
-pub fn unreadable(error: ReadError) -> Status {
+pub(crate) fn unreadable(error: ReadError) -> Status {
     match error {
         ReadError::Compacted { requested, oldest } => {
             Status::expired(format!("too old resource version: {requested} ({oldest})"))
@@ -69,7 +69,7 @@ pub fn unreadable(error: ReadError) -> Status {
 }
 
 /// What a client is told when a write did not happen for a reason of the store's.
-pub fn unwritten(call: &Call, name: &str, error: CommitError) -> Status {
+pub(crate) fn unwritten(call: &Call, name: &str, error: CommitError) -> Status {
     match error {
         CommitError::Conflict { .. } => Status::modified(call.grouped(), name),
         CommitError::Refused { reason } => Status::too_large(&reason),

@@ -68,6 +68,8 @@ fn make_row() -> Resource {
         generation: Generation::Outside { parts: vec!["metadata".into(), "status".into()] },
         create_on_update: false,
         update_needs_version: true,
+        delete_answers_object: false,
+        stored_as: None,
         type_name: "dev.holon.v1alpha1.LogicalCluster".into(),
         storage_version_hash: None,
     }

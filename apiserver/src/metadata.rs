@@ -15,7 +15,7 @@ const SUFFIX_CHARS: usize = 5;
 const PREFIX_CHARS_MAX: usize = 58;
 
 /// The metadata of an object, as a map; made if there is none.
-pub fn of(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
+pub(crate) fn of(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
     let fields = object.as_object_mut().ok_or_else(|| Status::bad_request("the object is not a JSON object"))?;
     let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
     if metadata.is_null() {
@@ -24,12 +24,12 @@ pub fn of(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
     metadata.as_object_mut().ok_or_else(|| Status::bad_request("metadata is not a JSON object"))
 }
 
-pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
 /// Fills in what a new object gets from the server, and returns its name.
-pub fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
+pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
     let row = &call.row;
     object["apiVersion"] = row.api_version().into();
     object["kind"] = (*row.kind).into();
@@ -56,7 +56,7 @@ pub fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
 }
 
 /// The namespace of the path and that of the body must be one and the same.
-pub fn place(call: &Call, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn place(call: &Call, object: &mut Value) -> Result<(), Status> {
     let metadata = of(object)?;
     let said = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     match &call.namespace {
@@ -81,12 +81,12 @@ fn generated(prefix: &str) -> String {
 }
 
 /// Seconds, as Kubernetes writes times.
-pub fn now() -> String {
+pub(crate) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Carries over what an update cannot change, and counts the generation.
-pub fn carried(row: &Resource, old: &Value, new: &mut Value) -> Result<(), Status> {
+pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) -> Result<(), Status> {
     new["apiVersion"] = row.api_version().into();
     new["kind"] = (*row.kind).into();
     let (kept, metadata) = (&old["metadata"], of(new)?);

@@ -5,14 +5,14 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use openapi::decode::Syntax;
 use openapi::status::Status;
 
-pub const JSON: &str = "application/json";
-pub const YAML: &str = "application/yaml";
-pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const YAML: &str = "application/yaml";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const ACCEPTED: &[&str] = &[JSON, YAML, PROTOBUF];
 
 /// What an answer looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub(crate) enum Form {
     Json,
     Protobuf,
     /// Rows and columns.
@@ -25,7 +25,7 @@ pub enum Form {
 
 /// What a body is written in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Written {
+pub(crate) enum Written {
     Text(Syntax),
     Protobuf,
 }
@@ -74,7 +74,7 @@ impl<'a> Media<'a> {
 }
 
 /// The best form that `offered` has. Without an Accept header, JSON.
-pub fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Result<Form, Status> {
+pub(crate) fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Result<Form, Status> {
     let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     if accept.iter().all(|text| text.trim().is_empty()) {
         return Ok(Form::Json);
@@ -87,7 +87,7 @@ pub fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Result<For
 }
 
 /// What the body of a write is written in.
-pub fn body(headers: &HeaderMap) -> Result<Written, Status> {
+pub(crate) fn body(headers: &HeaderMap) -> Result<Written, Status> {
     let text = headers.get(CONTENT_TYPE).map_or(Ok(""), |value| value.to_str()).unwrap_or_default();
     match text.split(';').next().unwrap_or_default().trim() {
         "" | JSON => Ok(Written::Text(Syntax::Json)),

@@ -25,19 +25,19 @@ use crate::server::Body;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Everything served in a logical cluster: built-in kinds and our own.
-pub fn rows() -> &'static [Arc<Resource>] {
+pub(crate) fn rows() -> &'static [Arc<Resource>] {
     static ROWS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
         catalog::built_in().iter().cloned().chain([clusters::row().clone()]).collect()
     });
     &ROWS
 }
 
-pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
+pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
     rows().iter().find(|row| &*row.group == group && &*row.version == version && &*row.plural == plural)
 }
 
 /// Answers for everything that is not a resource or a probe.
-pub fn answer(target: &Target, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
+pub(crate) fn answer(target: &Target, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
     let rows = rows();
     let unknown = Status::unknown_path;
     let whole = |value: Value| Ok(render::value(StatusCode::OK, &value));

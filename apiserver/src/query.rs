@@ -4,27 +4,27 @@ use openapi::status::Status;
 
 /// The query of a request, decoded. The first of several values counts, as for Kubernetes.
 #[derive(Clone, Debug, Default)]
-pub struct Query(Vec<(String, String)>);
+pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub fn parse(text: Option<&str>) -> Query {
+    pub(crate) fn parse(text: Option<&str>) -> Query {
         let pairs = form_urlencoded::parse(text.unwrap_or_default().as_bytes());
         Query(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
     /// Empty if absent: no parameter tells the two apart.
-    pub fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())
     }
 
     /// `true`, `1`, or there without a value.
-    pub fn flag(&self, name: &str) -> bool {
+    pub(crate) fn flag(&self, name: &str) -> bool {
         let found = self.0.iter().find(|(found, _)| found == name);
         found.is_some_and(|(_, value)| matches!(value.as_str(), "" | "1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
 
     /// A whole number, zero if absent.
-    pub fn number(&self, name: &str) -> Result<u64, Status> {
+    pub(crate) fn number(&self, name: &str) -> Result<u64, Status> {
         match self.text(name) {
             "" => Ok(0),
             text => text.parse().map_err(|_| {
@@ -33,7 +33,7 @@ impl Query {
         }
     }
 
-    pub fn dry_run(&self) -> bool {
+    pub(crate) fn dry_run(&self) -> bool {
         self.text("dryRun") == "All"
     }
 }

@@ -17,16 +17,16 @@ use crate::stored;
 
 /// How the objects of one answer are written.
 #[derive(Clone, Copy, Debug)]
-pub struct Style<'a> {
-    pub form: Form,
-    pub row: &'a Resource,
-    pub include: Include,
+pub(crate) struct Style<'a> {
+    pub(crate) form: Form,
+    pub(crate) row: &'a Resource,
+    pub(crate) include: Include,
 }
 
 impl Style<'_> {
     /// One object of a list or a watch, as of a revision that need not be its own: a deleted object carries
     /// the revision of its deletion.
-    pub fn object(&self, entry: &Entry, revision: Revision, heading: Heading, out: &mut BytesMut) {
+    pub(crate) fn object(&self, entry: &Entry, revision: Revision, heading: Heading, out: &mut BytesMut) {
         if self.form == Form::Json {
             return stored::write(entry.value(), revision, out);
         }
@@ -39,7 +39,7 @@ impl Style<'_> {
     }
 
     /// A tree in the form asked for.
-    pub fn shown(&self, tree: &Value, heading: Heading) -> Value {
+    pub(crate) fn shown(&self, tree: &Value, heading: Heading) -> Value {
         match self.form {
             Form::Table => table::single(&self.row.columns, heading, tree, self.include, Timestamp::now()),
             Form::Partial => table::partial(tree),
@@ -54,21 +54,21 @@ fn put(out: &mut BytesMut, value: &Value) {
 }
 
 /// A whole answer in JSON.
-pub fn json(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn json(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     typed(code, JSON, body)
 }
 
-pub fn value(code: StatusCode, value: &Value) -> Response<Body> {
+pub(crate) fn value(code: StatusCode, value: &Value) -> Response<Body> {
     let mut out = BytesMut::new();
     put(&mut out, value);
     json(code, out)
 }
 
-pub fn text(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn text(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     typed(code, "text/plain; charset=utf-8", body)
 }
 
-pub fn typed(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn typed(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(body.into()).boxed_unsync());
     *response.status_mut() = code;
     let headers = response.headers_mut();
@@ -78,7 +78,7 @@ pub fn typed(code: StatusCode, content_type: &'static str, body: impl Into<Bytes
 }
 
 /// The answer to a request that did not work.
-pub fn status(status: &Status) -> Response<Body> {
+pub(crate) fn status(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json(code, serde_json::to_vec(status).unwrap_or_default());
     let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);

@@ -11,13 +11,13 @@ use crate::stored;
 
 /// The selectors of a request, parsed.
 #[derive(Clone, Debug)]
-pub struct Selection {
+pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
 }
 
 impl Selection {
-    pub fn parse(query: &Query, row: &Resource) -> Result<Selection, Status> {
+    pub(crate) fn parse(query: &Query, row: &Resource) -> Result<Selection, Status> {
         let bad = |error: openapi::select::SelectorError| Status::bad_request(error.to_string());
         let labels = LabelSelector::parse(query.text("labelSelector")).map_err(bad)?;
         let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(bad)?;
@@ -26,17 +26,17 @@ impl Selection {
         Ok(Selection { labels, fields })
     }
 
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
     /// The one name that can match, if there is only one.
-    pub fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.fields.exact("metadata.name")
     }
 
     /// An object that cannot be read matches nothing but "everything".
-    pub fn holds(&self, row: &Resource, entry: &Entry) -> bool {
+    pub(crate) fn holds(&self, row: &Resource, entry: &Entry) -> bool {
         self.is_everything() || stored::tree(entry).is_ok_and(|tree| self.holds_tree(row, &tree))
     }
 

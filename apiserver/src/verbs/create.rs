@@ -19,7 +19,7 @@ use crate::stored;
 /// A generated name that is taken is drawn again this often.
 const ATTEMPTS: usize = 8;
 
-pub async fn create(
+pub(crate) async fn create(
     store: &dyn Store,
     call: &Call,
     style: &Style<'_>,
@@ -68,14 +68,14 @@ fn check_name(call: &Call, name: &str) -> Result<(), Status> {
 }
 
 /// The object as it was written.
-pub fn written(style: &Style<'_>, code: StatusCode, entry: &Entry) -> Response<Body> {
+pub(crate) fn written(style: &Style<'_>, code: StatusCode, entry: &Entry) -> Response<Body> {
     let mut out = bytes::BytesMut::new();
     style.object(entry, entry.revision(), Heading::Shown, &mut out);
     render::json(code, out)
 }
 
 /// Adds what clients print but do not fail on.
-pub fn warned(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
+pub(crate) fn warned(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = format!("299 - \"{quoted}\"").parse() {

@@ -28,7 +28,7 @@ enum Deleted {
     Going(Entry),
 }
 
-pub async fn delete(
+pub(crate) async fn delete(
     store: &dyn Store,
     call: &Call,
     style: &Style<'_>,
@@ -51,7 +51,7 @@ pub async fn delete(
 }
 
 /// Removes everything a list with the same selectors would show.
-pub async fn delete_collection(
+pub(crate) async fn delete_collection(
     store: &dyn Store,
     call: &Call,
     style: &Style<'_>,

@@ -32,21 +32,21 @@ struct Continue {
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// What was found, and where it goes on.
-pub struct Listed {
-    pub revision: Revision,
-    pub entries: Vec<Entry>,
+pub(crate) struct Listed {
+    pub(crate) revision: Revision,
+    pub(crate) entries: Vec<Entry>,
     next: Option<Key>,
     remaining: Option<usize>,
 }
 
-pub async fn list(store: &dyn Store, call: &Call, style: &Style<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn list(store: &dyn Store, call: &Call, style: &Style<'_>) -> Result<Response<Body>, Status> {
     let selection = Selection::parse(&call.query, &call.row)?;
     let listed = read(store, call, &selection).await?;
     list_of(&listed, call, style)
 }
 
 /// A list in the form asked for.
-pub fn list_of(listed: &Listed, call: &Call, style: &Style<'_>) -> Result<Response<Body>, Status> {
+pub(crate) fn list_of(listed: &Listed, call: &Call, style: &Style<'_>) -> Result<Response<Body>, Status> {
     let metadata = metadata(listed);
     Ok(match style.form {
         Form::Table => {
@@ -62,7 +62,7 @@ pub fn list_of(listed: &Listed, call: &Call, style: &Style<'_>) -> Result<Respon
 }
 
 /// Reads what a list or the beginning of a watch shows.
-pub async fn read(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
+pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
     let limit = usize::try_from(call.query.number("limit")?).unwrap_or(usize::MAX);
     let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
     let range = range(call, selection);

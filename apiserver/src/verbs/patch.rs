@@ -28,7 +28,7 @@ const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 /// A patch says what to change, not which version; so if somebody was faster it is made again on what is there.
 const ATTEMPTS: usize = 5;
 
-pub async fn patch(
+pub(crate) async fn patch(
     store: &dyn Store,
     call: &Call,
     style: &Style<'_>,

@@ -16,7 +16,7 @@ use crate::render::Style;
 use crate::server::Body;
 use crate::stored;
 
-pub async fn update(
+pub(crate) async fn update(
     store: &dyn Store,
     call: &Call,
     style: &Style<'_>,
@@ -53,7 +53,7 @@ fn expected(call: &Call, name: &str, object: &Value, entry: &Entry) -> Result<()
 }
 
 /// Puts `new` in the place of `entry`, less what this request may not change. None if somebody was faster.
-pub async fn replace(store: &dyn Store, call: &Call, entry: &Entry, mut new: Value) -> Result<Option<Entry>, Status> {
+pub(crate) async fn replace(store: &dyn Store, call: &Call, entry: &Entry, mut new: Value) -> Result<Option<Entry>, Status> {
     let (name, key) = call.named()?;
     let old = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
     metadata::place(call, &mut new)?;

@@ -36,7 +36,7 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Upstream draws between 30 and 60 minutes; clients connect again by themselves.
 const LASTS: Duration = Duration::from_secs(45 * 60);
 
-pub async fn watch(store: &dyn Store, call: &Call, style: &Style<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn watch(store: &dyn Store, call: &Call, style: &Style<'_>) -> Result<Response<Body>, Status> {
     let selection = Selection::parse(&call.query, &call.row)?;
     let begin = Begin::parse(call)?;
     let mut following = Following {
