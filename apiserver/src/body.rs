@@ -1,8 +1,9 @@
 //! The body of a write, read and understood.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use openapi::builtin;
 use openapi::decode::{self, FieldValidation};
 use openapi::protobuf;
 use openapi::status::Status;
@@ -10,9 +11,12 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::negotiate::{self, Written};
+use crate::publish;
 
 /// As for Kubernetes.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
+/// As long as any request that is not a watch may take.
+const BODY_LIMIT: Duration = Duration::from_secs(60);
 
 /// An object, and what is odd about it without being wrong.
 pub(crate) struct Sent {
@@ -26,7 +30,8 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+    let collected = tokio::time::timeout(BODY_LIMIT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    match collected.map_err(|_| Status::timeout("the body did not come within the limit", 1))? {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             Err(Status::too_large(&format!("limit is {BODY_BYTES_MAX}")))
@@ -44,7 +49,7 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
             (decoded.value, Vec::new())
         }
         Written::Text(syntax) => {
-            let schema = builtin::schema(&call.row.type_name);
+            let schema = publish::schema(&call.row);
             let decoded = match schema {
                 Some(schema) => decode::decode_as(body, syntax, schema),
                 None => decode::decode(body, syntax),
@@ -67,7 +72,7 @@ pub(crate) fn validation(call: &Call) -> Result<FieldValidation, Status> {
 }
 
 /// What the body calls itself must be what the path calls it; it may also say nothing.
-fn check_kind(call: &Call, object: &Value) -> Result<(), Status> {
+pub(crate) fn check_kind(call: &Call, object: &Value) -> Result<(), Status> {
     let said = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (said("apiVersion"), said("kind"));
     let row = &call.row;

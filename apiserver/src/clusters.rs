@@ -7,19 +7,28 @@ use std::sync::{Arc, LazyLock};
 
 use api::cluster::{Id, Path, ROOT};
 use api::names::{GROUP, VERSION};
+use openapi::builtin;
+use openapi::catalog;
 use openapi::cell::Cell;
+use openapi::document::Definitions;
+use openapi::parse;
 use openapi::resource::{Column, Generation, Origin, Resource, Selectable, Subresource, Verb};
+use openapi::schema::{Schema, SchemaRef};
+use openapi::status::{Cause, Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{Change, CommitError, Expect, ReadError, Store};
+use storage::{Change, CommitError, Expect, Page, ReadError, Store};
 
+use crate::call::unreadable;
 use crate::keys::Collection;
-use crate::{metadata, stored};
+use crate::{metadata, special, stored};
 
 const COLLECTION: Collection<'static> = Collection { group: GROUP, plural: "logicalclusters" };
-const NAMESPACES: Collection<'static> = Collection { group: "", plural: "namespaces" };
+pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plural: "namespaces" };
 /// What every Kubernetes cluster has from the beginning.
 const NEWBORN: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
+
+const TYPE: &str = "dev.holon.v1alpha1.LogicalCluster";
 
 /// How logical clusters themselves are served.
 pub fn row() -> &'static Arc<Resource> {
@@ -70,12 +79,67 @@ fn make_row() -> Resource {
         update_needs_version: true,
         delete_answers_object: false,
         stored_as: None,
-        type_name: "dev.holon.v1alpha1.LogicalCluster".into(),
+        type_name: TYPE.into(),
         storage_version_hash: None,
     }
 }
 
-/// The id of the logical cluster at `path`; none if there is no such.
+/// What logical clusters look like, for OpenAPI documents.
+pub(crate) fn definitions() -> Definitions {
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    let metadata = |kind: &str| {
+        let reference = format!("#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.{kind}");
+        json!({ "allOf": [{ "$ref": reference }], "default": {} })
+    };
+    let kinds = |kind: &str| json!([{ "group": GROUP, "version": VERSION, "kind": kind }]);
+    let one = json!({
+        "type": "object",
+        "description": "A Kubernetes API with objects of its own, below the logical cluster it was created in.",
+        "x-kubernetes-group-version-kind": kinds("LogicalCluster"),
+        "properties": {
+            "apiVersion": text("The group and version of this kind."),
+            "kind": text("LogicalCluster."),
+            "metadata": metadata("ObjectMeta"),
+            "status": {
+                "type": "object",
+                "description": "What the server says about it.",
+                "properties": {
+                    "id": text("Tells it from every other one there is or has been."),
+                    "phase": text("Ready, or Terminating while what it holds is deleted."),
+                },
+            },
+        },
+    });
+    let items = json!({ "type": "array", "items": { "$ref": format!("#/components/schemas/{TYPE}") } });
+    let list = json!({
+        "type": "object",
+        "description": "Logical clusters.",
+        "x-kubernetes-group-version-kind": kinds("LogicalClusterList"),
+        "required": ["items"],
+        "properties": {
+            "apiVersion": text("The group and version of this kind."),
+            "kind": text("LogicalClusterList."),
+            "metadata": metadata("ListMeta"),
+            "items": items,
+        },
+    });
+    [(TYPE.into(), one.to_string().into()), (format!("{TYPE}List").into(), list.to_string().into())].into()
+}
+
+/// The same, for reading them.
+pub(crate) fn schema() -> &'static SchemaRef {
+    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+        let definition: Value = serde_json::from_str(&definitions()[TYPE]).expect("made of JSON above");
+        let mut resolve = |name: &str| {
+            let name = name.rsplit('/').next().unwrap_or_default();
+            builtin::schema(name).cloned().unwrap_or_else(|| Arc::new(Schema::default()))
+        };
+        Arc::new(parse::schema(&definition, Origin::BuiltIn, &mut resolve))
+    });
+    &SCHEMA
+}
+
+/// The id of the logical cluster at `path`; none if there is no such, or it is on its way out.
 pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadError> {
     let mut segments = path.as_str().split(':');
     if segments.next() != Some(ROOT) {
@@ -85,12 +149,24 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     for name in segments {
         let found = store.get(&COLLECTION.key(id, None, name)).await?;
         let tree = found.value.and_then(|entry| stored::tree(&entry).ok());
-        match tree.as_ref().and_then(|tree| tree["status"]["id"].as_str()).and_then(|id| id.parse().ok()) {
+        match tree.filter(|tree| !metadata::is_leaving(tree)).as_ref().and_then(self::id) {
             Some(inner) => id = inner,
             None => return Ok(None),
         }
     }
     Ok(Some(id))
+}
+
+/// The id in the object of a logical cluster.
+pub(crate) fn id(object: &Value) -> Option<Id> {
+    object["status"]["id"].as_str()?.parse().ok()
+}
+
+/// The logical clusters created in this one.
+pub(crate) async fn inner(store: &dyn Store, id: Id) -> Result<Vec<Id>, ReadError> {
+    let listed = store.list(COLLECTION.range(id, None), Page::default()).await?;
+    let trees = listed.value.entries.iter().filter_map(|entry| stored::tree(entry).ok());
+    Ok(trees.filter_map(|tree| self::id(&tree)).collect())
 }
 
 /// Gives a new logical cluster its id.
@@ -103,19 +179,18 @@ pub fn born(object: &mut Value) -> Id {
 
 /// Puts into a logical cluster what every cluster has from the beginning. Twice changes nothing.
 pub async fn fill(store: &dyn Store, id: Id) -> Result<(), CommitError> {
+    let row = catalog::find("", "v1", "namespaces").expect("the catalogue has namespaces");
     for name in NEWBORN {
-        let namespace = json!({
+        let mut namespace = json!({
             "apiVersion": "v1",
             "kind": "Namespace",
             "metadata": {
                 "name": name,
                 "uid": uuid::Uuid::new_v4().to_string(),
                 "creationTimestamp": metadata::now(),
-                "labels": { "kubernetes.io/metadata.name": name },
             },
-            "spec": { "finalizers": ["kubernetes"] },
-            "status": { "phase": "Active" },
         });
+        special::born(row, name, &mut namespace);
         let value = Change::Put(stored::encode(&namespace));
         match store.commit(NAMESPACES.key(id, None, name), Expect::Absent, value).await {
             Ok(_) | Err(CommitError::Conflict { .. }) => {}
@@ -125,7 +200,20 @@ pub async fn fill(store: &dyn Store, id: Id) -> Result<(), CommitError> {
     Ok(())
 }
 
-/// Whether a namespace is there.
-pub async fn has_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<bool, ReadError> {
-    Ok(store.get(&NAMESPACES.key(id, None, namespace)).await?.value.is_some())
+/// The uid of a namespace in which something can be created; otherwise what a client is told.
+pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<String, Status> {
+    let found = store.get(&NAMESPACES.key(id, None, namespace)).await.map_err(unreadable)?;
+    let grouped = Grouped::new("", "namespaces");
+    let tree = found.value.and_then(|entry| stored::tree(&entry).ok());
+    let tree = tree.ok_or_else(|| Status::not_found(grouped, namespace))?;
+    if metadata::is_leaving(&tree) {
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let cause = Cause {
+            reason: "NamespaceTerminating".to_owned(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        };
+        return Err(Status::forbidden(grouped, namespace, &why).because(cause));
+    }
+    Ok(metadata::text(&tree, "uid").to_owned())
 }

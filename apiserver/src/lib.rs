@@ -2,7 +2,7 @@
 //!
 //! A request is parsed once into what it is about ([`request`], [`call`]), and answered from the store by one
 //! file per verb ([`verbs`]). Kinds are rows of a catalogue; nothing here knows one from another, except where
-//! a logical cluster is itself an object ([`clusters`]).
+//! an object holds others: a namespace, a logical cluster ([`special`]).
 //!
 //! This crate has no word for placement, mailbox or physical cluster: to it a mailbox is one more logical
 //! cluster, and a syncer is one more client.
@@ -10,6 +10,7 @@
 mod body;
 mod call;
 pub mod clusters;
+mod emptying;
 mod identity;
 pub mod keys;
 mod metadata;
@@ -21,6 +22,7 @@ mod render;
 pub mod request;
 mod select;
 pub mod server;
+mod special;
 pub mod stack;
 pub mod stored;
 mod verbs;

@@ -1,12 +1,17 @@
 //! What the server says about an object, whatever the client says.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
+use openapi::field::FieldError;
+use openapi::names;
 use openapi::resource::Resource;
 use openapi::status::Status;
 use rand::RngExt;
 use serde_json::{Map, Value, json};
 
 use crate::call::Call;
+use crate::special;
 
 /// Letters and digits of generated names: none that look alike, no vowels to make words of.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -28,6 +33,34 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
+/// Whether it has been deleted, and waits for something before it can go.
+pub(crate) fn is_leaving(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+pub(crate) fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+/// What is wrong with the name, the labels and the annotations.
+pub(crate) fn check(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
+    let mut errors: Vec<FieldError> = match name {
+        "" => vec![FieldError::required("metadata.name", "name or generateName is required")],
+        _ => {
+            let wrong = special::name_rule(&call.row).check(name);
+            wrong.into_iter().map(|why| FieldError::invalid("metadata.name", name, why)).collect()
+        }
+    };
+    errors.extend(names::labels(&texts(object, "labels"), "metadata.labels"));
+    errors.extend(names::annotations(&texts(object, "annotations"), "metadata.annotations"));
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.grouped_kind(), name, &errors)) }
+}
+
+fn texts(object: &Value, field: &str) -> BTreeMap<String, String> {
+    let pairs = object["metadata"][field].as_object().into_iter().flatten();
+    pairs.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+}
+
 /// Fills in what a new object gets from the server, and returns its name.
 pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
     let row = &call.row;
@@ -46,12 +79,17 @@ pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
     metadata.insert("name".to_owned(), name.clone().into());
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), now().into());
-    for never in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+    for never in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields", "resourceVersion"] {
         metadata.remove(never);
     }
     if let Some(first) = row.generation.first() {
         metadata.insert("generation".to_owned(), first.into());
     }
+    // The status is for whoever runs the object to say, not for whoever creates it.
+    if row.has_status() {
+        object.as_object_mut().and_then(|fields| fields.remove("status"));
+    }
+    special::born(row, &name, object);
     Ok(name)
 }
 
@@ -98,6 +136,10 @@ pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) -> Result<()
         }
     }
     metadata.remove("selfLink");
+    // Nobody keeps account of them yet, and what a client says about them need not be so.
+    metadata.remove("managedFields");
+    metadata.remove("resourceVersion");
+    special::carried(row, old, new);
     if row.generation.grows(old, new) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         new["metadata"]["generation"] = generation.into();

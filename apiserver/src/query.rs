@@ -1,6 +1,7 @@
 //! What a request asks for beside its path.
 
-use openapi::status::Status;
+use openapi::field::FieldError;
+use openapi::status::{Grouped, Status};
 
 /// The query of a request, decoded. The first of several values counts, as for Kubernetes.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +34,20 @@ impl Query {
         }
     }
 
-    pub(crate) fn dry_run(&self) -> bool {
-        self.text("dryRun") == "All"
+    /// Whether nothing is to be stored. A word that is not known must not turn into a real write.
+    pub(crate) fn dry_run(&self) -> Result<bool, Status> {
+        dry_run(&[self.text("dryRun")])
+    }
+}
+
+/// What the words of `dryRun` mean, in a query or in the options of a deletion.
+pub(crate) fn dry_run(words: &[&str]) -> Result<bool, Status> {
+    let said: Vec<&&str> = words.iter().filter(|word| !word.is_empty()).collect();
+    match said.iter().find(|word| ***word != "All") {
+        None => Ok(!said.is_empty()),
+        Some(word) => {
+            let error = FieldError::not_supported("dryRun", **word, &["All"]);
+            Err(Status::invalid(Grouped::new("meta.k8s.io", "Options"), "", &[error]))
+        }
     }
 }

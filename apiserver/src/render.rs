@@ -77,6 +77,10 @@ pub(crate) fn typed(code: StatusCode, content_type: &'static str, body: impl Int
     response
 }
 
+pub(crate) fn nothing() -> Body {
+    http_body_util::Empty::new().boxed_unsync()
+}
+
 /// The answer to a request that did not work.
 pub(crate) fn status(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::cluster::Id;
 use bytes::Bytes;
+use controller::tasks::Stop;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use openapi::resource::{Resource, Verb};
+use openapi::resource::Verb;
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
 use serde_json::json;
@@ -23,10 +23,10 @@ use crate::identity::Identity;
 use crate::negotiate::{self, Form};
 use crate::query::Query;
 use crate::render::{self, Style};
-use crate::request::{self, Cluster, Target};
+use crate::request::{self, Cluster, Health, Target};
 use crate::server::{Body, Handler};
 use crate::verbs::{create, delete, get, list, patch, update, watch};
-use crate::{body, clusters, publish};
+use crate::{body, clusters, emptying, publish};
 
 /// Kubernetes as which we speak, and who we are.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION")));
@@ -38,11 +38,13 @@ pub struct Stack {
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
+    /// Ends watches, which would otherwise go on for as long as their clients like.
+    stop: Stop,
 }
 
 impl Stack {
-    pub fn new(store: Arc<dyn Store>, address: String) -> Stack {
-        Stack { store, address, ready: AtomicBool::new(true) }
+    pub fn new(store: Arc<dyn Store>, address: String, stop: Stop) -> Stack {
+        Stack { store, address, ready: AtomicBool::new(true), stop }
     }
 
     /// From now on the probe says that no new requests should come here.
@@ -54,7 +56,7 @@ impl Stack {
         let (head, incoming) = request.into_parts();
         let (cluster, target) = request::parse(head.uri.path()).map_err(|_| Status::unknown_path())?;
         match &target {
-            Target::Health { .. } => return Ok(self.health()),
+            Target::Health { endpoint, .. } => return Ok(self.health(*endpoint)),
             Target::Version => return Ok(version()),
             _ => {}
         }
@@ -63,6 +65,9 @@ impl Stack {
         }
         let id = self.find(&cluster).await?;
         let Target::Resource(resource) = target else {
+            if !matches!(head.method, Method::GET | Method::HEAD) {
+                return Err(not_allowed(Grouped::new("", ""), &head.method));
+            }
             return publish::answer(&target, &head.headers, &self.address);
         };
         let row = publish::find(&resource.group, &resource.version, &resource.resource).ok_or_else(Status::unknown_path)?;
@@ -79,7 +84,10 @@ impl Stack {
         if call.namespace.is_some() && !row.namespaced || call.name.is_some() && row.namespaced && call.namespace.is_none() {
             return Err(Status::unknown_path());
         }
-        let verb = verb(&head.method, &call).ok_or_else(|| not_allowed(row, &head.method))?;
+        if call.subresource.as_deref().is_some_and(|part| row.subresource(part).is_none()) {
+            return Err(Status::unknown_path());
+        }
+        let verb = verb(&head.method, &call).ok_or_else(|| not_allowed(call.grouped(), &head.method))?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
@@ -93,19 +101,22 @@ impl Stack {
         let include = Include::parse(call.query.text("includeObject"))
             .ok_or_else(|| Status::bad_request("includeObject must be None, Metadata or Object"))?;
         let style = &Style { form, row: &call.row, include };
-        match verb {
-            Verb::Get => get::get(store, call, style).await,
-            Verb::List => list::list(store, call, style).await,
-            Verb::Watch => watch::watch(store, call, style).await,
-            Verb::Create => {
-                self.check_namespace(call).await?;
-                create::create(store, call, style, bytes).await
-            }
-            Verb::Update => update::update(store, call, style, bytes).await,
-            Verb::Patch => patch::patch(store, call, style, bytes).await,
-            Verb::Delete => delete::delete(store, call, style, bytes).await,
-            Verb::DeleteCollection => delete::delete_collection(store, call, style, bytes).await,
+        let response = match verb {
+            Verb::Get => return get::get(store, call, style).await,
+            Verb::List => return list::list(store, call, style).await,
+            Verb::Watch => return watch::watch(store, call, style, self.stop.clone()).await,
+            Verb::Create => return create::create(store, call, style, bytes).await,
+            Verb::Update => update::update(store, call, style, bytes).await?,
+            Verb::Patch => patch::patch(store, call, style, bytes).await?,
+            Verb::Delete => delete::delete(store, call, style, bytes).await?,
+            Verb::DeleteCollection => delete::delete_collection(store, call, style, bytes).await?,
+        };
+        // The object is as the client wanted it; what follows from that goes on with the next request if it
+        // cannot now.
+        if let Err(status) = emptying::settle(store, call).await {
+            tracing::warn!(message = status.message, "what is leaving could not be emptied");
         }
+        Ok(response)
     }
 
     async fn find(&self, cluster: &Cluster) -> Result<Id, Status> {
@@ -119,16 +130,9 @@ impl Stack {
         }
     }
 
-    async fn check_namespace(&self, call: &Call) -> Result<(), Status> {
-        let Some(namespace) = &call.namespace else { return Ok(()) };
-        match clusters::has_namespace(&*self.store, call.cluster, namespace).await.map_err(unreadable)? {
-            true => Ok(()),
-            false => Err(Status::not_found(Grouped::new("", "namespaces"), namespace)),
-        }
-    }
-
-    fn health(&self) -> Response<Body> {
-        match self.ready.load(Ordering::Relaxed) {
+    /// A server that is stopping is well, but nobody should come any more.
+    fn health(&self, endpoint: Health) -> Response<Body> {
+        match endpoint != Health::Readyz || self.ready.load(Ordering::Relaxed) {
             true => render::text(StatusCode::OK, "ok"),
             false => render::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down"),
         }
@@ -143,7 +147,7 @@ impl Handler for Stack {
             Err(status) => render::status(&status),
         };
         if is_head {
-            *response.body_mut() = http_body_util::Empty::new().boxed_unsync();
+            *response.body_mut() = render::nothing();
         }
         response
     }
@@ -165,15 +169,22 @@ fn verb(method: &Method, call: &Call) -> Option<Verb> {
     };
     let verbs = match &call.subresource {
         None => &call.row.verbs,
-        // The only part of an object that is served so far.
-        Some(part) if part == "status" => &call.row.subresource(part)?.verbs,
-        Some(_) => return None,
+        Some(part) => &call.row.subresource(part)?.verbs,
     };
     verbs.contains(&verb).then_some(verb)
 }
 
-fn not_allowed(row: &Resource, method: &Method) -> Status {
-    Status::method_not_allowed(Grouped::new(&row.group, &row.plural), &method.as_str().to_lowercase())
+fn not_allowed(what: Grouped<'_>, method: &Method) -> Status {
+    Status::method_not_allowed(what, &method.as_str().to_lowercase())
+}
+
+/// The processor, in the words clients know.
+fn go_arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 fn version() -> Response<Body> {
@@ -183,7 +194,7 @@ fn version() -> Response<Body> {
         &json!({
             "major": major, "minor": minor, "gitVersion": version, "gitCommit": "", "gitTreeState": "clean",
             "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
-            "platform": concat!("linux/", "amd64"),
+            "platform": format!("{}/{}", std::env::consts::OS, go_arch()),
         }),
     )
 }

@@ -12,6 +12,9 @@ use clap::Args;
 /// Who an administrator is. The group may do everything.
 pub(crate) const ADMIN: (&str, &[&str]) = ("holon-admin", &["system:masters"]);
 
+/// The file in the data directory that says where the server is reached.
+pub(crate) const ADDRESS: &str = "address";
+
 #[derive(Args)]
 pub(crate) struct Kubeconfig {
     /// The logical cluster
@@ -20,17 +23,22 @@ pub(crate) struct Kubeconfig {
     /// Where the server keeps its data
     #[arg(long, default_value = ".holon")]
     data_dir: PathBuf,
-    /// Where the server is reached
-    #[arg(long, default_value = "https://127.0.0.1:6443")]
-    server: String,
+    /// Where the server is reached [default: where it last said it is]
+    #[arg(long)]
+    server: Option<String>,
 }
 
 impl Kubeconfig {
     pub(crate) fn run(self) -> Result<()> {
         let path: Path = self.path.parse().with_context(|| format!("{:?} names no logical cluster", self.path))?;
+        let dir = self.data_dir.display();
+        // Opening would make a new authority, which no server knows.
+        let address = std::fs::read_to_string(self.data_dir.join(ADDRESS));
+        let address = address.with_context(|| format!("no server has run in {dir}; name its --data-dir"))?;
+        let server = self.server.unwrap_or(address);
         let authority = Authority::open(&self.data_dir.join("pki"))?;
         let admin = authority.client(ADMIN.0, ADMIN.1)?;
-        print!("{}", write(&self.server, &authority, &admin, &[path]));
+        print!("{}", write(&server, &authority, &admin, &[path]));
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
 use apiserver::pki::Authority;
 use apiserver::stack::Stack;
@@ -55,12 +55,14 @@ impl Start {
         let authority = Authority::open(&self.data_dir.join("pki"))?;
         let names = [address.ip().to_string(), "127.0.0.1".to_owned(), "localhost".to_owned(), "kubernetes.default.svc".to_owned()];
         let tls = authority.tls(&authority.serving(&names)?)?;
+        let server = format!("https://{address}");
+        write_private(&self.data_dir.join(kubeconfig::ADDRESS), &server)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
-        write_private(&kubeconfig, &self.kubeconfig(&authority, address)?)?;
+        write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
 
-        let stack = Arc::new(Stack::new(store, address.to_string()));
+        let stack = Arc::new(Stack::new(store, address.to_string(), tasks.stop()));
         tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));
-        println!("Holon serves https://{address}, ready after {:.0?}. Next, type:", begun.elapsed());
+        println!("Holon serves {server}, ready after {:.0?}. Next, type:", begun.elapsed());
         println!("  export KUBECONFIG={}", kubeconfig.display());
         println!("  kubectl get namespaces");
         let stopped = async {
@@ -68,7 +70,14 @@ impl Start {
             println!("stopping; requests under way may finish");
             stack.retire();
         };
-        tasks.run_until(stopped, STOP_WITHIN).await?;
+        let again = async {
+            stop_signal().await;
+            stop_signal().await;
+        };
+        tokio::select! {
+            done = tasks.run_until(stopped, STOP_WITHIN) => done?,
+            () = again => bail!("stopped at once, as asked a second time"),
+        }
         Ok(())
     }
 
@@ -91,9 +100,9 @@ impl Start {
         Ok(Arc::new(opened.context("opening the store")??))
     }
 
-    fn kubeconfig(&self, authority: &Authority, address: SocketAddr) -> Result<String> {
+    fn kubeconfig(&self, authority: &Authority, server: &str) -> Result<String> {
         let admin = authority.client(kubeconfig::ADMIN.0, kubeconfig::ADMIN.1)?;
-        Ok(kubeconfig::write(&format!("https://{address}"), authority, &admin, &[Path::root()]))
+        Ok(kubeconfig::write(server, authority, &admin, &[Path::root()]))
     }
 }
 
@@ -104,7 +113,7 @@ fn write_private(path: &FilePath, contents: &str) -> Result<()> {
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// The first signal asks to stop; the second one is the system's to handle and ends the process at once.
+/// Returns once somebody asks the process to stop from now on.
 async fn stop_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
         return std::future::pending().await;

@@ -13,9 +13,11 @@ use super::{get, list};
 use crate::call::{Call, unwritten};
 use crate::metadata;
 use crate::negotiate::{self, Written};
+use crate::query;
 use crate::render::{self, Style};
 use crate::select::Selection;
 use crate::server::Body;
+use crate::special::{self, Holder};
 use crate::stored;
 
 /// How often to decide anew when somebody else changes the object meanwhile.
@@ -23,7 +25,7 @@ const ATTEMPTS: usize = 5;
 
 /// What became of an object.
 enum Deleted {
-    Gone { uid: String },
+    Gone(Entry),
     /// It has finalizers, and says now that it is to go.
     Going(Entry),
 }
@@ -39,8 +41,12 @@ pub(crate) async fn delete(
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, call).await?;
         match delete_entry(store, call, name, &entry, &options).await? {
-            Some(Deleted::Gone { uid }) => {
-                let status = Status::deleted(call.grouped(), name, &uid);
+            Some(Deleted::Gone(entry)) if call.row.delete_answers_object => {
+                return Ok(written(style, StatusCode::OK, &entry));
+            }
+            Some(Deleted::Gone(entry)) => {
+                let tree = stored::tree(&entry).unwrap_or_default();
+                let status = Status::deleted(call.grouped(), name, metadata::text(&tree, "uid"));
                 return Ok(render::status(&status));
             }
             Some(Deleted::Going(entry)) => return Ok(written(style, StatusCode::OK, &entry)),
@@ -103,27 +109,41 @@ async fn delete_entry(
     options: &Value,
 ) -> Result<Option<Deleted>, Status> {
     let tree = stored::tree(entry).unwrap_or_default();
-    let uid = metadata::text(&tree, "uid").to_owned();
-    preconditions(call, name, entry, &uid, options)?;
-    let finalizers = tree["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
-    let going = !tree["metadata"]["deletionTimestamp"].is_null();
-    if finalizers && going {
+    preconditions(call, name, entry, metadata::text(&tree, "uid"), options)?;
+    special::may_delete(call, name)?;
+    let waits = metadata::has_finalizers(&tree) || Holder::of(&call.row).is_some();
+    if waits && metadata::is_leaving(&tree) {
         return Ok(Some(Deleted::Going(entry.clone())));
     }
-    let dry = call.query.dry_run() || options["dryRun"].as_array().is_some_and(|dry| !dry.is_empty());
-    let change = if finalizers { Change::Put(stored::encode(&marked(tree))) } else { Change::Delete };
-    if dry {
-        return Ok(Some(Deleted::Gone { uid }));
+    let change = match waits {
+        true => {
+            let mut tree = marked(tree);
+            special::leaving(&call.row, &mut tree);
+            Change::Put(stored::encode(&tree))
+        }
+        false => Change::Delete,
+    };
+    if dry_run(call, options)? {
+        return Ok(Some(match change {
+            Change::Put(value) => Deleted::Going(Entry::new(call.key(name), entry.revision(), value)),
+            Change::Delete => Deleted::Gone(entry.clone()),
+        }));
     }
     match store.commit(call.key(name), Expect::Revision(entry.revision()), change).await {
-        Ok(event) => Ok(Some(event.current.map_or(Deleted::Gone { uid }, Deleted::Going))),
+        Ok(event) => Ok(Some(event.current.map_or(Deleted::Gone(entry.clone()), Deleted::Going))),
         Err(CommitError::Conflict { .. }) => Ok(None),
         Err(error) => Err(unwritten(call, name, error)),
     }
 }
 
+fn dry_run(call: &Call, options: &Value) -> Result<bool, Status> {
+    let words = options["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let words: Vec<&str> = words.chain([call.query.text("dryRun")]).collect();
+    query::dry_run(&words)
+}
+
 /// The object with the sign that it is to go.
-fn marked(mut tree: Value) -> Value {
+pub(crate) fn marked(mut tree: Value) -> Value {
     tree["metadata"]["deletionTimestamp"] = metadata::now().into();
     tree["metadata"]["deletionGracePeriodSeconds"] = 0.into();
     if let Some(generation) = tree["metadata"]["generation"].as_i64() {

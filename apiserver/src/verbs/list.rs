@@ -61,15 +61,33 @@ pub(crate) fn list_of(listed: &Listed, call: &Call, style: &Style<'_>) -> Result
     })
 }
 
-/// Reads what a list or the beginning of a watch shows.
+/// Reads what a list shows.
 pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
     let limit = usize::try_from(call.query.number("limit")?).unwrap_or(usize::MAX);
-    let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
-    let range = range(call, selection);
+    let mut page = Page::default();
     match call.query.text("continue") {
         "" => page.at = exact(call)?,
-        token => (page.at, page.after) = resume(token, &range)?,
+        token => (page.at, page.after) = resume(token, &range(call, selection))?,
     }
+    let listed = pages(store, call, selection, page, limit).await?;
+    not_older(call, listed)
+}
+
+/// Reads everything selected, as it is now: the beginning of a watch.
+pub(crate) async fn everything(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
+    let listed = pages(store, call, selection, Page::default(), 0).await?;
+    not_older(call, listed)
+}
+
+/// Reads up to `limit` entries; all of them if it is zero.
+async fn pages(
+    store: &dyn Store,
+    call: &Call,
+    selection: &Selection,
+    mut page: Page,
+    limit: usize,
+) -> Result<Listed, Status> {
+    let range = range(call, selection);
     let mut entries: Vec<Entry> = Vec::new();
     loop {
         let wanted = if limit == 0 { PAGE_ENTRIES } else { (limit - entries.len()).min(PAGE_ENTRIES) };
@@ -88,7 +106,17 @@ pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) 
     }
 }
 
-fn range(call: &Call, selection: &Selection) -> Range {
+/// A client that has seen a version must not be shown an older one.
+fn not_older(call: &Call, listed: Listed) -> Result<Listed, Status> {
+    let seen = call.query.number("resourceVersion")?;
+    match seen > listed.revision.0 {
+        true => Err(Status::version_too_large(seen, listed.revision.0)),
+        false => Ok(listed),
+    }
+}
+
+/// The stretch of keys in which everything selected lies.
+pub(crate) fn range(call: &Call, selection: &Selection) -> Range {
     // A single object is often asked for this way, to watch it.
     match (selection.name(), call.row.namespaced, &call.namespace) {
         (Some(name), true, Some(_)) | (Some(name), false, None) => Range::key(call.key(name)),

@@ -3,20 +3,22 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
-use openapi::builtin;
 use openapi::decode::{self, Syntax};
-use openapi::patch::json::JsonPatch;
+use openapi::patch::{self, json::JsonPatch};
 use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
 use openapi::resource::Origin;
 use openapi::status::Status;
+use openapi::walk;
 use serde_json::Value;
 use storage::Store;
 
-use super::create::written;
+use super::create::{warned, written};
 use super::{get, update};
+use crate::body;
 use crate::call::Call;
 use crate::metadata;
+use crate::publish;
 use crate::render::Style;
 use crate::server::Body;
 use crate::stored;
@@ -38,16 +40,30 @@ pub(crate) async fn patch(
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, call).await?;
         let old = stored::tree(&entry).map_err(|error| Status::internal(&error.to_string()))?;
-        let new = apply(call, old, bytes)?;
+        let (new, warnings) = understood(call, apply(call, old, bytes)?)?;
         let version = metadata::text(&new, "resourceVersion");
         if !version.is_empty() && version != entry.revision().to_string() {
             return Err(Status::modified(call.grouped(), name));
         }
         if let Some(entry) = update::replace(store, call, &entry, new).await? {
-            return Ok(written(style, StatusCode::OK, &entry));
+            return Ok(warned(written(style, StatusCode::OK, &entry), &warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
+}
+
+/// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
+fn understood(call: &Call, object: Value) -> Result<(Value, Vec<String>), Status> {
+    let name = metadata::text(&object, "name");
+    if call.name.as_deref() != Some(name) {
+        return Err(Status::bad_request("the name of an object cannot be patched"));
+    }
+    body::check_kind(call, &object)?;
+    let Some(schema) = publish::schema(&call.row) else { return Ok((object, Vec::new())) };
+    let shown = object.to_string();
+    let walked = walk::walk(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
+    let warnings = body::validation(call)?.settle(&walked.findings);
+    Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
 }
 
 fn apply(call: &Call, mut object: Value, bytes: &[u8]) -> Result<Value, Status> {
@@ -57,7 +73,7 @@ fn apply(call: &Call, mut object: Value, bytes: &[u8]) -> Result<Value, Status> 
         let decoded = decode::decode(bytes, Syntax::Json);
         decoded.map(|decoded| decoded.value).map_err(|error| Status::bad_request(error.to_string()))
     };
-    let schema = builtin::schema(&call.row.type_name);
+    let schema = publish::schema(&call.row);
     match (media, schema) {
         (JSON_PATCH, _) => JsonPatch::parse(parsed()?).and_then(|patch| patch.apply(object)).map_err(|e| e.status()),
         (MERGE_PATCH, _) => {

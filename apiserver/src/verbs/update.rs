@@ -14,6 +14,7 @@ use crate::call::{Call, unwritten};
 use crate::metadata;
 use crate::render::Style;
 use crate::server::Body;
+use crate::special::Holder;
 use crate::stored;
 
 pub(crate) async fn update(
@@ -40,6 +41,12 @@ pub(crate) async fn update(
 
 /// The client may say which version it replaces; some kinds insist.
 fn expected(call: &Call, name: &str, object: &Value, entry: &Entry) -> Result<(), Status> {
+    let old = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
+    let (said, is) = (metadata::text(object, "uid"), metadata::text(&old, "uid"));
+    if !said.is_empty() && said != is {
+        let why = format!("Precondition failed: UID in precondition: {said}, UID in object meta: {is}");
+        return Err(Status::conflict(call.grouped(), name, &why));
+    }
     match metadata::text(object, "resourceVersion") {
         "" if call.row.update_needs_version => {
             let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
@@ -59,14 +66,16 @@ pub(crate) async fn replace(store: &dyn Store, call: &Call, entry: &Entry, mut n
     metadata::place(call, &mut new)?;
     confine(call, &old, &mut new);
     metadata::carried(&call.row, &old, &mut new)?;
+    check(call, name, &old, &new)?;
     let value = stored::encode(&new);
     // What changes nothing is no write: no revision, no event.
     if value == *entry.value() {
         return Ok(Some(entry.clone()));
     }
-    let finished = !old["metadata"]["deletionTimestamp"].is_null()
-        && new["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-    if call.query.dry_run() {
+    // What holds others goes when it is empty, not when its last finalizer does.
+    let finished =
+        metadata::is_leaving(&old) && !metadata::has_finalizers(&new) && Holder::of(&call.row).is_none();
+    if call.query.dry_run()? {
         return Ok(Some(Entry::new(key, entry.revision(), value)));
     }
     // An object that waits for its finalizers goes with the last of them.
@@ -76,6 +85,20 @@ pub(crate) async fn replace(store: &dyn Store, call: &Call, entry: &Entry, mut n
         Err(CommitError::Conflict { .. }) => Ok(None),
         Err(error) => Err(unwritten(call, name, error)),
     }
+}
+
+/// What an update may not do, whatever the kind.
+fn check(call: &Call, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
+    metadata::check(call, name, new)?;
+    let finalizers = |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let (before, mut added) = (finalizers(old), finalizers(new));
+    added.retain(|finalizer| !before.contains(finalizer));
+    if metadata::is_leaving(old) && !added.is_empty() {
+        let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
+        let error = FieldError::forbidden("metadata.finalizers", why);
+        return Err(Status::invalid(call.grouped_kind(), name, &[error]));
+    }
+    Ok(())
 }
 
 /// The main path leaves the status alone, and the status path everything else.

@@ -13,12 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use controller::tasks::Stop;
 use futures::stream;
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use openapi::field::FieldError;
 use openapi::resource::Resource;
-use openapi::status::Status;
+use openapi::status::{Grouped, Status};
 use openapi::table::{Heading, Include};
 use serde_json::json;
 use storage::{Entry, Event, ReadError, Revision, Store, Watch};
@@ -36,7 +38,12 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Upstream draws between 30 and 60 minutes; clients connect again by themselves.
 const LASTS: Duration = Duration::from_secs(45 * 60);
 
-pub(crate) async fn watch(store: &dyn Store, call: &Call, style: &Style<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn watch(
+    store: &dyn Store,
+    call: &Call,
+    style: &Style<'_>,
+    stop: Stop,
+) -> Result<Response<Body>, Status> {
     let selection = Selection::parse(&call.query, &call.row)?;
     let begin = Begin::parse(call)?;
     let mut following = Following {
@@ -45,6 +52,7 @@ pub(crate) async fn watch(store: &dyn Store, call: &Call, style: &Style<'_>) -> 
         include: style.include,
         headed: false,
         selection,
+        stop,
         pending: VecDeque::new(),
         watch: None,
         bookmarks: bookmarks(call),
@@ -52,7 +60,8 @@ pub(crate) async fn watch(store: &dyn Store, call: &Call, style: &Style<'_>) -> 
         done: false,
     };
     let after = following.start(store, call, begin).await?;
-    following.watch = Some(store.watch(call.range(), after).await.map_err(unreadable)?);
+    let range = list::range(call, &following.selection);
+    following.watch = Some(store.watch(range, after).await.map_err(unreadable)?);
     let frames = stream::unfold(following, |mut following| async move {
         following.next().await.map(|frame| (Ok::<_, Infallible>(Frame::data(frame)), following))
     });
@@ -77,19 +86,24 @@ impl Begin {
         let version = query.number("resourceVersion")?;
         let rule = query.text("resourceVersionMatch");
         match query.text("sendInitialEvents") {
-            "" if !rule.is_empty() => Err(Status::bad_request(
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )),
+            "" if !rule.is_empty() => {
+                Err(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+            }
             "" if version == 0 => Ok(Begin::Existing { marked: false }),
             "" => Ok(Begin::After(Revision(version))),
-            _ if rule != "NotOlderThan" => Err(Status::bad_request(
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )),
+            _ if rule != "NotOlderThan" => {
+                Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+            }
             _ if query.flag("sendInitialEvents") => Ok(Begin::Existing { marked: true }),
             _ if version == 0 => Ok(Begin::Now),
             _ => Ok(Begin::After(Revision(version))),
         }
     }
+}
+
+fn forbidden(why: &str) -> Status {
+    let error = FieldError::forbidden("resourceVersionMatch", why);
+    Status::invalid(Grouped::new("meta.k8s.io", "ListOptions"), "", &[error])
 }
 
 fn bookmarks(call: &Call) -> Option<Interval> {
@@ -107,6 +121,15 @@ fn lasts(call: &Call) -> Result<Duration, Status> {
     })
 }
 
+/// One event that has not been written out.
+enum Pending {
+    Object(&'static str, Entry, Revision),
+    Bookmark(Revision),
+    /// Everything that was there at the beginning has been sent.
+    InitialEnd(Revision),
+    Error(Status),
+}
+
 /// A watch on its way to a client.
 struct Following {
     row: Arc<Resource>,
@@ -115,8 +138,9 @@ struct Following {
     /// Whether a table of this watch has said what its columns are.
     headed: bool,
     selection: Selection,
-    /// Frames made but not taken.
-    pending: VecDeque<Bytes>,
+    stop: Stop,
+    /// What the client has not taken yet: handles to shared bytes, written out one by one.
+    pending: VecDeque<Pending>,
     watch: Option<Watch>,
     bookmarks: Option<Interval>,
     ends: Instant,
@@ -134,15 +158,14 @@ impl Following {
             }
             Begin::Existing { marked } => marked,
         };
-        let listed = list::read(store, call, &self.selection).await?;
-        for entry in &listed.entries {
-            let frame = self.frame("ADDED", entry, entry.revision());
-            self.pending.push_back(frame);
-        }
+        let listed = list::everything(store, call, &self.selection).await?;
+        let added = listed.entries.into_iter().map(|entry| {
+            let revision = entry.revision();
+            Pending::Object("ADDED", entry, revision)
+        });
+        self.pending.extend(added);
         if marked {
-            let annotations = json!({ "k8s.io/initial-events-end": "true" });
-            let frame = self.bookmark(listed.revision, Some(annotations));
-            self.pending.push_back(frame);
+            self.pending.push_back(Pending::InitialEnd(listed.revision));
         }
         Ok(listed.revision)
     }
@@ -150,8 +173,8 @@ impl Following {
     /// The next bytes to send; none when the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(frame) = self.pending.pop_front() {
-                return Some(frame);
+            if let Some(pending) = self.pending.pop_front() {
+                return Some(self.written(pending));
             }
             if self.done {
                 return None;
@@ -170,12 +193,20 @@ impl Following {
                 },
                 () = tick => {
                     let through = watch.through();
-                    let frame = self.bookmark(through, None);
-                    self.pending.push_back(frame);
+                    self.pending.push_back(Pending::Bookmark(through));
                 }
-                () = sleep_until(self.ends) => self.done = true,
+                () = sleep_until(self.ends) => self.end(),
+                () = self.stop.requested() => self.end(),
             }
         }
+    }
+
+    /// Ends well: with a bookmark, so that the client goes on from here and not from long ago.
+    fn end(&mut self) {
+        if let (Some(_), Some(watch)) = (&self.bookmarks, &mut self.watch) {
+            self.pending.push_back(Pending::Bookmark(watch.through()));
+        }
+        self.done = true;
     }
 
     /// What a change looks like to somebody who sees only what is selected.
@@ -183,17 +214,25 @@ impl Following {
         let selected = |entry: &Option<Entry>| {
             entry.as_ref().filter(|entry| self.selection.holds(&self.row, entry)).cloned()
         };
-        let frame = match (selected(&event.previous), selected(&event.current)) {
+        let (kind, entry) = match (selected(&event.previous), selected(&event.current)) {
             (None, None) => return,
-            (None, Some(current)) => self.frame("ADDED", &current, event.revision),
-            (Some(_), Some(current)) => self.frame("MODIFIED", &current, event.revision),
-            // Gone, or no longer selected; if it still exists, its newest state is the last one shown.
-            (Some(previous), None) => {
-                let last = event.current.clone().unwrap_or(previous);
-                self.frame("DELETED", &last, event.revision)
-            }
+            (None, Some(current)) => ("ADDED", current),
+            (Some(_), Some(current)) => ("MODIFIED", current),
+            // Gone, or no longer selected. Either way the last state that was selected is shown, as of now.
+            (Some(previous), None) => ("DELETED", previous),
         };
-        self.pending.push_back(frame);
+        self.pending.push_back(Pending::Object(kind, entry, event.revision));
+    }
+
+    fn written(&mut self, pending: Pending) -> Bytes {
+        match pending {
+            Pending::Object(kind, entry, revision) => self.frame(kind, &entry, revision),
+            Pending::Bookmark(revision) => self.bookmark(revision, None),
+            Pending::InitialEnd(revision) => {
+                self.bookmark(revision, Some(json!({ "k8s.io/initial-events-end": "true" })))
+            }
+            Pending::Error(status) => format!("{}\n", json!({ "type": "ERROR", "object": status })).into(),
+        }
     }
 
     fn frame(&mut self, kind: &str, entry: &Entry, revision: Revision) -> Bytes {
@@ -218,8 +257,7 @@ impl Following {
     }
 
     fn fail(&mut self, error: ReadError) {
-        let event = json!({ "type": "ERROR", "object": unreadable(error) });
-        self.pending.push_back(format!("{event}\n").into());
+        self.pending.push_back(Pending::Error(unreadable(error)));
         self.done = true;
     }
 }
