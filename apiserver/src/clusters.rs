@@ -207,7 +207,8 @@ pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -
     let tree = found.value.and_then(|entry| stored::tree(&entry).ok());
     let tree = tree.ok_or_else(|| Status::not_found(grouped, namespace))?;
     if metadata::is_leaving(&tree) {
-        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
         let cause = Cause {
             reason: "NamespaceTerminating".to_owned(),
             message: format!("namespace {namespace} is being terminated"),

@@ -70,11 +70,17 @@ async fn finish(store: &dyn Store, call: &Call, holder: Holder, key: &Key, name:
 }
 
 /// Whether nothing is left.
-async fn empty_namespace(store: &dyn Store, call: &Call, name: &str, budget: &mut usize) -> Result<bool, Status> {
+async fn empty_namespace(
+    store: &dyn Store,
+    call: &Call,
+    name: &str,
+    budget: &mut usize,
+) -> Result<bool, Status> {
     let mut empty = true;
     for row in publish::rows().iter().filter(|row| row.namespaced) {
         let collection = Collection { group: &row.group, plural: &row.plural };
-        empty &= sweep(store, call, collection.range(call.cluster, Some(name)), budget, Finalizers::Wait).await?;
+        empty &=
+            sweep(store, call, collection.range(call.cluster, Some(name)), budget, Finalizers::Wait).await?;
     }
     Ok(empty)
 }
@@ -134,7 +140,12 @@ async fn sweep(
 }
 
 /// Whether it is gone; false if it waits for a finalizer, or somebody keeps changing it.
-async fn remove(store: &dyn Store, call: &Call, entry: Entry, finalizers: Finalizers) -> Result<bool, Status> {
+async fn remove(
+    store: &dyn Store,
+    call: &Call,
+    entry: Entry,
+    finalizers: Finalizers,
+) -> Result<bool, Status> {
     let mut entry = entry;
     for _ in 0..ATTEMPTS {
         let tree = match finalizers {

@@ -21,7 +21,8 @@ const PREFIX_CHARS_MAX: usize = 58;
 
 /// The metadata of an object, as a map; made if there is none.
 pub(crate) fn of(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
-    let fields = object.as_object_mut().ok_or_else(|| Status::bad_request("the object is not a JSON object"))?;
+    let fields =
+        object.as_object_mut().ok_or_else(|| Status::bad_request("the object is not a JSON object"))?;
     let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
     if metadata.is_null() {
         *metadata = json!({});
@@ -71,7 +72,10 @@ pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
         return Err(Status::internal("resourceVersion should not be set on objects to be created"));
     }
     let metadata = of(object)?;
-    let name = match (metadata.get("name").and_then(Value::as_str), metadata.get("generateName").and_then(Value::as_str)) {
+    let name = match (
+        metadata.get("name").and_then(Value::as_str),
+        metadata.get("generateName").and_then(Value::as_str),
+    ) {
         (Some(name), _) if !name.is_empty() => name.to_owned(),
         (_, Some(prefix)) if !prefix.is_empty() => generated(prefix),
         _ => String::new(),
@@ -79,7 +83,14 @@ pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
     metadata.insert("name".to_owned(), name.clone().into());
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), now().into());
-    for never in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields", "resourceVersion"] {
+    for never in [
+        "selfLink",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
         metadata.remove(never);
     }
     if let Some(first) = row.generation.first() {
@@ -128,7 +139,16 @@ pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) -> Result<()
     new["apiVersion"] = row.api_version().into();
     new["kind"] = (*row.kind).into();
     let (kept, metadata) = (&old["metadata"], of(new)?);
-    let fixed = ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"];
+    let fixed = [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+    ];
     for field in fixed {
         match kept.get(field) {
             Some(value) => drop(metadata.insert(field.to_owned(), value.clone())),

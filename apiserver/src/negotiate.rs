@@ -46,7 +46,10 @@ impl<'a> Media<'a> {
         let mut media = Media { essence, parameters: Vec::new(), quality: 1000 };
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             match name.trim() {
-                "q" => media.quality = value.trim().parse().map_or(1000, |q: f32| (q.clamp(0.0, 1.0) * 1000.0) as u32),
+                "q" => {
+                    media.quality =
+                        value.trim().parse().map_or(1000, |q: f32| (q.clamp(0.0, 1.0) * 1000.0) as u32)
+                }
                 name => media.parameters.push((name, value.trim().trim_matches('"'))),
             }
         }
@@ -64,7 +67,9 @@ impl<'a> Media<'a> {
             None if json => Some(Form::Json),
             None if self.essence == PROTOBUF => Some(Form::Protobuf),
             Some("Table") if self.essence == JSON => Some(Form::Table),
-            Some("PartialObjectMetadata" | "PartialObjectMetadataList") if self.essence == JSON => Some(Form::Partial),
+            Some("PartialObjectMetadata" | "PartialObjectMetadataList") if self.essence == JSON => {
+                Some(Form::Partial)
+            }
             Some("APIGroupDiscoveryList") if self.essence == JSON && self.parameter("v") == Some("v2") => {
                 Some(Form::Aggregated)
             }
@@ -79,7 +84,8 @@ pub(crate) fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Res
     if accept.iter().all(|text| text.trim().is_empty()) {
         return Ok(Form::Json);
     }
-    let mut alternatives: Vec<Media<'_>> = accept.iter().flat_map(|text| text.split(',')).map(Media::parse).collect();
+    let mut alternatives: Vec<Media<'_>> =
+        accept.iter().flat_map(|text| text.split(',')).map(Media::parse).collect();
     // A stable sort: among equals the client's order counts.
     alternatives.sort_by_key(|media| std::cmp::Reverse(media.quality));
     let wanted = alternatives.iter().filter(|media| media.quality > 0).filter_map(Media::form);
@@ -115,11 +121,17 @@ mod tests {
         check("application/vnd.kubernetes.protobuf,application/json", Some(Form::Protobuf));
         check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(Form::Table));
         check("application/json;v=v1;g=meta.k8s.io;as=Table", Some(Form::Table));
-        check("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Some(Form::Partial));
+        check(
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            Some(Form::Partial),
+        );
         check("application/cbor, application/json;q=0.5", Some(Form::Json));
         check("application/json;q=0.1, application/vnd.kubernetes.protobuf;q=0.9", Some(Form::Protobuf));
         check("application/json;q=0", None);
         check("text/html", None);
-        check("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", Some(Form::Json));
+        check(
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+            Some(Form::Json),
+        );
     }
 }

@@ -125,7 +125,8 @@ impl Authority {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(serving.certificate.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(|error| unusable(error.to_string()))?;
-        let key = PrivateKeyDer::from_pem_slice(serving.key.as_bytes()).map_err(|error| unusable(error.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(serving.key.as_bytes())
+            .map_err(|error| unusable(error.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(error.to_string()))?
@@ -141,7 +142,8 @@ fn make_authority() -> Result<Identity, PkiError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = name("holon-ca", &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     valid_for(&mut params, CA_DAYS);
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
@@ -173,7 +175,11 @@ fn valid_for(params: &mut CertificateParams, days: i64) {
 }
 
 fn read(path: &Path) -> Result<String, PkiError> {
-    std::fs::read_to_string(path).map_err(|source| PkiError::Io { act: "read", path: path.to_owned(), source })
+    std::fs::read_to_string(path).map_err(|source| PkiError::Io {
+        act: "read",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn write(path: &Path, contents: &str) -> Result<(), PkiError> {

@@ -80,7 +80,11 @@ pub(crate) fn answer(target: &Target, headers: &HeaderMap, address: &str) -> Res
         )),
         Target::OpenApiV3 { group_version: Some(path) } => {
             let document = documents().get(path).ok_or_else(unknown)?;
-            Ok(cached(headers, &document.hash, render::json(StatusCode::OK, Bytes::from_static(document.body.as_bytes()))))
+            Ok(cached(
+                headers,
+                &document.hash,
+                render::json(StatusCode::OK, Bytes::from_static(document.body.as_bytes())),
+            ))
         }
         Target::OpenApiV2 => Ok(version_two(headers)),
         _ => Err(unknown()),

@@ -21,7 +21,9 @@ impl Query {
     /// `true`, `1`, or there without a value.
     pub(crate) fn flag(&self, name: &str) -> bool {
         let found = self.0.iter().find(|(found, _)| found == name);
-        found.is_some_and(|(_, value)| matches!(value.as_str(), "" | "1" | "t" | "T" | "true" | "TRUE" | "True"))
+        found.is_some_and(|(_, value)| {
+            matches!(value.as_str(), "" | "1" | "t" | "T" | "true" | "TRUE" | "True")
+        })
     }
 
     /// A whole number, zero if absent.

@@ -47,6 +47,8 @@ impl Selection {
         }
         let values: Vec<(&str, String)> =
             row.selectable.iter().map(|selectable| (&*selectable.label, selectable.value(tree))).collect();
-        self.fields.matches(|field| values.iter().find(|(label, _)| *label == field).map(|(_, value)| value.as_str()))
+        self.fields.matches(|field| {
+            values.iter().find(|(label, _)| *label == field).map(|(_, value)| value.as_str())
+        })
     }
 }

@@ -109,7 +109,8 @@ mod tests {
     fn nobody_gives_a_logical_cluster_another_id() {
         let row = clusters::row();
         let old = json!({ "status": { "id": "~bbbbbbbbbbbbbbbc", "phase": "Ready" } });
-        for mut new in [json!({}), json!({ "status": { "id": "~bbbbbbbbbbbbbbbb" } }), json!({ "status": 1 })] {
+        for mut new in [json!({}), json!({ "status": { "id": "~bbbbbbbbbbbbbbbb" } }), json!({ "status": 1 })]
+        {
             carried(row, &old, &mut new);
             assert_eq!(new["status"]["id"], old["status"]["id"]);
         }

@@ -52,7 +52,11 @@ impl Stack {
         self.ready.store(false, Ordering::Relaxed);
     }
 
-    async fn answer(&self, identity: &Identity, request: Request<Incoming>) -> Result<Response<Body>, Status> {
+    async fn answer(
+        &self,
+        identity: &Identity,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Status> {
         let (head, incoming) = request.into_parts();
         let (cluster, target) = request::parse(head.uri.path()).map_err(|_| Status::unknown_path())?;
         match &target {
@@ -70,7 +74,8 @@ impl Stack {
             }
             return publish::answer(&target, &head.headers, &self.address);
         };
-        let row = publish::find(&resource.group, &resource.version, &resource.resource).ok_or_else(Status::unknown_path)?;
+        let row = publish::find(&resource.group, &resource.version, &resource.resource)
+            .ok_or_else(Status::unknown_path)?;
         let call = Call {
             cluster: id,
             row: row.clone(),
@@ -81,7 +86,9 @@ impl Stack {
             headers: head.headers,
         };
         // A path with a namespace leads to kinds that have one, and to no others.
-        if call.namespace.is_some() && !row.namespaced || call.name.is_some() && row.namespaced && call.namespace.is_none() {
+        if call.namespace.is_some() && !row.namespaced
+            || call.name.is_some() && row.namespaced && call.namespace.is_none()
+        {
             return Err(Status::unknown_path());
         }
         if call.subresource.as_deref().is_some_and(|part| row.subresource(part).is_none()) {
@@ -97,7 +104,9 @@ impl Stack {
 
     async fn run(&self, verb: Verb, call: &Call, bytes: &Bytes) -> Result<Response<Body>, Status> {
         let store = &*self.store;
-        let form = negotiate::answer(&call.headers, |form| matches!(form, Form::Json | Form::Table | Form::Partial))?;
+        let form = negotiate::answer(&call.headers, |form| {
+            matches!(form, Form::Json | Form::Table | Form::Partial)
+        })?;
         let include = Include::parse(call.query.text("includeObject"))
             .ok_or_else(|| Status::bad_request("includeObject must be None, Metadata or Object"))?;
         let style = &Style { form, row: &call.row, include };

@@ -30,7 +30,8 @@ pub(crate) struct Kubeconfig {
 
 impl Kubeconfig {
     pub(crate) fn run(self) -> Result<()> {
-        let path: Path = self.path.parse().with_context(|| format!("{:?} names no logical cluster", self.path))?;
+        let path: Path =
+            self.path.parse().with_context(|| format!("{:?} names no logical cluster", self.path))?;
         let dir = self.data_dir.display();
         // Opening would make a new authority, which no server knows.
         let address = std::fs::read_to_string(self.data_dir.join(ADDRESS));
@@ -51,12 +52,16 @@ pub(crate) fn write(server: &str, authority: &Authority, user: &Identity, paths:
     out += "clusters:\n";
     for path in paths {
         let ca = encoded(authority.certificate());
-        out += &format!("- name: {path}\n  cluster:\n    server: {server}/clusters/{path}\n    certificate-authority-data: {ca}\n");
+        out += &format!(
+            "- name: {path}\n  cluster:\n    server: {server}/clusters/{path}\n    certificate-authority-data: {ca}\n"
+        );
     }
     out += "contexts:\n";
     for path in paths {
         out += &format!("- name: {path}\n  context:\n    cluster: {path}\n    user: admin\n");
     }
     let (certificate, key) = (encoded(&user.certificate), encoded(&user.key));
-    out + &format!("users:\n- name: admin\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n")
+    out + &format!(
+        "users:\n- name: admin\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
+    )
 }

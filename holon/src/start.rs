@@ -53,7 +53,12 @@ impl Start {
             .with_context(|| format!("listening on {}; choose another address with --listen", self.listen))?;
         let address = listener.local_addr().context("asking for the address")?;
         let authority = Authority::open(&self.data_dir.join("pki"))?;
-        let names = [address.ip().to_string(), "127.0.0.1".to_owned(), "localhost".to_owned(), "kubernetes.default.svc".to_owned()];
+        let names = [
+            address.ip().to_string(),
+            "127.0.0.1".to_owned(),
+            "localhost".to_owned(),
+            "kubernetes.default.svc".to_owned(),
+        ];
         let tls = authority.tls(&authority.serving(&names)?)?;
         let server = format!("https://{address}");
         write_private(&self.data_dir.join(kubeconfig::ADDRESS), &server)?;
@@ -63,7 +68,8 @@ impl Start {
         let stack = Arc::new(Stack::new(store, address.to_string(), tasks.stop()));
         tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));
         println!("Holon serves {server}, ready after {:.0?}. Next, type:", begun.elapsed());
-        println!("  export KUBECONFIG={}", kubeconfig.display());
+        let absolute = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
+        println!("  export KUBECONFIG={}", absolute.display());
         println!("  kubectl get namespaces");
         let stopped = async {
             stop_signal().await;
@@ -115,7 +121,9 @@ fn write_private(path: &FilePath, contents: &str) -> Result<()> {
 
 /// Returns once somebody asks the process to stop from now on.
 async fn stop_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         return std::future::pending().await;
     };
     tokio::select! {

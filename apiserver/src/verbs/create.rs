@@ -58,10 +58,17 @@ async fn live_namespace(store: &dyn Store, call: &Call) -> Result<Option<String>
 /// The namespace may have begun to go while the object was written, and whoever empties it may have looked
 /// before. One of the two sees the other: the namespace is marked first and emptied then, the object is written
 /// first and the namespace looked at then.
-async fn still_live(store: &dyn Store, call: &Call, before: &Option<String>, entry: &Entry) -> Result<(), Status> {
+async fn still_live(
+    store: &dyn Store,
+    call: &Call,
+    before: &Option<String>,
+    entry: &Entry,
+) -> Result<(), Status> {
     let refused = match live_namespace(store, call).await {
         Ok(now) if now == *before || call.query.dry_run()? => return Ok(()),
-        Ok(_) => Status::not_found(Grouped::new("", "namespaces"), call.namespace.as_deref().unwrap_or_default()),
+        Ok(_) => {
+            Status::not_found(Grouped::new("", "namespaces"), call.namespace.as_deref().unwrap_or_default())
+        }
         Err(status) => status,
     };
     // If this fails, somebody else has changed or removed it, and it is theirs to delete.

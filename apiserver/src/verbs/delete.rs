@@ -91,12 +91,12 @@ fn options(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
         return Ok(json!({}));
     }
     match negotiate::body(&call.headers)? {
-        Written::Protobuf => {
-            protobuf::decode(bytes).map(|decoded| decoded.value).map_err(|e| Status::bad_request(e.to_string()))
-        }
-        Written::Text(syntax) => {
-            decode::decode(bytes, syntax).map(|decoded| decoded.value).map_err(|e| Status::bad_request(e.to_string()))
-        }
+        Written::Protobuf => protobuf::decode(bytes)
+            .map(|decoded| decoded.value)
+            .map_err(|e| Status::bad_request(e.to_string())),
+        Written::Text(syntax) => decode::decode(bytes, syntax)
+            .map(|decoded| decoded.value)
+            .map_err(|e| Status::bad_request(e.to_string())),
     }
 }
 
@@ -158,7 +158,8 @@ fn preconditions(call: &Call, name: &str, entry: &Entry, uid: &str, options: &Va
         if wanted.is_empty() || wanted == found {
             return Ok(());
         }
-        let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
+        let why =
+            format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
         Err(Status::conflict(call.grouped(), name, &why))
     };
     check("UID", wanted("uid"), uid)?;

@@ -39,7 +39,11 @@ pub(crate) struct Listed {
     remaining: Option<usize>,
 }
 
-pub(crate) async fn list(store: &dyn Store, call: &Call, style: &Style<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn list(
+    store: &dyn Store,
+    call: &Call,
+    style: &Style<'_>,
+) -> Result<Response<Body>, Status> {
     let selection = Selection::parse(&call.query, &call.row)?;
     let listed = read(store, call, &selection).await?;
     list_of(&listed, call, style)
@@ -50,14 +54,21 @@ pub(crate) fn list_of(listed: &Listed, call: &Call, style: &Style<'_>) -> Result
     let metadata = metadata(listed);
     Ok(match style.form {
         Form::Table => {
-            let trees: Vec<Value> = listed.entries.iter().filter_map(|entry| stored::tree(entry).ok()).collect();
+            let trees: Vec<Value> =
+                listed.entries.iter().filter_map(|entry| stored::tree(entry).ok()).collect();
             let columns = &call.row.columns;
             let now = Timestamp::now();
             let table = table::table(columns, Heading::Shown, metadata, &trees, style.include, now);
             render::value(StatusCode::OK, &table)
         }
-        Form::Partial => render::json(StatusCode::OK, items(listed, style, "PartialObjectMetadataList", "meta.k8s.io/v1", &metadata)),
-        _ => render::json(StatusCode::OK, items(listed, style, &call.row.list_kind, &call.row.api_version(), &metadata)),
+        Form::Partial => render::json(
+            StatusCode::OK,
+            items(listed, style, "PartialObjectMetadataList", "meta.k8s.io/v1", &metadata),
+        ),
+        _ => render::json(
+            StatusCode::OK,
+            items(listed, style, &call.row.list_kind, &call.row.api_version(), &metadata),
+        ),
     })
 }
 
@@ -74,7 +85,11 @@ pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) 
 }
 
 /// Reads everything selected, as it is now: the beginning of a watch.
-pub(crate) async fn everything(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
+pub(crate) async fn everything(
+    store: &dyn Store,
+    call: &Call,
+    selection: &Selection,
+) -> Result<Listed, Status> {
     let listed = pages(store, call, selection, Page::default(), 0).await?;
     not_older(call, listed)
 }
@@ -158,7 +173,8 @@ fn metadata(listed: &Listed) -> Value {
 
 fn items(listed: &Listed, style: &Style<'_>, kind: &str, api_version: &str, metadata: &Value) -> BytesMut {
     let mut out = BytesMut::new();
-    let head = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
+    let head =
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
     out.put_slice(head.as_bytes());
     let mut first = true;
     for entry in &listed.entries {

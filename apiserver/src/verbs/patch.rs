@@ -4,9 +4,10 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
 use openapi::decode::{self, Syntax};
-use openapi::patch::{self, json::JsonPatch};
+use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
+use openapi::patch::{self, PatchError};
 use openapi::resource::Origin;
 use openapi::status::Status;
 use openapi::walk;
@@ -37,10 +38,11 @@ pub(crate) async fn patch(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let (name, _) = call.named()?;
+    let media = Media::of(call)?;
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, call).await?;
         let old = stored::tree(&entry).map_err(|error| Status::internal(&error.to_string()))?;
-        let (new, warnings) = understood(call, apply(call, old, bytes)?)?;
+        let (new, warnings) = understood(call, apply(call, media, old, bytes)?)?;
         let version = metadata::text(&new, "resourceVersion");
         if !version.is_empty() && version != entry.revision().to_string() {
             return Err(Status::modified(call.grouped(), name));
@@ -52,37 +54,65 @@ pub(crate) async fn patch(
     Err(Status::modified(call.grouped(), name))
 }
 
+/// How a patch is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Media {
+    Json,
+    Merge,
+    Strategic,
+}
+
+impl Media {
+    fn of(call: &Call) -> Result<Media, Status> {
+        let text = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        match text.split(';').next().unwrap_or_default().trim() {
+            JSON_PATCH => Ok(Media::Json),
+            MERGE_PATCH => Ok(Media::Merge),
+            STRATEGIC_PATCH if call.row.origin == Origin::BuiltIn => Ok(Media::Strategic),
+            _ if call.row.origin == Origin::BuiltIn => {
+                Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH]))
+            }
+            _ => Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH])),
+        }
+    }
+}
+
+/// What came out of a patch, and how to show what was patched to somebody it did not work for.
+struct Patched {
+    object: Value,
+    shown: String,
+}
+
+fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
+    let parsed =
+        decode::decode(bytes, Syntax::Json).map_err(|error| Status::bad_request(error.to_string()))?.value;
+    let refused = |error: PatchError| {
+        tracing::debug!(%error, "a patch does not apply");
+        error.status()
+    };
+    match (media, publish::schema(&call.row)) {
+        (Media::Strategic, Some(schema)) => {
+            let patch = StrategicPatch::parse(parsed).map_err(refused)?;
+            let shown = patch.shown();
+            return Ok(Patched { object: patch.apply(object, schema).map_err(refused)?, shown });
+        }
+        (Media::Strategic, None) => return Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH])),
+        (Media::Json, _) => {
+            object = JsonPatch::parse(parsed).and_then(|patch| patch.apply(object)).map_err(refused)?
+        }
+        (Media::Merge, _) => MergePatch::parse(parsed).map_err(refused)?.apply(&mut object),
+    }
+    Ok(Patched { shown: object.to_string(), object })
+}
+
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
-fn understood(call: &Call, object: Value) -> Result<(Value, Vec<String>), Status> {
-    let name = metadata::text(&object, "name");
-    if call.name.as_deref() != Some(name) {
+fn understood(call: &Call, Patched { object, shown }: Patched) -> Result<(Value, Vec<String>), Status> {
+    if call.name.as_deref() != Some(metadata::text(&object, "name")) {
         return Err(Status::bad_request("the name of an object cannot be patched"));
     }
     body::check_kind(call, &object)?;
     let Some(schema) = publish::schema(&call.row) else { return Ok((object, Vec::new())) };
-    let shown = object.to_string();
     let walked = walk::walk(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
     let warnings = body::validation(call)?.settle(&walked.findings);
     Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
-}
-
-fn apply(call: &Call, mut object: Value, bytes: &[u8]) -> Result<Value, Status> {
-    let text = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media = text.split(';').next().unwrap_or_default().trim();
-    let parsed = || {
-        let decoded = decode::decode(bytes, Syntax::Json);
-        decoded.map(|decoded| decoded.value).map_err(|error| Status::bad_request(error.to_string()))
-    };
-    let schema = publish::schema(&call.row);
-    match (media, schema) {
-        (JSON_PATCH, _) => JsonPatch::parse(parsed()?).and_then(|patch| patch.apply(object)).map_err(|e| e.status()),
-        (MERGE_PATCH, _) => {
-            MergePatch::parse(parsed()?).map_err(|error| error.status())?.apply(&mut object);
-            Ok(object)
-        }
-        (STRATEGIC_PATCH, Some(schema)) if call.row.origin == Origin::BuiltIn => {
-            StrategicPatch::parse(parsed()?).and_then(|patch| patch.apply(object, schema)).map_err(|e| e.status())
-        }
-        _ => Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH])),
-    }
 }

@@ -17,6 +17,8 @@ use crate::server::Body;
 use crate::special::Holder;
 use crate::stored;
 
+const ATTEMPTS: usize = 5;
+
 pub(crate) async fn update(
     store: &dyn Store,
     call: &Call,
@@ -31,12 +33,15 @@ pub(crate) async fn update(
             "the name of the object ({said}) does not match the name on the URL ({name})"
         )));
     }
-    let entry = get::find(store, call).await?;
-    expected(call, name, &sent.object, &entry)?;
-    match replace(store, call, &entry, sent.object).await? {
-        Some(entry) => Ok(warned(written(style, StatusCode::OK, &entry), &sent.warnings)),
-        None => Err(Status::modified(call.grouped(), name)),
+    // Who names a version loses at once if it is another by now; who names none replaces whatever is there.
+    for _ in 0..ATTEMPTS {
+        let entry = get::find(store, call).await?;
+        expected(call, name, &sent.object, &entry)?;
+        if let Some(entry) = replace(store, call, &entry, sent.object.clone()).await? {
+            return Ok(warned(written(style, StatusCode::OK, &entry), &sent.warnings));
+        }
     }
+    Err(Status::modified(call.grouped(), name))
 }
 
 /// The client may say which version it replaces; some kinds insist.
@@ -60,7 +65,12 @@ fn expected(call: &Call, name: &str, object: &Value, entry: &Entry) -> Result<()
 }
 
 /// Puts `new` in the place of `entry`, less what this request may not change. None if somebody was faster.
-pub(crate) async fn replace(store: &dyn Store, call: &Call, entry: &Entry, mut new: Value) -> Result<Option<Entry>, Status> {
+pub(crate) async fn replace(
+    store: &dyn Store,
+    call: &Call,
+    entry: &Entry,
+    mut new: Value,
+) -> Result<Option<Entry>, Status> {
     let (name, key) = call.named()?;
     let old = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
     metadata::place(call, &mut new)?;
@@ -90,11 +100,14 @@ pub(crate) async fn replace(store: &dyn Store, call: &Call, entry: &Entry, mut n
 /// What an update may not do, whatever the kind.
 fn check(call: &Call, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
     metadata::check(call, name, new)?;
-    let finalizers = |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let finalizers =
+        |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let (before, mut added) = (finalizers(old), finalizers(new));
     added.retain(|finalizer| !before.contains(finalizer));
     if metadata::is_leaving(old) && !added.is_empty() {
-        let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
+        let why = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+        );
         let error = FieldError::forbidden("metadata.finalizers", why);
         return Err(Status::invalid(call.grouped_kind(), name, &[error]));
     }

@@ -74,7 +74,9 @@ pub(crate) async fn watch(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begin {
     /// With what is there, and then what changes.
-    Existing { marked: bool },
+    Existing {
+        marked: bool,
+    },
     /// With what changes now.
     Now,
     After(Revision),
@@ -86,9 +88,9 @@ impl Begin {
         let version = query.number("resourceVersion")?;
         let rule = query.text("resourceVersionMatch");
         match query.text("sendInitialEvents") {
-            "" if !rule.is_empty() => {
-                Err(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
-            }
+            "" if !rule.is_empty() => Err(forbidden(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )),
             "" if version == 0 => Ok(Begin::Existing { marked: false }),
             "" => Ok(Begin::After(Revision(version))),
             _ if rule != "NotOlderThan" => {
@@ -236,7 +238,8 @@ impl Following {
     }
 
     fn frame(&mut self, kind: &str, entry: &Entry, revision: Revision) -> Bytes {
-        let heading = if std::mem::replace(&mut self.headed, true) { Heading::Omitted } else { Heading::Shown };
+        let heading =
+            if std::mem::replace(&mut self.headed, true) { Heading::Omitted } else { Heading::Shown };
         let mut out = BytesMut::new();
         out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
         let style = Style { form: self.form, row: &self.row, include: self.include };
@@ -250,7 +253,8 @@ impl Following {
         if let Some(annotations) = annotations {
             metadata["annotations"] = annotations;
         }
-        let plain = json!({ "kind": self.row.kind, "apiVersion": self.row.api_version(), "metadata": metadata });
+        let plain =
+            json!({ "kind": self.row.kind, "apiVersion": self.row.api_version(), "metadata": metadata });
         let style = Style { form: self.form, row: &self.row, include: self.include };
         let event = json!({ "type": "BOOKMARK", "object": style.shown(&plain, Heading::Omitted) });
         format!("{event}\n").into()
