@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
 use openapi::decode::{self, FieldValidation};
 use openapi::protobuf;
 use openapi::status::Status;
@@ -15,6 +15,9 @@ use crate::publish;
 
 /// As for Kubernetes.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
+/// A client that still sends when the connection closes may never hear why. So of a body that is too large this
+/// much is read and thrown away before it is refused.
+const HEARD_BYTES_MAX: usize = 16 * BODY_BYTES_MAX;
 /// As long as any request that is not a watch may take.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -30,13 +33,31 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let collected = tokio::time::timeout(BODY_LIMIT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
-    match collected.map_err(|_| Status::timeout("the body did not come within the limit", 1))? {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::too_large(&format!("limit is {BODY_BYTES_MAX}")))
+    let read = tokio::time::timeout(BODY_LIMIT, collect(body)).await;
+    read.map_err(|_| Status::timeout("the body did not come within the limit", 1))?
+}
+
+async fn collect<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut body = std::pin::pin!(body);
+    let (mut kept, mut seen) = (BytesMut::new(), 0);
+    while let Some(frame) = body.as_mut().frame().await {
+        let frame = frame
+            .map_err(|error| Status::bad_request(format!("the body could not be read: {}", error.into())))?;
+        let Ok(data) = frame.into_data() else { continue };
+        seen += data.len();
+        if seen <= BODY_BYTES_MAX {
+            kept.extend_from_slice(&data);
+        } else if seen > HEARD_BYTES_MAX {
+            break;
         }
-        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+    }
+    match seen <= BODY_BYTES_MAX {
+        true => Ok(kept.freeze()),
+        false => Err(Status::too_large(&format!("limit is {BODY_BYTES_MAX}"))),
     }
 }
 

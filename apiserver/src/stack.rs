@@ -72,7 +72,10 @@ impl Stack {
             if !matches!(head.method, Method::GET | Method::HEAD) {
                 return Err(not_allowed(Grouped::new("", ""), &head.method));
             }
-            return publish::answer(&target, &head.headers, &self.address);
+            let address = self.address.clone();
+            // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
+            let made = tokio::task::spawn_blocking(move || publish::answer(&target, &head.headers, &address));
+            return made.await.map_err(|error| Status::internal(&error.to_string()))?;
         };
         let row = publish::find(&resource.group, &resource.version, &resource.resource)
             .ok_or_else(Status::unknown_path)?;

@@ -210,6 +210,8 @@ fn a_list_in_pages_is_one_list() {
     let token = selected["metadata"]["continue"].as_str().unwrap();
     let rest = client.get(&format!("{MAPS}?limit=2&labelSelector=even%3Dtrue&continue={token}")).json();
     assert_eq!(names(&rest), ["m4"]);
+    assert_eq!(client.ask("DELETE", &format!("{MAPS}?labelSelector=even%3Dtrue"), &Value::Null).code, 200);
+    assert_eq!(names(&client.get(MAPS).json()), ["m1"]);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{BufMut, BytesMut};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
-use openapi::status::Status;
+use openapi::field::FieldError;
+use openapi::status::{Grouped, Status};
 use openapi::table::{self, Heading};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use storage::{Entry, Key, Page, Range, Revision, Store};
 
 use crate::call::{Call, unreadable};
 use crate::negotiate::Form;
+use crate::query::Query;
 use crate::render::{self, Style};
 use crate::select::Selection;
 use crate::server::Body;
@@ -74,6 +76,7 @@ pub(crate) fn list_of(listed: &Listed, call: &Call, style: &Style<'_>) -> Result
 
 /// Reads what a list shows.
 pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
+    check(&call.query)?;
     let limit = usize::try_from(call.query.number("limit")?).unwrap_or(usize::MAX);
     let mut page = Page::default();
     match call.query.text("continue") {
@@ -146,6 +149,26 @@ fn exact(call: &Call) -> Result<Option<Revision>, Status> {
     Ok((version > 0 && (rule == "Exact" || legacy)).then_some(Revision(version)))
 }
 
+/// Refuses what contradicts itself, in Kubernetes's words.
+fn check(query: &Query) -> Result<(), Status> {
+    let rule = query.text("resourceVersionMatch");
+    let forbidden = |why: &str| FieldError::forbidden("resourceVersionMatch", why);
+    let error = match (rule, query.text("resourceVersion")) {
+        _ if !query.text("sendInitialEvents").is_empty() => {
+            FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
+        }
+        ("", _) => return Ok(()),
+        _ if !query.text("continue").is_empty() => {
+            forbidden("resourceVersionMatch is forbidden when continue is provided")
+        }
+        (_, "") => forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        ("Exact", "0") => forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
+        ("Exact" | "NotOlderThan", _) => return Ok(()),
+        _ => FieldError::not_supported("resourceVersionMatch", rule, &["Exact", "NotOlderThan", ""]),
+    };
+    Err(Status::invalid(Grouped::new("meta.k8s.io", "ListOptions"), "", &[error]))
+}
+
 fn resume(token: &str, range: &Range) -> Result<(Option<Revision>, Option<Key>), Status> {
     let bad = || Status::bad_request("continue key is not valid");
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad())?;
@@ -185,4 +208,32 @@ fn items(listed: &Listed, style: &Style<'_>, kind: &str, api_version: &str, meta
     }
     out.put_slice(b"]}");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_contradicts_itself_is_refused() {
+        let allowed = |query: &str| check(&Query::parse(Some(query))).is_ok();
+        for query in [
+            "",
+            "resourceVersion=0",
+            "resourceVersion=5&limit=1",
+            "resourceVersion=5&resourceVersionMatch=Exact",
+            "resourceVersion=0&resourceVersionMatch=NotOlderThan",
+        ] {
+            assert!(allowed(query), "{query}");
+        }
+        for query in [
+            "resourceVersionMatch=Exact",
+            "resourceVersion=0&resourceVersionMatch=Exact",
+            "resourceVersion=5&resourceVersionMatch=Newest",
+            "resourceVersion=5&resourceVersionMatch=Exact&continue=x",
+            "sendInitialEvents=true",
+        ] {
+            assert!(!allowed(query), "{query}");
+        }
+    }
 }
