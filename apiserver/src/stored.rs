@@ -57,12 +57,14 @@ fn parts(stored: &[u8]) -> Option<(&[u8], &[u8])> {
     json.split_at_checked(u32::from_le_bytes(*at) as usize)
 }
 
-/// Writes the object as clients see it, as of `revision`.
+/// Writes the object as clients see it, as of `revision`; one that was never stored (a dry run) has none.
 pub fn write(stored: &[u8], revision: Revision, out: &mut BytesMut) {
     let Some((before, after)) = parts(stored) else { return };
     out.reserve(before.len() + VERSION_BYTES_MAX + after.len());
     out.put_slice(before);
-    out.put_slice(format!("\"resourceVersion\":\"{revision}\",").as_bytes());
+    if revision != Revision::ZERO {
+        out.put_slice(format!("\"resourceVersion\":\"{revision}\",").as_bytes());
+    }
     out.put_slice(after);
 }
 

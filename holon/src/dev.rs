@@ -23,7 +23,7 @@ impl Dev {
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
         let existed = self.data_dir.exists();
         println!(
-            "Holon {} keeps a store; it does not serve the Kubernetes API yet.\n",
+            "Holon {} shows its store; `holon start` serves the Kubernetes API.\n",
             env!("CARGO_PKG_VERSION")
         );
         runtime.block_on(self.show())?;

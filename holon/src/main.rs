@@ -1,6 +1,8 @@
 //! The binary: a command line, and wiring. Whatever decides or stores lives in the crates it wires.
 
 mod dev;
+mod kubeconfig;
+mod start;
 mod store;
 
 use std::process::ExitCode;
@@ -19,6 +21,10 @@ struct Arguments {
 enum Command {
     /// Try what works so far, in a directory of its own
     Dev(dev::Dev),
+    /// Serve logical clusters
+    Start(start::Start),
+    /// Print what kubectl needs to reach a logical cluster
+    Kubeconfig(kubeconfig::Kubeconfig),
     /// Check, repair, back up and restore a store that no server has open
     #[command(subcommand)]
     Store(store::Store),
@@ -31,6 +37,8 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let done = match Arguments::parse().command {
         Command::Dev(dev) => dev.run(),
+        Command::Start(start) => start.run(),
+        Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
         Command::Store(store) => store.run(),
     };
     match done {

@@ -1,10 +1,51 @@
 //! What Kubernetes objects look like, and all that follows from it.
 //!
 //! The catalogue of built-in kinds (data, one row per kind), schemas, custom kinds, pruning, defaulting,
-//! validation, the patch types, tables, discovery and OpenAPI documents, protobuf. So far: [`schema`].
+//! validation, the patch types, tables, discovery and OpenAPI documents, protobuf. So far:
+//!
+//! | Module | What is there |
+//! |---|---|
+//! | [`resource`] | what the generic path has to know about one resource: a row |
+//! | [`catalog`] | the rows of the built-in kinds |
+//! | [`schema`] | what a value may look like |
+//! | [`parse`] | a schema out of its OpenAPI JSON |
+//! | [`builtin`] | the schemas of the built-in kinds |
+//! | [`cell`] | what fills one cell of a table |
+//! | [`table`] | objects as the rows of a table |
+//! | [`discovery`] | what is served, as clients ask for it |
+//! | [`document`] | OpenAPI v3 and v2 |
+//! | [`protobuf`] | objects to and from protobuf |
+//! | [`decode`], [`walk`], [`prune`] | bodies to objects, and what was odd about them |
+//! | [`patch`] | JSON, merge and strategic merge patches |
+//! | [`select`], [`names`], [`quantity`] | small languages of Kubernetes |
+//! | [`status`], [`field`] | what a client is told when something did not work |
+//! | [`hash`] | a name for content |
 //!
 //! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a
 //! file, never knows who asks, and never knows which logical cluster an object lives in.
 
+pub mod builtin;
+pub mod catalog;
+pub mod cell;
+pub mod decode;
+pub mod discovery;
+pub mod document;
+pub mod field;
+mod go;
+pub mod hash;
+pub mod names;
+pub mod parse;
+pub mod patch;
 pub mod protobuf;
+pub mod prune;
+pub mod quantity;
+pub mod resource;
+#[cfg(test)]
+mod samples;
 pub mod schema;
+pub mod select;
+pub mod status;
+pub mod table;
+mod time;
+pub mod walk;
+mod yaml;

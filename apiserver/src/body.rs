@@ -1,0 +1,105 @@
+//! The body of a write, read and understood.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use openapi::decode::{self, FieldValidation};
+use openapi::protobuf;
+use openapi::status::Status;
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::negotiate::{self, Written};
+use crate::publish;
+
+/// As for Kubernetes.
+pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
+/// A client that still sends when the connection closes may never hear why. So of a body that is too large this
+/// much is read and thrown away before it is refused.
+const HEARD_BYTES_MAX: usize = 16 * BODY_BYTES_MAX;
+/// As long as any request that is not a watch may take.
+const BODY_LIMIT: Duration = Duration::from_secs(60);
+
+/// An object, and what is odd about it without being wrong.
+pub(crate) struct Sent {
+    pub(crate) object: Value,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads a body, as far as it may go.
+pub(crate) async fn read<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let read = tokio::time::timeout(BODY_LIMIT, collect(body)).await;
+    read.map_err(|_| Status::timeout("the body did not come within the limit", 1))?
+}
+
+async fn collect<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut body = std::pin::pin!(body);
+    let (mut kept, mut seen) = (BytesMut::new(), 0);
+    while let Some(frame) = body.as_mut().frame().await {
+        let frame = frame
+            .map_err(|error| Status::bad_request(format!("the body could not be read: {}", error.into())))?;
+        let Ok(data) = frame.into_data() else { continue };
+        seen += data.len();
+        if seen <= BODY_BYTES_MAX {
+            kept.extend_from_slice(&data);
+        } else if seen > HEARD_BYTES_MAX {
+            break;
+        }
+    }
+    match seen <= BODY_BYTES_MAX {
+        true => Ok(kept.freeze()),
+        false => Err(Status::too_large(&format!("limit is {BODY_BYTES_MAX}"))),
+    }
+}
+
+/// Understands a body as an object of the kind the path names.
+pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
+    let (value, findings) = match negotiate::body(&call.headers)? {
+        Written::Protobuf => {
+            let decoded = protobuf::decode_as(body, &call.row.api_version(), &call.row.kind)
+                .map_err(|error| Status::bad_request(error.to_string()))?;
+            (decoded.value, Vec::new())
+        }
+        Written::Text(syntax) => {
+            let schema = publish::schema(&call.row);
+            let decoded = match schema {
+                Some(schema) => decode::decode_as(body, syntax, schema),
+                None => decode::decode(body, syntax),
+            };
+            let kind = (&*call.row.kind, &*call.row.version);
+            let decoded = decoded.map_err(|error| Status::bad_request(error.message(kind, body, syntax)))?;
+            (decoded.value, decoded.findings)
+        }
+    };
+    check_kind(call, &value)?;
+    let warnings = validation(call)?.settle(&findings).map_err(Status::bad_request)?;
+    Ok(Sent { object: value, warnings })
+}
+
+pub(crate) fn validation(call: &Call) -> Result<FieldValidation, Status> {
+    let text = call.query.text("fieldValidation");
+    FieldValidation::parse(text).ok_or_else(|| {
+        Status::bad_request(format!("invalid fieldValidation {text:?}: one of Ignore, Warn, Strict"))
+    })
+}
+
+/// What the body calls itself must be what the path calls it; it may also say nothing.
+pub(crate) fn check_kind(call: &Call, object: &Value) -> Result<(), Status> {
+    let said = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (said("apiVersion"), said("kind"));
+    let row = &call.row;
+    let agrees = |said: &str, meant: &str| said.is_empty() || said == meant;
+    if agrees(&version, &row.api_version()) && agrees(&kind, &row.kind) {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}", row.kind)))
+}

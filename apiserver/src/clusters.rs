@@ -1,0 +1,220 @@
+//! Finding a logical cluster, and what a new one has.
+//!
+//! A logical cluster is an object in its parent; its id is in the object's status. So a path is looked up name
+//! by name from the root, in memory, and there is no second register that could disagree with the objects.
+
+use std::sync::{Arc, LazyLock};
+
+use api::cluster::{Id, Path, ROOT};
+use api::names::{GROUP, VERSION};
+use openapi::builtin;
+use openapi::catalog;
+use openapi::cell::Cell;
+use openapi::document::Definitions;
+use openapi::parse;
+use openapi::resource::{Column, Generation, Origin, Resource, Selectable, Subresource, Verb};
+use openapi::schema::{Schema, SchemaRef};
+use openapi::status::{Cause, Grouped, Status};
+use rand::RngExt;
+use serde_json::{Value, json};
+use storage::{Change, CommitError, Expect, Page, ReadError, Store};
+
+use crate::call::unreadable;
+use crate::keys::Collection;
+use crate::{metadata, special, stored};
+
+const COLLECTION: Collection<'static> = Collection { group: GROUP, plural: "logicalclusters" };
+pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plural: "namespaces" };
+/// What every Kubernetes cluster has from the beginning.
+const NEWBORN: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
+
+const TYPE: &str = "dev.holon.v1alpha1.LogicalCluster";
+
+/// How logical clusters themselves are served.
+pub fn row() -> &'static Arc<Resource> {
+    static ROW: LazyLock<Arc<Resource>> = LazyLock::new(|| Arc::new(make_row()));
+    &ROW
+}
+
+fn make_row() -> Resource {
+    let selectable = |label: &str, pointer: &str| Selectable {
+        label: label.into(),
+        pointers: vec![pointer.into()],
+        absent: "".into(),
+    };
+    let column = |name: &str, kind: &str, cell: Cell| Column {
+        name: name.into(),
+        kind: kind.into(),
+        format: "".into(),
+        description: "".into(),
+        priority: 0,
+        cell,
+    };
+    Resource {
+        origin: Origin::Custom,
+        group: GROUP.into(),
+        version: VERSION.into(),
+        kind: "LogicalCluster".into(),
+        list_kind: "LogicalClusterList".into(),
+        plural: COLLECTION.plural.into(),
+        singular: "logicalcluster".into(),
+        namespaced: false,
+        short_names: vec!["lc".into()],
+        categories: Vec::new(),
+        verbs: Verb::ALL.to_vec(),
+        subresources: vec![Subresource {
+            name: "status".into(),
+            kind: "LogicalCluster".into(),
+            foreign: None,
+            verbs: vec![Verb::Get, Verb::Patch, Verb::Update],
+        }],
+        columns: vec![
+            column("Name", "string", Cell::Text("/metadata/name".into(), "".into())),
+            column("Phase", "string", Cell::Text("/status/phase".into(), "".into())),
+            column("Age", "date", Cell::Age("/metadata/creationTimestamp".into())),
+        ],
+        selectable: vec![selectable("metadata.name", "/metadata/name")],
+        generation: Generation::Outside { parts: vec!["metadata".into(), "status".into()] },
+        create_on_update: false,
+        update_needs_version: true,
+        delete_answers_object: false,
+        stored_as: None,
+        type_name: TYPE.into(),
+        storage_version_hash: None,
+    }
+}
+
+/// What logical clusters look like, for OpenAPI documents.
+pub(crate) fn definitions() -> Definitions {
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    let metadata = |kind: &str| {
+        let reference = format!("#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.{kind}");
+        json!({ "allOf": [{ "$ref": reference }], "default": {} })
+    };
+    let kinds = |kind: &str| json!([{ "group": GROUP, "version": VERSION, "kind": kind }]);
+    let one = json!({
+        "type": "object",
+        "description": "A Kubernetes API with objects of its own, below the logical cluster it was created in.",
+        "x-kubernetes-group-version-kind": kinds("LogicalCluster"),
+        "properties": {
+            "apiVersion": text("The group and version of this kind."),
+            "kind": text("LogicalCluster."),
+            "metadata": metadata("ObjectMeta"),
+            "status": {
+                "type": "object",
+                "description": "What the server says about it.",
+                "properties": {
+                    "id": text("Tells it from every other one there is or has been."),
+                    "phase": text("Ready, or Terminating while what it holds is deleted."),
+                },
+            },
+        },
+    });
+    let items = json!({ "type": "array", "items": { "$ref": format!("#/components/schemas/{TYPE}") } });
+    let list = json!({
+        "type": "object",
+        "description": "Logical clusters.",
+        "x-kubernetes-group-version-kind": kinds("LogicalClusterList"),
+        "required": ["items"],
+        "properties": {
+            "apiVersion": text("The group and version of this kind."),
+            "kind": text("LogicalClusterList."),
+            "metadata": metadata("ListMeta"),
+            "items": items,
+        },
+    });
+    [(TYPE.into(), one.to_string().into()), (format!("{TYPE}List").into(), list.to_string().into())].into()
+}
+
+/// The same, for reading them.
+pub(crate) fn schema() -> &'static SchemaRef {
+    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+        let definition: Value = serde_json::from_str(&definitions()[TYPE]).expect("made of JSON above");
+        let mut resolve = |name: &str| {
+            let name = name.rsplit('/').next().unwrap_or_default();
+            builtin::schema(name).cloned().unwrap_or_else(|| Arc::new(Schema::default()))
+        };
+        Arc::new(parse::schema(&definition, Origin::BuiltIn, &mut resolve))
+    });
+    &SCHEMA
+}
+
+/// The id of the logical cluster at `path`; none if there is no such, or it is on its way out.
+pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadError> {
+    let mut segments = path.as_str().split(':');
+    if segments.next() != Some(ROOT) {
+        return Ok(None);
+    }
+    let mut id = Id::ROOT;
+    for name in segments {
+        let found = store.get(&COLLECTION.key(id, None, name)).await?;
+        let tree = found.value.and_then(|entry| stored::tree(&entry).ok());
+        match tree.filter(|tree| !metadata::is_leaving(tree)).as_ref().and_then(self::id) {
+            Some(inner) => id = inner,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(id))
+}
+
+/// The id in the object of a logical cluster.
+pub(crate) fn id(object: &Value) -> Option<Id> {
+    object["status"]["id"].as_str()?.parse().ok()
+}
+
+/// The logical clusters created in this one.
+pub(crate) async fn inner(store: &dyn Store, id: Id) -> Result<Vec<Id>, ReadError> {
+    let listed = store.list(COLLECTION.range(id, None), Page::default()).await?;
+    let trees = listed.value.entries.iter().filter_map(|entry| stored::tree(entry).ok());
+    Ok(trees.filter_map(|tree| self::id(&tree)).collect())
+}
+
+/// Gives a new logical cluster its id.
+pub fn born(object: &mut Value) -> Id {
+    // One of 2^64, and zero is the root's: two draws of the same are not to be expected in a lifetime.
+    let id = Id::new(rand::rng().random_range(1..u64::MAX));
+    object["status"] = json!({ "id": id.to_string(), "phase": "Ready" });
+    id
+}
+
+/// Puts into a logical cluster what every cluster has from the beginning. Twice changes nothing.
+pub async fn fill(store: &dyn Store, id: Id) -> Result<(), CommitError> {
+    let row = catalog::find("", "v1", "namespaces").expect("the catalogue has namespaces");
+    for name in NEWBORN {
+        let mut namespace = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": name,
+                "uid": uuid::Uuid::new_v4().to_string(),
+                "creationTimestamp": metadata::now(),
+            },
+        });
+        special::born(row, name, &mut namespace);
+        let value = Change::Put(stored::encode(&namespace));
+        match store.commit(NAMESPACES.key(id, None, name), Expect::Absent, value).await {
+            Ok(_) | Err(CommitError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The uid of a namespace in which something can be created; otherwise what a client is told.
+pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<String, Status> {
+    let found = store.get(&NAMESPACES.key(id, None, namespace)).await.map_err(unreadable)?;
+    let grouped = Grouped::new("", "namespaces");
+    let tree = found.value.and_then(|entry| stored::tree(&entry).ok());
+    let tree = tree.ok_or_else(|| Status::not_found(grouped, namespace))?;
+    if metadata::is_leaving(&tree) {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let cause = Cause {
+            reason: "NamespaceTerminating".to_owned(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        };
+        return Err(Status::forbidden(grouped, namespace, &why).because(cause));
+    }
+    Ok(metadata::text(&tree, "uid").to_owned())
+}

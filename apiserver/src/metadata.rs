@@ -1,0 +1,168 @@
+//! What the server says about an object, whatever the client says.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use openapi::field::FieldError;
+use openapi::names;
+use openapi::resource::Resource;
+use openapi::status::Status;
+use rand::RngExt;
+use serde_json::{Map, Value, json};
+
+use crate::call::Call;
+use crate::special;
+
+/// Letters and digits of generated names: none that look alike, no vowels to make words of.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_CHARS: usize = 5;
+/// A generated name is a label at most: 63 characters with its suffix.
+const PREFIX_CHARS_MAX: usize = 58;
+
+/// The metadata of an object, as a map; made if there is none.
+pub(crate) fn of(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
+    let fields =
+        object.as_object_mut().ok_or_else(|| Status::bad_request("the object is not a JSON object"))?;
+    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+    if metadata.is_null() {
+        *metadata = json!({});
+    }
+    metadata.as_object_mut().ok_or_else(|| Status::bad_request("metadata is not a JSON object"))
+}
+
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// Whether it has been deleted, and waits for something before it can go.
+pub(crate) fn is_leaving(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+pub(crate) fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+/// What is wrong with the name, the labels and the annotations.
+pub(crate) fn check(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
+    let mut errors: Vec<FieldError> = match name {
+        "" => vec![FieldError::required("metadata.name", "name or generateName is required")],
+        _ => {
+            let wrong = special::name_rule(&call.row).check(name);
+            wrong.into_iter().map(|why| FieldError::invalid("metadata.name", name, why)).collect()
+        }
+    };
+    errors.extend(names::labels(&texts(object, "labels"), "metadata.labels"));
+    errors.extend(names::annotations(&texts(object, "annotations"), "metadata.annotations"));
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.grouped_kind(), name, &errors)) }
+}
+
+fn texts(object: &Value, field: &str) -> BTreeMap<String, String> {
+    let pairs = object["metadata"][field].as_object().into_iter().flatten();
+    pairs.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+}
+
+/// Fills in what a new object gets from the server, and returns its name.
+pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
+    let row = &call.row;
+    object["apiVersion"] = row.api_version().into();
+    object["kind"] = (*row.kind).into();
+    place(call, object)?;
+    if !text(object, "resourceVersion").is_empty() {
+        return Err(Status::internal("resourceVersion should not be set on objects to be created"));
+    }
+    let metadata = of(object)?;
+    let name = match (
+        metadata.get("name").and_then(Value::as_str),
+        metadata.get("generateName").and_then(Value::as_str),
+    ) {
+        (Some(name), _) if !name.is_empty() => name.to_owned(),
+        (_, Some(prefix)) if !prefix.is_empty() => generated(prefix),
+        _ => String::new(),
+    };
+    metadata.insert("name".to_owned(), name.clone().into());
+    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp".to_owned(), now().into());
+    for never in [
+        "selfLink",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        metadata.remove(never);
+    }
+    if let Some(first) = row.generation.first() {
+        metadata.insert("generation".to_owned(), first.into());
+    }
+    // The status is for whoever runs the object to say, not for whoever creates it.
+    if row.has_status() {
+        object.as_object_mut().and_then(|fields| fields.remove("status"));
+    }
+    special::born(row, &name, object);
+    Ok(name)
+}
+
+/// The namespace of the path and that of the body must be one and the same.
+pub(crate) fn place(call: &Call, object: &mut Value) -> Result<(), Status> {
+    let metadata = of(object)?;
+    let said = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    match &call.namespace {
+        Some(namespace) if said.is_empty() || said == namespace => {
+            metadata.insert("namespace".to_owned(), namespace.as_str().into());
+            Ok(())
+        }
+        None if said.is_empty() => {
+            metadata.remove("namespace");
+            Ok(())
+        }
+        _ => Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
+}
+
+fn generated(prefix: &str) -> String {
+    let mut rng = rand::rng();
+    let suffix = (0..SUFFIX_CHARS).map(|_| char::from(ALPHABET[rng.random_range(0..ALPHABET.len())]));
+    prefix.chars().take(PREFIX_CHARS_MAX).chain(suffix).collect()
+}
+
+/// Seconds, as Kubernetes writes times.
+pub(crate) fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Carries over what an update cannot change, and counts the generation.
+pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) -> Result<(), Status> {
+    new["apiVersion"] = row.api_version().into();
+    new["kind"] = (*row.kind).into();
+    let (kept, metadata) = (&old["metadata"], of(new)?);
+    let fixed = [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+    ];
+    for field in fixed {
+        match kept.get(field) {
+            Some(value) => drop(metadata.insert(field.to_owned(), value.clone())),
+            None => drop(metadata.remove(field)),
+        }
+    }
+    metadata.remove("selfLink");
+    // Nobody keeps account of them yet, and what a client says about them need not be so.
+    metadata.remove("managedFields");
+    metadata.remove("resourceVersion");
+    special::carried(row, old, new);
+    if row.generation.grows(old, new) {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        new["metadata"]["generation"] = generation.into();
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The certificates a server makes for itself when it first starts.
+//!
+//! ```text
+//!   <dir>/ca.crt, ca.key             who vouches for the others
+//!   <dir>/serving.crt, serving.key   what the server shows
+//! ```
+//!
+//! Clients are known by certificates of the same authority: the common name is the user, the organisations
+//! are the groups. Keys are readable by their owner only, and are never logged.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+/// Ten years; rotation is a matter of making it anew, not of waiting.
+const CA_DAYS: i64 = 3650;
+const LEAF_DAYS: i64 = 365;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error("cannot {act} {}: {source}", path.display())]
+    Io { act: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    #[error("the certificates in {} cannot be used: {reason}; remove them to have new ones made", dir.display())]
+    Unusable { dir: PathBuf, reason: String },
+}
+
+/// The authority, and where its files are.
+#[derive(Debug)]
+pub struct Authority {
+    dir: PathBuf,
+    certificate: String,
+    key: String,
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Clone)]
+pub struct Identity {
+    pub certificate: String,
+    pub key: String,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Identity(…)")
+    }
+}
+
+impl Authority {
+    /// Reads the authority in `dir`, or makes one there.
+    pub fn open(dir: &Path) -> Result<Authority, PkiError> {
+        use std::os::unix::fs::DirBuilderExt;
+        let io = |act| move |source| PkiError::Io { act, path: dir.to_owned(), source };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("create"))?;
+        if !dir.join("ca.key").exists() {
+            let made = make_authority()?;
+            write(&dir.join("ca.crt"), &made.certificate)?;
+            // The key last: with it there, both are.
+            write(&dir.join("ca.key"), &made.key)?;
+        }
+        let (certificate, key) = (read(&dir.join("ca.crt"))?, read(&dir.join("ca.key"))?);
+        Ok(Authority { dir: dir.to_owned(), certificate, key })
+    }
+
+    /// The authority's own certificate, for clients to trust.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A certificate that says its holder is `user` and belongs to `groups`.
+    pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, PkiError> {
+        let mut params = leaf(user, groups);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    /// What the server shows to whoever reaches it under one of these names or addresses.
+    pub fn serving(&self, names: &[String]) -> Result<Identity, PkiError> {
+        let mut params = leaf("holon", &[]);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        for name in names {
+            let san = match name.parse::<IpAddr>() {
+                Ok(address) => SanType::IpAddress(address),
+                Err(_) => SanType::DnsName(name.as_str().try_into()?),
+            };
+            params.subject_alt_names.push(san);
+        }
+        let identity = self.sign(params)?;
+        write(&self.dir.join("serving.crt"), &identity.certificate)?;
+        write(&self.dir.join("serving.key"), &identity.key)?;
+        Ok(identity)
+    }
+
+    fn sign(&self, params: CertificateParams) -> Result<Identity, PkiError> {
+        let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &issuer)?;
+        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// TLS as we offer it: 1.2 and 1.3, HTTP/2 and 1.1, client certificates of this authority welcome.
+    pub fn tls(&self, serving: &Identity) -> Result<Arc<ServerConfig>, PkiError> {
+        let unusable = |reason: String| PkiError::Unusable { dir: self.dir.clone(), reason };
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(self.certificate.as_bytes()) {
+            let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
+            roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| unusable(error.to_string()))?;
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(serving.certificate.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(|error| unusable(error.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(serving.key.as_bytes())
+            .map_err(|error| unusable(error.to_string()))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(error.to_string()))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|error| unusable(error.to_string()))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+fn make_authority() -> Result<Identity, PkiError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name("holon-ca", &[]);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    valid_for(&mut params, CA_DAYS);
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+fn leaf(user: &str, groups: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name(user, groups);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    valid_for(&mut params, LEAF_DAYS);
+    params
+}
+
+fn name(user: &str, groups: &[&str]) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, user);
+    for group in groups {
+        name.push(DnType::OrganizationName, *group);
+    }
+    name
+}
+
+/// From a day ago, so that a clock that is a little behind does not lock anybody out.
+fn valid_for(params: &mut CertificateParams, days: i64) {
+    let now = time::OffsetDateTime::now_utc();
+    params.not_before = now - time::Duration::days(1);
+    params.not_after = now + time::Duration::days(days);
+}
+
+fn read(path: &Path) -> Result<String, PkiError> {
+    std::fs::read_to_string(path).map_err(|source| PkiError::Io {
+        act: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn write(path: &Path, contents: &str) -> Result<(), PkiError> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(contents.as_bytes()).and_then(|()| file.sync_all()))
+        .map_err(|source| PkiError::Io { act: "write", path: path.to_owned(), source })
+}

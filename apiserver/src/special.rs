@@ -1,0 +1,118 @@
+//! The few kinds that are more than their row: namespaces and logical clusters hold other objects.
+//!
+//! Everything else about kinds is data. What stands here is pure; acting on it is for [`emptying`](crate::emptying).
+
+use api::names::GROUP;
+use openapi::names::NameRule;
+use openapi::resource::Resource;
+use openapi::status::Status;
+use serde_json::{Value, json};
+
+use crate::call::Call;
+use crate::clusters;
+
+/// Namespaces nobody may delete. As for Kubernetes.
+const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
+
+/// A kind whose objects hold other objects, and go only when those are gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Holder {
+    Namespace,
+    LogicalCluster,
+}
+
+impl Holder {
+    pub(crate) fn of(row: &Resource) -> Option<Holder> {
+        match (&*row.group, &*row.plural) {
+            ("", "namespaces") => Some(Holder::Namespace),
+            (GROUP, "logicalclusters") => Some(Holder::LogicalCluster),
+            _ => None,
+        }
+    }
+}
+
+/// What the objects of a kind may be called.
+pub(crate) fn name_rule(row: &Resource) -> NameRule {
+    match (&*row.group, &*row.plural) {
+        // The names of logical clusters become parts of paths, those of namespaces parts of host names.
+        (GROUP, "logicalclusters") | ("", "namespaces") => NameRule::Label,
+        ("", "services") => NameRule::Label1035,
+        ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        _ => NameRule::Subdomain,
+    }
+}
+
+/// What a new object of such a kind gets beside its metadata.
+pub(crate) fn born(row: &Resource, name: &str, object: &mut Value) {
+    match Holder::of(row) {
+        Some(Holder::Namespace) => {
+            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
+            object["spec"] = json!({ "finalizers": ["kubernetes"] });
+            object["status"] = json!({ "phase": "Active" });
+        }
+        Some(Holder::LogicalCluster) => drop(clusters::born(object)),
+        None => {}
+    }
+}
+
+/// What no update of such a kind changes. A logical cluster's id above all: it says whose objects are reached.
+pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) {
+    match Holder::of(row) {
+        Some(Holder::Namespace) => new["spec"] = old["spec"].clone(),
+        Some(Holder::LogicalCluster) => {
+            if !new["status"].is_object() {
+                new["status"] = json!({});
+            }
+            new["status"]["id"] = old["status"]["id"].clone();
+        }
+        None => {}
+    }
+}
+
+/// Says that an object of such a kind is on its way out.
+pub(crate) fn leaving(row: &Resource, object: &mut Value) {
+    if Holder::of(row).is_some() {
+        object["status"]["phase"] = "Terminating".into();
+    }
+}
+
+/// Refuses what must not be deleted.
+pub(crate) fn may_delete(call: &Call, name: &str) -> Result<(), Status> {
+    match Holder::of(&call.row) {
+        Some(Holder::Namespace) if LASTING.contains(&name) => {
+            Err(Status::forbidden(call.grouped(), name, "this namespace may not be deleted"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openapi::catalog;
+
+    #[test]
+    fn a_new_namespace_is_active_and_carries_its_name_as_a_label() {
+        let row = catalog::find("", "v1", "namespaces").unwrap();
+        let mut object = json!({ "metadata": { "name": "shop", "labels": { "a": "b" } } });
+        born(row, "shop", &mut object);
+        let expected = json!({
+            "metadata": { "name": "shop", "labels": { "a": "b", "kubernetes.io/metadata.name": "shop" } },
+            "spec": { "finalizers": ["kubernetes"] },
+            "status": { "phase": "Active" },
+        });
+        assert_eq!(object, expected);
+    }
+
+    /// Whoever could write an id could read another logical cluster under a path of their own.
+    #[test]
+    fn nobody_gives_a_logical_cluster_another_id() {
+        let row = clusters::row();
+        let old = json!({ "status": { "id": "~bbbbbbbbbbbbbbbc", "phase": "Ready" } });
+        for mut new in [json!({}), json!({ "status": { "id": "~bbbbbbbbbbbbbbbb" } }), json!({ "status": 1 })]
+        {
+            carried(row, &old, &mut new);
+            assert_eq!(new["status"]["id"], old["status"]["id"]);
+        }
+    }
+}

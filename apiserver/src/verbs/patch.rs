@@ -1,0 +1,118 @@
+//! Changing part of an object.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Response, StatusCode};
+use openapi::decode::{self, Syntax};
+use openapi::patch::json::JsonPatch;
+use openapi::patch::merge::MergePatch;
+use openapi::patch::strategic::StrategicPatch;
+use openapi::patch::{self, PatchError};
+use openapi::resource::Origin;
+use openapi::status::Status;
+use openapi::walk;
+use serde_json::Value;
+use storage::Store;
+
+use super::create::{warned, written};
+use super::{get, update};
+use crate::body;
+use crate::call::Call;
+use crate::metadata;
+use crate::publish;
+use crate::render::Style;
+use crate::server::Body;
+use crate::stored;
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+
+/// A patch says what to change, not which version; so if somebody was faster it is made again on what is there.
+const ATTEMPTS: usize = 5;
+
+pub(crate) async fn patch(
+    store: &dyn Store,
+    call: &Call,
+    style: &Style<'_>,
+    bytes: &Bytes,
+) -> Result<Response<Body>, Status> {
+    let (name, _) = call.named()?;
+    let media = Media::of(call)?;
+    for _ in 0..ATTEMPTS {
+        let entry = get::find(store, call).await?;
+        let old = stored::tree(&entry).map_err(|error| Status::internal(&error.to_string()))?;
+        let (new, warnings) = understood(call, apply(call, media, old, bytes)?)?;
+        let version = metadata::text(&new, "resourceVersion");
+        if !version.is_empty() && version != entry.revision().to_string() {
+            return Err(Status::modified(call.grouped(), name));
+        }
+        if let Some(entry) = update::replace(store, call, &entry, new).await? {
+            return Ok(warned(written(style, StatusCode::OK, &entry), &warnings));
+        }
+    }
+    Err(Status::modified(call.grouped(), name))
+}
+
+/// How a patch is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Media {
+    Json,
+    Merge,
+    Strategic,
+}
+
+impl Media {
+    fn of(call: &Call) -> Result<Media, Status> {
+        let text = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        match text.split(';').next().unwrap_or_default().trim() {
+            JSON_PATCH => Ok(Media::Json),
+            MERGE_PATCH => Ok(Media::Merge),
+            STRATEGIC_PATCH if call.row.origin == Origin::BuiltIn => Ok(Media::Strategic),
+            _ if call.row.origin == Origin::BuiltIn => {
+                Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH]))
+            }
+            _ => Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH])),
+        }
+    }
+}
+
+/// What came out of a patch, and how to show what was patched to somebody it did not work for.
+struct Patched {
+    object: Value,
+    shown: String,
+}
+
+fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
+    let parsed =
+        decode::decode(bytes, Syntax::Json).map_err(|error| Status::bad_request(error.to_string()))?.value;
+    let refused = |error: PatchError| {
+        tracing::debug!(%error, "a patch does not apply");
+        error.status()
+    };
+    match (media, publish::schema(&call.row)) {
+        (Media::Strategic, Some(schema)) => {
+            let patch = StrategicPatch::parse(parsed).map_err(refused)?;
+            let shown = patch.shown();
+            return Ok(Patched { object: patch.apply(object, schema).map_err(refused)?, shown });
+        }
+        (Media::Strategic, None) => return Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH])),
+        (Media::Json, _) => {
+            object = JsonPatch::parse(parsed).and_then(|patch| patch.apply(object)).map_err(refused)?
+        }
+        (Media::Merge, _) => MergePatch::parse(parsed).map_err(refused)?.apply(&mut object),
+    }
+    Ok(Patched { shown: object.to_string(), object })
+}
+
+/// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
+fn understood(call: &Call, Patched { object, shown }: Patched) -> Result<(Value, Vec<String>), Status> {
+    if call.name.as_deref() != Some(metadata::text(&object, "name")) {
+        return Err(Status::bad_request("the name of an object cannot be patched"));
+    }
+    body::check_kind(call, &object)?;
+    let Some(schema) = publish::schema(&call.row) else { return Ok((object, Vec::new())) };
+    let walked = walk::walk(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
+    let warnings = body::validation(call)?.settle(&walked.findings);
+    Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
+}

@@ -1,0 +1,67 @@
+//! `holon kubeconfig`: what kubectl needs to reach a logical cluster.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use api::cluster::Path;
+use apiserver::pki::{Authority, Identity};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+
+/// Who an administrator is. The group may do everything.
+pub(crate) const ADMIN: (&str, &[&str]) = ("holon-admin", &["system:masters"]);
+
+/// The file in the data directory that says where the server is reached.
+pub(crate) const ADDRESS: &str = "address";
+
+#[derive(Args)]
+pub(crate) struct Kubeconfig {
+    /// The logical cluster
+    #[arg(default_value = "root")]
+    path: String,
+    /// Where the server keeps its data
+    #[arg(long, default_value = ".holon")]
+    data_dir: PathBuf,
+    /// Where the server is reached [default: where it last said it is]
+    #[arg(long)]
+    server: Option<String>,
+}
+
+impl Kubeconfig {
+    pub(crate) fn run(self) -> Result<()> {
+        let path: Path =
+            self.path.parse().with_context(|| format!("{:?} names no logical cluster", self.path))?;
+        let dir = self.data_dir.display();
+        // Opening would make a new authority, which no server knows.
+        let address = std::fs::read_to_string(self.data_dir.join(ADDRESS));
+        let address = address.with_context(|| format!("no server has run in {dir}; name its --data-dir"))?;
+        let server = self.server.unwrap_or(address);
+        let authority = Authority::open(&self.data_dir.join("pki"))?;
+        let admin = authority.client(ADMIN.0, ADMIN.1)?;
+        print!("{}", write(&server, &authority, &admin, &[path]));
+        Ok(())
+    }
+}
+
+/// A kubeconfig with a context for each logical cluster; the first is the current one.
+pub(crate) fn write(server: &str, authority: &Authority, user: &Identity, paths: &[Path]) -> String {
+    let encoded = |text: &str| STANDARD.encode(text);
+    let mut out = String::from("apiVersion: v1\nkind: Config\n");
+    out += &format!("current-context: {}\n", paths.first().map_or("", |path| path.as_str()));
+    out += "clusters:\n";
+    for path in paths {
+        let ca = encoded(authority.certificate());
+        out += &format!(
+            "- name: {path}\n  cluster:\n    server: {server}/clusters/{path}\n    certificate-authority-data: {ca}\n"
+        );
+    }
+    out += "contexts:\n";
+    for path in paths {
+        out += &format!("- name: {path}\n  context:\n    cluster: {path}\n    user: admin\n");
+    }
+    let (certificate, key) = (encoded(&user.certificate), encoded(&user.key));
+    out + &format!(
+        "users:\n- name: admin\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
+    )
+}

@@ -1,0 +1,63 @@
+//! A server as a user has it: the built binary, in a directory of its own, on a port nobody else uses.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+/// Killed when dropped, its directory removed.
+pub(crate) struct Server {
+    child: Child,
+    dir: TempDir,
+    /// `https://127.0.0.1:…`
+    pub(crate) url: String,
+}
+
+impl Server {
+    /// Returns once the server says that it is ready.
+    pub(crate) fn start() -> Server {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
+            .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        // The server keeps its end of the pipe; one line is all it is asked for.
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        let words = said.split([' ', ',']);
+        let url = words.into_iter().find(|word| word.starts_with("https://")).map(str::to_owned);
+        let url = url.unwrap_or_else(|| panic!("the server said {said:?}"));
+        Server { child, dir, url }
+    }
+
+    /// What a client needs to reach a logical cluster, as `holon kubeconfig` prints it.
+    pub(crate) fn kubeconfig(&self, path: &str) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_holon"))
+            .args(["kubeconfig", path, "--data-dir"])
+            .arg(self.dir.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Asks it to stop, and says whether it did so well.
+    pub(crate) fn stop(mut self) -> bool {
+        let killed = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        killed.success() && self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

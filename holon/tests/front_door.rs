@@ -1,0 +1,282 @@
+//! The API as bytes on a wire: what no kubectl would send, and what it would hide.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::Server;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::{Value, json};
+
+/// Speaks HTTP/1.1 over TLS, one connection per request.
+struct Client {
+    address: String,
+    tls: Arc<ClientConfig>,
+}
+
+struct Answer {
+    code: u16,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+}
+
+impl Client {
+    fn new(server: &Server, with_certificate: bool) -> Client {
+        let kubeconfig = std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap();
+        let field = |name: &str| {
+            let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
+            decode64(line.trim_start_matches(':').trim())
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(&field("certificate-authority-data")).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = builder.with_root_certificates(roots);
+        let tls = if with_certificate {
+            let chain = vec![CertificateDer::from_pem_slice(&field("client-certificate-data")).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(&field("client-key-data")).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        } else {
+            builder.with_no_client_auth()
+        };
+        Client { address: server.url.replace("https://", ""), tls: Arc::new(tls) }
+    }
+
+    fn open(&self, method: &str, path: &str, body: &str) -> StreamOwned<ClientConnection, TcpStream> {
+        let tcp = TcpStream::connect(&self.address).unwrap();
+        tcp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let mut stream = StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp);
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: holon\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        stream
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let mut bytes = Vec::new();
+        // A peer that closes without saying goodbye first is an error to TLS, and none to us.
+        let _ = self.open(method, path, &body).read_to_end(&mut bytes);
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { code, body: body.to_owned() }
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &Value::Null)
+    }
+
+    /// The events of a watch that ends after some seconds.
+    fn watched(&self, path: &str) -> Vec<(String, Value)> {
+        let body = self.get(path).body;
+        // Each event is a line of JSON; what is between them is the framing of the stream.
+        let lines = body.lines().filter(|line| line.starts_with('{'));
+        let events = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.map(|event| (event["type"].as_str().unwrap().to_owned(), event["object"].clone())).collect()
+    }
+}
+
+fn decode64(text: &str) -> Vec<u8> {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.decode(text).unwrap()
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str, labels: Value) -> Value {
+    json!({ "metadata": { "name": name, "labels": labels } })
+}
+
+#[test]
+fn strangers_learn_that_it_is_well_and_nothing_else() {
+    let server = Server::start();
+    let stranger = Client::new(&server, false);
+    for path in ["/healthz", "/livez", "/readyz", "/clusters/root/readyz"] {
+        let answer = stranger.get(path);
+        assert_eq!((answer.code, answer.body.as_str()), (200, "ok"), "{path}");
+    }
+    assert_eq!(stranger.get("/version").json()["major"], "1");
+    for path in
+        ["/api", "/api/v1/namespaces", "/clusters/root:nowhere/api", "/openapi/v3", "/clusters/*/api/v1/pods"]
+    {
+        let answer = stranger.get(path);
+        assert_eq!((answer.code, &answer.json()["reason"]), (401, &json!("Unauthorized")), "{path}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said_as_kubernetes_says_it() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let check = |method: &str, path: &str, body: Value, code: u16, reason: &str| {
+        let answer = client.ask(method, path, &body);
+        let status = answer.json();
+        let found = (answer.code, status["reason"].as_str().unwrap_or_default(), &status["kind"]);
+        assert_eq!(found, (code, reason, &json!("Status")), "{method} {path}: {status}");
+    };
+    let created = client.ask("POST", MAPS, &json!({ "metadata": { "name": "a" } }));
+    assert_eq!(created.code, 201, "{}", created.body);
+    let version = created.json()["metadata"]["resourceVersion"].clone();
+    let none = Value::Null;
+    check("GET", "/nothing", none.clone(), 404, "NotFound");
+    check("GET", "/api/v1/nothing", none.clone(), 404, "NotFound");
+    check("GET", "/clusters/root:nowhere/api/v1/namespaces", none.clone(), 404, "NotFound");
+    check("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", none.clone(), 404, "NotFound");
+    check("GET", &format!("{MAPS}/b"), none.clone(), 404, "NotFound");
+    check("GET", &format!("{MAPS}/a/status"), none.clone(), 404, "NotFound");
+    check("GET", &format!("{MAPS}?labelSelector=a%20in"), none.clone(), 400, "BadRequest");
+    check("GET", &format!("{MAPS}?fieldSelector=data.x%3Dy"), none.clone(), 400, "BadRequest");
+    check("GET", &format!("{MAPS}?continue=xyz"), none.clone(), 400, "BadRequest");
+    check("GET", &format!("{MAPS}?watch=1&sendInitialEvents=true"), none.clone(), 422, "Invalid");
+    check("POST", "/api", none.clone(), 405, "MethodNotAllowed");
+    check("PUT", MAPS, none.clone(), 405, "MethodNotAllowed");
+    check("POST", MAPS, json!({ "metadata": { "name": "A_" } }), 422, "Invalid");
+    check("POST", MAPS, json!({ "metadata": {} }), 422, "Invalid");
+    check("POST", MAPS, json!({ "kind": "Secret", "apiVersion": "v1" }), 400, "BadRequest");
+    check(
+        "POST",
+        MAPS,
+        json!({ "metadata": { "name": "b", "namespace": "kube-system" } }),
+        400,
+        "BadRequest",
+    );
+    check("POST", MAPS, json!([]), 400, "BadRequest");
+    check("POST", MAPS, map("a", json!({})), 409, "AlreadyExists");
+    check("POST", "/api/v1/namespaces/nowhere/configmaps", map("a", json!({})), 404, "NotFound");
+    // A word nobody knows must not become a real write.
+    check("POST", &format!("{MAPS}?dryRun=Maybe"), map("b", json!({})), 422, "Invalid");
+    check("DELETE", &format!("{MAPS}/a"), json!({ "preconditions": { "uid": "other" } }), 409, "Conflict");
+    check("DELETE", &format!("{MAPS}/a"), json!({ "dryRun": ["Maybe"] }), 422, "Invalid");
+
+    let same = json!({ "metadata": { "name": "a", "resourceVersion": version } });
+    let unchanged = client.ask("PUT", &format!("{MAPS}/a"), &same).json();
+    assert_eq!(unchanged["metadata"]["resourceVersion"], version, "what changes nothing is no write");
+    let change = json!({ "metadata": { "name": "a", "resourceVersion": version }, "data": { "x": "y" } });
+    assert_eq!(client.ask("PUT", &format!("{MAPS}/a"), &change).code, 200);
+    check("PUT", &format!("{MAPS}/a"), change, 409, "Conflict");
+    let huge = json!({ "data": { "x": "y".repeat(4 << 20) } });
+    check("POST", MAPS, huge, 413, "RequestEntityTooLarge");
+}
+
+#[test]
+fn a_list_in_pages_is_one_list() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    for number in 0..5 {
+        let labels = json!({ "even": (number % 2 == 0).to_string() });
+        assert_eq!(client.ask("POST", MAPS, &map(&format!("m{number}"), labels)).code, 201);
+    }
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = client.get(&format!("{MAPS}?limit=2")).json();
+    assert_eq!(
+        (names(&first), &first["metadata"]["remainingItemCount"]),
+        (vec!["m0".into(), "m1".into()], &json!(3))
+    );
+    // What happens between two pages is not in the later one.
+    assert_eq!(client.ask("DELETE", &format!("{MAPS}/m3"), &Value::Null).code, 200);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = client.get(&format!("{MAPS}?limit=9&continue={token}")).json();
+    assert_eq!(names(&rest), ["m2", "m3", "m4"]);
+    assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    assert!(rest["metadata"].get("continue").is_none());
+    // A token of one namespace leads into no other.
+    let elsewhere = client.get(&format!("/api/v1/namespaces/kube-system/configmaps?continue={token}"));
+    assert_eq!(elsewhere.code, 400);
+    let selected = client.get(&format!("{MAPS}?limit=2&labelSelector=even%3Dtrue")).json();
+    assert_eq!(
+        (names(&selected), selected["metadata"].get("remainingItemCount")),
+        (vec!["m0".into(), "m2".into()], None)
+    );
+    let token = selected["metadata"]["continue"].as_str().unwrap();
+    let rest = client.get(&format!("{MAPS}?limit=2&labelSelector=even%3Dtrue&continue={token}")).json();
+    assert_eq!(names(&rest), ["m4"]);
+    assert_eq!(client.ask("DELETE", &format!("{MAPS}?labelSelector=even%3Dtrue"), &Value::Null).code, 200);
+    assert_eq!(names(&client.get(MAPS).json()), ["m1"]);
+}
+
+#[test]
+fn a_watch_shows_what_is_selected_come_change_and_go() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let relabel = |value: &str| {
+        let patch = json!({ "metadata": { "labels": { "tier": value } } });
+        assert_eq!(client.ask("PATCH", &format!("{MAPS}/a"), &patch).code, 200);
+    };
+    assert_eq!(client.ask("POST", MAPS, &map("a", json!({ "tier": "back" }))).code, 201);
+    let from = client.get(MAPS).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    relabel("front");
+    assert_eq!(client.ask("PATCH", &format!("{MAPS}/a"), &json!({ "data": { "x": "y" } })).code, 200);
+    relabel("back");
+    relabel("front");
+    assert_eq!(client.ask("DELETE", &format!("{MAPS}/a"), &Value::Null).code, 200);
+    let selector = "labelSelector=tier%3Dfront&timeoutSeconds=1";
+    let events = client.watched(&format!("{MAPS}?watch=1&{selector}&resourceVersion={from}"));
+    let kinds: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
+    // Each at a later version than the one before: the deletions too.
+    let versions = events.iter().map(|(_, object)| object["metadata"]["resourceVersion"].as_str().unwrap());
+    let versions: Vec<u64> = versions.map(|version| version.parse().unwrap()).collect();
+    assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
+    assert!(events.iter().all(|(_, object)| object["metadata"]["labels"]["tier"] == "front"));
+}
+
+#[test]
+fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let begin = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
+    let check = |expected: &[&str]| {
+        let events = client.watched(&format!("{MAPS}?{begin}"));
+        let kinds: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
+        assert_eq!(kinds, expected);
+        let marked = events
+            .iter()
+            .filter(|(_, object)| object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true");
+        assert_eq!(marked.count(), 1, "{events:?}");
+    };
+    // With nothing there too, and a last bookmark before the end.
+    check(&["BOOKMARK", "BOOKMARK"]);
+    assert_eq!(client.ask("POST", MAPS, &map("a", json!({}))).code, 201);
+    check(&["ADDED", "BOOKMARK", "BOOKMARK"]);
+}
+
+#[test]
+fn nobody_moves_into_another_logical_cluster_by_writing_a_status() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
+    let made = client.ask(
+        "POST",
+        clusters,
+        &json!({ "metadata": { "name": "a" }, "status": { "id": "~bbbbbbbbbbbbbbbb" } }),
+    );
+    let id = made.json()["status"]["id"].clone();
+    assert!(made.code == 201 && id != "~bbbbbbbbbbbbbbbb", "{}", made.body);
+    for path in [format!("{clusters}/a"), format!("{clusters}/a/status")] {
+        let answer = client.ask("PATCH", &path, &json!({ "status": { "id": "~bbbbbbbbbbbbbbbb" } }));
+        assert_eq!((answer.code, &answer.json()["status"]["id"]), (200, &id), "{}", answer.body);
+    }
+    assert_eq!(client.ask("POST", clusters, &json!({ "metadata": { "name": "a:b" } })).code, 422);
+    assert!(server.kubeconfig("root:a").contains("/clusters/root:a\n"));
+    assert!(server.stop());
+}

@@ -1,0 +1,288 @@
+//! What a user does first, told with a real kubectl: the newest, and the oldest we promise.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use common::Server;
+
+/// The program `name`, or none after having said so. Where peers are required, that is a failure.
+fn peer(test: &str, name: &str) -> Option<PathBuf> {
+    let base = std::env::var_os("HOLON_PEERS").map(PathBuf::from).unwrap_or_else(|| {
+        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+        std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("holon/peers")
+    });
+    let path = base.join("bin").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    let told = format!("{test} needs the peer {name}; run hack/peers");
+    assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none(), "{told}");
+    // Past the harness, which hides what a passing test prints.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {told}\n").as_bytes());
+    None
+}
+
+/// A kubectl pointed at one logical cluster.
+struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    cache: PathBuf,
+}
+
+impl Kubectl {
+    fn new(server: &Server, program: &std::path::Path, path: &str) -> Kubectl {
+        let kubeconfig = server.file(&format!("{}.kubeconfig", path.replace(':', "-")));
+        std::fs::write(&kubeconfig, server.kubeconfig(path)).unwrap();
+        Kubectl { program: program.to_owned(), kubeconfig, cache: server.file("cache") }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(&self.cache);
+        command.args(["--request-timeout", "20s"]).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, command: &mut Command) -> (bool, String) {
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        (status.success(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+    }
+
+    /// Must work, and say this.
+    fn says(&self, arguments: &[&str], expected: &str) {
+        let (worked, said) = self.output(&mut self.command(arguments));
+        assert!(
+            worked && said.contains(expected),
+            "kubectl {arguments:?} said, instead of {expected:?}:\n{said}"
+        );
+    }
+
+    /// Must not work, and say why.
+    fn fails(&self, arguments: &[&str], expected: &str) {
+        let (worked, said) = self.output(&mut self.command(arguments));
+        assert!(
+            !worked && said.contains(expected),
+            "kubectl {arguments:?} said, instead of {expected:?}:\n{said}"
+        );
+    }
+
+    /// Must print exactly this.
+    fn prints(&self, arguments: &[&str], expected: &str) {
+        let (worked, said) = self.output(&mut self.command(arguments));
+        assert!(worked && said.trim() == expected, "kubectl {arguments:?}: {said:?} instead of {expected:?}");
+    }
+
+    /// Writes a manifest to a file and runs a verb with it.
+    fn with(&self, verb: &[&str], manifest: &str, expected: &str) {
+        let file = self.kubeconfig.with_extension("yaml");
+        std::fs::write(&file, manifest).unwrap();
+        self.says(&[verb, &["-f", file.to_str().unwrap()]].concat(), expected);
+    }
+}
+
+const APP: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api, namespace: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: api}}
+  template:
+    metadata: {labels: {app: api}}
+    spec:
+      containers:
+      - {name: api, image: api:1}
+      - {name: proxy, image: proxy:1}
+";
+
+const TEAM: &str = "
+apiVersion: holon.dev/v1alpha1
+kind: LogicalCluster
+metadata: {name: team-a}
+";
+
+fn a_first_day_with(name: &str) {
+    let Some(program) = peer("the story told with kubectl", name) else { return };
+    let server = Server::start();
+    let root = Kubectl::new(&server, &program, "root");
+
+    root.says(&["get", "--raw", "/readyz"], "ok");
+    root.says(&["cluster-info"], &server.url);
+    root.says(&["version"], "+holon");
+    root.with(&["create"], TEAM, "logicalcluster.holon.dev/team-a created");
+    root.says(&["get", "lc"], "Ready");
+    root.with(&["apply", "--dry-run=server"], &TEAM.replace("team-a", "team-b"), "created (server dry run)");
+    root.fails(&["get", "lc", "team-b"], "NotFound");
+
+    let team = Kubectl::new(&server, &program, "root:team-a");
+    looking_around(&team);
+    small_objects(&team);
+    an_application(&team);
+    watching(&team);
+    leaving(&team);
+
+    // The same names in another logical cluster are other objects.
+    team.says(&["create", "configmap", "settings"], "created");
+    root.fails(&["get", "configmap", "settings"], "NotFound");
+    root.says(&["delete", "lc", "team-a"], "deleted");
+    team.fails(&["get", "ns"], "NotFound");
+    root.with(&["create"], TEAM, "created");
+    team.fails(&["get", "configmap", "settings"], "NotFound");
+    assert!(server.stop(), "the server did not stop well");
+}
+
+fn looking_around(team: &Kubectl) {
+    for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+        team.says(&["get", "ns"], namespace);
+    }
+    // Twice, because the second time the client asks only whether anything is new.
+    team.says(&["api-resources"], "logicalclusters");
+    team.says(&["api-resources", "--cached=false"], "deployments");
+    team.says(&["api-versions"], "apps/v1");
+    team.says(&["explain", "deployment.spec.replicas"], "<integer>");
+    team.says(&["explain", "lc", "--recursive"], "phase");
+    team.says(&["get", "all", "-A"], "No resources found");
+}
+
+fn small_objects(team: &Kubectl) {
+    team.says(&["create", "configmap", "a", "--from-literal=x=y"], "configmap/a created");
+    team.fails(&["create", "configmap", "a"], "already exists");
+    team.says(&["create", "secret", "generic", "s", "--from-literal=password=p"], "created");
+    team.prints(&["get", "secret", "s", "-o", "jsonpath={.data.password}"], "cA==");
+    team.says(&["label", "configmap", "a", "tier=front"], "labeled");
+    team.fails(&["label", "configmap", "a", "tier=back"], "already has a value");
+    team.fails(
+        &["patch", "configmap", "a", "--type=merge", "-p", r#"{"metadata":{"labels":{"bad":"_-"}}}"#],
+        "Invalid value",
+    );
+    team.says(&["annotate", "configmap", "a", "note=this"], "annotated");
+    team.says(&["get", "configmaps", "-l", "tier in (front)", "-A"], "a ");
+    team.says(&["get", "configmaps", "-l", "tier!=front"], "No resources found");
+    team.says(&["get", "configmaps", "--field-selector", "metadata.name=a", "-o", "wide"], "DATA");
+    team.says(
+        &["patch", "configmap", "a", "--type=json", "-p", r#"[{"op":"add","path":"/data/z","value":"1"}]"#],
+        "patched",
+    );
+    team.fails(
+        &["patch", "configmap", "a", "--type=json", "-p", r#"[{"op":"test","path":"/data/z","value":"2"}]"#],
+        "rejected",
+    );
+    team.says(
+        &["patch", "configmap", "a", "--type=merge", "-p", r#"{"data":{"z":null,"q":"2"}}"#],
+        "patched",
+    );
+    team.prints(&["get", "configmap", "a", "-o", "jsonpath={.data}"], r#"{"q":"2","x":"y"}"#);
+    team.says(&["create", "configmap", "dry", "--dry-run=server"], "created (server dry run)");
+    team.fails(&["get", "configmap", "dry"], "NotFound");
+    team.says(&["delete", "configmap", "a", "--dry-run=server"], "deleted");
+    team.says(&["delete", "configmap", "a"], "deleted");
+    team.says(&["wait", "--for=delete", "configmap/a", "--timeout=5s"], "");
+    team.fails(&["get", "configmap", "a"], "configmaps \"a\" not found");
+}
+
+fn an_application(team: &Kubectl) {
+    team.says(&["create", "namespace", "shop"], "created");
+    team.prints(
+        &["get", "ns", "shop", "-o", "jsonpath={.status.phase} {.spec.finalizers}"],
+        "Active [\"kubernetes\"]",
+    );
+    team.prints(&["get", "ns", "-l", "kubernetes.io/metadata.name=shop", "-o", "name"], "namespace/shop");
+    team.says(&["create", "deployment", "web", "--image=web:1", "-n", "shop"], "created");
+    team.with(&["apply"], APP, "deployment.apps/api created");
+    team.with(&["apply"], APP, "deployment.apps/api unchanged");
+    team.with(&["diff"], APP, "");
+    // One of two containers changes; the other is merged by its name and stays.
+    team.with(&["apply"], &APP.replace("api:1", "api:2"), "deployment.apps/api configured");
+    let images = "jsonpath={.spec.template.spec.containers[*].image} {.metadata.generation}";
+    team.prints(&["get", "deploy", "api", "-n", "shop", "-o", images], "api:2 proxy:1 2");
+    team.says(&["set", "image", "deploy/api", "proxy=proxy:2", "-n", "shop"], "updated");
+    team.prints(&["get", "deploy", "api", "-n", "shop", "-o", images], "api:2 proxy:2 3");
+    team.says(&["get", "deploy", "-A", "-o", "wide"], "api,proxy");
+    team.says(&["get", "deploy", "api", "-n", "shop", "-o", "yaml"], "kind: Deployment");
+
+    team.fails(
+        &["patch", "deploy", "web", "-n", "shop", "-p", r#"{"spec":{"replicas":"many"}}"#],
+        "replicas",
+    );
+    team.says(&["patch", "deploy", "web", "-n", "shop", "-p", r#"{"spec":{"replicas":5}}"#], "patched");
+    let mut edit = team.command(&["edit", "deploy", "web", "-n", "shop"]);
+    let (worked, said) = team.output(edit.env("KUBE_EDITOR", "sed -i s/replicas:.5/replicas:\\ 7/"));
+    assert!(worked && said.contains("edited"), "{said}");
+    team.prints(&["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.spec.replicas}"], "7");
+
+    // Nobody runs it yet; so we say what a cluster would say, and the client believes it.
+    team.fails(&["rollout", "status", "deploy/web", "-n", "shop", "--timeout=1s"], "timed out");
+    let status = r#"{"spec":{"replicas":1},"status":{"observedGeneration":3,"replicas":7,"updatedReplicas":7,"availableReplicas":7,"conditions":[{"type":"Available","status":"True"}]}}"#;
+    team.says(&["patch", "deploy", "web", "-n", "shop", "--subresource=status", "-p", status], "patched");
+    team.says(&["rollout", "status", "deploy/web", "-n", "shop", "--timeout=5s"], "successfully rolled out");
+    team.says(
+        &["wait", "--for=condition=Available", "deploy/web", "-n", "shop", "--timeout=5s"],
+        "condition met",
+    );
+    team.prints(&["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.spec.replicas}"], "7");
+    team.says(&["describe", "deploy", "web", "-n", "shop"], "7 desired");
+}
+
+fn watching(team: &Kubectl) {
+    let watch = team
+        .command(&["get", "secrets", "-w", "-o", "name", "--request-timeout", "3s"])
+        .stdout(Stdio::piped())
+        .spawn();
+    let watch = watch.unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    team.says(&["create", "secret", "generic", "seen"], "created");
+    let output = watch.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("secret/s\n") && said.contains("secret/seen\n"), "the watch saw {said:?}");
+}
+
+fn leaving(team: &Kubectl) {
+    team.fails(&["delete", "namespace", "default"], "may not be deleted");
+    // Something that waits for its finalizer keeps its namespace waiting, and takes it along when it goes.
+    team.says(&["create", "configmap", "kept", "-n", "shop"], "created");
+    team.says(
+        &[
+            "patch",
+            "configmap",
+            "kept",
+            "-n",
+            "shop",
+            "--type=merge",
+            "-p",
+            r#"{"metadata":{"finalizers":["example.com/wait"]}}"#,
+        ],
+        "patched",
+    );
+    team.says(&["delete", "namespace", "shop", "--wait=false"], "deleted");
+    team.prints(&["get", "ns", "shop", "-o", "jsonpath={.status.phase}"], "Terminating");
+    team.fails(&["create", "configmap", "late", "-n", "shop"], "because it is being terminated");
+    team.says(&["get", "deploy", "-n", "shop"], "No resources found");
+    team.says(
+        &[
+            "patch",
+            "configmap",
+            "kept",
+            "-n",
+            "shop",
+            "--type=merge",
+            "-p",
+            r#"{"metadata":{"finalizers":null}}"#,
+        ],
+        "patched",
+    );
+    team.fails(&["get", "ns", "shop"], "NotFound");
+    team.says(&["create", "namespace", "shop"], "created");
+    team.says(&["delete", "namespace", "shop", "--timeout=10s"], "deleted");
+}
+
+#[test]
+fn a_first_day_with_the_newest_kubectl() {
+    a_first_day_with("kubectl");
+}
+
+#[test]
+fn a_first_day_with_an_older_kubectl() {
+    a_first_day_with("kubectl-1.32");
+}

@@ -1,0 +1,99 @@
+//! The order of a merged list.
+//!
+//! Items the patch names come in the patch's order, the others in the order they had. The two rows are then merged so
+//! that an item the patch does not name stays before the named items it was before.
+//!
+//! ```text
+//! live  a b c d      patch names  c a      result  b c a d    (b was before c; d was before neither)
+//! ```
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::super::PatchError;
+use super::{PATCH, unfit};
+use crate::go;
+
+/// What tells an item from the others: the value of its key, or itself.
+pub(super) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, PatchError> {
+    match key {
+        None => Ok(item),
+        Some(key) => match item.get(key) {
+            Some(value) => Ok(value),
+            None => {
+                let item = go::print(item);
+                unfit(format!("map: {item} does not contain declared merge key: {key}"))
+            }
+        },
+    }
+}
+
+/// Puts `merged` in order: `wanted` for what it names, `live` for the rest.
+pub(super) fn arrange(
+    merged: Vec<Value>,
+    wanted: &[Value],
+    live: &[Value],
+    key: Option<&str>,
+) -> Result<Vec<Value>, PatchError> {
+    let (wanted, live) = (positions(wanted, key)?, positions(live, key)?);
+    let mut named = Vec::new();
+    let mut others = Vec::new();
+    for item in merged {
+        let identity = identity(&item, key)?;
+        let place = live.get(identity).copied();
+        match wanted.get(identity) {
+            Some(position) => named.push((*position, place, item)),
+            None => others.push((place, item)),
+        }
+    }
+    named.sort_by_key(|(position, _, _)| *position);
+    others.sort_by_key(|(place, _)| *place);
+
+    let mut arranged = Vec::with_capacity(named.len() + others.len());
+    let mut others = others.into_iter().peekable();
+    for (_, place, item) in named {
+        // A new item has no place, and nothing waits for it.
+        while let Some((_, other)) =
+            others.next_if(|(other, _)| other.is_some() && place.is_some() && *other < place)
+        {
+            arranged.push(other);
+        }
+        arranged.push(item);
+    }
+    arranged.extend(others.map(|(_, item)| item));
+    Ok(arranged)
+}
+
+/// Where each identity is first found.
+fn positions<'v>(items: &'v [Value], key: Option<&str>) -> Result<HashMap<&'v Value, usize>, PatchError> {
+    let mut positions = HashMap::with_capacity(items.len());
+    for (position, item) in items.iter().enumerate() {
+        positions.entry(identity(item, key)?).or_insert(position);
+    }
+    Ok(positions)
+}
+
+/// The items of a patch must all be in the order it sets, and in that order.
+pub(super) fn check_order(change: &[Value], order: &[Value], key: Option<&str>) -> Result<(), PatchError> {
+    if change.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let mut rest = order.iter();
+    for item in change.iter().filter(|item| item.get(PATCH).is_none()) {
+        let wanted = identity(item, key)?;
+        loop {
+            let Some(next) = rest.next() else {
+                let (change, order) = (change.to_vec().into(), order.to_vec().into());
+                let (change, order) = (go::print(&change), go::print(&order));
+                return unfit(format!(
+                    "The order in patch list:\n{change}\n doesn't match $setElementOrder list:\n{order}\n"
+                ));
+            };
+            if identity(next, key)? == wanted {
+                break;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+use openapi::catalog::built_in;
+use openapi::discovery::{Root, aggregated, core_versions, group, group_list, resource_list};
+use openapi::resource::{Resource, Verb};
+use serde_json::Value;
+
+use crate::server::Server;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const JSON: &str = "application/json";
+
+/// None are expected.
+pub(crate) fn differences(server: &Server) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut check = |path: &str, accept: &str, ours: Value| {
+        let mut theirs = server.get(path, accept);
+        // Where a server can be reached is its own affair.
+        if theirs.get("serverAddressByClientCIDRs").is_some() {
+            theirs["serverAddressByClientCIDRs"] = ours["serverAddressByClientCIDRs"].clone();
+        }
+        if ours != theirs {
+            found.push(format!("{path} ({accept}):\n    ours   {ours}\n    theirs {theirs}"));
+        }
+    };
+    check("/api", AGGREGATED, aggregated(built_in(), Root::Core));
+    check("/apis", AGGREGATED, aggregated(built_in(), Root::Groups));
+    check("/api", JSON, core_versions(built_in(), ""));
+    check("/apis", JSON, group_list(built_in()));
+    for row in built_in() {
+        let path = root(row);
+        check(&path, JSON, resource_list(built_in(), &row.group, &row.version).unwrap());
+        if !row.group.is_empty() {
+            check(&format!("/apis/{}", row.group), JSON, group(built_in(), &row.group).unwrap());
+        }
+    }
+    found.dedup();
+    found
+}
+
+/// Every label we accept is accepted there, and one nobody knows is refused.
+pub(crate) fn selectors_differ(server: &Server) -> Vec<String> {
+    let mut found = Vec::new();
+    for row in built_in().iter().filter(|row| row.allows(Verb::List) && row.allows(Verb::Watch)) {
+        let status = |label: &str| {
+            server.ask(&format!("{}/{}?limit=1&fieldSelector={label}%3Dx", root(row), row.plural), JSON).0
+        };
+        for field in &row.selectable {
+            // Some values are more than texts there.
+            let status = status(&field.label);
+            if status != 200 {
+                found.push(format!("{}: {} is refused with {status}", row.qualified(), field.label));
+            }
+        }
+        let known = ["spec.nodeName", "status.phase", "type", "status.replicas", "spec.type", "metadata.uid"];
+        for label in known.iter().filter(|label| !row.selectable.iter().any(|field| *field.label == ***label))
+        {
+            if status(label) == 200 {
+                found.push(format!("{}: {label} is accepted there", row.qualified()));
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn root(row: &Resource) -> String {
+    format!("/{}", openapi::document::path(&row.group, &row.version))
+}

@@ -1,0 +1,202 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use openapi::catalog::built_in;
+use openapi::document::{self, Definitions};
+use serde_json::Value;
+
+use crate::server::Server;
+
+const JSON: &str = "application/json";
+
+/// Every pair of documents: a path, ours, theirs.
+fn pairs(server: &Server) -> Vec<(String, Value, Value)> {
+    let versions: BTreeSet<_> = built_in().iter().map(|row| (&*row.group, &*row.version)).collect();
+    let index = server.get("/openapi/v3", JSON);
+    versions
+        .into_iter()
+        .map(|(group, version)| {
+            let path = document::path(group, version);
+            let ours = document::v3(built_in(), &Definitions::new(), group, version).unwrap();
+            let theirs = server.get(index["paths"][&path]["serverRelativeURL"].as_str().unwrap(), JSON);
+            (path, serde_json::from_str(&ours.body).unwrap(), theirs)
+        })
+        .collect()
+}
+
+/// Properties, extensions, defaults, enumerations, required fields. Not compared:
+/// - descriptions of lists and parameters, which are ours, and the enumeration of values that a server appends to a
+///   description (the values themselves are compared);
+/// - the order in which required fields are named;
+/// - `WatchEvent`, which the crate our descriptions come from describes in its own way.
+pub(crate) fn types_differ(server: &Server) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for (path, ours, theirs) in pairs(server) {
+        compare_types(&path, &ours["components"]["schemas"], &theirs["components"]["schemas"], &mut found);
+        for part in ["info", "openapi"] {
+            if ours[part] != theirs[part] {
+                found.insert(format!("{path}: {part} is {} there {}", ours[part], theirs[part]));
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+pub(crate) fn v2_differs(server: &Server) -> Vec<String> {
+    let ours: Value = serde_json::from_str(&document::v2(built_in(), &Definitions::new()).body).unwrap();
+    let theirs = server.get("/openapi/v2", JSON);
+    let mut found = BTreeSet::new();
+    compare_types("v2", &ours["definitions"], &theirs["definitions"], &mut found);
+    for part in ["swagger", "info", "security", "securityDefinitions"] {
+        if ours[part] != theirs[part] {
+            found.insert(format!("v2: {part} is {} there {}", ours[part], theirs[part]));
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Types only whole-server addresses use, which we do not describe.
+const UNUSED: [&str; 4] = ["APIGroup", "APIGroupList", "APIVersions", "GroupVersionForDiscovery"];
+
+fn compare_types(document: &str, ours: &Value, theirs: &Value, found: &mut BTreeSet<String>) {
+    let names =
+        |schemas: &Value| -> BTreeSet<String> { schemas.as_object().unwrap().keys().cloned().collect() };
+    for name in names(ours).symmetric_difference(&names(theirs)) {
+        let short = name.rsplit('.').next().unwrap();
+        if !UNUSED.contains(&short) && !matches!(short, "ServerAddressByClientCIDR" | "Info") {
+            found.insert(format!("{document}: {name} is only in one"));
+        }
+    }
+    for name in names(ours).intersection(&names(theirs)) {
+        if name.ends_with(".WatchEvent") {
+            continue;
+        }
+        let (mut one, mut other) = (comparable(&ours[name], name), comparable(&theirs[name], name));
+        // There, also versions that nobody serves have it.
+        if document == "v2" && name.ends_with(".DeleteOptions") {
+            one["x-kubernetes-group-version-kind"] = Value::Null;
+            other["x-kubernetes-group-version-kind"] = Value::Null;
+        }
+        if one == other {
+            continue;
+        }
+        let mut paths = Vec::new();
+        differing("", &one, &other, &mut paths);
+        found.extend(paths.into_iter().map(|path| format!("{name}{path}")));
+    }
+}
+
+/// What is left when what is not compared is taken away.
+fn comparable(definition: &Value, name: &str) -> Value {
+    let mut definition = definition.clone();
+    if name.ends_with("List") {
+        definition["description"] = Value::Null;
+        for field in ["items", "metadata"] {
+            if let Some(Value::Object(property)) = definition["properties"].get_mut(field) {
+                property.remove("description");
+            }
+        }
+    }
+    strip(&mut definition);
+    definition
+}
+
+fn strip(json: &mut Value) {
+    match json {
+        Value::Object(entries) => {
+            if let Some(Value::String(text)) = entries.get_mut("description")
+                && let Some(at) = text.find("\n\nPossible enum values:")
+            {
+                text.truncate(text[..at].trim_end().len());
+            }
+            if let Some(Value::Array(required)) = entries.get_mut("required") {
+                required.sort_by_key(|field| field.to_string());
+            }
+            entries.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+fn differing(path: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
+    match (one, other) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            let keys: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
+            for key in keys {
+                differing(&format!("{path}/{key}"), &one[key], &other[key], found);
+            }
+        }
+        (one, other) if one != other => found.push(format!("{path}: {one} there {other}")),
+        _ => {}
+    }
+}
+
+/// Addresses and what can be done there: action, kind, id, parameters, types of bodies and answers. Not compared:
+/// - descriptions, which are ours;
+/// - `/watch/` addresses, deprecated for ten years and not served;
+/// - `shardSelector`, an alpha nobody switched on;
+/// - HEAD and OPTIONS of proxies, which discovery does not name;
+/// - whether a parameter is named with the path or with its only operation.
+pub(crate) fn paths_differ(server: &Server) -> Vec<String> {
+    let mut found = Vec::new();
+    for (document, ours, theirs) in pairs(server) {
+        let (ours, theirs) = (operations(&ours), operations(&theirs));
+        let keys: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
+        for key in keys {
+            let (one, other) = (ours.get(key), theirs.get(key));
+            let parts: BTreeSet<_> =
+                [one, other].into_iter().flatten().flat_map(|parts| parts.keys()).collect();
+            for part in parts {
+                let (one, other) =
+                    (one.and_then(|parts| parts.get(part)), other.and_then(|parts| parts.get(part)));
+                if one != other {
+                    found.push(format!("{document}: {key}, {part}: {one:?} there {other:?}"));
+                }
+            }
+        }
+    }
+    found
+}
+
+type Parts = BTreeMap<String, String>;
+
+fn operations(document: &Value) -> BTreeMap<String, Parts> {
+    let mut all = BTreeMap::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        if path.contains("/watch/") {
+            continue;
+        }
+        for (method, operation) in item.as_object().unwrap() {
+            if matches!(method.as_str(), "parameters" | "head" | "options") {
+                continue;
+            }
+            all.insert(format!("{method} {path}"), summary(operation, &item["parameters"]));
+        }
+    }
+    all
+}
+
+/// What is compared of an operation.
+fn summary(operation: &Value, shared: &Value) -> Parts {
+    let mut parts = Parts::new();
+    for part in ["operationId", "tags", "x-kubernetes-action", "x-kubernetes-group-version-kind"] {
+        parts.insert(part.to_owned(), operation[part].to_string());
+    }
+    for parameter in [&operation["parameters"], shared].into_iter().flat_map(|list| list.as_array()).flatten()
+    {
+        let what = format!("{} {}", parameter["schema"]["type"], parameter["required"]);
+        parts.insert(format!("parameter {} in {}", parameter["name"], parameter["in"]), what);
+    }
+    parts.remove("parameter \"shardSelector\" in \"query\"");
+    let body = &operation["requestBody"];
+    let mut types = |of: &str, content: &Value| {
+        for (media, schema) in content.as_object().into_iter().flatten() {
+            parts.insert(format!("{of} {media}"), schema["schema"].to_string());
+        }
+    };
+    types(&format!("body {}", body["required"]), &body["content"]);
+    for (code, answer) in operation["responses"].as_object().unwrap() {
+        types(&format!("answer {code}"), &answer["content"]);
+    }
+    parts
+}

@@ -1,0 +1,39 @@
+//! Whether we say what a real kube-apiserver says. Needs the peers; skipped, with a word, where they are not installed.
+//!
+//! Every comparison returns what differs beyond the differences it lists and explains, so one run shows all of them.
+
+mod discovery;
+mod documents;
+mod server;
+mod tables;
+mod updates;
+
+use server::Server;
+
+type Compare = fn(&Server) -> Vec<String>;
+
+#[test]
+fn we_say_what_a_kube_apiserver_says() {
+    let Some(server) = Server::start() else { return };
+    let comparisons: [(&str, Compare); 8] = [
+        ("discovery", discovery::differences),
+        ("OpenAPI v3 types", documents::types_differ),
+        ("OpenAPI v3 paths", documents::paths_differ),
+        ("OpenAPI v2 types", documents::v2_differs),
+        ("field selectors", discovery::selectors_differ),
+        ("table cells", tables::cells_differ),
+        ("generations", tables::generations_differ),
+        ("updates and deletions", updates::differences),
+    ];
+    let mut report = String::new();
+    for (what, compare) in comparisons {
+        let differences = compare(&server);
+        if !differences.is_empty() {
+            report += &format!("{what}: {} differences\n", differences.len());
+            for difference in differences.iter().take(40) {
+                report += &format!("  {difference}\n");
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}

@@ -1,0 +1,89 @@
+use std::sync::Arc;
+
+use openapi::catalog::built_in;
+use openapi::cell::Cell;
+use openapi::resource::{Generation, Resource, Verb};
+use serde_json::Value;
+
+use crate::discovery::root;
+use crate::server::Server;
+
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+const MANIFESTS: &str = include_str!("manifests.yaml");
+
+/// Every table the server can show, with the objects in it.
+fn tables(server: &Server) -> Vec<(Arc<Resource>, Value)> {
+    let rows = built_in().iter().filter(|row| row.allows(Verb::List));
+    rows.map(|row| {
+        let path = format!("{}/{}?includeObject=Object", root(row), row.plural);
+        (row.clone(), server.get(&path, TABLE))
+    })
+    .collect()
+}
+
+/// Cells are filled from the object the server sends with each row, and compared with the cells it sends. Not compared:
+/// - ages, which differ while one looks; only whether there is one;
+/// - what follows the last column (an IPAddress has an age there, and no column for it);
+/// - the targets of an autoscaler in its older version, which hides all but one of them in an annotation.
+pub(crate) fn cells_differ(server: &Server) -> Vec<String> {
+    server.kubectl(&["apply", "-f", "-"], MANIFESTS);
+    // Controllers need a moment to make something of it.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    let now = jiff::Timestamp::now();
+    let mut found = Vec::new();
+    let mut seen = 0;
+    for (row, table) in tables(server) {
+        for shown in table["rows"].as_array().into_iter().flatten() {
+            seen += 1;
+            for (index, column) in row.columns.iter().enumerate() {
+                let (ours, theirs) = (column.cell.fill(&shown["object"], now), &shown["cells"][index]);
+                let tells_time = matches!(column.cell, Cell::Age(_)) || is_moment(&column.name);
+                let is_same = match tells_time {
+                    _ if &*column.name == "Targets" && &*row.version == "v1" => true,
+                    true => has_time(&ours) == has_time(theirs),
+                    false => ours == *theirs,
+                };
+                if !is_same {
+                    let name = &shown["object"]["metadata"]["name"];
+                    found.push(format!("{} {name}, {}: {ours} there {theirs}", row.qualified(), column.name));
+                }
+            }
+        }
+    }
+    if seen < 100 {
+        found.push(format!("only {seen} rows to compare"));
+    }
+    found
+}
+
+fn is_moment(column: &str) -> bool {
+    matches!(column, "Last Seen" | "First Seen" | "Duration" | "Last Schedule")
+}
+
+/// Whether a cell tells a time, rather than that there is none.
+fn has_time(cell: &Value) -> bool {
+    cell.as_str().is_some_and(|text| text.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// Every object has a generation exactly if the rules of its kind give it one.
+pub(crate) fn generations_differ(server: &Server) -> Vec<String> {
+    let mut found = Vec::new();
+    for (row, table) in tables(server) {
+        for shown in table["rows"].as_array().into_iter().flatten() {
+            let generation = shown["object"]["metadata"]["generation"].as_i64();
+            let is_right = match &row.generation {
+                Generation::Never => generation.is_none(),
+                Generation::Fixed => generation == Some(1),
+                rule => generation >= rule.first(),
+            };
+            if !is_right {
+                found.push(format!(
+                    "{} {}: {generation:?}",
+                    row.qualified(),
+                    shown["object"]["metadata"]["name"]
+                ));
+            }
+        }
+    }
+    found
+}
