@@ -5,6 +5,7 @@ mod kubeconfig;
 mod start;
 mod store;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -34,7 +35,9 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HOLON_LOG")
         // fjall reports through its errors what it also logs.
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=off,lsm_tree=off"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Colours are for people; a file or a pipe gets plain text.
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     let done = match Arguments::parse().command {
         Command::Dev(dev) => dev.run(),
         Command::Start(start) => start.run(),
