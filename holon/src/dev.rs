@@ -37,6 +37,8 @@ impl Dev {
             println!("\nNothing is left behind. To keep the store and look at it, type:");
             println!("  cargo run --release -- dev --keep");
         }
+        println!("To serve logical clusters to kubectl, type:");
+        println!("  cargo run --release -- start");
         Ok(())
     }
 
