@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use crate::range::{Key, Range};
 use crate::store::{
@@ -272,9 +272,4 @@ impl History for OnDisk {
             read.await.unwrap_or_else(|error| Err(unavailable(error.to_string())))
         })
     }
-}
-
-/// Waits for an answer from the writer; none comes if it ended.
-async fn answer<T>(answer: oneshot::Receiver<T>) -> Option<T> {
-    answer.await.ok()
 }

@@ -36,6 +36,12 @@ pub(super) fn sync_tree(dir: &Path) -> io::Result<()> {
     sync_dir(dir)
 }
 
+/// Opens a small file as it is, or makes an empty one.
+fn open(path: &Path) -> Result<File, OpenError> {
+    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    options.map_err(|source| OpenError::io("open", path, source))
+}
+
 /// Held for as long as the store is open. The kernel lets go of it when the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -45,13 +51,7 @@ pub(super) struct Lock {
 impl Lock {
     pub(super) fn take(dir: &Path) -> Result<Lock, OpenError> {
         let path = dir.join("LOCK");
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|source| OpenError::io("open", &path, source))?;
+        let mut file = open(&path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -109,13 +109,7 @@ const SLOT: u64 = 16;
 impl Mark {
     pub(super) fn open(dir: &Path) -> Result<(Mark, Revision), OpenError> {
         let path = dir.join("MARK");
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|source| OpenError::io("open", &path, source))?;
+        let file = open(&path)?;
         let mut slots = [Revision::ZERO; 2];
         for (slot, revision) in slots.iter_mut().enumerate() {
             let mut bytes = [0; SLOT as usize];

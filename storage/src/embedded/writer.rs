@@ -17,7 +17,7 @@ use super::files::{self, Lock, Mark};
 use super::journal::Journal;
 use super::layout::Base;
 use super::log::{Log, LogError};
-use super::{Health, OpenError, Options, answer, room};
+use super::{Health, OpenError, Options, room};
 use crate::range::Key;
 use crate::store::{At, Change, CommitError, Event, Expect, ReadError, Revision, admit};
 use crate::view::View;
@@ -75,14 +75,14 @@ impl Queue {
         let commit = Commit { key, expect, change, answer: sender, _room: room };
         self.sender.send(Message::Commit(commit)).map_err(|_| gone())?;
         let ended = || CommitError::Unknown { reason: "the store's writer ended".to_owned() };
-        answer(receiver).await.unwrap_or_else(|| Err(ended()))
+        receiver.await.unwrap_or_else(|_| Err(ended()))
     }
 
     pub(super) async fn compact(&self, through: Revision) -> Result<(), ReadError> {
         let gone = || ReadError::Unavailable { reason: "the store is closed".to_owned() };
         let (sender, receiver) = oneshot::channel();
         self.sender.send(Message::Compact(through, sender)).map_err(|_| gone())?;
-        answer(receiver).await.unwrap_or_else(|| Err(gone()))
+        receiver.await.unwrap_or_else(|_| Err(gone()))
     }
 
     pub(super) fn close(&self) {
