@@ -10,7 +10,8 @@
 mod body;
 mod call;
 pub mod clusters;
-mod emptying;
+pub mod controllers;
+mod deletion;
 mod identity;
 pub mod keys;
 mod metadata;

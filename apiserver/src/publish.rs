@@ -64,6 +64,11 @@ pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static 
     rows().iter().find(|row| &*row.group == group && &*row.version == version && &*row.plural == plural)
 }
 
+/// The resource whose objects are of a kind, in whatever version; the one they are kept as.
+pub(crate) fn find_kind(group: &str, kind: &str) -> Option<&'static Arc<Resource>> {
+    rows().iter().find(|row| &*row.group == group && &*row.kind == kind && row.stored_as.is_none())
+}
+
 /// Answers for everything that is not a resource or a probe.
 pub(crate) fn answer(target: &Target, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
     let rows = rows();

@@ -26,7 +26,7 @@ use crate::render::{self, Style};
 use crate::request::{self, Cluster, Health, Target};
 use crate::server::{Body, Handler};
 use crate::verbs::{create, delete, get, list, patch, update, watch};
-use crate::{body, clusters, emptying, publish};
+use crate::{body, clusters, publish};
 
 /// Kubernetes as which we speak, and who we are.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION")));
@@ -113,22 +113,16 @@ impl Stack {
         let include = Include::parse(call.query.text("includeObject"))
             .ok_or_else(|| Status::bad_request("includeObject must be None, Metadata or Object"))?;
         let style = &Style { form, row: &call.row, include };
-        let response = match verb {
-            Verb::Get => return get::get(store, call, style).await,
-            Verb::List => return list::list(store, call, style).await,
-            Verb::Watch => return watch::watch(store, call, style, self.stop.clone()).await,
-            Verb::Create => return create::create(store, call, style, bytes).await,
-            Verb::Update => update::update(store, call, style, bytes).await?,
-            Verb::Patch => patch::patch(store, call, style, bytes).await?,
-            Verb::Delete => delete::delete(store, call, style, bytes).await?,
-            Verb::DeleteCollection => delete::delete_collection(store, call, style, bytes).await?,
-        };
-        // The object is as the client wanted it; what follows from that goes on with the next request if it
-        // cannot now.
-        if let Err(status) = emptying::settle(store, call).await {
-            tracing::warn!(message = status.message, "what is leaving could not be emptied");
+        match verb {
+            Verb::Get => get::get(store, call, style).await,
+            Verb::List => list::list(store, call, style).await,
+            Verb::Watch => watch::watch(store, call, style, self.stop.clone()).await,
+            Verb::Create => create::create(store, call, style, bytes).await,
+            Verb::Update => update::update(store, call, style, bytes).await,
+            Verb::Patch => patch::patch(store, call, style, bytes).await,
+            Verb::Delete => delete::delete(store, call, style, bytes).await,
+            Verb::DeleteCollection => delete::delete_collection(store, call, style, bytes).await,
         }
-        Ok(response)
     }
 
     async fn find(&self, cluster: &Cluster) -> Result<Id, Status> {

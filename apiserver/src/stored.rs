@@ -30,15 +30,15 @@ pub fn encode(object: &Value) -> Bytes {
         if bytes.len() > HEADER + 1 {
             bytes.push(b',');
         }
-        json(&mut bytes, name);
+        put(&mut bytes, name);
         bytes.push(b':');
         match value.as_object().filter(|_| name == "metadata") {
             Some(metadata) => {
                 at = bytes.len() + 1 - HEADER;
                 let kept = metadata.iter().filter(|(name, _)| *name != "resourceVersion");
-                json(&mut bytes, &kept.collect::<std::collections::BTreeMap<_, _>>());
+                put(&mut bytes, &kept.collect::<std::collections::BTreeMap<_, _>>());
             }
-            None => json(&mut bytes, value),
+            None => put(&mut bytes, value),
         }
     }
     bytes.push(b'}');
@@ -46,9 +46,14 @@ pub fn encode(object: &Value) -> Bytes {
     bytes.into()
 }
 
-fn json(out: &mut Vec<u8>, value: &impl serde::Serialize) {
+fn put(out: &mut Vec<u8>, value: &impl serde::Serialize) {
     // Writing to memory cannot fail, and text and JSON values always have a JSON form.
     serde_json::to_writer(out, value).expect("JSON values are JSON");
+}
+
+/// The JSON of an object, without its version; for those who look at a part of it.
+pub(crate) fn json(entry: &Entry) -> Option<&[u8]> {
+    entry.value().get(HEADER..)
 }
 
 /// The parts of an object as clients see it: before the version, the version, after it.

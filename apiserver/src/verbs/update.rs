@@ -11,10 +11,10 @@ use super::create::{warned, written};
 use super::get;
 use crate::body;
 use crate::call::{Call, unwritten};
+use crate::deletion;
 use crate::metadata;
 use crate::render::Style;
 use crate::server::Body;
-use crate::special::Holder;
 use crate::stored;
 
 const ATTEMPTS: usize = 5;
@@ -82,9 +82,7 @@ pub(crate) async fn replace(
     if value == *entry.value() {
         return Ok(Some(entry.clone()));
     }
-    // What holds others goes when it is empty, not when its last finalizer does.
-    let finished =
-        metadata::is_leaving(&old) && !metadata::has_finalizers(&new) && Holder::of(&call.row).is_none();
+    let finished = deletion::ends_with(&call.row, &old, &new);
     if call.query.dry_run()? {
         return Ok(Some(Entry::new(key, entry.revision(), value)));
     }
