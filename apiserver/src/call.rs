@@ -70,8 +70,12 @@ pub(crate) fn unreadable(error: ReadError) -> Status {
 
 /// What a client is told when a write did not happen for a reason of the store's.
 pub(crate) fn unwritten(call: &Call, name: &str, error: CommitError) -> Status {
+    unwritten_in(call.grouped(), name, error)
+}
+
+pub(crate) fn unwritten_in(resource: Grouped<'_>, name: &str, error: CommitError) -> Status {
     match error {
-        CommitError::Conflict { .. } => Status::modified(call.grouped(), name),
+        CommitError::Conflict { .. } => Status::modified(resource, name),
         CommitError::Refused { reason } => Status::too_large(&reason),
         CommitError::ReadOnly { reason } | CommitError::Unavailable { reason } => Status::unavailable(reason),
         CommitError::Unknown { reason } => Status::timeout(&reason, 1),

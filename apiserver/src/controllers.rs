@@ -4,7 +4,8 @@
 //!   the store's one history ─► feed ─┬─► garbage:      objects whose owners are gone
 //!                                    ├─► namespaces:   emptying what is leaving
 //!                                    ├─► clusters:     the same for logical clusters
-//!                                    └─► furnishings:  what every namespace has
+//!                                    ├─► furnishings:  what every namespace has
+//!                                    └─► addresses:    claims of Services that are gone
 //!                              clock ───► expiry:       events of an hour ago
 //! ```
 //!
@@ -16,6 +17,7 @@
 //! what it holds, that an owner's dependents follow it), so they work below it, on entries and revisions: every write
 //! names the revision it was decided on, so two servers that do the same work at once only waste it.
 
+mod addresses;
 mod clusters;
 mod collections;
 mod expiry;
@@ -37,7 +39,7 @@ use api::cluster::Id;
 use controller::queue::{Outcome, Queue};
 use controller::run::work;
 use controller::tasks::Stop;
-use storage::{Key, Store};
+use storage::{Key, Revision, Store};
 
 use feed::Feed;
 use graph::Graph;
@@ -65,6 +67,8 @@ pub struct Controllers {
     /// By the key of the object that stands for it.
     clusters: Queue<Key>,
     furnishings: Queue<Namespace>,
+    /// Claims, each with the revision that is a reason to look at it.
+    addresses: Queue<(Key, Revision)>,
     graph: std::sync::Mutex<Graph>,
 }
 
@@ -78,6 +82,7 @@ impl Controllers {
             namespaces: Queue::new(),
             clusters: Queue::new(),
             furnishings: Queue::new(),
+            addresses: Queue::new(),
             graph: std::sync::Mutex::default(),
         }
     }
@@ -97,6 +102,7 @@ impl Controllers {
                 work(&self.furnishings, HANDS, |key| {
                     self.settled("furnishings", furnishings::look(&self, key))
                 }),
+                work(&self.addresses, HANDS, |key| self.settled("addresses", addresses::look(&self, key))),
                 expiry::run(&self),
             )
         };

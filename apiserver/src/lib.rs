@@ -7,6 +7,7 @@
 //! This crate has no word for placement, mailbox or physical cluster: to it a mailbox is one more logical
 //! cluster, and a syncer is one more client.
 
+mod addresses;
 mod body;
 mod call;
 pub mod clusters;

@@ -11,7 +11,8 @@ use api::cluster::Id;
 use storage::{Entry, Event, Key, Page, Range, ReadError, Revision};
 
 use super::head::{Head, Owner};
-use super::{Controllers, Namespace, furnishings, garbage};
+use super::{Controllers, Namespace, addresses, furnishings, garbage};
+use crate::addresses::{Claim, SERVICES, held};
 use crate::clusters as logical;
 use crate::deletion::{FOREGROUND, ORPHAN};
 use crate::keys::{self, Place};
@@ -72,6 +73,7 @@ impl<'a> Feed<'a> {
             let read = self.controllers.kept.list(Range::all(), page.clone()).await?;
             for entry in &read.value.entries {
                 self.appeared(None, entry);
+                self.claimed(entry.key(), read.revision);
             }
             page.at = Some(read.revision);
             page.after = read.value.entries.last().map(|entry| entry.key().clone());
@@ -84,7 +86,7 @@ impl<'a> Feed<'a> {
     fn event(&mut self, event: &Event) {
         match (&event.previous, &event.current) {
             (previous, Some(current)) => self.appeared(previous.as_ref(), current),
-            (Some(previous), None) => self.vanished(previous),
+            (Some(previous), None) => self.vanished(previous, event.revision),
             (None, None) => {}
         }
     }
@@ -94,9 +96,10 @@ impl<'a> Feed<'a> {
         let Some(place) = keys::place(current.key()) else { return };
         let Some(head) = Head::of(current) else {
             // Something that is no object stands where one was: to everybody else it is gone.
-            return previous.into_iter().for_each(|previous| self.vanished(previous));
+            return previous.into_iter().for_each(|previous| self.vanished(previous, current.revision()));
         };
         self.owned(&place, current.key(), &head, previous);
+        previous.into_iter().for_each(|previous| self.released(&place, previous, current.revision()));
         if furnishings::is_one(&place) {
             self.furnish(place.cluster, place.namespace);
         }
@@ -119,7 +122,7 @@ impl<'a> Feed<'a> {
     }
 
     /// An object is gone.
-    fn vanished(&mut self, previous: &Entry) {
+    fn vanished(&mut self, previous: &Entry, now: Revision) {
         let Some(place) = keys::place(previous.key()) else { return };
         let head = Head::of(previous).unwrap_or_default();
         let controllers = self.controllers;
@@ -127,6 +130,7 @@ impl<'a> Feed<'a> {
         let dependents = controllers.graph().dependents(&(place.cluster, head.uid.as_str().into()));
         dependents.into_iter().for_each(|key| controllers.garbage.add(key));
         self.unblocked(&place, head.owners());
+        self.released(&place, previous, now);
         if furnishings::is_one(&place) {
             self.furnish(place.cluster, place.namespace);
         }
@@ -162,6 +166,23 @@ impl<'a> Feed<'a> {
         let is_waiting = head.is_leaving() && (head.has_finalizer(ORPHAN) || head.has_finalizer(FOREGROUND));
         if is_waiting {
             self.controllers.garbage.add(key.clone());
+        }
+    }
+
+    /// A claim was there when we began; it may be nobody's.
+    fn claimed(&self, key: &Key, now: Revision) {
+        if keys::place(key).and_then(|place| Claim::at(&place)).is_some() {
+            self.controllers.addresses.add_after((key.clone(), now), addresses::SETTLES);
+        }
+    }
+
+    /// A Service gave up what it had, or some of it.
+    fn released(&self, place: &Place<'_>, previous: &Entry, now: Revision) {
+        if place.collection == SERVICES {
+            let service = stored::tree(previous).unwrap_or_default();
+            for claim in held(&service) {
+                self.controllers.addresses.add((claim.key(place.cluster), now));
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use storage::{Change, Entry, Expect, Key, Page, Range, Store};
 use super::Controllers;
 use crate::deletion::{self, Deleted, Options, Propagation};
 use crate::keys::{self, Collection};
-use crate::{clusters, publish, stored};
+use crate::{addresses, clusters, publish, stored};
 
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -325,6 +325,32 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
         .collect();
     assert!(left.is_empty(), "{left:?}");
     assert!(world.get("namespaces", "-", "shop").await.is_some(), "its neighbours stay");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_a_service_had_to_itself_is_free_after_it() {
+    let world = World::new().await;
+    let mut service = json!({
+        "metadata": { "namespace": "shop", "name": "web", "uid": "web" },
+        "spec": { "type": "NodePort", "ports": [{ "port": 80 }] },
+    });
+    let claims = addresses::assign(&*world.store, world.cluster, false, None, &mut service).await.unwrap();
+    let key = world.key("services", "shop", "web");
+    let value = Change::Put(stored::encode(&service));
+    world.store.commit(key, Expect::Absent, value).await.unwrap();
+    claims.done(&*world.store).await;
+    let taken = async || {
+        let mut taken = 0;
+        for claim in addresses::held(&service) {
+            taken += usize::from(world.store.get(&claim.key(world.cluster)).await.unwrap().value.is_some());
+        }
+        taken
+    };
+    world.settled().await;
+    assert_eq!(taken().await, 2);
+    world.delete("services", "shop", "web", Propagation::Background).await;
+    world.until("both are free", async || taken().await == 0).await;
     world.end().await;
 }
 
