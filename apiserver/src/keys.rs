@@ -50,6 +50,24 @@ impl Collection<'_> {
     }
 }
 
+/// Where one object is, as its key says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place<'a> {
+    pub cluster: Id,
+    pub namespace: Option<&'a str>,
+    pub name: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// None if the key is not one of an object.
+    pub fn of(key: &'a Key) -> Option<Place<'a>> {
+        let mut parts = str::from_utf8(key.as_bytes()).ok()?.rsplitn(4, '/');
+        let (name, namespace) = (parts.next()?, parts.next()?);
+        let cluster = parts.next()?.parse().ok()?;
+        Some(Place { cluster, namespace: Some(namespace).filter(|found| *found != NO_NAMESPACE), name })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +86,16 @@ mod tests {
         assert!(!holds(pods.range(other, None)));
         assert!(!holds(Collection { group: "", plural: "pod" }.everywhere()));
         assert!(!holds(Collection { group: "metrics.k8s.io", plural: "pods" }.everywhere()));
+    }
+
+    #[test]
+    fn a_key_says_where_its_object_is() {
+        let pods = Collection { group: "apps", plural: "pods" };
+        let (namespaced, not) =
+            (pods.key(Id::new(1), Some("shop"), "web-1"), pods.key(Id::ROOT, None, "east"));
+        let expected = Place { cluster: Id::new(1), namespace: Some("shop"), name: "web-1" };
+        assert_eq!(Place::of(&namespaced), Some(expected));
+        assert_eq!(Place::of(&not), Some(Place { cluster: Id::ROOT, namespace: None, name: "east" }));
+        assert_eq!(Place::of(&Key::from("a/b")), None);
     }
 }

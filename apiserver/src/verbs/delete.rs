@@ -8,13 +8,12 @@ use openapi::status::Status;
 use serde_json::{Value, json};
 use storage::{Change, CommitError, Entry, Expect, Store};
 
-use super::create::written;
 use super::{get, list};
 use crate::call::{Call, unwritten};
 use crate::metadata;
 use crate::negotiate::{self, Written};
 use crate::query;
-use crate::render::{self, Style};
+use crate::render::Style;
 use crate::select::Selection;
 use crate::server::Body;
 use crate::special::{self, Holder};
@@ -33,7 +32,7 @@ enum Deleted {
 pub(crate) async fn delete(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let options = options(call, bytes)?;
@@ -42,14 +41,14 @@ pub(crate) async fn delete(
         let entry = get::find(store, call).await?;
         match delete_entry(store, call, name, &entry, &options).await? {
             Some(Deleted::Gone(entry)) if call.row.delete_answers_object => {
-                return Ok(written(style, StatusCode::OK, &entry));
+                return style.answer(StatusCode::OK, &entry);
             }
             Some(Deleted::Gone(entry)) => {
                 let tree = stored::tree(&entry).unwrap_or_default();
                 let status = Status::deleted(call.grouped(), name, metadata::text(&tree, "uid"));
-                return Ok(render::status(&status));
+                return Ok(style.status(&status));
             }
-            Some(Deleted::Going(entry)) => return Ok(written(style, StatusCode::OK, &entry)),
+            Some(Deleted::Going(entry)) => return style.answer(StatusCode::OK, &entry),
             None => {}
         }
     }
@@ -60,7 +59,7 @@ pub(crate) async fn delete(
 pub(crate) async fn delete_collection(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let options = options(call, bytes)?;
@@ -83,7 +82,7 @@ pub(crate) async fn delete_collection(
             }
         }
     }
-    list::list_of(&listed, call, style)
+    list::list_of(&listed, style)
 }
 
 fn options(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
