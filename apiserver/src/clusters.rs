@@ -157,6 +157,12 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     Ok(Some(id))
 }
 
+/// Whether there is a logical cluster with this id. Each has the namespaces it was born with for as long as it lasts.
+pub(crate) async fn exists(store: &dyn Store, id: Id) -> Result<bool, ReadError> {
+    let found = store.get(&NAMESPACES.key(id, None, "kube-system")).await?;
+    Ok(found.value.is_some())
+}
+
 /// The id in the object of a logical cluster.
 pub(crate) fn id(object: &Value) -> Option<Id> {
     object["status"]["id"].as_str()?.parse().ok()

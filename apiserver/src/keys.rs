@@ -57,7 +57,7 @@ impl Collection<'_> {
     }
 }
 
-/// What a key says.
+/// Where one object is, as its key says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place<'a> {
     pub collection: Collection<'a>,
@@ -66,17 +66,19 @@ pub struct Place<'a> {
     pub name: &'a str,
 }
 
-/// Reads a key; none if it is not the key of an object.
-pub fn place(key: &Key) -> Option<Place<'_>> {
-    let mut parts = std::str::from_utf8(key.as_bytes()).ok()?.split('/');
-    let mut next = || parts.next();
-    let (group, plural) = (next()?, next()?);
-    let group = if group == CORE { "" } else { group };
-    let cluster = next()?.parse().ok()?;
-    let (namespace, name) = (next()?, next()?);
-    let namespace = Some(namespace).filter(|namespace| *namespace != NO_NAMESPACE);
-    let place = Place { collection: Collection { group, plural }, cluster, namespace, name };
-    parts.next().is_none().then_some(place)
+impl<'a> Place<'a> {
+    /// None if the key is not one of an object.
+    pub fn of(key: &'a Key) -> Option<Place<'a>> {
+        let mut parts = str::from_utf8(key.as_bytes()).ok()?.split('/');
+        let mut next = || parts.next();
+        let (group, plural) = (next()?, next()?);
+        let group = if group == CORE { "" } else { group };
+        let cluster = next()?.parse().ok()?;
+        let (namespace, name) = (next()?, next()?);
+        let namespace = Some(namespace).filter(|found| *found != NO_NAMESPACE);
+        let place = Place { collection: Collection { group, plural }, cluster, namespace, name };
+        parts.next().is_none().then_some(place)
+    }
 }
 
 #[cfg(test)]
@@ -90,7 +92,7 @@ mod tests {
         let id = Id::new(7);
         for (collection, namespace) in [(pods, Some("shop")), (nodes, None)] {
             let key = collection.key(id, namespace, "a:b");
-            assert_eq!(place(&key), Some(Place { collection, cluster: id, namespace, name: "a:b" }));
+            assert_eq!(Place::of(&key), Some(Place { collection, cluster: id, namespace, name: "a:b" }));
         }
         for odd in [
             "",
@@ -99,7 +101,7 @@ mod tests {
             "core/pods/~bbbbbbbbbbbbbbbc/y",
             "core/pods/~bbbbbbbbbbbbbbbc/y/z/u",
         ] {
-            assert_eq!(place(&Key::from(odd)), None, "{odd}");
+            assert_eq!(Place::of(&Key::from(odd)), None, "{odd}");
         }
     }
 

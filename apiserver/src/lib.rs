@@ -17,6 +17,7 @@ mod identity;
 pub mod keys;
 mod metadata;
 mod negotiate;
+mod pieces;
 pub mod pki;
 mod publish;
 mod query;

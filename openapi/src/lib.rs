@@ -16,6 +16,7 @@
 //! | [`document`] | OpenAPI v3 and v2 |
 //! | [`protobuf`] | objects to and from protobuf |
 //! | [`decode`], [`walk`], [`prune`] | bodies to objects, and what was odd about them |
+//! | [`convert`] | one object seen through two resources |
 //! | [`patch`] | JSON, merge and strategic merge patches |
 //! | [`select`], [`names`], [`quantity`] | small languages of Kubernetes |
 //! | [`status`], [`field`] | what a client is told when something did not work |
@@ -27,6 +28,7 @@
 pub mod builtin;
 pub mod catalog;
 pub mod cell;
+pub mod convert;
 pub mod decode;
 pub mod discovery;
 pub mod document;
@@ -48,4 +50,4 @@ pub mod status;
 pub mod table;
 mod time;
 pub mod walk;
-mod yaml;
+pub mod yaml;

@@ -14,7 +14,8 @@ use storage::{Change, Expect, Key, Revision};
 use super::Controllers;
 use super::write::Trouble;
 use crate::addresses::{Claim, SERVICES, held, holder};
-use crate::{keys, stored};
+use crate::keys::Place;
+use crate::stored;
 
 /// A claim that is there when we begin may be another server's, whose Service is about to be written.
 pub(super) const SETTLES: Duration = Duration::from_secs(90);
@@ -25,7 +26,7 @@ pub(super) async fn look(
     (key, since): (Key, Revision),
 ) -> Result<Outcome, Trouble> {
     let store = &*controllers.seen;
-    let Some((place, entry)) = keys::place(&key).zip(store.get(&key).await?.value) else {
+    let Some((place, entry)) = Place::of(&key).zip(store.get(&key).await?.value) else {
         return Ok(Outcome::Done);
     };
     let (Some(claim), Ok(tree)) = (Claim::at(&place), stored::tree(&entry)) else {

@@ -3,7 +3,7 @@
 use openapi::resource::Resource;
 use storage::{Page, Range, ReadError, Store};
 
-use crate::keys::{self, Collection};
+use crate::keys::{Collection, Place};
 use crate::publish;
 
 /// A collection by name, and its row if it is served.
@@ -42,7 +42,7 @@ pub(super) async fn all(kept: &dyn Store) -> Result<Vec<Kept>, ReadError> {
     // From one collection to the next, whatever they hold: one read each.
     let mut page = Page { limit: Some(1), ..Page::default() };
     while let Some(entry) = kept.list(Range::all(), page.clone()).await?.value.entries.pop() {
-        page.after = Some(match keys::place(entry.key()) {
+        page.after = Some(match Place::of(entry.key()) {
             Some(place) => {
                 add(place.collection.group, place.collection.plural);
                 place.collection.after()

@@ -15,7 +15,7 @@ use super::{Controllers, Namespace, addresses, furnishings, garbage};
 use crate::addresses::{Claim, SERVICES, held};
 use crate::clusters as logical;
 use crate::deletion::{FOREGROUND, ORPHAN};
-use crate::keys::{self, Place};
+use crate::keys::Place;
 use crate::stored;
 
 /// Entries looked at together at the beginning.
@@ -93,7 +93,7 @@ impl<'a> Feed<'a> {
 
     /// An object is there, or is another than before.
     fn appeared(&mut self, previous: Option<&Entry>, current: &Entry) {
-        let Some(place) = keys::place(current.key()) else { return };
+        let Some(place) = Place::of(current.key()) else { return };
         let Some(head) = Head::of(current) else {
             // Something that is no object stands where one was: to everybody else it is gone.
             return previous.into_iter().for_each(|previous| self.vanished(previous, current.revision()));
@@ -123,7 +123,7 @@ impl<'a> Feed<'a> {
 
     /// An object is gone.
     fn vanished(&mut self, previous: &Entry, now: Revision) {
-        let Some(place) = keys::place(previous.key()) else { return };
+        let Some(place) = Place::of(previous.key()) else { return };
         let head = Head::of(previous).unwrap_or_default();
         let controllers = self.controllers;
         controllers.graph().set(previous.key(), Vec::new());
@@ -171,7 +171,7 @@ impl<'a> Feed<'a> {
 
     /// A claim was there when we began; it may be nobody's.
     fn claimed(&self, key: &Key, now: Revision) {
-        if keys::place(key).and_then(|place| Claim::at(&place)).is_some() {
+        if Place::of(key).and_then(|place| Claim::at(&place)).is_some() {
             self.controllers.addresses.add_after((key.clone(), now), addresses::SETTLES);
         }
     }

@@ -22,7 +22,7 @@ use super::Controllers;
 use super::head::{Head, Owner};
 use super::write::{Trouble, amend, delete};
 use crate::deletion::{FOREGROUND, ORPHAN, Options, Propagation};
-use crate::keys::{self, Collection, Place};
+use crate::keys::{Collection, Place};
 use crate::publish;
 
 /// Kinds come and go; an owner of an unknown one is looked for again after this long.
@@ -50,7 +50,7 @@ enum Verdict {
 
 pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome, Trouble> {
     let store = &*controllers.seen;
-    let Some(place) = keys::place(&key) else { return Ok(Outcome::Done) };
+    let Some(place) = Place::of(&key) else { return Ok(Outcome::Done) };
     let Some(row) = row(place.collection) else { return Ok(Outcome::Done) };
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
     let Some(head) = Head::of(&entry) else { return Ok(Outcome::Done) };
@@ -163,7 +163,7 @@ async fn leave(
 /// Lets a dependent forget its owner.
 async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), Trouble> {
     let Some(entry) = controllers.seen.get(key).await?.value else { return Ok(()) };
-    let Some(row) = keys::place(key).and_then(|place| row(place.collection)) else { return Ok(()) };
+    let Some(row) = Place::of(key).and_then(|place| row(place.collection)) else { return Ok(()) };
     amend(&*controllers.seen, row, &entry, |object| forget(object, &[uid.to_owned()])).await
 }
 

@@ -12,7 +12,7 @@ use storage::{Change, Entry, Expect, Key, Page, Range, Store};
 
 use super::Controllers;
 use crate::deletion::{self, Deleted, Options, Propagation};
-use crate::keys::{self, Collection};
+use crate::keys::{Collection, Place};
 use crate::{addresses, clusters, publish, stored};
 
 /// Long enough for a machine that does ten other things.
@@ -164,7 +164,7 @@ async fn in_the_foreground_the_last_dependent_goes_before_the_owner() {
     while gone.len() < 3 {
         let events = watch.next().await.unwrap().events.into_iter();
         let deleted = events.filter(|event| event.current.is_none());
-        gone.extend(deleted.map(|event| keys::place(&event.key).unwrap().name.to_owned()));
+        gone.extend(deleted.map(|event| Place::of(&event.key).unwrap().name.to_owned()));
     }
     assert_eq!(gone, ["web-1-a", "web-1", "web"]);
     world.end().await;
@@ -321,7 +321,7 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
     let all = world.store.list(Range::all(), Page::default()).await.unwrap().value.entries;
     let left: Vec<_> = all
         .iter()
-        .filter(|entry| keys::place(entry.key()).is_some_and(|place| place.cluster != outer))
+        .filter(|entry| Place::of(entry.key()).is_some_and(|place| place.cluster != outer))
         .collect();
     assert!(left.is_empty(), "{left:?}");
     assert!(world.get("namespaces", "-", "shop").await.is_some(), "its neighbours stay");

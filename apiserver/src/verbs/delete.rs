@@ -9,15 +9,15 @@ use openapi::status::Status;
 use serde_json::{Value, json};
 use storage::{Entry, Store};
 
-use super::create::{warned, written};
+use super::create::warned;
 use super::{get, list};
 use crate::call::{Call, unwritten};
 use crate::deletion::{self, Deleted, NotDeleted, Options};
-use crate::keys;
+use crate::keys::Place;
 use crate::metadata;
 use crate::negotiate::{self, Written};
 use crate::query;
-use crate::render::{self, Style};
+use crate::render::Style;
 use crate::select::Selection;
 use crate::server::Body;
 use crate::stored;
@@ -30,7 +30,7 @@ const TOGETHER: usize = 64;
 pub(crate) async fn delete(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let body = body(call, bytes)?;
@@ -41,16 +41,16 @@ pub(crate) async fn delete(
         return Err(call.not_found(name));
     };
     let response = match deleted {
-        Deleted::Gone(entry) if call.row.delete_answers_object => written(style, StatusCode::OK, &entry),
+        Deleted::Gone(entry) if call.row.delete_answers_object => style.answer(StatusCode::OK, &entry)?,
         Deleted::Gone(entry) => {
             let tree = stored::tree(&entry).unwrap_or_default();
-            render::status(&Status::deleted(call.grouped(), name, metadata::text(&tree, "uid")))
+            style.status(&Status::deleted(call.grouped(), name, metadata::text(&tree, "uid")))
         }
         // An old way to ask for the dependents to go first; who uses it expects to be told that it takes time.
         Deleted::Going(entry) if body["orphanDependents"] == json!(false) => {
-            written(style, StatusCode::ACCEPTED, &entry)
+            style.answer(StatusCode::ACCEPTED, &entry)?
         }
-        Deleted::Going(entry) => written(style, StatusCode::OK, &entry),
+        Deleted::Going(entry) => style.answer(StatusCode::OK, &entry)?,
     };
     Ok(warned(response, &warnings(call, &options)))
 }
@@ -71,20 +71,20 @@ fn warnings(call: &Call, options: &Options) -> Vec<String> {
 pub(crate) async fn delete_collection(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let options = Options::parse(&body(call, bytes)?)?;
     let selection = Selection::parse(&call.query, &call.row)?;
     let listed = list::read(store, call, &selection).await?;
     let removals = stream::iter(listed.entries.iter().cloned()).map(async |entry| {
-        let place = keys::place(entry.key()).ok_or_else(|| Status::internal("a key without a name"))?;
+        let place = Place::of(entry.key()).ok_or_else(|| Status::internal("a key without a name"))?;
         let namespace = place.namespace.map(str::to_owned);
         let one = Call { namespace, name: Some(place.name.to_owned()), ..call.clone() };
         settle(store, &one, place.name, entry.clone(), &options).await.map(drop)
     });
     removals.buffer_unordered(TOGETHER).try_collect::<()>().await?;
-    list::list_of(&listed, call, style)
+    list::list_of(&listed, style)
 }
 
 /// Deletes an object, deciding anew as often as somebody else changes it meanwhile. None if it is gone already.
