@@ -13,15 +13,21 @@
 //! custom kinds are left alone: their defaults come from their schemas.
 
 mod autoscalers;
+mod claims;
+mod create;
+mod families;
 mod image;
+mod newborn;
 mod pods;
 mod reach;
 mod resources;
 mod rules;
 mod services;
 mod settle;
+mod update;
 mod various;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::protobuf::table::Table;
@@ -36,4 +42,26 @@ pub fn fill(row: &Resource, object: &mut Value) {
     if let (Some(kind), Value::Object(fields)) = (kind, object) {
         settle::object(Table::get().message(kind.message), fields);
     }
+}
+
+/// Makes a filled object new: without the status it claims, with what objects of its kind are born with. Its uid, where
+/// something is made of it, is expected in its metadata. The result is filled again.
+pub fn prepare_create(row: &Resource, object: &mut Value, now: Timestamp) {
+    match object {
+        Value::Object(fields) if row.origin == Origin::BuiltIn => create::prepare(row, fields, now),
+        _ => return,
+    }
+    fill(row, object);
+}
+
+/// Gives a filled object that is to replace `old` what it cannot change by that, such as its status, and what it need
+/// not repeat, such as the address of a Service. The result is filled again.
+pub fn prepare_update(row: &Resource, old: &Value, new: &mut Value, now: Timestamp) {
+    match (old, &mut *new) {
+        (Value::Object(old), Value::Object(fields)) if row.origin == Origin::BuiltIn => {
+            update::prepare(row, old, fields, now);
+        }
+        _ => return,
+    }
+    fill(row, new);
 }

@@ -32,7 +32,9 @@ pub(super) fn scaling_rules(behavior: &mut Fields) {
 
 /// The older version knows one metric, and has a target for it unless it hides others.
 pub(super) fn cpu_target(autoscaler: &mut Fields) {
-    if inner(autoscaler, &["metadata", "annotations"]).is_some_and(|annotations| annotations.contains_key(METRICS)) {
+    if inner(autoscaler, &["metadata", "annotations"])
+        .is_some_and(|annotations| annotations.contains_key(METRICS))
+    {
         return;
     }
     if let Some(spec) = inner_mut(autoscaler, &["spec"]) {

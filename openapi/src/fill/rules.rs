@@ -97,7 +97,10 @@ impl Place {
     }
 
     /// None where the way leads through something that is not there: structs are, by the time rules apply.
-    fn parent<'a>(&self, fields: &'a mut Map<String, Value>) -> Option<(&'a mut Map<String, Value>, &'static str)> {
+    fn parent<'a>(
+        &self,
+        fields: &'a mut Map<String, Value>,
+    ) -> Option<(&'a mut Map<String, Value>, &'static str)> {
         let (last, way) = self.path.split_last()?;
         let mut at = fields;
         for step in way {
@@ -159,7 +162,8 @@ impl Condition {
 impl Place {
     fn parse(of: &'static str, path: &'static str) -> Place {
         let path: Vec<_> = path.split('.').collect();
-        let pointer = Table::get().field_at(of, &path).unwrap_or_else(|| panic!("{of} has no {path:?}")).pointer;
+        let pointer =
+            Table::get().field_at(of, &path).unwrap_or_else(|| panic!("{of} has no {path:?}")).pointer;
         Place { path, pointer }
     }
 }

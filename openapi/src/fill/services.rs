@@ -10,7 +10,8 @@ const AFFINITY_TIMEOUT: u32 = 10_800;
 /// Where nobody sticks to anything, there is nothing to configure.
 pub(super) fn affinity_config(spec: &mut Fields) {
     let path = ["sessionAffinityConfig", "clientIP"];
-    let timeout = inner(spec, &path).and_then(|by_ip| by_ip.get("timeoutSeconds")).filter(|value| !value.is_null());
+    let timeout =
+        inner(spec, &path).and_then(|by_ip| by_ip.get("timeoutSeconds")).filter(|value| !value.is_null());
     match text(spec, "sessionAffinity") {
         "None" => {
             spec.remove("sessionAffinityConfig");
