@@ -28,8 +28,8 @@ const STEPS: &[(&str, Step)] = &[
     ("services", |service, _| families::settle(service, None)),
 ];
 
-/// Kinds whose status may be there from the start.
-const WITH_STATUS: &[&str] = &["nodes", "servicecidrs.networking.k8s.io"];
+/// Kinds whose status is not simply dropped: it may be there from the start, or the step above looks at it.
+const WITH_STATUS: &[&str] = &["nodes", "pods", "servicecidrs.networking.k8s.io"];
 
 pub(super) fn prepare(row: &Resource, object: &mut Fields, now: Timestamp) {
     let kind = row.qualified();

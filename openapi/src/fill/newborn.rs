@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::reach::{Fields, inner, inner_mut, items_mut, made, text};
+use super::reach::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
 use super::resources::{self, Amounts};
 use crate::quantity::Quantity;
 
@@ -10,8 +10,11 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 pub(super) fn pod(pod: &mut Fields, now: &str) {
     let Some(spec) = inner(pod, &["spec"]) else { return };
-    let mut status = json!({ "phase": "Pending", "qosClass": quality(spec) });
-    if super::reach::is_filled(spec, "schedulingGates") {
+    // The one thing of its status that a pod may say itself, for no reason known.
+    let said = inner(pod, &["status"]).map_or("", |status| text(status, "qosClass"));
+    let quality = if said.is_empty() { quality(spec) } else { said };
+    let mut status = json!({ "phase": "Pending", "qosClass": quality });
+    if is_filled(spec, "schedulingGates") {
         status["conditions"] = json!([{
             "type": "PodScheduled", "status": "False", "lastTransitionTime": now, "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
@@ -38,8 +41,8 @@ fn quality(spec: &Fields) -> &'static str {
     if spec.get("resources").is_some_and(Value::is_object) {
         count(spec);
     } else {
-        super::reach::items(spec, "containers").for_each(&mut count);
-        super::reach::items(spec, "initContainers").for_each(&mut count);
+        items(spec, "containers").for_each(&mut count);
+        items(spec, "initContainers").for_each(&mut count);
     }
     match (requests.is_empty() && limits.is_empty(), all_limited && requests == limits) {
         (true, _) => "BestEffort",

@@ -1,4 +1,4 @@
-//! `corpus.txt` as objects.
+//! `corpus.txt` and `updates.txt` as objects.
 
 use std::sync::Arc;
 
@@ -8,22 +8,37 @@ use openapi::resource::Resource;
 use serde_json::{Value, json};
 
 const CORPUS: &str = include_str!("corpus.txt");
+const UPDATES: &str = include_str!("updates.txt");
 
 pub(crate) struct Sample {
     pub(crate) row: &'static Arc<Resource>,
     pub(crate) object: Value,
+    pub(crate) replacements: Vec<Value>,
 }
 
 pub(crate) fn samples() -> Vec<Sample> {
-    let lines = CORPUS.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    parse(CORPUS)
+}
+
+pub(crate) fn updates() -> Vec<Sample> {
+    parse(UPDATES)
+}
+
+fn parse(text: &str) -> Vec<Sample> {
+    let lines = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
     let mut row = None;
-    let mut samples = Vec::new();
+    let mut samples: Vec<Sample> = Vec::new();
     for entry in lines.replace("\n ", " ").lines() {
         if let Some(kind) = entry.strip_prefix("= ") {
             row = Some(row_of(kind));
-        } else {
-            let row = row.expect("an object follows its kind");
-            samples.push(Sample { row, object: object(row, entry) });
+            continue;
+        }
+        let row = row.expect("an object follows its kind");
+        match entry.strip_prefix("-> ") {
+            Some(next) => {
+                samples.last_mut().expect("something to replace").replacements.push(object(row, next))
+            }
+            None => samples.push(Sample { row, object: object(row, entry), replacements: Vec::new() }),
         }
     }
     samples

@@ -2,15 +2,17 @@
 //!
 //! Whatever is allocated, counted or signed by the server is not compared; see [`forget`].
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use openapi::builtin;
 use openapi::decode::{Syntax, decode_as};
-use openapi::fill::{fill, prepare_create};
+use openapi::fill::{fill, prepare_create, prepare_update};
 use openapi::resource::Resource;
 use serde_json::{Map, Value, json};
 
 use super::cluster::{Answer, Cluster};
-use super::corpus::{Sample, samples};
+use super::corpus::{Sample, samples, updates};
 
 /// What others add to objects. It is not what we compare.
 const ADMISSION: [&str; 9] = [
@@ -31,19 +33,26 @@ pub(crate) fn without_admission() -> String {
 
 pub(crate) fn differences(cluster: &Cluster) -> Vec<String> {
     let mut found = Vec::new();
-    for Sample { row, object } in samples() {
+    let mut tried = BTreeSet::new();
+    for Sample { row, object, .. } in samples() {
         let answer = create(cluster, row, &object);
         if answer.code != 201 {
-            found.push(format!("refused: {object}\n  {}", answer.message()));
+            found.push(refused(&object, &answer));
             continue;
         }
-        found.extend(compare(row, &object, answer.body.clone()).err());
-        for variant in variants(&answer.body) {
+        found.extend(compare_new(row, &object, answer.body.clone()).err());
+        for (place, variant) in variants(&answer.body) {
+            if !tried.insert((row.qualified(), place)) {
+                continue;
+            }
             let answer = create(cluster, row, &variant);
             if answer.code == 201 {
-                found.extend(compare(row, &variant, answer.body).err());
+                found.extend(compare_new(row, &variant, answer.body).err());
             }
         }
+    }
+    for sample in updates() {
+        found.extend(replace(cluster, &sample));
     }
     found
 }
@@ -53,9 +62,66 @@ fn create(cluster: &Cluster, row: &Resource, object: &Value) -> Answer {
     cluster.send("POST", &path, "application/json", &object.to_string())
 }
 
+fn refused(object: &Value, answer: &Answer) -> String {
+    format!("refused: {object}\n  {}", answer.message())
+}
+
+// --- Replacing ---
+
+/// The object is created in earnest, replaced as a dry run, and deleted.
+fn replace(cluster: &Cluster, sample: &Sample) -> Vec<String> {
+    let Sample { row, object, replacements } = sample;
+    let path = collection(row);
+    let answer = cluster.send("POST", &path, "application/json", &object.to_string());
+    if answer.code != 201 {
+        return vec![refused(object, &answer)];
+    }
+    let path = format!("{path}/{}", object["metadata"]["name"].as_str().expect("a name"));
+    let found =
+        replacements.iter().filter_map(|next| replace_with(cluster, row, &path, next).err()).collect();
+    cluster.send("DELETE", &format!("{path}?gracePeriodSeconds=0"), "application/json", "");
+    found
+}
+
+fn replace_with(cluster: &Cluster, row: &Resource, path: &str, next: &Value) -> Result<(), String> {
+    // A controller may come between; then once more.
+    for _ in 0..5 {
+        let old = cluster.get(path).body;
+        let mut next = next.clone();
+        next["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+        let answer =
+            cluster.send("PUT", &format!("{path}?dryRun=All"), "application/json", &next.to_string());
+        match answer.code {
+            200 => return compare_changed(row, &old, &next, answer.body),
+            409 => continue,
+            _ => return Err(refused(&next, &answer)),
+        }
+    }
+    Err(format!("never still enough to be replaced: {path}"))
+}
+
+fn compare_changed(row: &Resource, old: &Value, next: &Value, theirs: Value) -> Result<(), String> {
+    let mut ours = read(row, next);
+    fill(row, &mut ours);
+    ours["metadata"]["namespace"] = old["metadata"]["namespace"].clone();
+    prepare_update(row, old, &mut ours, moment(&theirs));
+    // What the two have in common with the old object was compared when it was created.
+    let allocated = ["clusterIP", "clusterIPs", "healthCheckNodePort"];
+    same(next, ours, theirs, |object| forget_unless(object, old, &allocated))
+}
+
+/// What was allocated must be kept, and is compared; what would be allocated now is not.
+fn forget_unless(object: &mut Value, old: &Value, names: &[&str]) {
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        spec.retain(|name, value| !names.contains(&name.as_str()) || old["spec"].get(name) == Some(value));
+    }
+}
+
+// --- Creating ---
+
 /// The object with one value after the other replaced by null and by the zero of its type. Many of them are refused;
 /// what is accepted must look the same here.
-fn variants(object: &Value) -> Vec<Value> {
+fn variants(object: &Value) -> Vec<(String, Value)> {
     let mut variants = Vec::new();
     for pointer in pointers(object, "") {
         let Some(value) = object.pointer(&pointer) else { continue };
@@ -70,22 +136,34 @@ fn variants(object: &Value) -> Vec<Value> {
             let mut variant = object.clone();
             forget_metadata(&mut variant);
             if let Some(place) = variant.pointer_mut(&pointer) {
-                *place = other;
-                variants.push(variant);
+                *place = other.clone();
+                variants.push((format!("{} {other}", without_indexes(&pointer)), variant));
             }
         }
     }
     variants
 }
 
+/// Items of one list are alike.
+fn without_indexes(pointer: &str) -> String {
+    let steps = pointer.split('/').map(|step| if step.parse::<usize>().is_ok() { "*" } else { step });
+    steps.collect::<Vec<_>>().join("/")
+}
+
 fn pointers(value: &Value, at: &str) -> Vec<String> {
     let below: Vec<_> = match value {
-        Value::Object(fields) => fields.iter().map(|(name, value)| (name.replace('~', "~0").replace('/', "~1"), value)).collect(),
-        Value::Array(items) => items.iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.replace('~', "~0").replace('/', "~1"), value)).collect()
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect()
+        }
         _ => Vec::new(),
     };
     let mut all = Vec::new();
-    for (name, value) in below.into_iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata")) {
+    for (name, value) in
+        below.into_iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"))
+    {
         let pointer = format!("{at}/{name}");
         all.extend(pointers(value, &pointer));
         all.push(pointer);
@@ -93,7 +171,7 @@ fn pointers(value: &Value, at: &str) -> Vec<String> {
     all
 }
 
-fn compare(row: &Resource, object: &Value, mut theirs: Value) -> Result<(), String> {
+fn compare_new(row: &Resource, object: &Value, theirs: Value) -> Result<(), String> {
     let mut ours = read(row, object);
     fill(row, &mut ours);
     for given in ["uid", "namespace"] {
@@ -102,12 +180,24 @@ fn compare(row: &Resource, object: &Value, mut theirs: Value) -> Result<(), Stri
         }
     }
     prepare_create(row, &mut ours, moment(&theirs));
-    forget(&mut ours);
-    forget(&mut theirs);
-    if ours == theirs {
-        return Ok(());
+    same(object, ours, theirs, forget_allocated)
+}
+
+/// Twice filled is once filled, and what is not for us to know aside, ours is theirs.
+fn same(
+    object: &Value,
+    mut ours: Value,
+    mut theirs: Value,
+    forget_more: impl Fn(&mut Value),
+) -> Result<(), String> {
+    for side in [&mut ours, &mut theirs] {
+        forget(side);
+        forget_more(side);
     }
-    Err(format!("{object}\n{}", told(&ours, &theirs, "").join("\n")))
+    match ours == theirs {
+        true => Ok(()),
+        false => Err(format!("{object}\n{}", told(&ours, &theirs, "").join("\n"))),
+    }
 }
 
 /// `/apis/apps/v1/namespaces/default/deployments`
@@ -140,12 +230,14 @@ fn forget(object: &mut Value) {
         remove(&format!("/spec/ports/{index}"), &["nodePort"]);
         remove(&format!("/spec/devices/0/taints/{index}"), &["timeAdded"]);
     }
-    match object["kind"].as_str() {
-        Some("Service") if object["spec"]["clusterIP"] != "None" => {
-            forget_fields(object, &["clusterIP", "clusterIPs", "healthCheckNodePort"]);
-        }
-        Some("CertificateSigningRequest") => forget_fields(object, &["username", "uid", "groups", "extra"]),
-        _ => {}
+    if object["kind"] == "CertificateSigningRequest" {
+        forget_fields(object, &["username", "uid", "groups", "extra"]);
+    }
+}
+
+fn forget_allocated(object: &mut Value) {
+    if object["kind"] == "Service" && object["spec"]["clusterIP"] != "None" {
+        forget_fields(object, &["clusterIP", "clusterIPs", "healthCheckNodePort"]);
     }
 }
 
