@@ -17,6 +17,7 @@
 //! | [`protobuf`] | objects to and from protobuf |
 //! | [`decode`], [`walk`], [`prune`] | bodies to objects, and what was odd about them |
 //! | [`convert`] | one object seen through two resources |
+//! | [`fill`] | what the server adds to an object, and what it does not keep |
 //! | [`patch`] | JSON, merge and strategic merge patches |
 //! | [`select`], [`names`], [`quantity`] | small languages of Kubernetes |
 //! | [`status`], [`field`] | what a client is told when something did not work |
@@ -33,6 +34,7 @@ pub mod decode;
 pub mod discovery;
 pub mod document;
 pub mod field;
+pub mod fill;
 mod go;
 pub mod hash;
 pub mod names;

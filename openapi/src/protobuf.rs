@@ -18,7 +18,7 @@ mod decode;
 mod encode;
 mod envelope;
 mod leaf;
-mod table;
+pub(crate) mod table;
 mod time;
 mod wire;
 

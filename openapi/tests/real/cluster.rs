@@ -33,7 +33,7 @@ impl Answer {
 
 impl Cluster {
     /// None, with a word about it, where the programs are not installed.
-    pub(crate) fn start() -> Option<Cluster> {
+    pub(crate) fn start(apiserver_flags: &[&str]) -> Option<Cluster> {
         let missing: Vec<_> = PEERS.into_iter().filter(|name| !bin_dir().join(name).exists()).collect();
         if !missing.is_empty() {
             let told = format!("comparing with a real server needs {}; run hack/peers", missing.join(", "));
@@ -44,19 +44,21 @@ impl Cluster {
         }
         let state = tempfile::tempdir().expect("a directory for the cluster");
         let mut cluster = Cluster { state, proxy: None, address: String::new() };
-        let up = cluster.hack("up");
+        let flags: Vec<_> = apiserver_flags.iter().map(|flag| format!("--apiserver-flag={flag}")).collect();
+        let up = cluster.hack("up", &flags);
         let said = format!("{}{}", String::from_utf8_lossy(&up.stdout), String::from_utf8_lossy(&up.stderr));
         assert!(up.status.success(), "{said}");
         cluster.start_proxy();
         Some(cluster)
     }
 
-    fn hack(&self, verb: &str) -> Output {
+    fn hack(&self, verb: &str, flags: &[String]) -> Output {
         let script =
             Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").join("hack/cluster");
         let mut command = Command::new(script);
         command
             .args([verb, "openapi"])
+            .args(flags)
             .env("HOLON_CLUSTERS", self.state.path())
             .output()
             .expect("hack/cluster runs")
@@ -107,7 +109,7 @@ impl Drop for Cluster {
             let _ = proxy.kill();
             let _ = proxy.wait();
         }
-        self.hack("down");
+        self.hack("down", &[]);
     }
 }
 
