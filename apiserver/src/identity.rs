@@ -14,7 +14,17 @@ pub enum Identity {
     },
 }
 
+/// What a client that has proved nothing is called.
+const ANONYMOUS: &str = "system:anonymous";
+
 impl Identity {
+    pub fn name(&self) -> &str {
+        match self {
+            Identity::Anonymous => ANONYMOUS,
+            Identity::User { name, .. } => name,
+        }
+    }
+
     /// From certificates that TLS has already verified. The first is the client's own.
     pub(crate) fn of(certificates: Option<&[CertificateDer<'_>]>) -> Identity {
         let Some(certificate) = certificates.and_then(|chain| chain.first()) else {

@@ -7,6 +7,7 @@
 //! This crate has no word for placement, mailbox or physical cluster: to it a mailbox is one more logical
 //! cluster, and a syncer is one more client.
 
+mod asked;
 mod body;
 mod call;
 pub mod clusters;
@@ -25,4 +26,5 @@ pub mod server;
 mod special;
 pub mod stack;
 pub mod stored;
+mod trace;
 mod verbs;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use api::cluster::Id;
 use bytes::Bytes;
 use controller::tasks::Stop;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use openapi::resource::Verb;
 use openapi::status::{Grouped, Status};
@@ -18,13 +18,14 @@ use openapi::table::Include;
 use serde_json::json;
 use storage::Store;
 
+use crate::asked::Asked;
 use crate::call::{Call, unreadable};
 use crate::identity::Identity;
 use crate::negotiate::{self, Form};
-use crate::query::Query;
 use crate::render::{self, Style};
-use crate::request::{self, Cluster, Health, Target};
+use crate::request::{Cluster, Health, Target};
 use crate::server::{Body, Handler};
+use crate::trace::Trace;
 use crate::verbs::{create, delete, get, list, patch, update, watch};
 use crate::{body, clusters, emptying, publish};
 
@@ -55,11 +56,12 @@ impl Stack {
     async fn answer(
         &self,
         identity: &Identity,
-        request: Request<Incoming>,
+        asked: &Asked,
+        headers: HeaderMap,
+        incoming: Incoming,
     ) -> Result<Response<Body>, Status> {
-        let (head, incoming) = request.into_parts();
-        let (cluster, target) = request::parse(head.uri.path()).map_err(|_| Status::unknown_path())?;
-        match &target {
+        let (cluster, target) = asked.address.as_ref().map_err(|_| Status::unknown_path())?;
+        match target {
             Target::Health { endpoint, .. } => return Ok(self.health(*endpoint)),
             Target::Version => return Ok(version()),
             _ => {}
@@ -67,14 +69,14 @@ impl Stack {
         if *identity == Identity::Anonymous {
             return Err(Status::unauthorized());
         }
-        let id = self.find(&cluster).await?;
+        let id = self.find(cluster).await?;
         let Target::Resource(resource) = target else {
-            if !matches!(head.method, Method::GET | Method::HEAD) {
-                return Err(not_allowed(Grouped::new("", ""), &head.method));
+            if !matches!(asked.method, Method::GET | Method::HEAD) {
+                return Err(not_allowed(Grouped::new("", ""), &asked.method));
             }
-            let address = self.address.clone();
+            let (target, address) = (target.clone(), self.address.clone());
             // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
-            let made = tokio::task::spawn_blocking(move || publish::answer(&target, &head.headers, &address));
+            let made = tokio::task::spawn_blocking(move || publish::answer(&target, &headers, &address));
             return made.await.map_err(|error| Status::internal(&error.to_string()))?;
         };
         let row = publish::find(&resource.group, &resource.version, &resource.resource)
@@ -82,11 +84,11 @@ impl Stack {
         let call = Call {
             cluster: id,
             row: row.clone(),
-            namespace: resource.namespace,
-            name: resource.name,
-            subresource: resource.subresource,
-            query: Query::parse(head.uri.query()),
-            headers: head.headers,
+            namespace: resource.namespace.clone(),
+            name: resource.name.clone(),
+            subresource: resource.subresource.clone(),
+            query: asked.query.clone(),
+            headers,
         };
         // A path with a namespace leads to kinds that have one, and to no others.
         if call.namespace.is_some() && !row.namespaced
@@ -97,7 +99,7 @@ impl Stack {
         if call.subresource.as_deref().is_some_and(|part| row.subresource(part).is_none()) {
             return Err(Status::unknown_path());
         }
-        let verb = verb(&head.method, &call).ok_or_else(|| not_allowed(call.grouped(), &head.method))?;
+        let verb = verb(asked, &call).ok_or_else(|| not_allowed(call.grouped(), &asked.method))?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
@@ -153,37 +155,27 @@ impl Stack {
 
 impl Handler for Stack {
     async fn handle(self: Arc<Self>, identity: Identity, request: Request<Incoming>) -> Response<Body> {
-        let is_head = request.method() == Method::HEAD;
-        let mut response = match self.answer(&identity, request).await {
+        let (head, incoming) = request.into_parts();
+        let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
+        let mut response = match self.answer(&identity, &asked, head.headers, incoming).await {
             Ok(response) => response,
             Err(status) => render::status(&status),
         };
-        if is_head {
+        if asked.method == Method::HEAD {
             *response.body_mut() = render::nothing();
         }
+        trace.end(&asked, identity.name(), &mut response);
         response
     }
 }
 
-/// What a method means for what the path names.
-fn verb(method: &Method, call: &Call) -> Option<Verb> {
-    let named = call.name.is_some();
-    let verb = match (method, named) {
-        (&Method::GET | &Method::HEAD, true) => Verb::Get,
-        (&Method::GET | &Method::HEAD, false) if call.query.flag("watch") => Verb::Watch,
-        (&Method::GET | &Method::HEAD, false) => Verb::List,
-        (&Method::POST, false) => Verb::Create,
-        (&Method::PUT, true) => Verb::Update,
-        (&Method::PATCH, true) => Verb::Patch,
-        (&Method::DELETE, true) => Verb::Delete,
-        (&Method::DELETE, false) => Verb::DeleteCollection,
-        _ => return None,
-    };
+/// What is asked for, if the kind can do it.
+fn verb(asked: &Asked, call: &Call) -> Option<Verb> {
     let verbs = match &call.subresource {
         None => &call.row.verbs,
         Some(part) => &call.row.subresource(part)?.verbs,
     };
-    verbs.contains(&verb).then_some(verb)
+    asked.verb().filter(|verb| verbs.contains(verb))
 }
 
 fn not_allowed(what: Grouped<'_>, method: &Method) -> Status {
