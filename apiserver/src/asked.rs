@@ -43,6 +43,11 @@ impl Asked {
         let named = self.resource()?.name.is_some();
         verb(&self.method, named, self.query.flag("watch"))
     }
+
+    /// Whether the answer goes on for as long as the client likes.
+    pub(crate) fn is_watch(&self) -> bool {
+        self.verb() == Some(Verb::Watch)
+    }
 }
 
 /// What a method means for an object, or for a collection of them.
@@ -59,4 +64,14 @@ pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> Option<Verb> {
         _ => return None,
     };
     Some(verb)
+}
+
+#[cfg(test)]
+impl Asked {
+    /// As the first line of a request has it: `GET /api/v1/pods?watch=1`.
+    pub(crate) fn line(text: &str) -> Asked {
+        let (method, uri) = text.split_once(' ').unwrap();
+        let (head, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();
+        Asked::of(&head)
+    }
 }

@@ -21,13 +21,14 @@ use storage::Store;
 use crate::asked::Asked;
 use crate::call::{Call, unreadable};
 use crate::identity::Identity;
+use crate::limits::Limits;
 use crate::negotiate::{self, Form};
 use crate::render::{self, Style};
 use crate::request::{Cluster, Health, Target};
 use crate::server::{Body, Handler};
 use crate::trace::Trace;
 use crate::verbs::{create, delete, get, list, patch, update, watch};
-use crate::{body, clusters, emptying, publish};
+use crate::{body, clusters, deadline, emptying, publish};
 
 /// Kubernetes as which we speak, and who we are.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION")));
@@ -39,18 +40,31 @@ pub struct Stack {
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
+    limits: Limits,
     /// Ends watches, which would otherwise go on for as long as their clients like.
     stop: Stop,
 }
 
 impl Stack {
     pub fn new(store: Arc<dyn Store>, address: String, stop: Stop) -> Stack {
-        Stack { store, address, ready: AtomicBool::new(true), stop }
+        Stack { store, address, ready: AtomicBool::new(true), limits: Limits::default(), stop }
     }
 
     /// From now on the probe says that no new requests should come here.
     pub fn retire(&self) {
         self.ready.store(false, Ordering::Relaxed);
+    }
+
+    /// Answers if there is room, and if that takes no longer than it may.
+    async fn admitted(
+        &self,
+        identity: &Identity,
+        asked: &Asked,
+        headers: HeaderMap,
+        incoming: Incoming,
+    ) -> Result<Response<Body>, Status> {
+        let _place = self.limits.enter(identity, asked)?;
+        deadline::within(asked, self.answer(identity, asked, headers, incoming)).await
     }
 
     async fn answer(
@@ -157,12 +171,10 @@ impl Handler for Stack {
     async fn handle(self: Arc<Self>, identity: Identity, request: Request<Incoming>) -> Response<Body> {
         let (head, incoming) = request.into_parts();
         let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
-        let mut response = match self.answer(&identity, &asked, head.headers, incoming).await {
-            Ok(response) => response,
-            Err(status) => render::status(&status),
-        };
+        let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
+        let mut response = answered.unwrap_or_else(|status| render::status(&status));
         if asked.method == Method::HEAD {
-            *response.body_mut() = render::nothing();
+            render::behead(&mut response);
         }
         trace.end(&asked, identity.name(), &mut response);
         response
