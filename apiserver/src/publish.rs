@@ -3,7 +3,7 @@
 //! They are large and change only with the set of kinds, so each is made once and shared by every logical
 //! cluster with the same set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use openapi::resource::{Origin, Resource, Verb};
 use openapi::schema::SchemaRef;
 use openapi::status::Status;
 use openapi::{builtin, catalog, hash};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::clusters;
 use crate::negotiate::{self, Form};
@@ -87,8 +87,25 @@ pub(crate) fn answer(target: &Target, headers: &HeaderMap, address: &str) -> Res
             ))
         }
         Target::OpenApiV2 => Ok(version_two(headers)),
+        Target::Index => whole(json!({ "paths": paths() })),
         _ => Err(unknown()),
     }
+}
+
+/// Every address that is not a resource's own.
+fn paths() -> Vec<String> {
+    let fixed = ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version"];
+    let probes = ["/healthz", "/livez", "/readyz"];
+    let mut paths: BTreeSet<String> = fixed.iter().chain(&probes).map(|path| (*path).to_owned()).collect();
+    for row in rows() {
+        let document = document::path(&row.group, &row.version);
+        paths.insert(format!("/openapi/v3/{document}"));
+        paths.insert(format!("/{document}"));
+        if !row.group.is_empty() {
+            paths.insert(format!("/apis/{}", row.group));
+        }
+    }
+    paths.into_iter().collect()
 }
 
 /// The older document, for clients that have not learned the newer one. Some take it only in its own protobuf.

@@ -15,23 +15,20 @@ use hyper::body::Incoming;
 use openapi::resource::Verb;
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
-use serde_json::json;
 use storage::Store;
 
 use crate::asked::Asked;
 use crate::call::{Call, unreadable};
+use crate::health::{self, Patient};
 use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::negotiate::{self, Form};
 use crate::render::{self, Style};
-use crate::request::{Cluster, Health, Target};
+use crate::request::{Cluster, Target};
 use crate::server::{Body, Handler};
 use crate::trace::Trace;
 use crate::verbs::{create, delete, get, list, patch, update, watch};
-use crate::{body, clusters, deadline, emptying, publish};
-
-/// Kubernetes as which we speak, and who we are.
-const KUBERNETES: (&str, &str, &str) = ("1", "36", concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION")));
+use crate::{body, clusters, deadline, emptying, publish, version};
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -76,8 +73,13 @@ impl Stack {
     ) -> Result<Response<Body>, Status> {
         let (cluster, target) = asked.address.as_ref().map_err(|_| Status::unknown_path())?;
         match target {
-            Target::Health { endpoint, .. } => return Ok(self.health(*endpoint)),
-            Target::Version => return Ok(version()),
+            Target::Health { endpoint, check } => {
+                let patient = Patient { store: &*self.store, stopping: !self.ready.load(Ordering::Relaxed) };
+                return Ok(health::answer(patient, *endpoint, check.as_deref(), &asked.query).await);
+            }
+            Target::Version if is_read(&asked.method) => {
+                return Ok(render::value(StatusCode::OK, &version::document()));
+            }
             _ => {}
         }
         if *identity == Identity::Anonymous {
@@ -85,7 +87,7 @@ impl Stack {
         }
         let id = self.find(cluster).await?;
         let Target::Resource(resource) = target else {
-            if !matches!(asked.method, Method::GET | Method::HEAD) {
+            if !is_read(&asked.method) {
                 return Err(not_allowed(Grouped::new("", ""), &asked.method));
             }
             let (target, address) = (target.clone(), self.address.clone());
@@ -157,14 +159,6 @@ impl Stack {
             Cluster::Id(_) | Cluster::All => Err(Status::unknown_path()),
         }
     }
-
-    /// A server that is stopping is well, but nobody should come any more.
-    fn health(&self, endpoint: Health) -> Response<Body> {
-        match endpoint != Health::Readyz || self.ready.load(Ordering::Relaxed) {
-            true => render::text(StatusCode::OK, "ok"),
-            false => render::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down"),
-        }
-    }
 }
 
 impl Handler for Stack {
@@ -190,27 +184,10 @@ fn verb(asked: &Asked, call: &Call) -> Option<Verb> {
     asked.verb().filter(|verb| verbs.contains(verb))
 }
 
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
 fn not_allowed(what: Grouped<'_>, method: &Method) -> Status {
     Status::method_not_allowed(what, &method.as_str().to_lowercase())
-}
-
-/// The processor, in the words clients know.
-fn go_arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
-fn version() -> Response<Body> {
-    let (major, minor, version) = KUBERNETES;
-    render::value(
-        StatusCode::OK,
-        &json!({
-            "major": major, "minor": minor, "gitVersion": version, "gitCommit": "", "gitTreeState": "clean",
-            "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
-            "platform": format!("{}/{}", std::env::consts::OS, go_arch()),
-        }),
-    )
 }
