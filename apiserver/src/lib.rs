@@ -18,6 +18,7 @@ mod identity;
 pub mod keys;
 mod limits;
 mod metadata;
+mod metrics;
 mod negotiate;
 pub mod pki;
 mod publish;

@@ -15,13 +15,15 @@ use hyper::body::Incoming;
 use openapi::resource::Verb;
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
-use storage::Store;
+use storage::{Page, Range, Store};
+use tokio::runtime::Handle;
 
 use crate::asked::Asked;
 use crate::call::{Call, unreadable};
 use crate::health::{self, Patient};
 use crate::identity::Identity;
 use crate::limits::Limits;
+use crate::metrics::{Metrics, StoreFigures};
 use crate::negotiate::{self, Form};
 use crate::render::{self, Style};
 use crate::request::{Cluster, Target};
@@ -38,13 +40,21 @@ pub struct Stack {
     address: String,
     ready: AtomicBool,
     limits: Limits,
+    metrics: Metrics,
     /// Ends watches, which would otherwise go on for as long as their clients like.
     stop: Stop,
 }
 
 impl Stack {
     pub fn new(store: Arc<dyn Store>, address: String, stop: Stop) -> Stack {
-        Stack { store, address, ready: AtomicBool::new(true), limits: Limits::default(), stop }
+        Stack {
+            store,
+            address,
+            ready: AtomicBool::new(true),
+            limits: Limits::default(),
+            metrics: Metrics::default(),
+            stop,
+        }
     }
 
     /// From now on the probe says that no new requests should come here.
@@ -89,6 +99,9 @@ impl Stack {
         let Target::Resource(resource) = target else {
             if !is_read(&asked.method) {
                 return Err(not_allowed(Grouped::new("", ""), &asked.method));
+            }
+            if *target == Target::Metrics {
+                return Ok(self.metrics.answer(&self.limits, self.figures().await));
             }
             let (target, address) = (target.clone(), self.address.clone());
             // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
@@ -149,6 +162,18 @@ impl Stack {
         Ok(response)
     }
 
+    /// Counts what the store holds. That walks over all of it, so away from those who wait for answers.
+    async fn figures(&self) -> Option<StoreFigures> {
+        let (store, runtime) = (self.store.clone(), Handle::current());
+        let counted = tokio::task::spawn_blocking(move || {
+            runtime
+                .block_on(store.list(Range::all(), Page { limit: Some(0), count: true, ..Page::default() }))
+        });
+        let counted = counted.await.ok()?.ok()?;
+        let entries = counted.value.remaining.unwrap_or_default();
+        Some(StoreFigures { revision: counted.revision.0, entries })
+    }
+
     async fn find(&self, cluster: &Cluster) -> Result<Id, Status> {
         match cluster {
             Cluster::Bare => Ok(Id::ROOT),
@@ -170,7 +195,8 @@ impl Handler for Stack {
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
-        trace.end(&asked, identity.name(), &mut response);
+        let took = trace.end(&asked, identity.name(), &mut response);
+        self.metrics.count(&asked, took, &mut response);
         response
     }
 }
