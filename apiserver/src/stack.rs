@@ -10,15 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use api::cluster::Id;
 use bytes::Bytes;
 use controller::tasks::Stop;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::header::ALLOW;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use openapi::resource::Verb;
-use openapi::status::{Grouped, Status};
+use openapi::status::Status;
 use openapi::table::Include;
 use storage::{Page, Range, Store};
 use tokio::runtime::Handle;
 
-use crate::asked::Asked;
+use crate::asked::{self, Asked};
 use crate::call::{Call, unreadable};
 use crate::health::{self, Patient};
 use crate::identity::Identity;
@@ -26,10 +27,11 @@ use crate::limits::Limits;
 use crate::metrics::{Metrics, StoreFigures};
 use crate::negotiate::{self, Form};
 use crate::render::{self, Style};
-use crate::request::{Cluster, Target};
+use crate::request::{Cluster, Resource, Target};
 use crate::server::{Body, Handler};
 use crate::trace::Trace;
 use crate::verbs::{create, delete, get, list, patch, update, watch};
+use crate::wants::Wants;
 use crate::{body, clusters, deadline, emptying, publish, version};
 
 /// The server's own state: a store, and whether it is ready.
@@ -98,14 +100,15 @@ impl Stack {
         let id = self.find(cluster).await?;
         let Target::Resource(resource) = target else {
             if !is_read(&asked.method) {
-                return Err(not_allowed(Grouped::new("", ""), &asked.method));
+                return Err(Status::wrong_method());
             }
             if *target == Target::Metrics {
                 return Ok(self.metrics.answer(&self.limits, self.figures().await));
             }
-            let (target, address) = (target.clone(), self.address.clone());
+            let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
             // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
-            let made = tokio::task::spawn_blocking(move || publish::answer(&target, &headers, &address));
+            let made =
+                tokio::task::spawn_blocking(move || publish::answer(&target, &query, &headers, &address));
             return made.await.map_err(|error| Status::internal(&error.to_string()))?;
         };
         let row = publish::find(&resource.group, &resource.version, &resource.resource)
@@ -128,7 +131,7 @@ impl Stack {
         if call.subresource.as_deref().is_some_and(|part| row.subresource(part).is_none()) {
             return Err(Status::unknown_path());
         }
-        let verb = verb(asked, &call).ok_or_else(|| not_allowed(call.grouped(), &asked.method))?;
+        let verb = verb(asked, &call).ok_or_else(Status::wrong_method)?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
@@ -190,8 +193,10 @@ impl Handler for Stack {
     async fn handle(self: Arc<Self>, identity: Identity, request: Request<Incoming>) -> Response<Body> {
         let (head, incoming) = request.into_parts();
         let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
+        let wants = Wants::of(&asked, &head.headers);
         let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
-        let mut response = answered.unwrap_or_else(|status| render::status(&status));
+        let response = answered.unwrap_or_else(|status| refused(&asked, &status));
+        let mut response = wants.dress(response).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
@@ -214,6 +219,30 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-fn not_allowed(what: Grouped<'_>, method: &Method) -> Status {
-    Status::method_not_allowed(what, &method.as_str().to_lowercase())
+/// The answer to a request that did not work. If it was the method, it says which methods would.
+fn refused(asked: &Asked, status: &Status) -> Response<Body> {
+    let mut response = render::status(status);
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        let allowed = HeaderValue::from_str(&methods(asked).join(", "));
+        response.headers_mut().insert(ALLOW, allowed.expect("methods are made of letters"));
+    }
+    response
+}
+
+/// The methods that mean something for what is named.
+fn methods(asked: &Asked) -> Vec<&'static str> {
+    let row = |named: &Resource| publish::find(&named.group, &named.version, &named.resource);
+    let Some((named, row)) = asked.resource().and_then(|named| Some((named, row(named)?))) else {
+        return vec!["GET", "HEAD"];
+    };
+    let verbs = match named.subresource.as_ref().and_then(|part| row.subresource(part)) {
+        Some(part) => &part.verbs,
+        None => &row.verbs,
+    };
+    let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+    let means = |method: &&str| {
+        let method = Method::from_bytes(method.as_bytes()).ok()?;
+        asked::verb(&method, named.name.is_some(), false)
+    };
+    all.into_iter().filter(|method| means(method).is_some_and(|verb| verbs.contains(&verb))).collect()
 }
