@@ -5,5 +5,5 @@ pub const GROUP: &str = "holon.dev";
 /// Its version.
 pub const VERSION: &str = "v1alpha1";
 
-/// On every object of a list or watch over all logical clusters: the path of the one it lives in.
+/// On every object of a list or watch over all logical clusters: the id of the one it lives in.
 pub const LOGICAL_CLUSTER: &str = "holon.dev/logical-cluster";

@@ -3,18 +3,31 @@
 use std::sync::Arc;
 
 use api::cluster::Id;
+use bytes::Bytes;
 use http::HeaderMap;
-use openapi::resource::Resource;
+use openapi::convert;
+use openapi::resource::{Resource, api_version};
 use openapi::status::{Grouped, Status};
-use storage::{CommitError, Key, Range, ReadError};
+use serde_json::Value;
+use storage::{CommitError, Entry, Key, Range, ReadError};
 
 use crate::keys::Collection;
 use crate::query::Query;
+use crate::stored;
+
+/// How many logical clusters a request looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    One,
+    /// All there are. Only lists and watches reach so far; no other verb is run with it.
+    Every,
+}
 
 /// Which objects are meant.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) cluster: Id,
+    pub(crate) reach: Reach,
     pub(crate) row: Arc<Resource>,
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
@@ -24,8 +37,24 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Where the objects are kept, which may be under another group than they are asked for in.
     pub(crate) fn collection(&self) -> Collection<'_> {
-        Collection { group: &self.row.group, plural: &self.row.plural }
+        let group = self.row.stored_as.as_ref().map_or(&self.row.group, |(group, _)| group);
+        Collection { group, plural: &self.row.plural }
+    }
+
+    /// A stored object, as this resource shows it.
+    pub(crate) fn tree(&self, entry: &Entry) -> Result<Value, Status> {
+        let tree = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
+        Ok(convert::from_stored(&self.row, tree))
+    }
+
+    /// An object of this resource, as it is stored.
+    pub(crate) fn encode(&self, object: &Value) -> Bytes {
+        match self.row.stored_as {
+            None => stored::encode(object),
+            Some(_) => stored::encode(&convert::to_stored(&self.row, object.clone())),
+        }
     }
 
     /// How errors name the resource.
@@ -36,6 +65,15 @@ impl Call {
     /// How errors name the kind.
     pub(crate) fn grouped_kind(&self) -> Grouped<'_> {
         Grouped::new(&self.row.group, &self.row.kind)
+    }
+
+    /// What the answer is an object of: the kind of the resource, or that of a part with a kind of its own.
+    pub(crate) fn shown_kind(&self) -> (String, Arc<str>) {
+        let part = self.subresource.as_deref().and_then(|part| self.row.subresource(part));
+        match part.and_then(|part| Some((part, part.foreign.as_ref()?))) {
+            Some((part, (group, version))) => (api_version(group, version), part.kind.clone()),
+            None => (self.row.api_version(), self.row.kind.clone()),
+        }
     }
 
     /// The object named in the path.
@@ -49,7 +87,10 @@ impl Call {
     }
 
     pub(crate) fn range(&self) -> Range {
-        self.collection().range(self.cluster, self.namespace.as_deref())
+        match self.reach {
+            Reach::One => self.collection().range(self.cluster, self.namespace.as_deref()),
+            Reach::Every => self.collection().everywhere(),
+        }
     }
 
     pub(crate) fn not_found(&self, name: &str) -> Status {
@@ -70,8 +111,12 @@ pub(crate) fn unreadable(error: ReadError) -> Status {
 
 /// What a client is told when a write did not happen for a reason of the store's.
 pub(crate) fn unwritten(call: &Call, name: &str, error: CommitError) -> Status {
+    unwritten_in(call.grouped(), name, error)
+}
+
+pub(crate) fn unwritten_in(resource: Grouped<'_>, name: &str, error: CommitError) -> Status {
     match error {
-        CommitError::Conflict { .. } => Status::modified(call.grouped(), name),
+        CommitError::Conflict { .. } => Status::modified(resource, name),
         CommitError::Refused { reason } => Status::too_large(&reason),
         CommitError::ReadOnly { reason } | CommitError::Unavailable { reason } => Status::unavailable(reason),
         CommitError::Unknown { reason } => Status::timeout(&reason, 1),

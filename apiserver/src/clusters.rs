@@ -17,13 +17,13 @@ use openapi::schema::{Schema, SchemaRef};
 use openapi::status::{Cause, Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{Change, CommitError, Expect, Page, ReadError, Store};
+use storage::{Change, CommitError, Expect, ReadError, Store};
 
 use crate::call::unreadable;
 use crate::keys::Collection;
 use crate::{metadata, special, stored};
 
-const COLLECTION: Collection<'static> = Collection { group: GROUP, plural: "logicalclusters" };
+pub(crate) const COLLECTION: Collection<'static> = Collection { group: GROUP, plural: "logicalclusters" };
 pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plural: "namespaces" };
 /// What every Kubernetes cluster has from the beginning.
 const NEWBORN: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -157,16 +157,15 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     Ok(Some(id))
 }
 
+/// Whether there is a logical cluster with this id. Each has the namespaces it was born with for as long as it lasts.
+pub(crate) async fn exists(store: &dyn Store, id: Id) -> Result<bool, ReadError> {
+    let found = store.get(&NAMESPACES.key(id, None, "kube-system")).await?;
+    Ok(found.value.is_some())
+}
+
 /// The id in the object of a logical cluster.
 pub(crate) fn id(object: &Value) -> Option<Id> {
     object["status"]["id"].as_str()?.parse().ok()
-}
-
-/// The logical clusters created in this one.
-pub(crate) async fn inner(store: &dyn Store, id: Id) -> Result<Vec<Id>, ReadError> {
-    let listed = store.list(COLLECTION.range(id, None), Page::default()).await?;
-    let trees = listed.value.entries.iter().filter_map(|entry| stored::tree(entry).ok());
-    Ok(trees.filter_map(|tree| self::id(&tree)).collect())
 }
 
 /// Gives a new logical cluster its id.

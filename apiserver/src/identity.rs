@@ -14,7 +14,15 @@ pub enum Identity {
     },
 }
 
+/// Members may do everything everywhere, and are asked nothing.
+const MASTERS: &str = "system:masters";
+
 impl Identity {
+    /// Whether this is somebody who may look at all logical clusters, and name them by id.
+    pub(crate) fn is_privileged(&self) -> bool {
+        matches!(self, Identity::User { groups, .. } if groups.iter().any(|group| group == MASTERS))
+    }
+
     /// From certificates that TLS has already verified. The first is the client's own.
     pub(crate) fn of(certificates: Option<&[CertificateDer<'_>]>) -> Identity {
         let Some(certificate) = certificates.and_then(|chain| chain.first()) else {

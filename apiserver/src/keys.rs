@@ -44,15 +44,66 @@ impl Collection<'_> {
         }
     }
 
+    /// After every key of this collection, and before those of the next.
+    pub(crate) fn after(&self) -> Key {
+        let mut bytes = self.prefix().into_bytes();
+        bytes.push(u8::MAX);
+        Key::from(bytes)
+    }
+
     /// All objects of all logical clusters.
     pub fn everywhere(&self) -> Range {
         Range::prefix(self.prefix())
     }
 }
 
+/// Where one object is, as its key says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place<'a> {
+    pub collection: Collection<'a>,
+    pub cluster: Id,
+    pub namespace: Option<&'a str>,
+    pub name: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// None if the key is not one of an object.
+    pub fn of(key: &'a Key) -> Option<Place<'a>> {
+        let mut parts = str::from_utf8(key.as_bytes()).ok()?.split('/');
+        let mut next = || parts.next();
+        let (group, plural) = (next()?, next()?);
+        let group = if group == CORE { "" } else { group };
+        let cluster = next()?.parse().ok()?;
+        let (namespace, name) = (next()?, next()?);
+        let namespace = Some(namespace).filter(|found| *found != NO_NAMESPACE);
+        let place = Place { collection: Collection { group, plural }, cluster, namespace, name };
+        parts.next().is_none().then_some(place)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_says_where_its_object_is() {
+        let (pods, nodes) =
+            (Collection { group: "", plural: "pods" }, Collection { group: "g.io", plural: "nodes" });
+        let id = Id::new(7);
+        for (collection, namespace) in [(pods, Some("shop")), (nodes, None)] {
+            let key = collection.key(id, namespace, "a:b");
+            assert_eq!(Place::of(&key), Some(Place { collection, cluster: id, namespace, name: "a:b" }));
+        }
+        for odd in [
+            "",
+            "core",
+            "core/pods/x/y/z",
+            "core/pods/~bbbbbbbbbbbbbbbc/y",
+            "core/pods/~bbbbbbbbbbbbbbbc/y/z/u",
+        ] {
+            assert_eq!(Place::of(&Key::from(odd)), None, "{odd}");
+        }
+    }
 
     #[test]
     fn ranges_hold_their_own_objects_and_no_others() {

@@ -7,14 +7,17 @@
 //! This crate has no word for placement, mailbox or physical cluster: to it a mailbox is one more logical
 //! cluster, and a syncer is one more client.
 
+mod addresses;
 mod body;
 mod call;
 pub mod clusters;
-mod emptying;
+pub mod controllers;
+mod deletion;
 mod identity;
 pub mod keys;
 mod metadata;
 mod negotiate;
+mod pieces;
 pub mod pki;
 mod publish;
 mod query;

@@ -129,9 +129,13 @@ fn generated(prefix: &str) -> String {
     prefix.chars().take(PREFIX_CHARS_MAX).chain(suffix).collect()
 }
 
-/// Seconds, as Kubernetes writes times.
 pub(crate) fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    time(Timestamp::now())
+}
+
+/// Seconds, as Kubernetes writes times.
+pub(crate) fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Carries over what an update cannot change, and counts the generation.

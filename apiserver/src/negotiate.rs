@@ -1,26 +1,67 @@
 //! In which form a client wants its answer, and in which form it sent its body.
+//!
+//! A form is a shape in an encoding: a table in YAML, metadata in protobuf. A client names alternatives, and gets
+//! the first it likes best among those there are; built-in kinds have protobuf, watches have no YAML, tables have no protobuf.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use openapi::decode::Syntax;
+use openapi::protobuf;
 use openapi::status::Status;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 const ACCEPTED: &[&str] = &[JSON, YAML, PROTOBUF];
+const ACCEPTED_OF_WATCH: &[&str] = &["application/json;stream=watch", PROTOBUF_WATCH];
 
 /// What an answer looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Form {
-    Json,
-    Protobuf,
+pub(crate) struct Form {
+    pub(crate) shape: Shape,
+    pub(crate) encoding: Encoding,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    /// As it is.
+    Whole,
     /// Rows and columns.
     Table,
-    /// Who the objects are, and nothing else.
+    /// Who the object is, and nothing else.
     Partial,
+    /// The same, for the objects of a list.
+    PartialList,
     /// Everything a server offers, at once. Only discovery has it.
     Aggregated,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Encoding {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Encoding {
+    /// What a whole answer in it is called.
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Encoding::Json => JSON,
+            Encoding::Yaml => YAML,
+            Encoding::Protobuf => PROTOBUF,
+        }
+    }
+
+    /// What a stream of events in it is called.
+    pub(crate) fn stream_type(self) -> &'static str {
+        if self == Encoding::Protobuf { PROTOBUF_WATCH } else { self.media_type() }
+    }
+}
+
+impl Form {
+    pub(crate) const JSON: Form = Form { shape: Shape::Whole, encoding: Encoding::Json };
 }
 
 /// What a body is written in.
@@ -60,36 +101,67 @@ impl<'a> Media<'a> {
         self.parameters.iter().find(|(found, _)| *found == name).map(|(_, value)| *value)
     }
 
-    /// The form this alternative stands for, if we have it.
+    /// The form this alternative stands for, if there is such.
     fn form(&self) -> Option<Form> {
-        let json = matches!(self.essence, JSON | "*/*" | "application/*");
-        match self.parameter("as") {
-            None if json => Some(Form::Json),
-            None if self.essence == PROTOBUF => Some(Form::Protobuf),
-            Some("Table") if self.essence == JSON => Some(Form::Table),
-            Some("PartialObjectMetadata" | "PartialObjectMetadataList") if self.essence == JSON => {
-                Some(Form::Partial)
-            }
-            Some("APIGroupDiscoveryList") if self.essence == JSON && self.parameter("v") == Some("v2") => {
-                Some(Form::Aggregated)
-            }
-            _ => None,
-        }
+        let encoding = match self.essence {
+            JSON | "*/*" | "application/*" => Encoding::Json,
+            YAML => Encoding::Yaml,
+            PROTOBUF => Encoding::Protobuf,
+            _ => return None,
+        };
+        let group_version = (self.parameter("g"), self.parameter("v"));
+        let shape = match (self.parameter("as"), group_version) {
+            (None, _) => Shape::Whole,
+            (Some("Table"), (Some("meta.k8s.io"), Some("v1"))) => Shape::Table,
+            (Some("PartialObjectMetadata"), (Some("meta.k8s.io"), Some("v1"))) => Shape::Partial,
+            (Some("PartialObjectMetadataList"), (Some("meta.k8s.io"), Some("v1"))) => Shape::PartialList,
+            (Some("APIGroupDiscoveryList"), (Some("apidiscovery.k8s.io"), Some("v2"))) => Shape::Aggregated,
+            _ => return None,
+        };
+        Some(Form { shape, encoding })
     }
 }
 
 /// The best form that `offered` has. Without an Accept header, JSON.
 pub(crate) fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Result<Form, Status> {
+    choose(headers, offered).ok_or_else(|| Status::not_acceptable(ACCEPTED))
+}
+
+/// The best form for objects of a kind.
+pub(crate) fn objects(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
+    answer(headers, |form| has(form, api_version, kind))
+}
+
+/// The best form for the events of a watch.
+pub(crate) fn events(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
+    let offered = |form: Form| form.encoding != Encoding::Yaml && has(form, api_version, kind);
+    choose(headers, offered).ok_or_else(|| Status::not_acceptable(ACCEPTED_OF_WATCH))
+}
+
+/// The encoding of an answer that is no object of any kind asked for: a failure above all. It never fails itself.
+pub(crate) fn encoding(headers: &HeaderMap) -> Encoding {
+    choose(headers, |form| form.shape == Shape::Whole).unwrap_or(Form::JSON).encoding
+}
+
+fn has(form: Form, api_version: &str, kind: &str) -> bool {
+    match (form.shape, form.encoding) {
+        (Shape::Aggregated, _) | (Shape::Table, Encoding::Protobuf) => false,
+        (Shape::Whole, Encoding::Protobuf) => protobuf::knows(api_version, kind),
+        _ => true,
+    }
+}
+
+fn choose(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Option<Form> {
     let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     if accept.iter().all(|text| text.trim().is_empty()) {
-        return Ok(Form::Json);
+        return Some(Form::JSON);
     }
     let mut alternatives: Vec<Media<'_>> =
         accept.iter().flat_map(|text| text.split(',')).map(Media::parse).collect();
     // A stable sort: among equals the client's order counts.
     alternatives.sort_by_key(|media| std::cmp::Reverse(media.quality));
     let wanted = alternatives.iter().filter(|media| media.quality > 0).filter_map(Media::form);
-    wanted.into_iter().find(|form| offered(*form)).ok_or_else(|| Status::not_acceptable(ACCEPTED))
+    wanted.into_iter().find(|form| offered(*form))
 }
 
 /// What the body of a write is written in.
@@ -107,31 +179,60 @@ pub(crate) fn body(headers: &HeaderMap) -> Result<Written, Status> {
 mod tests {
     use super::*;
 
+    fn headers(accept: &str) -> HeaderMap {
+        HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())])
+    }
+
     #[test]
     fn the_best_of_what_is_there_is_chosen() {
-        let check = |accept: &str, expected: Option<Form>| {
-            let mut headers = HeaderMap::new();
-            headers.insert(ACCEPT, accept.parse().unwrap());
-            let found = answer(&headers, |form| form != Form::Aggregated).ok();
-            assert_eq!(found, expected, "{accept}");
+        use Encoding::{Json, Protobuf, Yaml};
+        use Shape::{Partial, Table, Whole};
+        let check = |accept: &str, expected: Option<(Shape, Encoding)>| {
+            let found = objects(&headers(accept), "v1", "ConfigMap").ok();
+            assert_eq!(found.map(|form| (form.shape, form.encoding)), expected, "{accept}");
         };
-        check("", Some(Form::Json));
-        check("*/*", Some(Form::Json));
-        check("application/json", Some(Form::Json));
-        check("application/vnd.kubernetes.protobuf,application/json", Some(Form::Protobuf));
-        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(Form::Table));
-        check("application/json;v=v1;g=meta.k8s.io;as=Table", Some(Form::Table));
+        check("", Some((Whole, Json)));
+        check("*/*", Some((Whole, Json)));
+        check("application/json", Some((Whole, Json)));
+        check("application/yaml", Some((Whole, Yaml)));
+        check("application/vnd.kubernetes.protobuf,application/json", Some((Whole, Protobuf)));
+        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Table, Json)));
+        check("application/json;v=v1;g=meta.k8s.io;as=Table", Some((Table, Json)));
+        check("application/yaml;v=v1;g=meta.k8s.io;as=Table", Some((Table, Yaml)));
+        check("application/json;as=Table;v=v9;g=meta.k8s.io", None);
+        check("application/json;as=Other;v=v1;g=meta.k8s.io", None);
+        check("application/vnd.kubernetes.protobuf;v=v1;g=meta.k8s.io;as=Table", None);
         check(
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-            Some(Form::Partial),
+            Some((Partial, Protobuf)),
         );
-        check("application/cbor, application/json;q=0.5", Some(Form::Json));
-        check("application/json;q=0.1, application/vnd.kubernetes.protobuf;q=0.9", Some(Form::Protobuf));
+        check("application/cbor, application/json;q=0.5", Some((Whole, Json)));
+        check("application/json;q=0.1, application/vnd.kubernetes.protobuf;q=0.9", Some((Whole, Protobuf)));
         check("application/json;q=0", None);
         check("text/html", None);
         check(
             "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
-            Some(Form::Json),
+            Some((Whole, Json)),
         );
+    }
+
+    #[test]
+    fn kinds_without_protobuf_fall_back_to_what_comes_next() {
+        let accept = headers("application/vnd.kubernetes.protobuf,application/json");
+        assert_eq!(objects(&accept, "holon.dev/v1alpha1", "LogicalCluster").ok(), Some(Form::JSON));
+        assert!(objects(&headers(PROTOBUF), "holon.dev/v1alpha1", "LogicalCluster").is_err());
+        let partial =
+            headers("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+        assert!(objects(&partial, "holon.dev/v1alpha1", "LogicalCluster").is_ok());
+    }
+
+    #[test]
+    fn events_are_lines_or_frames_and_failures_are_always_told() {
+        assert!(events(&headers(YAML), "v1", "ConfigMap").is_err());
+        assert_eq!(encoding(&headers(YAML)), Encoding::Yaml);
+        assert_eq!(encoding(&headers("text/html")), Encoding::Json);
+        let table =
+            headers("application/json;as=Table;v=v1;g=meta.k8s.io,application/vnd.kubernetes.protobuf");
+        assert_eq!(encoding(&table), Encoding::Protobuf);
     }
 }

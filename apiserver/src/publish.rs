@@ -18,7 +18,7 @@ use openapi::{builtin, catalog, hash};
 use serde_json::Value;
 
 use crate::clusters;
-use crate::negotiate::{self, Form};
+use crate::negotiate::{self, Encoding, Shape};
 use crate::render;
 use crate::request::Target;
 use crate::server::Body;
@@ -40,10 +40,10 @@ pub(crate) fn rows() -> &'static [Arc<Resource>] {
     &ROWS
 }
 
-/// Whether the generic path does all there is to do: keep what was created, under one version.
+/// Whether the generic path does all there is to do: keep what was created.
 fn is_kept(row: &Resource) -> bool {
     let lasts = row.allows(Verb::Create) && row.allows(Verb::Get);
-    lasts && row.stored_as.is_none() && !WITHHELD.contains(&&*row.group)
+    lasts && !WITHHELD.contains(&&*row.group)
 }
 
 fn as_served(row: &Resource) -> Resource {
@@ -62,6 +62,11 @@ pub(crate) fn schema(row: &Resource) -> Option<&'static SchemaRef> {
 
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
     rows().iter().find(|row| &*row.group == group && &*row.version == version && &*row.plural == plural)
+}
+
+/// The resource whose objects are of a kind, in whatever version; the one they are kept as.
+pub(crate) fn find_kind(group: &str, kind: &str) -> Option<&'static Arc<Resource>> {
+    rows().iter().find(|row| &*row.group == group && &*row.kind == kind && row.stored_as.is_none())
 }
 
 /// Answers for everything that is not a resource or a probe.
@@ -105,8 +110,9 @@ fn version_two(headers: &HeaderMap) -> Response<Body> {
 }
 
 fn groups(core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
-    let form = negotiate::answer(headers, |form| matches!(form, Form::Json | Form::Aggregated))?;
-    if form == Form::Aggregated {
+    let offered = |shape| matches!(shape, Shape::Whole | Shape::Aggregated);
+    let form = negotiate::answer(headers, |form| form.encoding == Encoding::Json && offered(form.shape))?;
+    if form.shape == Shape::Aggregated {
         static MADE: LazyLock<[(String, Bytes); 2]> = LazyLock::new(|| {
             [Root::Core, Root::Groups].map(|root| {
                 let body = discovery::aggregated(rows(), root).to_string();

@@ -1,7 +1,35 @@
 //! What a request asks for beside its path.
 
+use std::num::{IntErrorKind, ParseIntError};
+
 use openapi::field::FieldError;
 use openapi::status::{Grouped, Status};
+use storage::Revision;
+
+/// A resourceVersion that is none. Who lists is told that the request was bad; everybody else, as
+/// by Kubernetes, that the server failed.
+#[derive(Debug)]
+pub(crate) struct BadVersion(String);
+
+impl BadVersion {
+    pub(crate) fn of_list(self) -> Status {
+        Status::bad_request(format!("invalid resource version: {}", self.0))
+    }
+
+    pub(crate) fn of_other(self) -> Status {
+        let mut status = Status::bad_request(self.0);
+        (status.code, status.reason) = (500, None);
+        status
+    }
+}
+
+/// What is wrong with a number, in the words of Go.
+fn go(error: &ParseIntError) -> &'static str {
+    match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    }
+}
 
 /// The query of a request, decoded. The first of several values counts, as for Kubernetes.
 #[derive(Clone, Debug, Default)]
@@ -18,22 +46,37 @@ impl Query {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())
     }
 
-    /// `true`, `1`, or there without a value.
+    /// Whether it is there and says anything but no. Kubernetes takes `watch=maybe` for a yes.
     pub(crate) fn flag(&self, name: &str) -> bool {
         let found = self.0.iter().find(|(found, _)| found == name);
-        found.is_some_and(|(_, value)| {
-            matches!(value.as_str(), "" | "1" | "t" | "T" | "true" | "TRUE" | "True")
-        })
+        found.is_some_and(|(_, value)| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     /// A whole number, zero if absent.
-    pub(crate) fn number(&self, name: &str) -> Result<u64, Status> {
+    pub(crate) fn number(&self, name: &str) -> Result<i64, Status> {
         match self.text(name) {
             "" => Ok(0),
-            text => text.parse().map_err(|_| {
-                Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
+            text => text.parse().map_err(|error: ParseIntError| {
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {}", go(&error)))
             }),
         }
+    }
+
+    /// The version of the past, or of the future, that is asked for; zero if any will do.
+    pub(crate) fn version(&self) -> Result<Revision, BadVersion> {
+        let text = self.text("resourceVersion");
+        let parsed = match text {
+            "" => Ok(0),
+            // Go reads no sign here, Rust would.
+            _ if text.starts_with('+') => "+".parse(),
+            _ => text.parse(),
+        };
+        parsed.map(Revision).map_err(|error: ParseIntError| {
+            BadVersion(format!(
+                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {}",
+                go(&error)
+            ))
+        })
     }
 
     /// Whether nothing is to be stored. A word that is not known must not turn into a real write.
@@ -50,6 +93,48 @@ pub(crate) fn dry_run(words: &[&str]) -> Result<bool, Status> {
         Some(word) => {
             let error = FieldError::not_supported("dryRun", **word, &["All"]);
             Err(Status::invalid(Grouped::new("meta.k8s.io", "Options"), "", &[error]))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_go_reads_them() {
+        let version = |text: &str| Query::parse(Some(text)).version();
+        let told = |text: &str| version(text).unwrap_err().of_list().message;
+        for (text, expected) in [("", 0), ("resourceVersion=0", 0), ("resourceVersion=01", 1)] {
+            assert_eq!(version(text).unwrap(), Revision(expected), "{text}");
+        }
+        let invalid = "invalid resource version: resourceVersion: Invalid value: ";
+        for (text, why) in [
+            ("-1", "invalid syntax"),
+            ("%2B1", "invalid syntax"),
+            ("99999999999999999999", "value out of range"),
+        ] {
+            let shown = text.replace("%2B", "+");
+            let expected = format!("{invalid}\"{shown}\": strconv.ParseUint: parsing \"{shown}\": {why}");
+            assert_eq!(told(&format!("resourceVersion={text}")), expected);
+        }
+        let number = |text: &str| Query::parse(Some(text)).number("limit");
+        assert_eq!(number("limit=-1").unwrap(), -1);
+        let message = number("limit=99999999999999999999").unwrap_err().message;
+        assert_eq!(message, "strconv.ParseInt: parsing \"99999999999999999999\": value out of range");
+    }
+
+    #[test]
+    fn a_flag_is_up_unless_it_says_no() {
+        for (text, expected) in [
+            ("", false),
+            ("watch", true),
+            ("watch=", true),
+            ("watch=maybe", true),
+            ("watch=0", false),
+            ("watch=False", false),
+        ] {
+            assert_eq!(Query::parse(Some(text)).flag("watch"), expected, "{text}");
         }
     }
 }

@@ -1,54 +1,157 @@
 //! Objects in the form a client wants them.
+//!
+//! Most answers are the stored bytes with a version put in. A tree is made only where the client wants a shape or an
+//! encoding that is not what is stored, or sees the object through another resource.
+
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
-use openapi::resource::Resource;
+use openapi::resource::{Column, Resource};
 use openapi::status::Status;
 use openapi::table::{self, Heading, Include};
+use openapi::{convert, protobuf, yaml};
 use serde_json::Value;
 use storage::{Entry, Revision};
 
-use crate::negotiate::{Form, JSON};
+use crate::call::Reach;
+use crate::keys::Place;
+use crate::negotiate::{Encoding, Form, JSON, Shape};
 use crate::server::Body;
 use crate::stored;
 
 /// How the objects of one answer are written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Style<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct Style {
     pub(crate) form: Form,
-    pub(crate) row: &'a Resource,
+    pub(crate) row: Arc<Resource>,
     pub(crate) include: Include,
+    /// Who looks at all logical clusters is told where each object lives.
+    pub(crate) reach: Reach,
 }
 
-impl Style<'_> {
+impl Style {
+    /// An object as a whole answer, as it was written or found.
+    pub(crate) fn answer(&self, code: StatusCode, entry: &Entry) -> Result<Response<Body>, Status> {
+        self.single()?;
+        let mut out = BytesMut::new();
+        self.object(entry, entry.revision(), Heading::Shown, &mut out);
+        Ok(typed(code, self.form.encoding.media_type(), out))
+    }
+
+    /// A tree that is no stored object as a whole answer.
+    pub(crate) fn answer_tree(
+        &self,
+        code: StatusCode,
+        tree: &Value,
+        columns: &[Column],
+    ) -> Result<Response<Body>, Status> {
+        self.single()?;
+        let mut out = BytesMut::new();
+        encode(self.form.encoding, &self.shown(tree, Heading::Shown, columns), &mut out);
+        Ok(typed(code, self.form.encoding.media_type(), out))
+    }
+
+    pub(crate) fn status(&self, status: &Status) -> Response<Body> {
+        self::status(status, self.form.encoding)
+    }
+
     /// One object of a list or a watch, as of a revision that need not be its own: a deleted object carries
-    /// the revision of its deletion.
+    /// the revision of its deletion. What cannot be read is left out rather than guessed.
     pub(crate) fn object(&self, entry: &Entry, revision: Revision, heading: Heading, out: &mut BytesMut) {
-        if self.form == Form::Json {
-            return stored::write(entry.value(), revision, out);
+        if self.form == Form::JSON && self.row.stored_as.is_none() {
+            return stored::write(entry.value(), revision, self.home(entry), out);
         }
-        let mut plain = BytesMut::new();
-        stored::write(entry.value(), revision, &mut plain);
-        // What cannot be parsed cannot be shown in any other form either; it is left out rather than guessed.
-        if let Ok(tree) = serde_json::from_slice::<Value>(&plain) {
-            put(out, &self.shown(&tree, heading));
+        if let Some(tree) = self.tree(entry, revision) {
+            encode(self.form.encoding, &self.shown(&tree, heading, &self.row.columns), out);
         }
     }
 
-    /// A tree in the form asked for.
-    pub(crate) fn shown(&self, tree: &Value, heading: Heading) -> Value {
-        match self.form {
-            Form::Table => table::single(&self.row.columns, heading, tree, self.include, Timestamp::now()),
-            Form::Partial => table::partial(tree),
-            Form::Json | Form::Protobuf | Form::Aggregated => tree.clone(),
+    /// One object among others of a list in JSON.
+    pub(crate) fn item(&self, entry: &Entry, out: &mut BytesMut) {
+        if self.form.shape == Shape::Whole && self.row.stored_as.is_none() {
+            return stored::write(entry.value(), entry.revision(), self.home(entry), out);
+        }
+        if let Some(tree) = self.tree(entry, entry.revision()) {
+            put(out, &self.shown(&tree, Heading::Omitted, &[]));
+        }
+    }
+
+    /// An object as the client sees it, whole; none if it cannot be read.
+    pub(crate) fn tree(&self, entry: &Entry, revision: Revision) -> Option<Value> {
+        let mut plain = BytesMut::new();
+        stored::write(entry.value(), revision, self.home(entry), &mut plain);
+        let tree = serde_json::from_slice(&plain).ok()?;
+        Some(convert::from_stored(&self.row, tree))
+    }
+
+    /// A tree in the shape asked for.
+    pub(crate) fn shown(&self, tree: &Value, heading: Heading, columns: &[Column]) -> Value {
+        match self.form.shape {
+            Shape::Table => table::single(columns, heading, tree, self.include, Timestamp::now()),
+            Shape::Partial | Shape::PartialList => table::partial(tree),
+            Shape::Whole | Shape::Aggregated => tree.clone(),
+        }
+    }
+
+    fn home(&self, entry: &Entry) -> Option<api::cluster::Id> {
+        match self.reach {
+            Reach::One => None,
+            Reach::Every => Place::of(entry.key()).map(|place| place.cluster),
+        }
+    }
+
+    /// One object is no list.
+    fn single(&self) -> Result<(), Status> {
+        let what = go_type(&self.row, &self.row.kind);
+        match self.form.shape {
+            Shape::PartialList => Err(unfit(format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({what})"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// A list is not one object.
+    pub(crate) fn several(&self) -> Result<(), Status> {
+        let what = go_type(&self.row, &self.row.list_kind);
+        match self.form.shape {
+            Shape::Partial => Err(unfit(format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({what})"
+            ))),
+            _ => Ok(()),
         }
     }
 }
 
-fn put(out: &mut BytesMut, value: &Value) {
+/// What Kubernetes calls the type in its own source.
+fn go_type(row: &Resource, kind: &str) -> String {
+    let package = row.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    format!("*{package}.{kind}")
+}
+
+fn unfit(message: String) -> Status {
+    let mut status = Status::not_acceptable(&[]);
+    status.message = message;
+    status
+}
+
+/// Writes a tree in an encoding. What has no form in protobuf leaves nothing: such kinds are not offered in it.
+pub(crate) fn encode(encoding: Encoding, value: &Value, out: &mut BytesMut) {
+    match encoding {
+        Encoding::Json => put(out, value),
+        Encoding::Yaml => out.put_slice(yaml::write(value).as_bytes()),
+        Encoding::Protobuf => match protobuf::encode(value) {
+            Ok(bytes) => out.put_slice(&bytes),
+            Err(error) => tracing::error!(%error, "an object has no form in protobuf"),
+        },
+    }
+}
+
+pub(crate) fn put(out: &mut BytesMut, value: &Value) {
     // Writing JSON to memory cannot fail.
     serde_json::to_writer(out.writer(), value).expect("a JSON value is JSON");
 }
@@ -81,14 +184,20 @@ pub(crate) fn nothing() -> Body {
     http_body_util::Empty::new().boxed_unsync()
 }
 
-/// The answer to a request that did not work.
-pub(crate) fn status(status: &Status) -> Response<Body> {
+/// The answer to a request that did not work, in the encoding the client reads.
+pub(crate) fn status(status: &Status, encoding: Encoding) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json(code, serde_json::to_vec(status).unwrap_or_default());
+    let mut out = BytesMut::new();
+    encode(encoding, &status_tree(status), &mut out);
+    let mut response = typed(code, encoding.media_type(), out);
     let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     // Clients try again by themselves only if they are told when.
     if wait > 0 {
         response.headers_mut().insert(http::header::RETRY_AFTER, wait.into());
     }
     response
+}
+
+pub(crate) fn status_tree(status: &Status) -> Value {
+    serde_json::to_value(status).expect("a status is made of text and numbers")
 }

@@ -1,11 +1,16 @@
 //! Which objects of a collection a client wants.
+//!
+//! Asked about the cheapest first: what the key says (name and namespace), then the labels, read from the metadata
+//! alone, and only for other fields the whole object.
 
+use openapi::convert;
 use openapi::resource::Resource;
 use openapi::select::{FieldSelector, LabelSelector};
 use openapi::status::Status;
 use serde_json::Value;
 use storage::Entry;
 
+use crate::keys::Place;
 use crate::query::Query;
 use crate::stored;
 
@@ -13,7 +18,12 @@ use crate::stored;
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     labels: LabelSelector,
+    /// What the selector says about fields that the key knows.
+    place: FieldSelector,
+    /// What it says about all others.
     fields: FieldSelector,
+    /// The namespace of the path, where a range of keys cannot say it.
+    namespace: Option<String>,
 }
 
 impl Selection {
@@ -23,32 +33,102 @@ impl Selection {
         let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(bad)?;
         let known: Vec<&str> = row.selectable.iter().map(|selectable| &*selectable.label).collect();
         fields.check(&known).map_err(bad)?;
-        Ok(Selection { labels, fields })
+        let in_key = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
+        let (place, fields) = fields.terms.into_iter().partition(|term| in_key(&term.field));
+        let (place, fields) = (FieldSelector { terms: place }, FieldSelector { terms: fields });
+        Ok(Selection { labels, place, fields, namespace: None })
+    }
+
+    /// The same in one namespace of every logical cluster.
+    pub(crate) fn within(self, namespace: Option<String>) -> Selection {
+        Selection { namespace, ..self }
     }
 
     pub(crate) fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+        let Selection { labels, place, fields, namespace } = self;
+        labels.is_empty() && place.is_empty() && fields.is_empty() && namespace.is_none()
     }
 
     /// The one name that can match, if there is only one.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.fields.exact("metadata.name")
+        self.place.exact("metadata.name")
     }
 
     /// An object that cannot be read matches nothing but "everything".
     pub(crate) fn holds(&self, row: &Resource, entry: &Entry) -> bool {
-        self.is_everything() || stored::tree(entry).is_ok_and(|tree| self.holds_tree(row, &tree))
+        self.is_everything()
+            || self.holds_place(entry) && self.holds_labels(entry) && self.holds_fields(row, entry)
     }
 
-    fn holds_tree(&self, row: &Resource, tree: &Value) -> bool {
-        let labels = &tree["metadata"]["labels"];
-        if !self.labels.matches(|label| labels.get(label).and_then(Value::as_str)) {
-            return false;
+    fn holds_place(&self, entry: &Entry) -> bool {
+        let Some(place) = Place::of(entry.key()) else { return false };
+        let here = self.namespace.as_deref().is_none_or(|namespace| place.namespace == Some(namespace));
+        here && self.place.matches(|field| match field {
+            "metadata.name" => Some(place.name),
+            _ => place.namespace,
+        })
+    }
+
+    fn holds_labels(&self, entry: &Entry) -> bool {
+        if self.labels.is_empty() {
+            return true;
         }
+        if let Some(labels) = stored::labels(entry.value()) {
+            return self.labels.matches(|label| labels.get(label).copied());
+        }
+        stored::tree(entry).is_ok_and(|tree| {
+            let labels = &tree["metadata"]["labels"];
+            self.labels.matches(|label| labels.get(label).and_then(Value::as_str))
+        })
+    }
+
+    fn holds_fields(&self, row: &Resource, entry: &Entry) -> bool {
+        if self.fields.is_empty() {
+            return true;
+        }
+        let Ok(tree) = stored::tree(entry) else { return false };
+        let tree = convert::from_stored(row, tree);
         let values: Vec<(&str, String)> =
-            row.selectable.iter().map(|selectable| (&*selectable.label, selectable.value(tree))).collect();
+            row.selectable.iter().map(|selectable| (&*selectable.label, selectable.value(&tree))).collect();
         self.fields.matches(|field| {
             values.iter().find(|(label, _)| *label == field).map(|(_, value)| value.as_str())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Collection;
+    use api::cluster::Id;
+    use openapi::catalog;
+    use serde_json::json;
+    use storage::Revision;
+
+    #[test]
+    fn each_part_of_a_selector_counts() {
+        let row = catalog::find("", "v1", "pods").unwrap();
+        let pod = json!({
+            "metadata": { "name": "web", "namespace": "shop", "labels": { "app": "web" } },
+            "spec": { "nodeName": "east" },
+        });
+        let key = Collection { group: "", plural: "pods" }.key(Id::ROOT, Some("shop"), "web");
+        let entry = Entry::new(key, Revision(1), stored::encode(&pod));
+        let check = |query: &str, expected: bool| {
+            let selection = Selection::parse(&Query::parse(Some(query)), row).unwrap();
+            assert_eq!(selection.holds(row, &entry), expected, "{query}");
+        };
+        check("", true);
+        check("fieldSelector=metadata.name%3Dweb,metadata.namespace%3Dshop", true);
+        check("fieldSelector=metadata.name!%3Dweb", false);
+        check("fieldSelector=metadata.namespace%3Dother", false);
+        check("labelSelector=app%3Dweb", true);
+        check("labelSelector=app!%3Dweb", false);
+        check("labelSelector=!tier", true);
+        check("fieldSelector=spec.nodeName%3Deast&labelSelector=app", true);
+        check("fieldSelector=spec.nodeName%3Dwest&labelSelector=app", false);
+        let anywhere = Selection::parse(&Query::default(), row).unwrap();
+        assert!(anywhere.clone().within(Some("shop".into())).holds(row, &entry));
+        assert!(!anywhere.within(Some("other".into())).holds(row, &entry));
     }
 }

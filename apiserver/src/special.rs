@@ -1,14 +1,14 @@
 //! The few kinds that are more than their row: namespaces and logical clusters hold other objects.
 //!
-//! Everything else about kinds is data. What stands here is pure; acting on it is for [`emptying`](crate::emptying).
+//! Everything else about kinds is data. What stands here is pure; acting on it is for the
+//! [controllers](crate::controllers).
 
 use api::names::GROUP;
 use openapi::names::NameRule;
 use openapi::resource::Resource;
-use openapi::status::Status;
+use openapi::status::{Grouped, Status};
 use serde_json::{Value, json};
 
-use crate::call::Call;
 use crate::clusters;
 
 /// Namespaces nobody may delete. As for Kubernetes.
@@ -77,10 +77,11 @@ pub(crate) fn leaving(row: &Resource, object: &mut Value) {
 }
 
 /// Refuses what must not be deleted.
-pub(crate) fn may_delete(call: &Call, name: &str) -> Result<(), Status> {
-    match Holder::of(&call.row) {
+pub(crate) fn may_delete(row: &Resource, name: &str) -> Result<(), Status> {
+    match Holder::of(row) {
         Some(Holder::Namespace) if LASTING.contains(&name) => {
-            Err(Status::forbidden(call.grouped(), name, "this namespace may not be deleted"))
+            let resource = Grouped::new(&row.group, &row.plural);
+            Err(Status::forbidden(resource, name, "this namespace may not be deleted"))
         }
         _ => Ok(()),
     }

@@ -18,15 +18,15 @@ use openapi::table::Include;
 use serde_json::json;
 use storage::Store;
 
-use crate::call::{Call, unreadable};
+use crate::call::{Call, Reach, unreadable};
 use crate::identity::Identity;
-use crate::negotiate::{self, Form};
+use crate::negotiate;
 use crate::query::Query;
 use crate::render::{self, Style};
 use crate::request::{self, Cluster, Health, Target};
 use crate::server::{Body, Handler};
 use crate::verbs::{create, delete, get, list, patch, update, watch};
-use crate::{body, clusters, emptying, publish};
+use crate::{body, clusters, publish};
 
 /// Kubernetes as which we speak, and who we are.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION")));
@@ -67,7 +67,7 @@ impl Stack {
         if *identity == Identity::Anonymous {
             return Err(Status::unauthorized());
         }
-        let id = self.find(&cluster).await?;
+        let (id, reach) = self.find(&cluster, identity).await?;
         let Target::Resource(resource) = target else {
             if !matches!(head.method, Method::GET | Method::HEAD) {
                 return Err(not_allowed(Grouped::new("", ""), &head.method));
@@ -81,6 +81,7 @@ impl Stack {
             .ok_or_else(Status::unknown_path)?;
         let call = Call {
             cluster: id,
+            reach,
             row: row.clone(),
             namespace: resource.namespace,
             name: resource.name,
@@ -98,6 +99,10 @@ impl Stack {
             return Err(Status::unknown_path());
         }
         let verb = verb(&head.method, &call).ok_or_else(|| not_allowed(call.grouped(), &head.method))?;
+        // A write is for one logical cluster, and so is a look at one object: names repeat in others.
+        if reach == Reach::Every && !matches!(verb, Verb::List | Verb::Watch) {
+            return Err(not_allowed(call.grouped(), &head.method));
+        }
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
@@ -107,39 +112,31 @@ impl Stack {
 
     async fn run(&self, verb: Verb, call: &Call, bytes: &Bytes) -> Result<Response<Body>, Status> {
         let store = &*self.store;
-        let form = negotiate::answer(&call.headers, |form| {
-            matches!(form, Form::Json | Form::Table | Form::Partial)
-        })?;
-        let include = Include::parse(call.query.text("includeObject"))
-            .ok_or_else(|| Status::bad_request("includeObject must be None, Metadata or Object"))?;
-        let style = &Style { form, row: &call.row, include };
-        let response = match verb {
-            Verb::Get => return get::get(store, call, style).await,
-            Verb::List => return list::list(store, call, style).await,
-            Verb::Watch => return watch::watch(store, call, style, self.stop.clone()).await,
-            Verb::Create => return create::create(store, call, style, bytes).await,
-            Verb::Update => update::update(store, call, style, bytes).await?,
-            Verb::Patch => patch::patch(store, call, style, bytes).await?,
-            Verb::Delete => delete::delete(store, call, style, bytes).await?,
-            Verb::DeleteCollection => delete::delete_collection(store, call, style, bytes).await?,
-        };
-        // The object is as the client wanted it; what follows from that goes on with the next request if it
-        // cannot now.
-        if let Err(status) = emptying::settle(store, call).await {
-            tracing::warn!(message = status.message, "what is leaving could not be emptied");
+        let style = &style(verb, call)?;
+        match verb {
+            Verb::Get => get::get(store, call, style).await,
+            Verb::List => list::list(store, call, style).await,
+            Verb::Watch => watch::watch(store, call, style, self.stop.clone()).await,
+            Verb::Create => create::create(store, call, style, bytes).await,
+            Verb::Update => update::update(store, call, style, bytes).await,
+            Verb::Patch => patch::patch(store, call, style, bytes).await,
+            Verb::Delete => delete::delete(store, call, style, bytes).await,
+            Verb::DeleteCollection => delete::delete_collection(store, call, style, bytes).await,
         }
-        Ok(response)
     }
 
-    async fn find(&self, cluster: &Cluster) -> Result<Id, Status> {
-        match cluster {
-            Cluster::Bare => Ok(Id::ROOT),
-            Cluster::Path(path) => {
-                clusters::find(&*self.store, path).await.map_err(unreadable)?.ok_or_else(Status::unknown_path)
-            }
-            // Ids and "all of them" are for privileged callers, of whom there are none yet.
-            Cluster::Id(_) | Cluster::All => Err(Status::unknown_path()),
-        }
+    /// Which logical cluster is meant, and whether all of them are. Who may not use ids or look at all of them
+    /// is not told that there is such a way.
+    async fn find(&self, cluster: &Cluster, identity: &Identity) -> Result<(Id, Reach), Status> {
+        let store = &*self.store;
+        let found = match cluster {
+            Cluster::Bare => Some(Id::ROOT),
+            Cluster::Path(path) => clusters::find(store, path).await.map_err(unreadable)?,
+            Cluster::Id(_) | Cluster::All if !identity.is_privileged() => None,
+            Cluster::Id(id) => clusters::exists(store, *id).await.map_err(unreadable)?.then_some(*id),
+            Cluster::All => return Ok((Id::ROOT, Reach::Every)),
+        };
+        Ok((found.ok_or_else(Status::unknown_path)?, Reach::One))
     }
 
     /// A server that is stopping is well, but nobody should come any more.
@@ -154,9 +151,10 @@ impl Stack {
 impl Handler for Stack {
     async fn handle(self: Arc<Self>, identity: Identity, request: Request<Incoming>) -> Response<Body> {
         let is_head = request.method() == Method::HEAD;
+        let encoding = negotiate::encoding(request.headers());
         let mut response = match self.answer(&identity, request).await {
             Ok(response) => response,
-            Err(status) => render::status(&status),
+            Err(status) => render::status(&status, encoding),
         };
         if is_head {
             *response.body_mut() = render::nothing();
@@ -184,6 +182,18 @@ fn verb(method: &Method, call: &Call) -> Option<Verb> {
         Some(part) => &call.row.subresource(part)?.verbs,
     };
     verbs.contains(&verb).then_some(verb)
+}
+
+/// How to write the answer.
+fn style(verb: Verb, call: &Call) -> Result<Style, Status> {
+    let (api_version, kind) = call.shown_kind();
+    let form = match verb {
+        Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
+        _ => negotiate::objects(&call.headers, &api_version, &kind)?,
+    };
+    let include = Include::parse(call.query.text("includeObject"))
+        .ok_or_else(|| Status::bad_request("includeObject must be None, Metadata or Object"))?;
+    Ok(Style { form, row: call.row.clone(), include, reach: call.reach })
 }
 
 fn not_allowed(what: Grouped<'_>, method: &Method) -> Status {

@@ -1,22 +1,28 @@
-//! An object as it is kept: the JSON we answer with, less the one thing the store knows better.
+//! An object as it is kept: the JSON we answer with, less what the store knows better.
 //!
 //! ```text
-//!   at: u32 | {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a",…},…}
-//!                                                              ▲ at
+//!   at: u32 | notes: u32 | {"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"x":"y"},"name":"a",…},…}
+//!                                                                           ▲ at           ▲ notes
 //! ```
 //!
-//! The resourceVersion is the store's revision, which is only known once the object is stored. So it is left
-//! out, and put in at `at` whenever the object is written to somebody: two copies instead of a parse. A get,
-//! a list and a watch never make a tree of an object.
+//! The resourceVersion is the store's revision, which is only known once the object is stored; and the logical
+//! cluster an object lives in is part of its key. So both are left out, and put in whenever the object is written to
+//! somebody: the version at `at`, the logical cluster at `notes` (zero: there are no annotations), if the reader looks
+//! at several. That is a few copies instead of a parse. A get, a list and a watch never make a tree of an object.
 
+use std::collections::BTreeMap;
+
+use api::cluster::Id;
+use api::names::LOGICAL_CLUSTER;
 use bytes::{BufMut, Bytes, BytesMut};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use storage::{Entry, Revision};
 
-/// The length of `at`.
-const HEADER: usize = 4;
-/// `"resourceVersion":"18446744073709551615",`
-const VERSION_BYTES_MAX: usize = 42;
+/// The length of `at` and `notes`.
+const HEADER: usize = 8;
+/// `"resourceVersion":"18446744073709551615",`, and an annotation with what may have to be around it.
+const ADDED_BYTES_MAX: usize = 42 + 80;
 
 /// Turns an object into what is stored. Its metadata must not be empty; every stored object has a name.
 ///
@@ -24,46 +30,110 @@ const VERSION_BYTES_MAX: usize = 42;
 /// do: a value may contain `"metadata":{` as well.
 pub fn encode(object: &Value) -> Bytes {
     let mut bytes = vec![0; HEADER];
-    let mut at = 0;
-    bytes.push(b'{');
-    for (name, value) in object.as_object().into_iter().flatten() {
-        if bytes.len() > HEADER + 1 {
-            bytes.push(b',');
+    let (mut at, mut notes) = (0, 0);
+    fields(&mut bytes, object.as_object().into_iter().flatten(), |bytes, name, value| {
+        match value.as_object() {
+            Some(inner) if name == "metadata" => (at, notes) = metadata(bytes, inner),
+            _ => put(bytes, value),
         }
-        json(&mut bytes, name);
-        bytes.push(b':');
-        match value.as_object().filter(|_| name == "metadata") {
-            Some(metadata) => {
-                at = bytes.len() + 1 - HEADER;
-                let kept = metadata.iter().filter(|(name, _)| *name != "resourceVersion");
-                json(&mut bytes, &kept.collect::<std::collections::BTreeMap<_, _>>());
-            }
-            None => json(&mut bytes, value),
-        }
-    }
-    bytes.push(b'}');
-    bytes[..HEADER].copy_from_slice(&(at as u32).to_le_bytes());
+    });
+    bytes[..4].copy_from_slice(&(at as u32).to_le_bytes());
+    bytes[4..HEADER].copy_from_slice(&(notes as u32).to_le_bytes());
     bytes.into()
 }
 
-fn json(out: &mut Vec<u8>, value: &impl serde::Serialize) {
+/// Writes the metadata, and says where its contents begin, and those of the annotations.
+fn metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize) {
+    let (at, mut notes) = (bytes.len() + 1 - HEADER, 0);
+    // What somebody else wrote there must not look as if it came from us.
+    let annotations = metadata.get("annotations").and_then(Value::as_object).into_iter().flatten();
+    let annotations: BTreeMap<_, _> = annotations.filter(|(key, _)| *key != LOGICAL_CLUSTER).collect();
+    let kept = metadata.iter().filter(|(name, _)| match name.as_str() {
+        "resourceVersion" => false,
+        "annotations" => !annotations.is_empty(),
+        _ => true,
+    });
+    fields(bytes, kept, |bytes, name, value| match name {
+        "annotations" => {
+            notes = bytes.len() + 1 - HEADER;
+            put(bytes, &annotations);
+        }
+        _ => put(bytes, value),
+    });
+    (at, notes)
+}
+
+/// Writes an object, its values as `write` does.
+fn fields<'a>(
+    bytes: &mut Vec<u8>,
+    fields: impl Iterator<Item = (&'a String, &'a Value)>,
+    mut write: impl FnMut(&mut Vec<u8>, &str, &Value),
+) {
+    bytes.push(b'{');
+    for (place, (name, value)) in fields.enumerate() {
+        if place > 0 {
+            bytes.push(b',');
+        }
+        put(bytes, name);
+        bytes.push(b':');
+        write(bytes, name, value);
+    }
+    bytes.push(b'}');
+}
+
+fn put(out: &mut Vec<u8>, value: &impl serde::Serialize) {
     // Writing to memory cannot fail, and text and JSON values always have a JSON form.
     serde_json::to_writer(out, value).expect("JSON values are JSON");
 }
 
-/// The parts of an object as clients see it: before the version, the version, after it.
-fn parts(stored: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (at, json) = stored.split_first_chunk::<HEADER>()?;
-    json.split_at_checked(u32::from_le_bytes(*at) as usize)
+/// The JSON of an object, without its version; for those who look at a part of it.
+pub(crate) fn json(entry: &Entry) -> Option<&[u8]> {
+    entry.value().get(HEADER..)
 }
 
-/// Writes the object as clients see it, as of `revision`; one that was never stored (a dry run) has none.
-pub fn write(stored: &[u8], revision: Revision, out: &mut BytesMut) {
-    let Some((before, after)) = parts(stored) else { return };
-    out.reserve(before.len() + VERSION_BYTES_MAX + after.len());
+/// What is stored, taken apart at the places where something goes in.
+struct Parts<'a> {
+    before: &'a [u8],
+    /// From the contents of the metadata to those of the annotations; none if there are none.
+    between: Option<&'a [u8]>,
+    after: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn of(stored: &'a [u8]) -> Option<Parts<'a>> {
+        let (at, rest) = stored.split_first_chunk::<4>()?;
+        let (notes, json) = rest.split_first_chunk::<4>()?;
+        let (at, notes) = (u32::from_le_bytes(*at) as usize, u32::from_le_bytes(*notes) as usize);
+        let (before, after) = json.split_at_checked(at)?;
+        match notes {
+            0 => Some(Parts { before, between: None, after }),
+            _ => {
+                let (between, after) = after.split_at_checked(notes.checked_sub(at)?)?;
+                Some(Parts { before, between: Some(between), after })
+            }
+        }
+    }
+}
+
+/// Writes the object as clients see it, as of `revision`; one that was never stored (a dry run) has none. A reader
+/// who looks at several logical clusters is told the `home` of each object.
+pub fn write(stored: &[u8], revision: Revision, home: Option<Id>, out: &mut BytesMut) {
+    let Some(Parts { before, between, after }) = Parts::of(stored) else { return };
+    out.reserve(stored.len() + ADDED_BYTES_MAX);
     out.put_slice(before);
     if revision != Revision::ZERO {
         out.put_slice(format!("\"resourceVersion\":\"{revision}\",").as_bytes());
+    }
+    match (between, home) {
+        (Some(between), Some(home)) => {
+            out.put_slice(between);
+            out.put_slice(format!("\"{LOGICAL_CLUSTER}\":\"{home}\",").as_bytes());
+        }
+        (Some(between), None) => out.put_slice(between),
+        (None, Some(home)) => {
+            out.put_slice(format!("\"annotations\":{{\"{LOGICAL_CLUSTER}\":\"{home}\"}},").as_bytes())
+        }
+        (None, None) => {}
     }
     out.put_slice(after);
 }
@@ -71,7 +141,7 @@ pub fn write(stored: &[u8], revision: Revision, out: &mut BytesMut) {
 /// The object as clients see it.
 pub fn read(entry: &Entry) -> Bytes {
     let mut out = BytesMut::new();
-    write(entry.value(), entry.revision(), &mut out);
+    write(entry.value(), entry.revision(), None, &mut out);
     out.freeze()
 }
 
@@ -80,23 +150,42 @@ pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
     serde_json::from_slice(&read(entry))
 }
 
+/// The labels of an object, borrowed from what is stored. Only the metadata is looked at, and nothing is copied.
+/// None if they cannot be read without that.
+pub fn labels(stored: &[u8]) -> Option<BTreeMap<&str, &str>> {
+    #[derive(Deserialize)]
+    struct Labelled<'a> {
+        #[serde(borrow)]
+        labels: Option<BTreeMap<&'a str, &'a str>>,
+    }
+    let json = stored.get(HEADER..)?;
+    // The brace that opens the metadata stands right before its contents.
+    let metadata = json.get(Parts::of(stored)?.before.len().checked_sub(1)?..)?;
+    let labelled = Labelled::deserialize(&mut serde_json::Deserializer::from_slice(metadata)).ok()?;
+    Some(labelled.labels.unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
     use storage::Key;
 
-    #[test]
-    fn an_object_comes_back_with_its_version_wherever_metadata_stands() {
-        let objects = [
+    fn objects() -> [Value; 6] {
+        [
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}),
             json!({"metadata": {"name": "a"}}),
             json!({"a\"metadata\":{": "\"metadata\":{", "metadata": {"name": "a", "labels": {"metadata": "x"}}, "z": [1]}),
             json!({"data": {"metadata": {"x": 1}}, "metadata": {"name": "ä\u{1}"}, "spec": null}),
-        ];
-        for object in objects {
-            let stored = encode(&object);
-            let entry = Entry::new(Key::from("k"), Revision(u64::MAX), stored);
+            json!({"metadata": {"name": "a", "annotations": {"b": "\"annotations\":{", "z": ""}, "labels": {"annotations": "x"}}}),
+            json!({"annotations": {"x": "y"}, "metadata": {"aa": {"annotations": {}}, "annotations": {"x": "y"}, "name": "a"}}),
+        ]
+    }
+
+    #[test]
+    fn an_object_comes_back_with_its_version_wherever_metadata_stands() {
+        for object in objects() {
+            let entry = Entry::new(Key::from("k"), Revision(u64::MAX), encode(&object));
             let mut expected = object.clone();
             expected["metadata"]["resourceVersion"] = json!(u64::MAX.to_string());
             assert_eq!(tree(&entry).unwrap(), expected);
@@ -104,16 +193,51 @@ mod tests {
     }
 
     #[test]
-    fn a_version_the_client_sent_is_not_stored() {
-        let stored = encode(&json!({"metadata": {"name": "a", "resourceVersion": "7"}}));
-        assert!(!stored.windows(15).any(|window| window == b"resourceVersion"));
+    fn who_looks_at_several_logical_clusters_is_told_where_an_object_lives() {
+        for object in objects() {
+            let mut out = BytesMut::new();
+            write(&encode(&object), Revision(7), Some(Id::new(1)), &mut out);
+            let mut expected = object.clone();
+            expected["metadata"]["resourceVersion"] = json!("7");
+            expected["metadata"]["annotations"][LOGICAL_CLUSTER] = json!("~bbbbbbbbbbbbbbbc");
+            assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expected);
+        }
+    }
+
+    /// A tenant who could write the annotation could pass their objects off as somebody else's.
+    #[test]
+    fn what_the_store_knows_better_is_not_stored() {
+        let annotations = json!({ LOGICAL_CLUSTER: "~bbbbbbbbbbbbbbbb" });
+        let metadata = json!({"name": "a", "resourceVersion": "7", "annotations": annotations});
+        assert_eq!(&encode(&json!({ "metadata": metadata }))[HEADER..], b"{\"metadata\":{\"name\":\"a\"}}");
+    }
+
+    #[test]
+    fn labels_are_read_from_the_metadata_alone() {
+        let labels_of = |object: Value| {
+            let stored = encode(&object);
+            let found = labels(&stored).unwrap();
+            found.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+        };
+        let metadata = json!({"name": "a", "labels": {"app": "web", "k8s.io/x": ""}});
+        assert_eq!(
+            labels_of(json!({"labels": {"no": "no"}, "metadata": metadata})),
+            ["app=web", "k8s.io/x="]
+        );
+        assert!(labels_of(json!({"metadata": {"name": "a"}})).is_empty());
+        assert!(
+            labels(&encode(&json!({"metadata": {"labels": {"a": "\n"}}}))).is_none(),
+            "not without a copy"
+        );
     }
 
     #[test]
     fn damaged_bytes_are_empty_rather_than_a_panic() {
-        for bytes in [&b""[..], b"abc", &[255, 255, 255, 255, b'{']] {
+        for bytes in
+            [&b""[..], b"abc", &[255, 255, 255, 255, 0, 0, 0, 0, b'{'], &[1, 0, 0, 0, 9, 0, 0, 0, b'{']]
+        {
             let entry = Entry::new(Key::from("k"), Revision(1), Bytes::copy_from_slice(bytes));
-            assert!(read(&entry).is_empty() && tree(&entry).is_err());
+            assert!(read(&entry).is_empty() && tree(&entry).is_err() && labels(bytes).is_none());
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
+use apiserver::controllers::Controllers;
 use apiserver::pki::Authority;
 use apiserver::stack::Stack;
 use apiserver::{clusters, server};
@@ -65,6 +66,8 @@ impl Start {
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
 
+        let controllers = Controllers::new(store.clone(), store.clone(), authority.certificate().to_owned());
+        tasks.spawn("controllers", controllers.run(tasks.stop()));
         let stack = Arc::new(Stack::new(store, address.to_string(), tasks.stop()));
         tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));
         println!("Holon serves {server}, ready after {:.0?}. Next, type:", begun.elapsed());

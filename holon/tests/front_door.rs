@@ -98,9 +98,10 @@ fn decode64(text: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(text).unwrap()
 }
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Of the kinds with next to no rules, the one of which a new namespace has none.
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-fn map(name: &str, labels: Value) -> Value {
+fn secret(name: &str, labels: Value) -> Value {
     json!({ "metadata": { "name": name, "labels": labels } })
 }
 
@@ -131,7 +132,7 @@ fn what_cannot_be_done_is_said_as_kubernetes_says_it() {
         let found = (answer.code, status["reason"].as_str().unwrap_or_default(), &status["kind"]);
         assert_eq!(found, (code, reason, &json!("Status")), "{method} {path}: {status}");
     };
-    let created = client.ask("POST", MAPS, &json!({ "metadata": { "name": "a" } }));
+    let created = client.ask("POST", SECRETS, &json!({ "metadata": { "name": "a" } }));
     assert_eq!(created.code, 201, "{}", created.body);
     let version = created.json()["metadata"]["resourceVersion"].clone();
     let none = Value::Null;
@@ -139,40 +140,40 @@ fn what_cannot_be_done_is_said_as_kubernetes_says_it() {
     check("GET", "/api/v1/nothing", none.clone(), 404, "NotFound");
     check("GET", "/clusters/root:nowhere/api/v1/namespaces", none.clone(), 404, "NotFound");
     check("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", none.clone(), 404, "NotFound");
-    check("GET", &format!("{MAPS}/b"), none.clone(), 404, "NotFound");
-    check("GET", &format!("{MAPS}/a/status"), none.clone(), 404, "NotFound");
-    check("GET", &format!("{MAPS}?labelSelector=a%20in"), none.clone(), 400, "BadRequest");
-    check("GET", &format!("{MAPS}?fieldSelector=data.x%3Dy"), none.clone(), 400, "BadRequest");
-    check("GET", &format!("{MAPS}?continue=xyz"), none.clone(), 400, "BadRequest");
-    check("GET", &format!("{MAPS}?watch=1&sendInitialEvents=true"), none.clone(), 422, "Invalid");
+    check("GET", &format!("{SECRETS}/b"), none.clone(), 404, "NotFound");
+    check("GET", &format!("{SECRETS}/a/status"), none.clone(), 404, "NotFound");
+    check("GET", &format!("{SECRETS}?labelSelector=a%20in"), none.clone(), 400, "BadRequest");
+    check("GET", &format!("{SECRETS}?fieldSelector=data.x%3Dy"), none.clone(), 400, "BadRequest");
+    check("GET", &format!("{SECRETS}?continue=xyz"), none.clone(), 400, "BadRequest");
+    check("GET", &format!("{SECRETS}?watch=1&sendInitialEvents=true"), none.clone(), 422, "Invalid");
     check("POST", "/api", none.clone(), 405, "MethodNotAllowed");
-    check("PUT", MAPS, none.clone(), 405, "MethodNotAllowed");
-    check("POST", MAPS, json!({ "metadata": { "name": "A_" } }), 422, "Invalid");
-    check("POST", MAPS, json!({ "metadata": {} }), 422, "Invalid");
-    check("POST", MAPS, json!({ "kind": "Secret", "apiVersion": "v1" }), 400, "BadRequest");
+    check("PUT", SECRETS, none.clone(), 405, "MethodNotAllowed");
+    check("POST", SECRETS, json!({ "metadata": { "name": "A_" } }), 422, "Invalid");
+    check("POST", SECRETS, json!({ "metadata": {} }), 422, "Invalid");
+    check("POST", SECRETS, json!({ "kind": "ConfigMap", "apiVersion": "v1" }), 400, "BadRequest");
     check(
         "POST",
-        MAPS,
+        SECRETS,
         json!({ "metadata": { "name": "b", "namespace": "kube-system" } }),
         400,
         "BadRequest",
     );
-    check("POST", MAPS, json!([]), 400, "BadRequest");
-    check("POST", MAPS, map("a", json!({})), 409, "AlreadyExists");
-    check("POST", "/api/v1/namespaces/nowhere/configmaps", map("a", json!({})), 404, "NotFound");
+    check("POST", SECRETS, json!([]), 400, "BadRequest");
+    check("POST", SECRETS, secret("a", json!({})), 409, "AlreadyExists");
+    check("POST", "/api/v1/namespaces/nowhere/secrets", secret("a", json!({})), 404, "NotFound");
     // A word nobody knows must not become a real write.
-    check("POST", &format!("{MAPS}?dryRun=Maybe"), map("b", json!({})), 422, "Invalid");
-    check("DELETE", &format!("{MAPS}/a"), json!({ "preconditions": { "uid": "other" } }), 409, "Conflict");
-    check("DELETE", &format!("{MAPS}/a"), json!({ "dryRun": ["Maybe"] }), 422, "Invalid");
+    check("POST", &format!("{SECRETS}?dryRun=Maybe"), secret("b", json!({})), 422, "Invalid");
+    check("DELETE", &format!("{SECRETS}/a"), json!({ "preconditions": { "uid": "other" } }), 409, "Conflict");
+    check("DELETE", &format!("{SECRETS}/a"), json!({ "dryRun": ["Maybe"] }), 422, "Invalid");
 
     let same = json!({ "metadata": { "name": "a", "resourceVersion": version } });
-    let unchanged = client.ask("PUT", &format!("{MAPS}/a"), &same).json();
+    let unchanged = client.ask("PUT", &format!("{SECRETS}/a"), &same).json();
     assert_eq!(unchanged["metadata"]["resourceVersion"], version, "what changes nothing is no write");
-    let change = json!({ "metadata": { "name": "a", "resourceVersion": version }, "data": { "x": "y" } });
-    assert_eq!(client.ask("PUT", &format!("{MAPS}/a"), &change).code, 200);
-    check("PUT", &format!("{MAPS}/a"), change, 409, "Conflict");
+    let change = json!({ "metadata": { "name": "a", "resourceVersion": version }, "data": { "x": "eQ==" } });
+    assert_eq!(client.ask("PUT", &format!("{SECRETS}/a"), &change).code, 200);
+    check("PUT", &format!("{SECRETS}/a"), change, 409, "Conflict");
     let huge = json!({ "data": { "x": "y".repeat(4 << 20) } });
-    check("POST", MAPS, huge, 413, "RequestEntityTooLarge");
+    check("POST", SECRETS, huge, 413, "RequestEntityTooLarge");
 }
 
 #[test]
@@ -181,37 +182,37 @@ fn a_list_in_pages_is_one_list() {
     let client = Client::new(&server, true);
     for number in 0..5 {
         let labels = json!({ "even": (number % 2 == 0).to_string() });
-        assert_eq!(client.ask("POST", MAPS, &map(&format!("m{number}"), labels)).code, 201);
+        assert_eq!(client.ask("POST", SECRETS, &secret(&format!("m{number}"), labels)).code, 201);
     }
     let names = |list: &Value| -> Vec<String> {
         let items = list["items"].as_array().unwrap().iter();
         items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     };
-    let first = client.get(&format!("{MAPS}?limit=2")).json();
+    let first = client.get(&format!("{SECRETS}?limit=2")).json();
     assert_eq!(
         (names(&first), &first["metadata"]["remainingItemCount"]),
         (vec!["m0".into(), "m1".into()], &json!(3))
     );
     // What happens between two pages is not in the later one.
-    assert_eq!(client.ask("DELETE", &format!("{MAPS}/m3"), &Value::Null).code, 200);
+    assert_eq!(client.ask("DELETE", &format!("{SECRETS}/m3"), &Value::Null).code, 200);
     let token = first["metadata"]["continue"].as_str().unwrap();
-    let rest = client.get(&format!("{MAPS}?limit=9&continue={token}")).json();
+    let rest = client.get(&format!("{SECRETS}?limit=9&continue={token}")).json();
     assert_eq!(names(&rest), ["m2", "m3", "m4"]);
     assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
     assert!(rest["metadata"].get("continue").is_none());
     // A token of one namespace leads into no other.
-    let elsewhere = client.get(&format!("/api/v1/namespaces/kube-system/configmaps?continue={token}"));
+    let elsewhere = client.get(&format!("/api/v1/namespaces/kube-system/secrets?continue={token}"));
     assert_eq!(elsewhere.code, 400);
-    let selected = client.get(&format!("{MAPS}?limit=2&labelSelector=even%3Dtrue")).json();
+    let selected = client.get(&format!("{SECRETS}?limit=2&labelSelector=even%3Dtrue")).json();
     assert_eq!(
         (names(&selected), selected["metadata"].get("remainingItemCount")),
         (vec!["m0".into(), "m2".into()], None)
     );
     let token = selected["metadata"]["continue"].as_str().unwrap();
-    let rest = client.get(&format!("{MAPS}?limit=2&labelSelector=even%3Dtrue&continue={token}")).json();
+    let rest = client.get(&format!("{SECRETS}?limit=2&labelSelector=even%3Dtrue&continue={token}")).json();
     assert_eq!(names(&rest), ["m4"]);
-    assert_eq!(client.ask("DELETE", &format!("{MAPS}?labelSelector=even%3Dtrue"), &Value::Null).code, 200);
-    assert_eq!(names(&client.get(MAPS).json()), ["m1"]);
+    assert_eq!(client.ask("DELETE", &format!("{SECRETS}?labelSelector=even%3Dtrue"), &Value::Null).code, 200);
+    assert_eq!(names(&client.get(SECRETS).json()), ["m1"]);
 }
 
 #[test]
@@ -220,17 +221,17 @@ fn a_watch_shows_what_is_selected_come_change_and_go() {
     let client = Client::new(&server, true);
     let relabel = |value: &str| {
         let patch = json!({ "metadata": { "labels": { "tier": value } } });
-        assert_eq!(client.ask("PATCH", &format!("{MAPS}/a"), &patch).code, 200);
+        assert_eq!(client.ask("PATCH", &format!("{SECRETS}/a"), &patch).code, 200);
     };
-    assert_eq!(client.ask("POST", MAPS, &map("a", json!({ "tier": "back" }))).code, 201);
-    let from = client.get(MAPS).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    assert_eq!(client.ask("POST", SECRETS, &secret("a", json!({ "tier": "back" }))).code, 201);
+    let from = client.get(SECRETS).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     relabel("front");
-    assert_eq!(client.ask("PATCH", &format!("{MAPS}/a"), &json!({ "data": { "x": "y" } })).code, 200);
+    assert_eq!(client.ask("PATCH", &format!("{SECRETS}/a"), &json!({ "data": { "x": "eQ==" } })).code, 200);
     relabel("back");
     relabel("front");
-    assert_eq!(client.ask("DELETE", &format!("{MAPS}/a"), &Value::Null).code, 200);
+    assert_eq!(client.ask("DELETE", &format!("{SECRETS}/a"), &Value::Null).code, 200);
     let selector = "labelSelector=tier%3Dfront&timeoutSeconds=1";
-    let events = client.watched(&format!("{MAPS}?watch=1&{selector}&resourceVersion={from}"));
+    let events = client.watched(&format!("{SECRETS}?watch=1&{selector}&resourceVersion={from}"));
     let kinds: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
     assert_eq!(kinds, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
     // Each at a later version than the one before: the deletions too.
@@ -246,7 +247,7 @@ fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
     let client = Client::new(&server, true);
     let begin = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
     let check = |expected: &[&str]| {
-        let events = client.watched(&format!("{MAPS}?{begin}"));
+        let events = client.watched(&format!("{SECRETS}?{begin}"));
         let kinds: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
         assert_eq!(kinds, expected);
         let marked = events
@@ -256,7 +257,7 @@ fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
     };
     // With nothing there too, and a last bookmark before the end.
     check(&["BOOKMARK", "BOOKMARK"]);
-    assert_eq!(client.ask("POST", MAPS, &map("a", json!({}))).code, 201);
+    assert_eq!(client.ask("POST", SECRETS, &secret("a", json!({}))).code, 201);
     check(&["ADDED", "BOOKMARK", "BOOKMARK"]);
 }
 

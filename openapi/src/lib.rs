@@ -16,6 +16,8 @@
 //! | [`document`] | OpenAPI v3 and v2 |
 //! | [`protobuf`] | objects to and from protobuf |
 //! | [`decode`], [`walk`], [`prune`] | bodies to objects, and what was odd about them |
+//! | [`convert`] | one object seen through two resources |
+//! | [`fill`] | what the server adds to an object, and what it does not keep |
 //! | [`patch`] | JSON, merge and strategic merge patches |
 //! | [`select`], [`names`], [`quantity`] | small languages of Kubernetes |
 //! | [`status`], [`field`] | what a client is told when something did not work |
@@ -27,10 +29,12 @@
 pub mod builtin;
 pub mod catalog;
 pub mod cell;
+pub mod convert;
 pub mod decode;
 pub mod discovery;
 pub mod document;
 pub mod field;
+pub mod fill;
 mod go;
 pub mod hash;
 pub mod names;
@@ -48,4 +52,4 @@ pub mod status;
 pub mod table;
 mod time;
 pub mod walk;
-mod yaml;
+pub mod yaml;

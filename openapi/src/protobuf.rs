@@ -18,11 +18,11 @@ mod decode;
 mod encode;
 mod envelope;
 mod leaf;
-mod table;
+pub(crate) mod table;
 mod time;
 mod wire;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use decode::Decoder;
 use encode::Encoder;
@@ -102,19 +102,53 @@ pub fn decode_as(bytes: &[u8], api_version: &str, kind: &str) -> Result<Decoded,
 
 /// Writes an object that says what it is.
 pub fn encode(object: &Value) -> Result<Vec<u8>, ProtobufError> {
-    let said = |name: &str| object.get(name).and_then(Value::as_str);
-    let (Some(api_version), Some(kind)) = (said("apiVersion"), said("kind")) else {
-        return Err(Problem::NoType.into());
-    };
-    let found =
-        Table::get().kind(api_version, kind).ok_or_else(|| Problem::unknown_type(api_version, kind))?;
-    let fields = object.as_object().ok_or(Problem::Expected("an object"))?;
-
+    let (api_version, kind) = said(object)?;
     let mut encoder = Encoder::new();
     let end = envelope::begin(&mut encoder.out);
-    encoder.object(Table::get().message(found.message), fields, 0)?;
+    encoder.object(message_of(api_version, kind)?, fields_of(object)?, 0)?;
     envelope::close(&mut encoder.out, end, api_version, kind);
     Ok(encoder.out.finish())
+}
+
+/// The message of an object, without what Kubernetes puts around it: an item of a [`list()`].
+pub fn message(object: &Value) -> Result<Vec<u8>, ProtobufError> {
+    let (api_version, kind) = said(object)?;
+    let mut encoder = Encoder::new();
+    encoder.object(message_of(api_version, kind)?, fields_of(object)?, 0)?;
+    Ok(encoder.out.finish())
+}
+
+/// A list of [`message`]s. They are copied once; a list costs as much as its items do, however many.
+pub fn list(
+    api_version: &str,
+    kind: &str,
+    metadata: &Value,
+    items: &[Vec<u8>],
+) -> Result<Vec<u8>, ProtobufError> {
+    let message = message_of(api_version, kind)?;
+    let numbered = message.fields.iter().find(|field| field.name == "items");
+    let number = numbered.ok_or(Problem::Expected("a kind of list"))?.number;
+    let mut encoder = Encoder::new();
+    let end = envelope::begin(&mut encoder.out);
+    items.iter().rev().for_each(|item| encoder.out.bytes_field(number, item));
+    encoder.object(message, &Map::from_iter([("metadata".to_owned(), metadata.clone())]), 0)?;
+    envelope::close(&mut encoder.out, end, api_version, kind);
+    Ok(encoder.out.finish())
+}
+
+fn said(object: &Value) -> Result<(&str, &str), Problem> {
+    let said = |name: &str| object.get(name).and_then(Value::as_str);
+    said("apiVersion").zip(said("kind")).ok_or(Problem::NoType)
+}
+
+fn message_of(api_version: &str, kind: &str) -> Result<&'static table::Message, Problem> {
+    let found = Table::get().kind(api_version, kind);
+    let found = found.ok_or_else(|| Problem::unknown_type(api_version, kind))?;
+    Ok(Table::get().message(found.message))
+}
+
+fn fields_of(object: &Value) -> Result<&Map<String, Value>, Problem> {
+    object.as_object().ok_or(Problem::Expected("an object"))
 }
 
 /// One event of a watch: four bytes of length, and a message with the type and the object as [`encode()`]

@@ -44,8 +44,7 @@ pub fn table<'a>(
     include: Include,
     now: Timestamp,
 ) -> Value {
-    let definitions: Option<Vec<Value>> =
-        (heading == Heading::Shown).then(|| columns.iter().map(definition).collect());
+    let definitions = (heading == Heading::Shown).then(|| definitions(columns));
     let rows: Vec<Value> = objects.into_iter().map(|object| row(columns, object, include, now)).collect();
     json!({
         "kind": "Table",
@@ -71,6 +70,11 @@ pub fn single(
     table(columns, heading, metadata, [object], include, now)
 }
 
+/// What a table says about its columns.
+pub fn definitions(columns: &[Column]) -> Vec<Value> {
+    columns.iter().map(definition).collect()
+}
+
 fn definition(column: &Column) -> Value {
     json!({
         "name": column.name,
@@ -81,7 +85,8 @@ fn definition(column: &Column) -> Value {
     })
 }
 
-fn row(columns: &[Column], object: &Value, include: Include, now: Timestamp) -> Value {
+/// One object in a table.
+pub fn row(columns: &[Column], object: &Value, include: Include, now: Timestamp) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| column.cell.fill(object, now)).collect();
     let object = match include {
         Include::Nothing => Value::Null,

@@ -4,6 +4,8 @@
 //! JSON cannot say (not-a-number, lists as keys) is an error. Only the first document counts. Aliases are copies, so
 //! they are paid for out of a budget: a few lines of YAML can otherwise ask for more memory than there is.
 
+mod write;
+
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
@@ -12,6 +14,8 @@ use serde_json::{Map, Number, Value};
 use crate::decode::MAX_DEPTH;
 use crate::go;
 use crate::walk::Finding;
+
+pub use write::write;
 
 /// What anchors keep and aliases copy, together: a few times the largest body that is accepted (3 MiB).
 const MAX_COPIED_BYTES: usize = 8 * 1024 * 1024;

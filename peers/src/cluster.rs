@@ -25,22 +25,24 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster with one node, on which pods seem to run. None, after having said that `test` is skipped, where a
-    /// program it needs is not installed.
-    pub fn start(test: &str) -> Option<Cluster> {
-        crate::present(test, &WHOLE).then(|| Cluster::up(&["--nodes", "1"]))
+    /// A cluster with one node, on which pods seem to run, and these more flags for its API server. None, after
+    /// having said that `test` is skipped, where a program it needs is not installed.
+    pub fn start(test: &str, flags: &[&str]) -> Option<Cluster> {
+        crate::present(test, &WHOLE).then(|| Cluster::up("--nodes=1", flags))
     }
 
-    /// Only an API server, with these flags: no controller touches what a test has written.
+    /// Only an API server: no controller touches what a test has written.
     pub fn start_bare(test: &str, flags: &[&str]) -> Option<Cluster> {
-        crate::present(test, &BARE).then(|| Cluster::up(&[&["--bare", "--"], flags].concat()))
+        crate::present(test, &BARE).then(|| Cluster::up("--bare", flags))
     }
 
-    fn up(options: &[&str]) -> Cluster {
+    fn up(kind: &str, flags: &[&str]) -> Cluster {
         let state = tempfile::tempdir().expect("a directory for the cluster");
         let kubectl = crate::find("kubectl").expect("it was there a moment ago");
         let mut cluster = Cluster { state, kubectl, proxy: None };
-        let up = cluster.hack("up", options);
+        let flags = flags.iter().map(|flag| format!("--apiserver-flag={flag}"));
+        let options: Vec<_> = [kind.to_owned()].into_iter().chain(flags).collect();
+        let up = cluster.hack("up", &options);
         let said = format!("{}{}", String::from_utf8_lossy(&up.stdout), String::from_utf8_lossy(&up.stderr));
         assert!(up.status.success(), "{said}");
         cluster.proxy = Some(Proxy::start(&cluster.kubectl, &cluster.kubeconfig()));
@@ -88,7 +90,7 @@ impl Cluster {
         self.hack("down", &[]).status.success() && !self.state.path().join(NAME).exists()
     }
 
-    fn hack(&self, verb: &str, options: &[&str]) -> Output {
+    fn hack(&self, verb: &str, options: &[String]) -> Output {
         let mut command = Command::new(crate::hack("cluster"));
         command.args([verb, NAME]).args(options).env("HOLON_CLUSTERS", self.state.path());
         command.output().expect("hack/cluster runs")

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use openapi::status::{Grouped, Status};
-use openapi::table::Heading;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Revision, Store};
 
@@ -11,10 +10,9 @@ use crate::body;
 use crate::call::{Call, unreadable, unwritten};
 use crate::clusters;
 use crate::metadata;
-use crate::render::{self, Style};
+use crate::render::Style;
 use crate::server::Body;
 use crate::special::Holder;
-use crate::stored;
 
 /// A generated name that is taken is drawn again this often.
 const ATTEMPTS: usize = 8;
@@ -22,7 +20,7 @@ const ATTEMPTS: usize = 8;
 pub(crate) async fn create(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let sent = body::object(call, bytes)?;
@@ -37,7 +35,7 @@ pub(crate) async fn create(
         match commit(store, call, &name, &object).await? {
             Some(entry) => {
                 still_live(store, call, &namespace, &entry).await?;
-                return Ok(warned(written(style, StatusCode::CREATED, &entry), &sent.warnings));
+                return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &sent.warnings));
             }
             None => taken = name,
         }
@@ -78,7 +76,7 @@ async fn still_live(
 
 /// Stores a new object. None if the name is taken.
 async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> Result<Option<Entry>, Status> {
-    let (key, value) = (call.key(name), stored::encode(object));
+    let (key, value) = (call.key(name), call.encode(object));
     let id = clusters::id(object).filter(|_| Holder::of(&call.row) == Some(Holder::LogicalCluster));
     if call.query.dry_run()? || id.is_some() {
         let found = store.get(&key).await.map_err(unreadable)?;
@@ -98,13 +96,6 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
         Err(CommitError::Conflict { .. }) => Ok(None),
         Err(error) => Err(unwritten(call, name, error)),
     }
-}
-
-/// The object as it was written.
-pub(crate) fn written(style: &Style<'_>, code: StatusCode, entry: &Entry) -> Response<Body> {
-    let mut out = bytes::BytesMut::new();
-    style.object(entry, entry.revision(), Heading::Shown, &mut out);
-    render::json(code, out)
 }
 
 /// Adds what clients print but do not fail on.

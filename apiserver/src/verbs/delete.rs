@@ -1,167 +1,152 @@
 //! Removing an object, or beginning to.
 
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
 use http::{Response, StatusCode};
 use openapi::decode;
 use openapi::protobuf;
 use openapi::status::Status;
 use serde_json::{Value, json};
-use storage::{Change, CommitError, Entry, Expect, Store};
+use storage::{Entry, Store};
 
-use super::create::written;
+use super::create::warned;
 use super::{get, list};
 use crate::call::{Call, unwritten};
+use crate::deletion::{self, Deleted, NotDeleted, Options};
+use crate::keys::Place;
 use crate::metadata;
 use crate::negotiate::{self, Written};
 use crate::query;
-use crate::render::{self, Style};
+use crate::render::Style;
 use crate::select::Selection;
 use crate::server::Body;
-use crate::special::{self, Holder};
 use crate::stored;
 
 /// How often to decide anew when somebody else changes the object meanwhile.
 const ATTEMPTS: usize = 5;
-
-/// What became of an object.
-enum Deleted {
-    Gone(Entry),
-    /// It has finalizers, and says now that it is to go.
-    Going(Entry),
-}
+/// Deletions of one collection under way at once: enough for the store to make one batch of many.
+const TOGETHER: usize = 64;
 
 pub(crate) async fn delete(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let options = options(call, bytes)?;
+    let body = body(call, bytes)?;
+    let options = Options::parse(&body)?;
+    let entry = get::find(store, call).await?;
     let (name, _) = call.named()?;
-    for _ in 0..ATTEMPTS {
-        let entry = get::find(store, call).await?;
-        match delete_entry(store, call, name, &entry, &options).await? {
-            Some(Deleted::Gone(entry)) if call.row.delete_answers_object => {
-                return Ok(written(style, StatusCode::OK, &entry));
-            }
-            Some(Deleted::Gone(entry)) => {
-                let tree = stored::tree(&entry).unwrap_or_default();
-                let status = Status::deleted(call.grouped(), name, metadata::text(&tree, "uid"));
-                return Ok(render::status(&status));
-            }
-            Some(Deleted::Going(entry)) => return Ok(written(style, StatusCode::OK, &entry)),
-            None => {}
+    let Some(deleted) = settle(store, call, name, entry, &options).await? else {
+        return Err(call.not_found(name));
+    };
+    let response = match deleted {
+        Deleted::Gone(entry) if call.row.delete_answers_object => style.answer(StatusCode::OK, &entry)?,
+        Deleted::Gone(entry) => {
+            let tree = stored::tree(&entry).unwrap_or_default();
+            style.status(&Status::deleted(call.grouped(), name, metadata::text(&tree, "uid")))
         }
+        // An old way to ask for the dependents to go first; who uses it expects to be told that it takes time.
+        Deleted::Going(entry) if body["orphanDependents"] == json!(false) => {
+            style.answer(StatusCode::ACCEPTED, &entry)?
+        }
+        Deleted::Going(entry) => style.answer(StatusCode::OK, &entry)?,
+    };
+    Ok(warned(response, &warnings(call, &options)))
+}
+
+/// Who deletes a job often expects its pods to go with it, and they do not unless that is said.
+fn warnings(call: &Call, options: &Options) -> Vec<String> {
+    match (&*call.row.group, &*call.row.plural, options.propagation) {
+        ("batch", "jobs", None) => vec![
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+             remove them or set propagationPolicy=Orphan to suppress this warning"
+                .to_owned(),
+        ],
+        _ => Vec::new(),
     }
-    Err(Status::modified(call.grouped(), name))
 }
 
 /// Removes everything a list with the same selectors would show.
 pub(crate) async fn delete_collection(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let options = options(call, bytes)?;
+    let options = Options::parse(&body(call, bytes)?)?;
     let selection = Selection::parse(&call.query, &call.row)?;
     let listed = list::read(store, call, &selection).await?;
-    for entry in &listed.entries {
-        let tree = stored::tree(entry).unwrap_or_default();
-        let name = metadata::text(&tree, "name").to_owned();
-        let namespace = Some(metadata::text(&tree, "namespace")).filter(|namespace| !namespace.is_empty());
-        let one = Call { namespace: namespace.map(str::to_owned), name: Some(name.clone()), ..call.clone() };
-        // Somebody may have changed or removed it since it was listed; then it is decided on anew.
-        for _ in 0..ATTEMPTS {
-            let entry = match get::find(store, &one).await {
-                Ok(entry) => entry,
-                Err(status) if status.code == 404 => break,
-                Err(status) => return Err(status),
-            };
-            if delete_entry(store, &one, &name, &entry, &options).await?.is_some() {
-                break;
-            }
-        }
-    }
-    list::list_of(&listed, call, style)
+    let removals = stream::iter(listed.entries.iter().cloned()).map(async |entry| {
+        let place = Place::of(entry.key()).ok_or_else(|| Status::internal("a key without a name"))?;
+        let namespace = place.namespace.map(str::to_owned);
+        let one = Call { namespace, name: Some(place.name.to_owned()), ..call.clone() };
+        settle(store, &one, place.name, entry.clone(), &options).await.map(drop)
+    });
+    removals.buffer_unordered(TOGETHER).try_collect::<()>().await?;
+    list::list_of(&listed, style)
 }
 
-fn options(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
-    if bytes.is_empty() {
-        return Ok(json!({}));
-    }
-    match negotiate::body(&call.headers)? {
-        Written::Protobuf => protobuf::decode(bytes)
-            .map(|decoded| decoded.value)
-            .map_err(|e| Status::bad_request(e.to_string())),
-        Written::Text(syntax) => decode::decode(bytes, syntax)
-            .map(|decoded| decoded.value)
-            .map_err(|e| Status::bad_request(e.to_string())),
-    }
-}
-
-/// None if somebody was faster.
-async fn delete_entry(
+/// Deletes an object, deciding anew as often as somebody else changes it meanwhile. None if it is gone already.
+async fn settle(
     store: &dyn Store,
     call: &Call,
     name: &str,
-    entry: &Entry,
-    options: &Value,
+    mut entry: Entry,
+    options: &Options,
 ) -> Result<Option<Deleted>, Status> {
-    let tree = stored::tree(entry).unwrap_or_default();
-    preconditions(call, name, entry, metadata::text(&tree, "uid"), options)?;
-    special::may_delete(call, name)?;
-    let waits = metadata::has_finalizers(&tree) || Holder::of(&call.row).is_some();
-    if waits && metadata::is_leaving(&tree) {
-        return Ok(Some(Deleted::Going(entry.clone())));
-    }
-    let change = match waits {
-        true => {
-            let mut tree = marked(tree);
-            special::leaving(&call.row, &mut tree);
-            Change::Put(stored::encode(&tree))
+    for _ in 0..ATTEMPTS {
+        match deletion::delete(store, &call.row, call.key(name), &entry, options).await {
+            Ok(deleted) => return Ok(Some(deleted)),
+            Err(NotDeleted::Changed(Some(current))) => entry = current,
+            Err(NotDeleted::Changed(None)) => return Ok(None),
+            Err(NotDeleted::Refused(status)) => return Err(*status),
+            Err(NotDeleted::Failed(error)) => return Err(unwritten(call, name, error)),
         }
-        false => Change::Delete,
-    };
-    if dry_run(call, options)? {
-        return Ok(Some(match change {
-            Change::Put(value) => Deleted::Going(Entry::new(call.key(name), entry.revision(), value)),
-            Change::Delete => Deleted::Gone(entry.clone()),
-        }));
     }
-    match store.commit(call.key(name), Expect::Revision(entry.revision()), change).await {
-        Ok(event) => Ok(Some(event.current.map_or(Deleted::Gone(entry.clone()), Deleted::Going))),
-        Err(CommitError::Conflict { .. }) => Ok(None),
-        Err(error) => Err(unwritten(call, name, error)),
-    }
+    Err(Status::modified(call.grouped(), name))
 }
 
-fn dry_run(call: &Call, options: &Value) -> Result<bool, Status> {
-    let words = options["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let words: Vec<&str> = words.chain([call.query.text("dryRun")]).collect();
-    query::dry_run(&words)
-}
-
-/// The object with the sign that it is to go.
-pub(crate) fn marked(mut tree: Value) -> Value {
-    tree["metadata"]["deletionTimestamp"] = metadata::now().into();
-    tree["metadata"]["deletionGracePeriodSeconds"] = 0.into();
-    if let Some(generation) = tree["metadata"]["generation"].as_i64() {
-        tree["metadata"]["generation"] = (generation + 1).into();
-    }
-    tree
-}
-
-fn preconditions(call: &Call, name: &str, entry: &Entry, uid: &str, options: &Value) -> Result<(), Status> {
-    let wanted = |field: &str| options["preconditions"][field].as_str().unwrap_or_default().to_owned();
-    let check = |what: &str, wanted: String, found: &str| {
-        if wanted.is_empty() || wanted == found {
-            return Ok(());
+/// The options of a deletion, from the body, or from the query if there is none. `dryRun` counts wherever it stands:
+/// it must never turn into a real deletion.
+fn body(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
+    let mut options = match (bytes.is_empty(), negotiate::body(&call.headers)) {
+        (true, _) => asked(call)?,
+        (false, Err(status)) => return Err(status),
+        (false, Ok(Written::Protobuf)) => {
+            protobuf::decode(bytes).map_err(|error| Status::bad_request(error.to_string()))?.value
         }
-        let why =
-            format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-        Err(Status::conflict(call.grouped(), name, &why))
+        (false, Ok(Written::Text(syntax))) => {
+            decode::decode(bytes, syntax).map_err(|error| Status::bad_request(error.to_string()))?.value
+        }
     };
-    check("UID", wanted("uid"), uid)?;
-    check("ResourceVersion", wanted("resourceVersion"), &entry.revision().to_string())
+    let kind = options["kind"].as_str().unwrap_or("DeleteOptions");
+    if !options.is_object() || kind != "DeleteOptions" {
+        return Err(Status::bad_request(format!("{kind:?} cannot be handled as a DeleteOptions")));
+    }
+    if query::dry_run(&[call.query.text("dryRun")])? {
+        options["dryRun"] = json!(["All"]);
+    }
+    Ok(options)
+}
+
+fn asked(call: &Call) -> Result<Value, Status> {
+    let mut options = json!({});
+    let policy = call.query.text("propagationPolicy");
+    if !policy.is_empty() {
+        options["propagationPolicy"] = policy.into();
+    }
+    if !call.query.text("orphanDependents").is_empty() {
+        options["orphanDependents"] = call.query.flag("orphanDependents").into();
+    }
+    match call.query.text("gracePeriodSeconds") {
+        "" => {}
+        text => {
+            let seconds: i64 = text.parse().map_err(|_| {
+                Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
+            })?;
+            options["gracePeriodSeconds"] = seconds.into();
+        }
+    }
+    Ok(options)
 }

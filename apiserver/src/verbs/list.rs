@@ -1,24 +1,29 @@
 //! Reading a collection, all of it at one revision.
+//!
+//! ```text
+//!   query ─► Wanted ─► handles to shared bytes ─► pieces of some 64 KB, each made when the client takes it
+//! ```
+//!
+//! Everything that is shown is found before the first byte is sent, so a list that has begun is whole: nothing that
+//! is compacted meanwhile can cut it off. What is held for it are handles, eight bytes an object; no answer is ever in
+//! memory as a whole, except in protobuf, which begins with its length, and in YAML, which nobody asks for at length.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::{BufMut, BytesMut};
-use http::{Response, StatusCode};
-use jiff::Timestamp;
+use http::Response;
 use openapi::field::FieldError;
 use openapi::status::{Grouped, Status};
-use openapi::table::{self, Heading};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use storage::{Entry, Key, Page, Range, Revision, Store};
+use storage::{Entry, Key, Page, Range, ReadError, Revision, Store};
 
-use crate::call::{Call, unreadable};
-use crate::negotiate::Form;
+use super::get;
+use crate::call::{Call, Reach, unreadable};
+use crate::pieces;
 use crate::query::Query;
-use crate::render::{self, Style};
+use crate::render::Style;
 use crate::select::Selection;
 use crate::server::Body;
-use crate::stored;
 
 /// Entries read from the store at a time while looking for those selected.
 const PAGE_ENTRIES: usize = 1000;
@@ -27,13 +32,19 @@ const PAGE_ENTRIES: usize = 1000;
 #[derive(Serialize, Deserialize)]
 struct Continue {
     v: String,
-    rv: u64,
+    /// The version all pages are of. Below zero: whatever is newest, for lists that waited too long to go on.
+    rv: i64,
     start: String,
 }
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+const NEWEST: i64 = -1;
+
+const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+const TOKEN_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 /// What was found, and where it goes on.
+#[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) revision: Revision,
     pub(crate) entries: Vec<Entry>,
@@ -41,50 +52,65 @@ pub(crate) struct Listed {
     remaining: Option<usize>,
 }
 
-pub(crate) async fn list(
-    store: &dyn Store,
-    call: &Call,
-    style: &Style<'_>,
-) -> Result<Response<Body>, Status> {
-    let selection = Selection::parse(&call.query, &call.row)?;
+pub(crate) async fn list(store: &dyn Store, call: &Call, style: &Style) -> Result<Response<Body>, Status> {
+    style.several()?;
+    let selection = selection(call)?;
     let listed = read(store, call, &selection).await?;
-    list_of(&listed, call, style)
+    list_of(&listed, style)
 }
 
 /// A list in the form asked for.
-pub(crate) fn list_of(listed: &Listed, call: &Call, style: &Style<'_>) -> Result<Response<Body>, Status> {
-    let metadata = metadata(listed);
-    Ok(match style.form {
-        Form::Table => {
-            let trees: Vec<Value> =
-                listed.entries.iter().filter_map(|entry| stored::tree(entry).ok()).collect();
-            let columns = &call.row.columns;
-            let now = Timestamp::now();
-            let table = table::table(columns, Heading::Shown, metadata, &trees, style.include, now);
-            render::value(StatusCode::OK, &table)
-        }
-        Form::Partial => render::json(
-            StatusCode::OK,
-            items(listed, style, "PartialObjectMetadataList", "meta.k8s.io/v1", &metadata),
-        ),
-        _ => render::json(
-            StatusCode::OK,
-            items(listed, style, &call.row.list_kind, &call.row.api_version(), &metadata),
-        ),
+pub(crate) fn list_of(listed: &Listed, style: &Style) -> Result<Response<Body>, Status> {
+    style.several()?;
+    Ok(pieces::list(style.clone(), metadata(listed), listed.entries.clone()))
+}
+
+/// What the client wants to see of a collection.
+pub(crate) fn selection(call: &Call) -> Result<Selection, Status> {
+    let selection = Selection::parse(&call.query, &call.row)?;
+    Ok(match call.reach {
+        Reach::One => selection,
+        // Namespaces of the same name are no neighbours among the keys of all logical clusters.
+        Reach::Every => selection.within(call.namespace.clone()),
     })
 }
 
 /// Reads what a list shows.
 pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
     check(&call.query)?;
-    let limit = usize::try_from(call.query.number("limit")?).unwrap_or(usize::MAX);
-    let mut page = Page::default();
-    match call.query.text("continue") {
-        "" => page.at = exact(call)?,
-        token => (page.at, page.after) = resume(token, &range(call, selection))?,
-    }
-    let listed = pages(store, call, selection, page, limit).await?;
-    not_older(call, listed)
+    // Less than nothing is no limit either.
+    let limit = usize::try_from(call.query.number("limit")?).unwrap_or(0);
+    let version = call.query.version().map_err(|bad| bad.of_list())?;
+    let token = match call.query.text("continue") {
+        "" => None,
+        text => Some(parse(text, &range(call, selection))?),
+    };
+    let page = match &token {
+        Some(_) if version != Revision::ZERO => {
+            return Err(Status::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        Some(token) => Page {
+            at: u64::try_from(token.rv).ok().map(Revision),
+            after: Some(Key::from(token.start.as_str())),
+            ..Page::default()
+        },
+        None => {
+            get::not_older(store, &call.key(""), version).await?;
+            Page { at: exact(&call.query, version, limit), ..Page::default() }
+        }
+    };
+    let listed = pages(store, call, selection, page, limit).await;
+    listed.map_err(|error| match (error, token) {
+        (ReadError::Compacted { .. }, None) => Status::expired(LIST_EXPIRED),
+        (ReadError::Compacted { .. }, Some(token)) => {
+            let mut status = Status::expired(TOKEN_EXPIRED);
+            status.metadata.continue_token = Some(written(&Continue { rv: NEWEST, ..token }));
+            status
+        }
+        (error, _) => unreadable(error),
+    })
 }
 
 /// Reads everything selected, as it is now: the beginning of a watch.
@@ -93,8 +119,7 @@ pub(crate) async fn everything(
     call: &Call,
     selection: &Selection,
 ) -> Result<Listed, Status> {
-    let listed = pages(store, call, selection, Page::default(), 0).await?;
-    not_older(call, listed)
+    pages(store, call, selection, Page::default(), 0).await.map_err(unreadable)
 }
 
 /// Reads up to `limit` entries; all of them if it is zero.
@@ -104,7 +129,7 @@ async fn pages(
     selection: &Selection,
     mut page: Page,
     limit: usize,
-) -> Result<Listed, Status> {
+) -> Result<Listed, ReadError> {
     let range = range(call, selection);
     let mut entries: Vec<Entry> = Vec::new();
     loop {
@@ -112,7 +137,7 @@ async fn pages(
         page.limit = Some(wanted);
         // What follows can only be counted where everything is shown.
         page.count = limit > 0 && selection.is_everything();
-        let read = store.list(range.clone(), page.clone()).await.map_err(unreadable)?;
+        let read = store.list(range.clone(), page.clone()).await?;
         page.at = Some(read.revision);
         page.after = read.value.entries.last().map(|entry| entry.key().clone());
         entries.extend(read.value.entries.into_iter().filter(|entry| selection.holds(&call.row, entry)));
@@ -124,29 +149,22 @@ async fn pages(
     }
 }
 
-/// A client that has seen a version must not be shown an older one.
-fn not_older(call: &Call, listed: Listed) -> Result<Listed, Status> {
-    let seen = call.query.number("resourceVersion")?;
-    match seen > listed.revision.0 {
-        true => Err(Status::version_too_large(seen, listed.revision.0)),
-        false => Ok(listed),
-    }
-}
-
 /// The stretch of keys in which everything selected lies.
 pub(crate) fn range(call: &Call, selection: &Selection) -> Range {
     // A single object is often asked for this way, to watch it.
     match (selection.name(), call.row.namespaced, &call.namespace) {
-        (Some(name), true, Some(_)) | (Some(name), false, None) => Range::key(call.key(name)),
+        (Some(name), true, Some(_)) | (Some(name), false, None) if call.reach == Reach::One => {
+            Range::key(call.key(name))
+        }
         _ => call.range(),
     }
 }
 
-/// The revision to read at, if the client insists on one.
-fn exact(call: &Call) -> Result<Option<Revision>, Status> {
-    let (version, rule) = (call.query.number("resourceVersion")?, call.query.text("resourceVersionMatch"));
-    let legacy = rule.is_empty() && call.query.number("limit")? > 0;
-    Ok((version > 0 && (rule == "Exact" || legacy)).then_some(Revision(version)))
+/// The revision to read at, if the client insists on one: by saying so, or, as of old, by asking for pages of it.
+fn exact(query: &Query, version: Revision, limit: usize) -> Option<Revision> {
+    let rule = query.text("resourceVersionMatch");
+    let insists = rule == "Exact" || rule.is_empty() && limit > 0;
+    (version > Revision::ZERO && insists).then_some(version)
 }
 
 /// Refuses what contradicts itself, in Kubernetes's words.
@@ -169,45 +187,34 @@ fn check(query: &Query) -> Result<(), Status> {
     Err(Status::invalid(Grouped::new("meta.k8s.io", "ListOptions"), "", &[error]))
 }
 
-fn resume(token: &str, range: &Range) -> Result<(Option<Revision>, Option<Key>), Status> {
-    let bad = || Status::bad_request("continue key is not valid");
-    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad())?;
-    let token: Continue = serde_json::from_slice(&bytes).map_err(|_| bad())?;
+fn parse(token: &str, range: &Range) -> Result<Continue, Status> {
+    let bad =
+        |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| bad(&error.to_string()))?;
+    let token: Continue = serde_json::from_slice(&bytes).map_err(|error| bad(&error.to_string()))?;
     // A token only ever leads back into the list it came from, whatever somebody wrote into it.
     if token.v != TOKEN_VERSION || !range.contains(token.start.as_bytes()) {
-        return Err(bad());
+        return Err(bad("it belongs to another list"));
     }
-    Ok((Some(Revision(token.rv)), Some(Key::from(token.start))))
+    Ok(token)
+}
+
+fn written(token: &Continue) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(token).unwrap_or_default())
 }
 
 fn metadata(listed: &Listed) -> Value {
     let mut metadata = json!({ "resourceVersion": listed.revision.to_string() });
     if let Some(next) = &listed.next {
         let start = String::from_utf8_lossy(next.as_bytes()).into_owned();
-        let token = Continue { v: TOKEN_VERSION.to_owned(), rv: listed.revision.0, start };
-        let token = serde_json::to_vec(&token).unwrap_or_default();
-        metadata["continue"] = URL_SAFE_NO_PAD.encode(token).into();
+        // Revisions are counted one by one; no store lives to see 2^63 of them.
+        let rv = i64::try_from(listed.revision.0).unwrap_or(i64::MAX);
+        metadata["continue"] = written(&Continue { v: TOKEN_VERSION.to_owned(), rv, start }).into();
         if let Some(remaining) = listed.remaining {
             metadata["remainingItemCount"] = remaining.into();
         }
     }
     metadata
-}
-
-fn items(listed: &Listed, style: &Style<'_>, kind: &str, api_version: &str, metadata: &Value) -> BytesMut {
-    let mut out = BytesMut::new();
-    let head =
-        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
-    out.put_slice(head.as_bytes());
-    let mut first = true;
-    for entry in &listed.entries {
-        if !std::mem::take(&mut first) {
-            out.put_u8(b',');
-        }
-        style.object(entry, entry.revision(), Heading::Omitted, &mut out);
-    }
-    out.put_slice(b"]}");
-    out
 }
 
 #[cfg(test)]
@@ -235,5 +242,14 @@ mod tests {
         ] {
             assert!(!allowed(query), "{query}");
         }
+    }
+
+    #[test]
+    fn who_pages_through_a_version_insists_on_it() {
+        let at = |query: &str, limit| exact(&Query::parse(Some(query)), Revision(5), limit);
+        assert_eq!(at("", 0), None);
+        assert_eq!(at("", 1), Some(Revision(5)));
+        assert_eq!(at("resourceVersionMatch=Exact", 0), Some(Revision(5)));
+        assert_eq!(at("resourceVersionMatch=NotOlderThan", 1), None);
     }
 }

@@ -14,7 +14,7 @@ use openapi::walk;
 use serde_json::Value;
 use storage::Store;
 
-use super::create::{warned, written};
+use super::create::warned;
 use super::{get, update};
 use crate::body;
 use crate::call::Call;
@@ -22,7 +22,6 @@ use crate::metadata;
 use crate::publish;
 use crate::render::Style;
 use crate::server::Body;
-use crate::stored;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -34,21 +33,21 @@ const ATTEMPTS: usize = 5;
 pub(crate) async fn patch(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let (name, _) = call.named()?;
     let media = Media::of(call)?;
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, call).await?;
-        let old = stored::tree(&entry).map_err(|error| Status::internal(&error.to_string()))?;
+        let old = call.tree(&entry)?;
         let (new, warnings) = understood(call, apply(call, media, old, bytes)?)?;
         let version = metadata::text(&new, "resourceVersion");
         if !version.is_empty() && version != entry.revision().to_string() {
             return Err(Status::modified(call.grouped(), name));
         }
         if let Some(entry) = update::replace(store, call, &entry, new).await? {
-            return Ok(warned(written(style, StatusCode::OK, &entry), &warnings));
+            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))

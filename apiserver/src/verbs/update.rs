@@ -7,22 +7,21 @@ use openapi::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Store};
 
-use super::create::{warned, written};
+use super::create::warned;
 use super::get;
 use crate::body;
 use crate::call::{Call, unwritten};
+use crate::deletion;
 use crate::metadata;
 use crate::render::Style;
 use crate::server::Body;
-use crate::special::Holder;
-use crate::stored;
 
 const ATTEMPTS: usize = 5;
 
 pub(crate) async fn update(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let sent = body::object(call, bytes)?;
@@ -38,7 +37,7 @@ pub(crate) async fn update(
         let entry = get::find(store, call).await?;
         expected(call, name, &sent.object, &entry)?;
         if let Some(entry) = replace(store, call, &entry, sent.object.clone()).await? {
-            return Ok(warned(written(style, StatusCode::OK, &entry), &sent.warnings));
+            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &sent.warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
@@ -46,7 +45,7 @@ pub(crate) async fn update(
 
 /// The client may say which version it replaces; some kinds insist.
 fn expected(call: &Call, name: &str, object: &Value, entry: &Entry) -> Result<(), Status> {
-    let old = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
+    let old = call.tree(entry)?;
     let (said, is) = (metadata::text(object, "uid"), metadata::text(&old, "uid"));
     if !said.is_empty() && said != is {
         let why = format!("Precondition failed: UID in precondition: {said}, UID in object meta: {is}");
@@ -72,19 +71,17 @@ pub(crate) async fn replace(
     mut new: Value,
 ) -> Result<Option<Entry>, Status> {
     let (name, key) = call.named()?;
-    let old = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
+    let old = call.tree(entry)?;
     metadata::place(call, &mut new)?;
     confine(call, &old, &mut new);
     metadata::carried(&call.row, &old, &mut new)?;
     check(call, name, &old, &new)?;
-    let value = stored::encode(&new);
+    let value = call.encode(&new);
     // What changes nothing is no write: no revision, no event.
     if value == *entry.value() {
         return Ok(Some(entry.clone()));
     }
-    // What holds others goes when it is empty, not when its last finalizer does.
-    let finished =
-        metadata::is_leaving(&old) && !metadata::has_finalizers(&new) && Holder::of(&call.row).is_none();
+    let finished = deletion::ends_with(&call.row, &old, &new);
     if call.query.dry_run()? {
         return Ok(Some(Entry::new(key, entry.revision(), value)));
     }

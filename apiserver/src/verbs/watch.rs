@@ -5,11 +5,10 @@
 //! ```
 //!
 //! The stream pulls: nothing is read from the store before the client has taken what came before, so a slow
-//! client waits in the store's history and holds nothing here but the event being sent.
+//! client waits in the store's history and holds nothing here but handles to what it is about to be sent.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -19,53 +18,52 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use openapi::field::FieldError;
-use openapi::resource::Resource;
+use openapi::protobuf;
 use openapi::status::{Grouped, Status};
-use openapi::table::{Heading, Include};
-use serde_json::json;
+use openapi::table::Heading;
+use rand::RngExt;
+use serde_json::{Value, json};
 use storage::{Entry, Event, ReadError, Revision, Store, Watch};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use super::list;
+use super::{get, list};
 use crate::call::{Call, unreadable};
-use crate::negotiate::Form;
+use crate::negotiate::Encoding;
+use crate::pieces::PIECE_BYTES;
 use crate::render::{self, Style};
 use crate::select::Selection;
 use crate::server::Body;
 
-/// About once a minute, so that an idle client can resume close to now.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// Upstream draws between 30 and 60 minutes; clients connect again by themselves.
-const LASTS: Duration = Duration::from_secs(45 * 60);
+/// About once a minute, so that an idle client can resume close to now; not all at once, so that a thousand watches
+/// that began together do not all speak together.
+const BOOKMARK_SECONDS: std::ops::Range<f64> = 60.0..75.0;
+/// As for Kubernetes; clients connect again by themselves, and not all in the same moment.
+const LASTS_SECONDS: std::ops::Range<f64> = 1800.0..3600.0;
 
 pub(crate) async fn watch(
     store: &dyn Store,
     call: &Call,
-    style: &Style<'_>,
+    style: &Style,
     stop: Stop,
 ) -> Result<Response<Body>, Status> {
-    let selection = Selection::parse(&call.query, &call.row)?;
-    let begin = Begin::parse(call)?;
     let mut following = Following {
-        row: call.row.clone(),
-        form: style.form,
-        include: style.include,
-        headed: false,
-        selection,
+        style: style.clone(),
+        is_headed: false,
+        selection: list::selection(call)?,
         stop,
         pending: VecDeque::new(),
         watch: None,
-        bookmarks: bookmarks(call),
+        bookmark: call.query.flag("allowWatchBookmarks").then(next_bookmark),
         ends: Instant::now() + lasts(call)?,
-        done: false,
+        is_done: false,
     };
-    let after = following.start(store, call, begin).await?;
+    let after = following.start(store, call).await?;
     let range = list::range(call, &following.selection);
     following.watch = Some(store.watch(range, after).await.map_err(unreadable)?);
     let frames = stream::unfold(following, |mut following| async move {
         following.next().await.map(|frame| (Ok::<_, Infallible>(Frame::data(frame)), following))
     });
-    let mut response = render::json(StatusCode::OK, Bytes::new());
+    let mut response = render::typed(StatusCode::OK, style.form.encoding.stream_type(), Bytes::new());
     *response.body_mut() = StreamBody::new(frames).boxed_unsync();
     Ok(response)
 }
@@ -73,8 +71,9 @@ pub(crate) async fn watch(
 /// Where a watch begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begin {
-    /// With what is there, and then what changes.
+    /// With what is there, in a state no older than this, and then what changes.
     Existing {
+        at_least: Revision,
         marked: bool,
     },
     /// With what changes now.
@@ -85,20 +84,23 @@ enum Begin {
 impl Begin {
     fn parse(call: &Call) -> Result<Begin, Status> {
         let query = &call.query;
-        let version = query.number("resourceVersion")?;
+        let version = query.version().map_err(|bad| bad.of_other())?;
         let rule = query.text("resourceVersionMatch");
         match query.text("sendInitialEvents") {
             "" if !rule.is_empty() => Err(forbidden(
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             )),
-            "" if version == 0 => Ok(Begin::Existing { marked: false }),
-            "" => Ok(Begin::After(Revision(version))),
+            "" if version == Revision::ZERO => Ok(Begin::Existing { at_least: version, marked: false }),
+            "" => Ok(Begin::After(version)),
             _ if rule != "NotOlderThan" => {
                 Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
             }
-            _ if query.flag("sendInitialEvents") => Ok(Begin::Existing { marked: true }),
-            _ if version == 0 => Ok(Begin::Now),
-            _ => Ok(Begin::After(Revision(version))),
+            // Who does not take bookmarks cannot be told where the beginning ends, and gets the rest all the same.
+            _ if query.flag("sendInitialEvents") => {
+                Ok(Begin::Existing { at_least: version, marked: query.flag("allowWatchBookmarks") })
+            }
+            _ if version == Revision::ZERO => Ok(Begin::Now),
+            _ => Ok(Begin::After(version)),
         }
     }
 }
@@ -108,18 +110,22 @@ fn forbidden(why: &str) -> Status {
     Status::invalid(Grouped::new("meta.k8s.io", "ListOptions"), "", &[error])
 }
 
-fn bookmarks(call: &Call) -> Option<Interval> {
-    call.query.flag("allowWatchBookmarks").then(|| {
-        let mut interval = interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        interval
-    })
+fn drawn(seconds: std::ops::Range<f64>) -> Duration {
+    Duration::from_secs_f64(rand::rng().random_range(seconds))
+}
+
+fn next_bookmark() -> Instant {
+    Instant::now() + drawn(BOOKMARK_SECONDS)
 }
 
 fn lasts(call: &Call) -> Result<Duration, Status> {
-    Ok(match call.query.number("timeoutSeconds")? {
-        0 => LASTS,
-        seconds => Duration::from_secs(seconds).min(LASTS),
+    let asked = call.query.number("timeoutSeconds")?;
+    let longest = Duration::from_secs_f64(LASTS_SECONDS.end);
+    Ok(match u64::try_from(asked) {
+        Ok(0) => drawn(LASTS_SECONDS),
+        Ok(seconds) => Duration::from_secs(seconds).min(longest),
+        // Over before it begins.
+        Err(_) => Duration::ZERO,
     })
 }
 
@@ -134,31 +140,35 @@ enum Pending {
 
 /// A watch on its way to a client.
 struct Following {
-    row: Arc<Resource>,
-    form: Form,
-    include: Include,
+    style: Style,
     /// Whether a table of this watch has said what its columns are.
-    headed: bool,
+    is_headed: bool,
     selection: Selection,
     stop: Stop,
-    /// What the client has not taken yet: handles to shared bytes, written out one by one.
+    /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
-    bookmarks: Option<Interval>,
+    /// When the next one is due, if the client wants any.
+    bookmark: Option<Instant>,
     ends: Instant,
-    done: bool,
+    is_done: bool,
 }
 
 impl Following {
     /// Prepares what is there, and says after which revision to go on.
-    async fn start(&mut self, store: &dyn Store, call: &Call, begin: Begin) -> Result<Revision, Status> {
+    async fn start(&mut self, store: &dyn Store, call: &Call) -> Result<Revision, Status> {
+        let begin = Begin::parse(call)?;
+        let reached = |version| async move { get::not_older(store, &call.key(""), version).await };
         let marked = match begin {
-            Begin::After(revision) => return Ok(revision),
-            Begin::Now => {
-                let none = store.get(&call.key("")).await.map_err(unreadable)?;
-                return Ok(none.revision);
+            Begin::Now => return Ok(reached(Revision::ZERO).await?.revision),
+            Begin::After(version) => {
+                reached(version).await?;
+                return Ok(version);
             }
-            Begin::Existing { marked } => marked,
+            Begin::Existing { at_least, marked } => {
+                reached(at_least).await?;
+                marked
+            }
         };
         let listed = list::everything(store, call, &self.selection).await?;
         let added = listed.entries.into_iter().map(|entry| {
@@ -172,49 +182,66 @@ impl Following {
         Ok(listed.revision)
     }
 
-    /// The next bytes to send; none when the watch is over.
+    /// The next bytes to send, as many events as make up a piece; none when the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(pending) = self.pending.pop_front() {
-                return Some(self.written(pending));
+            let mut out = BytesMut::new();
+            while out.len() < PIECE_BYTES
+                && let Some(pending) = self.pending.pop_front()
+            {
+                self.write(pending, &mut out);
             }
-            if self.done {
+            if !out.is_empty() {
+                return Some(out.freeze());
+            }
+            if self.is_done {
                 return None;
             }
-            let watch = self.watch.as_mut()?;
-            let tick = async {
-                match &mut self.bookmarks {
-                    Some(bookmarks) => drop(bookmarks.tick().await),
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                batch = watch.next() => match batch {
-                    Ok(batch) => batch.events.iter().for_each(|event| self.event(event)),
-                    Err(error) => self.fail(error),
-                },
-                () = tick => {
-                    let through = watch.through();
-                    self.pending.push_back(Pending::Bookmark(through));
-                }
-                () = sleep_until(self.ends) => self.end(),
-                () = self.stop.requested() => self.end(),
-            }
+            self.wait().await?;
         }
+    }
+
+    /// Waits for something to send.
+    async fn wait(&mut self) -> Option<()> {
+        let watch = self.watch.as_mut()?;
+        let bookmark_due = async {
+            match self.bookmark {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            batch = watch.next() => match batch {
+                Ok(batch) => batch.events.iter().for_each(|event| self.event(event)),
+                Err(error) => self.fail(error),
+            },
+            () = bookmark_due => {
+                self.pending.push_back(Pending::Bookmark(watch.through()));
+                self.bookmark = Some(next_bookmark());
+            }
+            () = sleep_until(self.ends) => self.end(),
+            () = self.stop.requested() => self.end(),
+        }
+        Some(())
     }
 
     /// Ends well: with a bookmark, so that the client goes on from here and not from long ago.
     fn end(&mut self) {
-        if let (Some(_), Some(watch)) = (&self.bookmarks, &mut self.watch) {
+        if let (Some(_), Some(watch)) = (self.bookmark, &mut self.watch) {
             self.pending.push_back(Pending::Bookmark(watch.through()));
         }
-        self.done = true;
+        self.is_done = true;
+    }
+
+    fn fail(&mut self, error: ReadError) {
+        self.pending.push_back(Pending::Error(unreadable(error)));
+        self.is_done = true;
     }
 
     /// What a change looks like to somebody who sees only what is selected.
     fn event(&mut self, event: &Event) {
         let selected = |entry: &Option<Entry>| {
-            entry.as_ref().filter(|entry| self.selection.holds(&self.row, entry)).cloned()
+            entry.as_ref().filter(|entry| self.selection.holds(&self.style.row, entry)).cloned()
         };
         let (kind, entry) = match (selected(&event.previous), selected(&event.current)) {
             (None, None) => return,
@@ -226,42 +253,54 @@ impl Following {
         self.pending.push_back(Pending::Object(kind, entry, event.revision));
     }
 
-    fn written(&mut self, pending: Pending) -> Bytes {
+    fn write(&mut self, pending: Pending, out: &mut BytesMut) {
+        let end = "k8s.io/initial-events-end";
         match pending {
-            Pending::Object(kind, entry, revision) => self.frame(kind, &entry, revision),
-            Pending::Bookmark(revision) => self.bookmark(revision, None),
-            Pending::InitialEnd(revision) => {
-                self.bookmark(revision, Some(json!({ "k8s.io/initial-events-end": "true" })))
+            Pending::Object(kind, entry, revision) => {
+                let heading = if self.is_headed { Heading::Omitted } else { Heading::Shown };
+                let mut object = BytesMut::new();
+                self.style.object(&entry, revision, heading, &mut object);
+                // What cannot be read is no event either.
+                if !object.is_empty() {
+                    self.is_headed = true;
+                    self.frame(kind, &object, out);
+                }
             }
-            Pending::Error(status) => format!("{}\n", json!({ "type": "ERROR", "object": status })).into(),
+            Pending::Bookmark(revision) => {
+                self.bookmark(json!({ "resourceVersion": revision.to_string() }), out);
+            }
+            Pending::InitialEnd(revision) => {
+                let annotations = json!({ end: "true" });
+                self.bookmark(
+                    json!({ "resourceVersion": revision.to_string(), "annotations": annotations }),
+                    out,
+                );
+            }
+            Pending::Error(status) => self.tree("ERROR", &render::status_tree(&status), out),
         }
     }
 
-    fn frame(&mut self, kind: &str, entry: &Entry, revision: Revision) -> Bytes {
-        let heading =
-            if std::mem::replace(&mut self.headed, true) { Heading::Omitted } else { Heading::Shown };
-        let mut out = BytesMut::new();
+    fn bookmark(&mut self, metadata: Value, out: &mut BytesMut) {
+        let row = &self.style.row;
+        let plain = json!({ "kind": row.kind, "apiVersion": row.api_version(), "metadata": metadata });
+        let shown = self.style.shown(&plain, Heading::Omitted, &row.columns);
+        self.tree("BOOKMARK", &shown, out);
+    }
+
+    fn tree(&self, kind: &str, tree: &Value, out: &mut BytesMut) {
+        let mut object = BytesMut::new();
+        render::encode(self.style.form.encoding, tree, &mut object);
+        self.frame(kind, &object, out);
+    }
+
+    /// One event: a line of JSON, or in protobuf a length and a message.
+    fn frame(&self, kind: &str, object: &[u8], out: &mut BytesMut) {
+        if self.style.form.encoding == Encoding::Protobuf {
+            return out.put_slice(&protobuf::watch_frame(kind, object));
+        }
+        out.reserve(object.len() + 64);
         out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
-        let style = Style { form: self.form, row: &self.row, include: self.include };
-        style.object(entry, revision, heading, &mut out);
+        out.put_slice(object);
         out.put_slice(b"}\n");
-        out.freeze()
-    }
-
-    fn bookmark(&mut self, revision: Revision, annotations: Option<serde_json::Value>) -> Bytes {
-        let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
-        if let Some(annotations) = annotations {
-            metadata["annotations"] = annotations;
-        }
-        let plain =
-            json!({ "kind": self.row.kind, "apiVersion": self.row.api_version(), "metadata": metadata });
-        let style = Style { form: self.form, row: &self.row, include: self.include };
-        let event = json!({ "type": "BOOKMARK", "object": style.shown(&plain, Heading::Omitted) });
-        format!("{event}\n").into()
-    }
-
-    fn fail(&mut self, error: ReadError) {
-        self.pending.push_back(Pending::Error(unreadable(error)));
-        self.done = true;
     }
 }

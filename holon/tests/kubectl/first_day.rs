@@ -84,7 +84,7 @@ fn small_objects(team: &Kubectl) {
     );
     team.says(&["annotate", "configmap", "a", "note=this"], "annotated");
     team.says(&["get", "configmaps", "-l", "tier in (front)", "-A"], "a ");
-    team.says(&["get", "configmaps", "-l", "tier!=front"], "No resources found");
+    team.says(&["get", "configmaps", "-l", "tier,tier!=front"], "No resources found");
     team.says(&["get", "configmaps", "--field-selector", "metadata.name=a", "-o", "wide"], "DATA");
     team.says(
         &["patch", "configmap", "a", "--type=json", "-p", r#"[{"op":"add","path":"/data/z","value":"1"}]"#],
@@ -181,7 +181,6 @@ fn leaving(team: &Kubectl) {
     team.says(&["delete", "namespace", "shop", "--wait=false"], "deleted");
     team.prints(&["get", "ns", "shop", "-o", "jsonpath={.status.phase}"], "Terminating");
     team.fails(&["create", "configmap", "late", "-n", "shop"], "because it is being terminated");
-    team.says(&["get", "deploy", "-n", "shop"], "No resources found");
     team.says(
         &[
             "patch",
@@ -195,6 +194,7 @@ fn leaving(team: &Kubectl) {
         ],
         "patched",
     );
+    team.says(&["wait", "--for=delete", "namespace/shop", "--timeout=60s"], "");
     team.fails(&["get", "ns", "shop"], "NotFound");
     team.says(&["create", "namespace", "shop"], "created");
     team.says(&["delete", "namespace", "shop", "--timeout=10s"], "deleted");

@@ -1,7 +1,8 @@
 //! `facts.txt`, ready to be walked.
 //!
 //! The file names messages; here they are numbered, so that following a field to its message is an index. It
-//! is parsed once, when the first object comes by, and borrows every name from the program itself.
+//! is parsed once, when the first object comes by, and borrows every name from the program itself. What it says about
+//! JSON is also what [`fill`](crate::fill) goes by.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,7 +13,7 @@ const FACTS: &str = include_str!("facts.txt");
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(FACTS));
 
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     messages: Vec<Message>,
     kinds: HashMap<(&'static str, &'static str), Kind>,
     /// Kinds every API version has, such as DeleteOptions.
@@ -20,27 +21,31 @@ pub(super) struct Table {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct MessageId(usize);
+pub(crate) struct MessageId(usize);
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind {
-    pub(super) message: MessageId,
+pub(crate) struct Kind {
+    pub(crate) message: MessageId,
     /// Its JSON does not say apiVersion and kind.
-    pub(super) bare: bool,
+    pub(crate) bare: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Message {
-    pub(super) shape: Shape,
+pub(crate) struct Message {
+    /// `core/v1.PodSpec`
+    pub(crate) name: &'static str,
+    pub(crate) shape: Shape,
     /// In the order of their numbers, which is the order they are written in.
-    pub(super) fields: Vec<Field>,
+    pub(crate) fields: Vec<Field>,
     /// The fields that JSON shows even when protobuf does not, those of inline messages included.
-    pub(super) always: Vec<Field>,
+    pub(crate) always: Vec<Field>,
+    /// What JSON may have, in the order of names, those of inline messages included.
+    shown: Vec<Field>,
 }
 
 /// What a message is in JSON.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     Object,
     /// The list in its only field.
     List,
@@ -55,22 +60,22 @@ pub(super) enum Shape {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Field {
-    pub(super) number: u32,
-    pub(super) name: &'static str,
-    pub(super) many: Many,
-    pub(super) kind: Type,
+pub(crate) struct Field {
+    pub(crate) number: u32,
+    pub(crate) name: &'static str,
+    pub(crate) many: Many,
+    pub(crate) kind: Type,
     /// Its own fields appear in JSON among those of the message it is in.
-    pub(super) inline: bool,
+    pub(crate) inline: bool,
     /// May be absent from protobuf, and is `null` in JSON then unless it is omitted.
-    pub(super) nullable: bool,
+    pub(crate) nullable: bool,
     /// Absent from JSON when empty. What is nullable and no list is empty only when it is absent.
-    pub(super) omit: bool,
-    pub(super) pointer: bool,
+    pub(crate) omit: bool,
+    pub(crate) pointer: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Many {
+pub(crate) enum Many {
     One,
     List,
     /// By string; nothing in Kubernetes has other keys.
@@ -78,7 +83,7 @@ pub(super) enum Many {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Type {
+pub(crate) enum Type {
     Bool,
     Int32,
     Int64,
@@ -89,15 +94,26 @@ pub(super) enum Type {
 }
 
 impl Table {
-    pub(super) fn get() -> &'static Table {
+    pub(crate) fn get() -> &'static Table {
         &TABLE
     }
 
-    pub(super) fn kind(&self, api_version: &str, kind: &str) -> Option<Kind> {
+    pub(crate) fn kind(&self, api_version: &str, kind: &str) -> Option<Kind> {
         self.kinds.get(&(api_version, kind)).or_else(|| self.anywhere.get(kind)).copied()
     }
 
-    pub(super) fn message(&self, id: MessageId) -> &Message {
+    /// The field a path of JSON names leads to, from the message of this name.
+    pub(crate) fn field_at(&self, message: &str, path: &[&str]) -> Option<&Field> {
+        let mut message = self.messages.iter().find(|found| found.name == message)?;
+        let (last, way) = path.split_last()?;
+        for step in way {
+            let Type::Message(inner) = message.named(step)?.kind else { return None };
+            message = self.message(inner);
+        }
+        message.named(last)
+    }
+
+    pub(crate) fn message(&self, id: MessageId) -> &Message {
         &self.messages[id.0]
     }
 
@@ -118,9 +134,9 @@ impl Table {
                 ["kind", api_version, kind, message] => {
                     table.kinds.insert((api_version, kind), Kind { message: ids[message], bare: false });
                 }
-                ["message", _, ref shape @ ..] => {
+                ["message", name, ref shape @ ..] => {
                     let shape = shape.first().map_or(Shape::Object, |shape| Shape::parse(shape));
-                    table.messages.push(Message { shape, fields: Vec::new(), always: Vec::new() });
+                    table.messages.push(Message::new(name, shape));
                 }
                 [number, name, kind, ref omit @ ..] => {
                     let field = Field::parse(number, name, kind, !omit.is_empty(), &ids);
@@ -141,14 +157,16 @@ impl Table {
             field.nullable = field.pointer || field.many != Many::One || field.kind == Type::Bytes || is_list;
         }
         for id in 0..self.messages.len() {
-            self.messages[id].always = self.always(MessageId(id));
+            let mut shown = self.shown(MessageId(id));
+            self.messages[id].always = shown.iter().filter(|field| !field.omit).copied().collect();
+            shown.sort_by_key(|field| field.name);
+            self.messages[id].shown = shown;
         }
     }
 
-    fn always(&self, message: MessageId) -> Vec<Field> {
+    fn shown(&self, message: MessageId) -> Vec<Field> {
         let shown = |field: &Field| match field.kind {
-            Type::Message(inner) if field.inline => self.always(inner),
-            _ if field.omit => Vec::new(),
+            Type::Message(inner) if field.inline => self.shown(inner),
             _ => vec![*field],
         };
         self.message(message).fields.iter().flat_map(shown).collect()
@@ -156,7 +174,17 @@ impl Table {
 }
 
 impl Message {
-    pub(super) fn field(&self, number: u32) -> Option<&Field> {
+    fn new(name: &'static str, shape: Shape) -> Message {
+        Message { name, shape, fields: Vec::new(), always: Vec::new(), shown: Vec::new() }
+    }
+
+    /// The field JSON has under this name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Field> {
+        let place = self.shown.binary_search_by_key(&name, |field| field.name).ok()?;
+        Some(&self.shown[place])
+    }
+
+    pub(crate) fn field(&self, number: u32) -> Option<&Field> {
         // Most messages number their fields from one without a gap.
         let guess = self.fields.get((number as usize).wrapping_sub(1)).filter(|field| field.number == number);
         guess.or_else(|| {

@@ -116,7 +116,7 @@ fn check_watch(cluster: &Cluster, path: &str) {
 #[test]
 fn a_real_server_says_the_same_in_json_and_in_protobuf() {
     let test = "a_real_server_says_the_same_in_json_and_in_protobuf";
-    let Some(cluster) = peers::Cluster::start(test).map(Cluster) else { return };
+    let Some(cluster) = peers::Cluster::start(test, &[]).map(Cluster) else { return };
     populate(&cluster);
     let collections = cluster.collections();
     // A custom kind is served as JSON whatever is asked for.

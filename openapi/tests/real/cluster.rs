@@ -21,8 +21,8 @@ impl Answer {
 
 impl Cluster {
     /// None, with a word about it, where the programs are not installed.
-    pub(crate) fn start() -> Option<Cluster> {
-        peers::Cluster::start("comparing with a real server").map(Cluster)
+    pub(crate) fn start(apiserver_flags: &[&str]) -> Option<Cluster> {
+        peers::Cluster::start("comparing with a real server", apiserver_flags).map(Cluster)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {

@@ -1,11 +1,13 @@
-//! What we decode, patch and select, compared with a real kube-apiserver.
+//! What we decode, fill in, patch and select, compared with a real kube-apiserver.
 //!
 //! A patch is compared like this: the server applies it (dry run), and we apply it to the same object and send what we
 //! got as a plain update (dry run). Defaulting and validation happen to both, so the two answers must be equal.
 
 mod bodies;
 mod cluster;
+mod corpus;
 mod document;
+mod filled;
 mod patches;
 mod texts;
 
@@ -15,7 +17,7 @@ use serde_json::{Value, json};
 
 #[test]
 fn we_agree_with_a_real_server() {
-    let Some(cluster) = Cluster::start() else { return };
+    let Some(cluster) = Cluster::start(&[]) else { return };
     let core = Document::new(&cluster.get("/openapi/v3/api/v1").body);
     let apps = Document::new(&cluster.get("/openapi/v3/apis/apps/v1").body);
     let mut differences = Vec::new();
@@ -44,6 +46,13 @@ fn we_agree_with_a_real_server() {
     for kind in [&deployment, &service, &pod] {
         patches::compare(&cluster, kind, &mut differences);
     }
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n\n"));
+}
+
+#[test]
+fn we_fill_in_what_a_real_server_does() {
+    let Some(cluster) = Cluster::start(&[&filled::without_admission()]) else { return };
+    let differences = filled::differences(&cluster);
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n\n"));
 }
 

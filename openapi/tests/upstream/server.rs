@@ -8,7 +8,7 @@ pub(crate) struct Server(Cluster);
 impl Server {
     /// None where the peers are missing, unless they are required.
     pub(crate) fn start() -> Option<Server> {
-        Cluster::start("comparing with a kube-apiserver").map(Server)
+        Cluster::start("comparing with a kube-apiserver", &[]).map(Server)
     }
 
     /// The answer to a GET as JSON; panics on anything but 200.

@@ -1,0 +1,459 @@
+//! Addresses and ports of Services: each given to one Service of a logical cluster at a time, and free again after it.
+//!
+//! ```text
+//!   claim (create, if absent) ─► the Service is written ─► … ─► the Service is gone ─► the claim is dropped
+//! ```
+//!
+//! A claim is an entry of its own, so the store's one promise (only one creates what is absent) is all that keeps two
+//! Services apart; nothing is kept in memory, and several servers need not talk. The claim of an address is the
+//! `IPAddress` object Kubernetes has for it. Nothing is named after a port there, so its claim is in a collection that
+//! is not served.
+//!
+//! A claim whose Service was never written, or went without dropping it, is dropped by a
+//! [controller](crate::controllers).
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use api::cluster::Id;
+use openapi::field::FieldError;
+use openapi::resource::Resource;
+use openapi::status::{Grouped, Status};
+use rand::RngExt;
+use serde_json::{Value, json};
+use storage::{Change, CommitError, Expect, Key, Store};
+
+use crate::call::{unreadable, unwritten_in};
+use crate::keys::{Collection, Place};
+use crate::{metadata, stored};
+
+/// Where Services get their addresses from. Each logical cluster has all of them to itself.
+pub(crate) const ADDRESSES: (Ipv4Addr, u32) = (Ipv4Addr::new(10, 96, 0, 0), 12);
+/// Where they get node ports from, as on Kubernetes.
+const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+/// A number that is taken is drawn again this often before all are tried in order.
+const DRAWS: usize = 32;
+
+pub(crate) const SERVICES: Collection<'static> = Collection { group: "", plural: "services" };
+pub(crate) const ADDRESS_CLAIMS: Collection<'static> =
+    Collection { group: "networking.k8s.io", plural: "ipaddresses" };
+pub(crate) const PORT_CLAIMS: Collection<'static> = Collection { group: "holon.dev", plural: "node-ports" };
+
+/// What a Service has to itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Claim {
+    Address(Ipv4Addr),
+    Port(u16),
+}
+
+impl Claim {
+    pub(crate) fn key(self, cluster: Id) -> Key {
+        match self {
+            Claim::Address(address) => ADDRESS_CLAIMS.key(cluster, None, &address.to_string()),
+            Claim::Port(port) => PORT_CLAIMS.key(cluster, None, &port.to_string()),
+        }
+    }
+
+    /// The claim at a place; none if it is the place of something else.
+    pub(crate) fn at(place: &Place<'_>) -> Option<Claim> {
+        match place.collection {
+            ADDRESS_CLAIMS => place.name.parse().ok().map(Claim::Address),
+            PORT_CLAIMS => place.name.parse().ok().map(Claim::Port),
+            _ => None,
+        }
+    }
+
+    fn object(self, namespace: &str, service: &str) -> Value {
+        let parent = json!({ "group": "", "resource": "services", "namespace": namespace, "name": service });
+        let born = |api_version: &str, kind: &str, name: String| {
+            json!({
+                "apiVersion": api_version,
+                "kind": kind,
+                "metadata": {
+                    "name": name,
+                    "uid": uuid::Uuid::new_v4().to_string(),
+                    "creationTimestamp": metadata::now(),
+                },
+                "spec": { "parentRef": parent },
+            })
+        };
+        match self {
+            Claim::Port(port) => born("holon.dev/v1alpha1", "NodePort", port.to_string()),
+            Claim::Address(address) => {
+                let mut object = born("networking.k8s.io/v1", "IPAddress", address.to_string());
+                object["metadata"]["labels"] = json!({
+                    "ipaddress.kubernetes.io/ip-family": "IPv4",
+                    "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+                });
+                object["spec"]["parentRef"].as_object_mut().map(|parent| parent.remove("group"));
+                object
+            }
+        }
+    }
+}
+
+/// Whether objects of this row have addresses.
+pub(crate) fn concern(row: &Resource) -> bool {
+    Collection { group: &row.group, plural: &row.plural } == SERVICES
+}
+
+/// Everything a Service has to itself.
+pub(crate) fn held(service: &Value) -> BTreeSet<Claim> {
+    let spec = &service["spec"];
+    let addresses = spec["clusterIPs"].as_array().into_iter().flatten().chain([&spec["clusterIP"]]);
+    let addresses = addresses.filter_map(|address| address.as_str()?.parse().ok()).map(Claim::Address);
+    let ports = spec["ports"].as_array().into_iter().flatten().map(|port| &port["nodePort"]);
+    let ports = ports.chain([&spec["healthCheckNodePort"]]).filter_map(port_of).map(Claim::Port);
+    addresses.chain(ports).collect()
+}
+
+fn port_of(value: &Value) -> Option<u16> {
+    value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0)
+}
+
+/// The Service a claim was made for: namespace and name.
+pub(crate) fn holder(claim: &Value) -> Option<(&str, &str)> {
+    let parent = &claim["spec"]["parentRef"];
+    Some((parent["namespace"].as_str()?, parent["name"].as_str()?))
+}
+
+/// Claims made for a write that may yet fail, and those that are free once it is done.
+#[derive(Debug, Default)]
+#[must_use = "claims are dropped when the write fails, and what is free now when it is done"]
+pub(crate) struct Claims {
+    made: BTreeSet<Claim>,
+    free: BTreeSet<Claim>,
+    service: Option<Holder>,
+}
+
+/// The Service claims are made for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Holder {
+    cluster: Id,
+    namespace: String,
+    name: String,
+}
+
+impl Holder {
+    fn of(cluster: Id, service: &Value) -> Holder {
+        let text = |field| metadata::text(service, field).to_owned();
+        Holder { cluster, namespace: text("namespace"), name: text("name") }
+    }
+
+    /// Drops a claim if it is this Service's. What fails here is found and dropped by the controller.
+    async fn release(&self, store: &dyn Store, claim: Claim) {
+        let key = claim.key(self.cluster);
+        let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value) else { return };
+        let tree = stored::tree(&entry).unwrap_or_default();
+        if holder(&tree) == Some((&self.namespace, &self.name)) {
+            let _ = store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await;
+        }
+    }
+}
+
+impl Claims {
+    /// The Service was written.
+    pub(crate) async fn done(self, store: &dyn Store) {
+        self.drop_all(store, &self.free).await;
+    }
+
+    /// It was not.
+    pub(crate) async fn undo(self, store: &dyn Store) {
+        self.drop_all(store, &self.made).await;
+    }
+
+    async fn drop_all(&self, store: &dyn Store, claims: &BTreeSet<Claim>) {
+        for claim in claims {
+            if let Some(service) = &self.service {
+                service.release(store, *claim).await;
+            }
+        }
+    }
+}
+
+/// Drops everything a Service that is gone had to itself.
+pub(crate) async fn release_all(store: &dyn Store, cluster: Id, service: &Value) {
+    let holder = Holder::of(cluster, service);
+    for claim in held(service) {
+        holder.release(store, claim).await;
+    }
+}
+
+/// Gives a Service what it needs and does not have: `old` is what it was before, if it was.
+pub(crate) async fn assign(
+    store: &dyn Store,
+    cluster: Id,
+    dry_run: bool,
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Result<Claims, Status> {
+    let before = old.map(held).unwrap_or_default();
+    strip(new);
+    let claims = Claims { service: Some(Holder::of(cluster, new)), ..Claims::default() };
+    let mut desk = Desk { store, cluster, dry_run, before, claims };
+    match desk.serve(new).await {
+        Ok(()) => {
+            let now = held(new);
+            desk.claims.free = desk.before.difference(&now).copied().collect();
+            Ok(desk.claims)
+        }
+        Err(status) => {
+            desk.claims.undo(store).await;
+            Err(status)
+        }
+    }
+}
+
+/// A Service that is only another name has nothing to itself.
+fn strip(service: &mut Value) {
+    let Some(spec) = service["spec"].as_object_mut() else { return };
+    if spec.get("type") != Some(&json!("ExternalName")) {
+        return;
+    }
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"] {
+        spec.remove(field);
+    }
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        port.as_object_mut().map(|port| port.remove("nodePort"));
+    }
+}
+
+/// Where one Service is served.
+struct Desk<'a> {
+    store: &'a dyn Store,
+    cluster: Id,
+    /// Nothing is claimed then; what would be is drawn all the same.
+    dry_run: bool,
+    before: BTreeSet<Claim>,
+    claims: Claims,
+}
+
+impl Desk<'_> {
+    async fn serve(&mut self, service: &mut Value) -> Result<(), Status> {
+        let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
+        if kind != "ExternalName" {
+            self.address(service).await?;
+        }
+        let allocates = service["spec"]["allocateLoadBalancerNodePorts"] != json!(false);
+        let has_ports = kind == "NodePort" || kind == "LoadBalancer";
+        self.ports(service, kind == "NodePort" || kind == "LoadBalancer" && allocates).await?;
+        if has_ports && kind == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local" {
+            let port =
+                self.port(service, &service["spec"]["healthCheckNodePort"], "spec.healthCheckNodePort");
+            let port = port.await?;
+            service["spec"]["healthCheckNodePort"] = port.into();
+        }
+        Ok(())
+    }
+
+    async fn address(&mut self, service: &mut Value) -> Result<(), Status> {
+        let said = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
+        let address = match said.as_str() {
+            "None" => return Ok(()),
+            "" => self.any_address(service).await?,
+            said => self.this_address(service, said).await?,
+        };
+        service["spec"]["clusterIP"] = address.clone().into();
+        service["spec"]["clusterIPs"] = json!([address]);
+        Ok(())
+    }
+
+    async fn this_address(&mut self, service: &Value, said: &str) -> Result<String, Status> {
+        let refused = |why: &str| {
+            let why = format!("failed to allocate IP {said}: {why}");
+            invalid(service, "spec.clusterIPs", json!([said]), &why)
+        };
+        let Ok(address) = said.parse::<Ipv4Addr>() else {
+            return Err(refused("the provided network does not match the current range"));
+        };
+        if self.before.contains(&Claim::Address(address)) {
+            return Ok(said.to_owned());
+        }
+        if !in_range(address) {
+            return Err(refused("the provided network does not match the current range"));
+        }
+        match self.claim(service, Claim::Address(address)).await? {
+            true => Ok(said.to_owned()),
+            false => Err(refused("provided IP is already allocated")),
+        }
+    }
+
+    async fn any_address(&mut self, service: &Value) -> Result<String, Status> {
+        let (first, count) = (u32::from(ADDRESSES.0), 1u32 << (32 - ADDRESSES.1));
+        let draws = (0..DRAWS).map(|_| rand::rng().random_range(1..count - 1));
+        for offset in draws.chain(1..count - 1) {
+            let address = Ipv4Addr::from(first + offset);
+            if self.claim(service, Claim::Address(address)).await? {
+                return Ok(address.to_string());
+            }
+        }
+        Err(Status::internal("failed to allocate a serviceIP: range is full"))
+    }
+
+    /// Checks the ports that are named, and draws the others where they are wanted.
+    async fn ports(&mut self, service: &mut Value, wanted: bool) -> Result<(), Status> {
+        let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
+        let mut given: Vec<(Value, Value, u16)> = Vec::new();
+        for index in 0..count {
+            let port = service["spec"]["ports"][index].clone();
+            if port_of(&port["nodePort"]).is_none() && !wanted {
+                continue;
+            }
+            // The same port by two protocols is one node port.
+            let twin = given
+                .iter()
+                .filter(|(number, protocol, _)| *number == port["port"] && *protocol != port["protocol"])
+                .map(|(_, _, node_port)| *node_port)
+                .find(|node_port| port_of(&port["nodePort"]).is_none_or(|said| said == *node_port));
+            let node_port = match twin {
+                Some(node_port) => node_port,
+                None => {
+                    let field = format!("spec.ports[{index}].nodePort");
+                    self.port(service, &port["nodePort"], &field).await?
+                }
+            };
+            service["spec"]["ports"][index]["nodePort"] = node_port.into();
+            given.push((port["port"].clone(), port["protocol"].clone(), node_port));
+        }
+        Ok(())
+    }
+
+    async fn port(&mut self, service: &Value, said: &Value, field: &str) -> Result<u16, Status> {
+        let Some(port) = port_of(said) else { return self.any_port(service).await };
+        let claim = Claim::Port(port);
+        if self.before.contains(&claim) || self.claims.made.contains(&claim) {
+            return Ok(port);
+        }
+        if !PORTS.contains(&port) {
+            let (first, last) = (PORTS.start(), PORTS.end());
+            let why = format!(
+                "provided port is not in the valid range. The range of valid ports is {first}-{last}"
+            );
+            return Err(invalid(service, field, said.clone(), &why));
+        }
+        match self.claim(service, claim).await? {
+            true => Ok(port),
+            false => Err(invalid(service, field, said.clone(), "provided port is already allocated")),
+        }
+    }
+
+    async fn any_port(&mut self, service: &Value) -> Result<u16, Status> {
+        let draws = (0..DRAWS).map(|_| rand::rng().random_range(PORTS));
+        for port in draws.chain(PORTS) {
+            if self.claim(service, Claim::Port(port)).await? {
+                return Ok(port);
+            }
+        }
+        Err(Status::internal("failed to allocate a nodePort: range is full"))
+    }
+
+    /// Whether it is ours now.
+    async fn claim(&mut self, service: &Value, claim: Claim) -> Result<bool, Status> {
+        let key = claim.key(self.cluster);
+        if self.dry_run {
+            return Ok(self.store.get(&key).await.map_err(unreadable)?.value.is_none());
+        }
+        let (namespace, name) = (metadata::text(service, "namespace"), metadata::text(service, "name"));
+        let value = Change::Put(stored::encode(&claim.object(namespace, name)));
+        match self.store.commit(key, Expect::Absent, value).await {
+            Ok(_) => {
+                self.claims.made.insert(claim);
+                Ok(true)
+            }
+            Err(CommitError::Conflict { .. }) => Ok(false),
+            Err(error) => Err(unwritten_in(Grouped::new("", "services"), name, error)),
+        }
+    }
+}
+
+fn in_range(address: Ipv4Addr) -> bool {
+    let mask = u32::MAX << (32 - ADDRESSES.1);
+    u32::from(address) & mask == u32::from(ADDRESSES.0)
+}
+
+fn invalid(service: &Value, field: &str, value: Value, why: &str) -> Status {
+    let error = FieldError::invalid(field, value, why);
+    Status::invalid(Grouped::new("", "Service"), metadata::text(service, "name"), &[error])
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::memory::Memory;
+
+    use super::*;
+
+    const CLUSTER: Id = Id::new(3);
+
+    async fn assigned(store: &Memory, old: Option<&Value>, spec: Value) -> Result<Value, String> {
+        let mut service = json!({ "metadata": { "namespace": "shop", "name": "web" }, "spec": spec });
+        let claims =
+            assign(store, CLUSTER, false, old, &mut service).await.map_err(|status| status.message)?;
+        claims.done(store).await;
+        Ok(service)
+    }
+
+    async fn is_taken(store: &Memory, claim: Claim) -> bool {
+        store.get(&claim.key(CLUSTER)).await.unwrap().value.is_some()
+    }
+
+    #[tokio::test]
+    async fn a_service_has_its_address_and_its_ports_to_itself_until_it_gives_them_up() {
+        let store = Memory::new();
+        let ports =
+            json!([{ "port": 53, "protocol": "TCP" }, { "port": 53, "protocol": "UDP" }, { "port": 80 }]);
+        let first = assigned(&store, None, json!({ "type": "NodePort", "ports": ports })).await.unwrap();
+        let claims = held(&first);
+        assert_eq!(claims.len(), 3, "{first}");
+        for claim in &claims {
+            assert!(is_taken(&store, *claim).await);
+        }
+        let node_port = first["spec"]["ports"][0]["nodePort"].clone();
+        assert_eq!(first["spec"]["ports"][1]["nodePort"], node_port, "one port by two protocols");
+
+        let address = &first["spec"]["clusterIP"];
+        let taken = assigned(&store, None, json!({ "clusterIP": address })).await.unwrap_err();
+        assert!(taken.contains("provided IP is already allocated"), "{taken}");
+        let same = json!({ "type": "NodePort", "ports": [{ "port": 1, "nodePort": node_port }] });
+        let taken = assigned(&store, None, same).await.unwrap_err();
+        assert!(taken.contains("spec.ports[0].nodePort") && taken.contains("already allocated"), "{taken}");
+
+        // What it no longer names is free; what it keeps is kept.
+        let kept = json!({ "clusterIP": address, "ports": [{ "port": 80 }] });
+        let second = assigned(&store, Some(&first), kept).await.unwrap();
+        assert_eq!(second["spec"]["clusterIP"], *address);
+        for claim in claims {
+            assert_eq!(is_taken(&store, claim).await, matches!(claim, Claim::Address(_)), "{claim:?}");
+        }
+        let alias = assigned(&store, Some(&second), json!({ "type": "ExternalName", "clusterIP": address }));
+        assert!(held(&alias.await.unwrap()).is_empty());
+        release_all(&store, CLUSTER, &second).await;
+        assert!(assigned(&store, None, json!({ "clusterIP": address })).await.is_ok());
+    }
+
+    /// A Service that could not be written kept its address for ever.
+    #[tokio::test]
+    async fn a_service_that_is_refused_leaves_no_claim() {
+        let store = Memory::new();
+        let spec = json!({ "type": "NodePort", "ports": [{ "port": 80 }, { "port": 81, "nodePort": 80 }] });
+        let refused = assigned(&store, None, spec).await.unwrap_err();
+        assert!(refused.contains("The range of valid ports is 30000-32767"), "{refused}");
+        let all = store.list(storage::Range::all(), storage::Page::default()).await.unwrap();
+        assert_eq!(all.value.entries, []);
+    }
+
+    #[tokio::test]
+    async fn what_needs_no_address_gets_none() {
+        let store = Memory::new();
+        let headless = assigned(&store, None, json!({ "clusterIP": "None", "ports": [{ "port": 80 }] }));
+        assert!(held(&headless.await.unwrap()).is_empty());
+        let outside = assigned(&store, None, json!({ "clusterIP": "1.2.3.4" })).await.unwrap_err();
+        assert!(outside.contains("[\"1.2.3.4\"]: failed to allocate IP 1.2.3.4"), "{outside}");
+        let balanced = json!({
+            "type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
+            "externalTrafficPolicy": "Local", "ports": [{ "port": 80 }],
+        });
+        let balanced = assigned(&store, None, balanced).await.unwrap();
+        assert!(balanced["spec"]["ports"][0].get("nodePort").is_none());
+        assert!(port_of(&balanced["spec"]["healthCheckNodePort"]).is_some());
+    }
+}

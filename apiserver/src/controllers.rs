@@ -1,0 +1,143 @@
+//! What makes a logical cluster behave as a cluster when nobody asks it anything.
+//!
+//! ```text
+//!   the store's one history ─► feed ─┬─► garbage:      objects whose owners are gone
+//!                                    ├─► namespaces:   emptying what is leaving
+//!                                    ├─► clusters:     the same for logical clusters
+//!                                    ├─► furnishings:  what every namespace has
+//!                                    └─► addresses:    claims of Services that are gone
+//!                              clock ───► expiry:       events of an hour ago
+//! ```
+//!
+//! There is one of each for all logical clusters, and a logical cluster in which nothing happens costs them nothing:
+//! one cursor over the whole history says which keys want attention, whatever their kind, and each controller looks
+//! after its keys from what is stored now.
+//!
+//! They do not go through the API. They are part of what makes its promises come true (that a namespace goes with
+//! what it holds, that an owner's dependents follow it), so they work below it, on entries and revisions: every write
+//! names the revision it was decided on, so two servers that do the same work at once only waste it.
+
+mod addresses;
+mod clusters;
+mod collections;
+mod expiry;
+mod feed;
+mod furnishings;
+mod garbage;
+mod graph;
+mod head;
+mod namespaces;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::cluster::Id;
+use controller::queue::{Outcome, Queue};
+use controller::run::work;
+use controller::tasks::Stop;
+use storage::{Key, Revision, Store};
+
+use feed::Feed;
+use graph::Graph;
+use write::Trouble;
+
+/// Keys of one controller looked after at once. Enough for the store to make one batch of many writes.
+const HANDS: usize = 32;
+/// Namespaces and logical clusters, which are emptied with many writes at once each.
+const HANDS_OF_HOLDERS: usize = 4;
+
+/// A namespace of a logical cluster.
+type Namespace = (Id, Arc<str>);
+
+/// The controllers, and what they share.
+#[derive(Debug)]
+pub struct Controllers {
+    /// What clients see.
+    seen: Arc<dyn Store>,
+    /// What is kept: the same less what is only seen because every newborn has it.
+    kept: Arc<dyn Store>,
+    /// The certificate of the authority that clients check the server by.
+    authority_pem: String,
+    garbage: Queue<Key>,
+    namespaces: Queue<Namespace>,
+    /// By the key of the object that stands for it.
+    clusters: Queue<Key>,
+    furnishings: Queue<Namespace>,
+    /// Claims, each with the revision that is a reason to look at it.
+    addresses: Queue<(Key, Revision)>,
+    graph: std::sync::Mutex<Graph>,
+}
+
+impl Controllers {
+    pub fn new(seen: Arc<dyn Store>, kept: Arc<dyn Store>, authority_pem: String) -> Controllers {
+        Controllers {
+            seen,
+            kept,
+            authority_pem,
+            garbage: Queue::new(),
+            namespaces: Queue::new(),
+            clusters: Queue::new(),
+            furnishings: Queue::new(),
+            addresses: Queue::new(),
+            graph: std::sync::Mutex::default(),
+        }
+    }
+
+    /// Works until told to stop.
+    pub async fn run(self, mut stop: Stop) -> Result<(), std::convert::Infallible> {
+        let all = async {
+            tokio::join!(
+                Feed::new(&self).run(),
+                work(&self.garbage, HANDS, |key| self.settled("garbage", garbage::look(&self, key))),
+                work(&self.namespaces, HANDS_OF_HOLDERS, |key| {
+                    self.settled("namespaces", namespaces::look(&self, key))
+                }),
+                work(&self.clusters, HANDS_OF_HOLDERS, |key| {
+                    self.settled("logical clusters", clusters::look(&self, key))
+                }),
+                work(&self.furnishings, HANDS, |key| {
+                    self.settled("furnishings", furnishings::look(&self, key))
+                }),
+                work(&self.addresses, HANDS, |key| self.settled("addresses", addresses::look(&self, key))),
+                expiry::run(&self),
+            )
+        };
+        tokio::select! {
+            _ = all => {}
+            () = stop.requested() => {}
+        }
+        Ok(())
+    }
+
+    /// A conflict is normal and tried again; anything else is tried again and told.
+    async fn settled(&self, name: &str, looked: impl Future<Output = Result<Outcome, Trouble>>) -> Outcome {
+        match looked.await {
+            Ok(outcome) => outcome,
+            Err(Trouble::Conflict) => Outcome::Failed,
+            Err(trouble) => {
+                tracing::warn!(controller = name, %trouble, "will try again");
+                Outcome::Failed
+            }
+        }
+    }
+
+    fn graph(&self) -> std::sync::MutexGuard<'_, Graph> {
+        // Its methods do not panic, and nobody awaits while holding it.
+        self.graph.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Conflict => write!(f, "somebody else was faster"),
+            Trouble::Read(error) => error.fmt(f),
+            Trouble::Commit(error) => error.fmt(f),
+            Trouble::Refused(status) => write!(f, "{}", status.message),
+        }
+    }
+}

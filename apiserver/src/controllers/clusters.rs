@@ -1,0 +1,93 @@
+//! Emptying logical clusters that are leaving.
+//!
+//! ```text
+//!   marked ─► the logical clusters inside ─► everything it holds ─► gone
+//! ```
+//!
+//! Nobody reaches a logical cluster that is leaving, so nobody could do the work of a finalizer in it: what it holds
+//! is removed as it is. The object that stands for it says how far that is.
+
+use controller::queue::Outcome;
+use serde_json::{Value, json};
+use std::time::Duration;
+use storage::{Change, Entry, Expect, Key, Page};
+
+use super::Controllers;
+use super::collections;
+use super::sweep;
+use super::write::{Trouble, amend, delete};
+use crate::clusters as logical;
+use crate::deletion::Options;
+use crate::{metadata, stored};
+
+/// Removed before the object says how far it is: at some ten thousand a second, about every second.
+const BUDGET: usize = 10_000;
+
+/// What is left of a logical cluster.
+struct Left {
+    objects: usize,
+    clusters: usize,
+}
+
+pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome, Trouble> {
+    let store = &*controllers.seen;
+    let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
+    let tree = stored::tree(&entry).unwrap_or_default();
+    if !metadata::is_leaving(&tree) {
+        return Ok(Outcome::Done);
+    }
+    let left = match logical::id(&tree) {
+        Some(id) => empty(controllers, id).await?,
+        None => Left { objects: 0, clusters: 0 },
+    };
+    match left {
+        Left { objects: 0, clusters: 0 } => finish(controllers, &entry, &tree).await,
+        left => {
+            amend(store, logical::row(), &entry, |object| say(object, &left)).await?;
+            // The last of the logical clusters inside makes us look again.
+            Ok(if left.clusters > 0 { Outcome::Done } else { Outcome::Again(Duration::ZERO) })
+        }
+    }
+}
+
+async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Left, Trouble> {
+    let store = &*controllers.seen;
+    let inner = store.list(logical::COLLECTION.range(id, None), Page::default()).await?.value.entries;
+    for entry in &inner {
+        delete(store, logical::row(), entry, &Options::default()).await?;
+    }
+    let mut left = Left { objects: 0, clusters: inner.len() };
+    if left.clusters > 0 {
+        return Ok(left);
+    }
+    let mut budget = BUDGET;
+    for kept in collections::all(&*controllers.kept).await? {
+        let range = kept.collection().range(id, None);
+        budget -= sweep::remove_all(&*controllers.kept, range.clone(), budget).await?;
+        let page = Page { limit: Some(0), count: true, ..Page::default() };
+        left.objects += controllers.kept.list(range, page).await?.value.remaining.unwrap_or(0);
+    }
+    Ok(left)
+}
+
+fn say(object: &mut Value, left: &Left) {
+    let message = match left {
+        Left { clusters: 0, objects } => format!("{objects} objects are left"),
+        Left { clusters, .. } => format!("{clusters} logical clusters inside are left"),
+    };
+    let since = object["metadata"]["deletionTimestamp"].clone();
+    object["status"]["conditions"] = json!([{
+        "type": "ContentRemoved", "status": "False", "lastTransitionTime": since,
+        "reason": "Deleting", "message": message,
+    }]);
+}
+
+/// It is empty: it goes, unless somebody's finalizer holds it.
+async fn finish(controllers: &Controllers, entry: &Entry, tree: &Value) -> Result<Outcome, Trouble> {
+    if metadata::has_finalizers(tree) {
+        return Ok(Outcome::Done);
+    }
+    let expect = Expect::Revision(entry.revision());
+    controllers.seen.commit(entry.key().clone(), expect, Change::Delete).await?;
+    Ok(Outcome::Done)
+}

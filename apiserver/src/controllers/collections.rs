@@ -1,0 +1,54 @@
+//! Which collections there are.
+
+use openapi::resource::Resource;
+use storage::{Page, Range, ReadError, Store};
+
+use crate::keys::{Collection, Place};
+use crate::publish;
+
+/// A collection by name, and its row if it is served.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    group: String,
+    plural: String,
+    pub(super) row: Option<&'static Resource>,
+}
+
+impl Kept {
+    pub(super) fn collection(&self) -> Collection<'_> {
+        Collection { group: &self.group, plural: &self.plural }
+    }
+
+    pub(super) fn is(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+}
+
+/// Every collection that is served, and every other one of which something is kept: what is no longer served must
+/// not stay behind for ever.
+pub(super) async fn all(kept: &dyn Store) -> Result<Vec<Kept>, ReadError> {
+    let mut found: Vec<Kept> = Vec::new();
+    let mut add = |group: &str, plural: &str| {
+        if !found.iter().any(|kept| kept.is(group, plural)) {
+            let row = publish::rows().iter().find(|row| &*row.group == group && &*row.plural == plural);
+            found.push(Kept {
+                group: group.to_owned(),
+                plural: plural.to_owned(),
+                row: row.map(|row| &**row),
+            });
+        }
+    };
+    publish::rows().iter().for_each(|row| add(&row.group, &row.plural));
+    // From one collection to the next, whatever they hold: one read each.
+    let mut page = Page { limit: Some(1), ..Page::default() };
+    while let Some(entry) = kept.list(Range::all(), page.clone()).await?.value.entries.pop() {
+        page.after = Some(match Place::of(entry.key()) {
+            Some(place) => {
+                add(place.collection.group, place.collection.plural);
+                place.collection.after()
+            }
+            None => entry.key().clone(),
+        });
+    }
+    Ok(found)
+}

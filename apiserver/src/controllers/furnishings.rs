@@ -1,0 +1,74 @@
+//! What every namespace has: a service account, and the certificate its pods check the server by.
+//!
+//! Kubernetes's own clients wait for both before they do anything in a new namespace. Whoever deletes or changes them
+//! gets them back.
+
+use controller::queue::Outcome;
+use openapi::catalog;
+use serde_json::{Value, json};
+use storage::{Change, Expect};
+
+use super::write::{Trouble, amend};
+use super::{Controllers, Namespace};
+use crate::keys::{Collection, Place};
+use crate::{clusters, metadata, stored};
+
+const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceaccounts" };
+const ACCOUNT: &str = "default";
+const MAPS: Collection<'static> = Collection { group: "", plural: "configmaps" };
+const AUTHORITY: &str = "kube-root-ca.crt";
+/// What the map says about itself, as on Kubernetes.
+const AUTHORITY_NOTE: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using \
+                              internal endpoints such as the internal service IP or kubernetes.default.svc. \
+                              No other usage is guaranteed across distributions of Kubernetes clusters.";
+
+/// Whether the object at this place is one of them.
+pub(super) fn is_one(place: &Place<'_>) -> bool {
+    place.collection == ACCOUNTS && place.name == ACCOUNT
+        || place.collection == MAPS && place.name == AUTHORITY
+}
+
+pub(super) async fn look(
+    controllers: &Controllers,
+    (cluster, namespace): Namespace,
+) -> Result<Outcome, Trouble> {
+    let store = &*controllers.seen;
+    let key = clusters::NAMESPACES.key(cluster, None, &namespace);
+    let found = store.get(&key).await?.value.and_then(|entry| stored::tree(&entry).ok());
+    if found.is_none_or(|namespace| metadata::is_leaving(&namespace)) {
+        return Ok(Outcome::Done);
+    }
+    let account = ACCOUNTS.key(cluster, Some(&namespace), ACCOUNT);
+    if store.get(&account).await?.value.is_none() {
+        let object = born("ServiceAccount", &namespace, ACCOUNT);
+        store.commit(account, Expect::Absent, Change::Put(stored::encode(&object))).await?;
+    }
+    let map = MAPS.key(cluster, Some(&namespace), AUTHORITY);
+    let wanted = json!({ "ca.crt": controllers.authority_pem });
+    match store.get(&map).await?.value {
+        None => {
+            let mut object = born("ConfigMap", &namespace, AUTHORITY);
+            object["metadata"]["annotations"] = json!({ "kubernetes.io/description": AUTHORITY_NOTE });
+            object["data"] = wanted;
+            store.commit(map, Expect::Absent, Change::Put(stored::encode(&object))).await?;
+        }
+        Some(entry) => {
+            let row = catalog::find("", "v1", "configmaps").expect("the catalogue has config maps");
+            amend(store, row, &entry, |object| object["data"] = wanted).await?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn born(kind: &str, namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uuid::Uuid::new_v4().to_string(),
+            "creationTimestamp": metadata::now(),
+        },
+    })
+}

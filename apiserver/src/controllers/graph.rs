@@ -1,0 +1,76 @@
+//! Who belongs to whom.
+//!
+//! Only objects with owners are in it, by key and by the uids of their owners. Owners themselves are not: whether one
+//! is there is asked of the store, which knows. A uid counts in its own logical cluster only, so that nobody can own
+//! what is in another one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use api::cluster::Id;
+use storage::Key;
+
+/// An owner, whatever its kind and name.
+pub(super) type OwnerId = (Id, Arc<str>);
+
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    dependents: HashMap<OwnerId, HashSet<Key>>,
+    owners: HashMap<Key, Vec<OwnerId>>,
+}
+
+impl Graph {
+    /// Takes note of whose an object is now. No owners: of nobody, or it is gone.
+    pub(super) fn set(&mut self, key: &Key, owners: Vec<OwnerId>) {
+        let before = match owners.is_empty() {
+            true => self.owners.remove(key),
+            false => self.owners.insert(key.clone(), owners.clone()),
+        };
+        for owner in before.into_iter().flatten() {
+            if let Some(dependents) = self.dependents.get_mut(&owner) {
+                dependents.remove(key);
+                if dependents.is_empty() {
+                    self.dependents.remove(&owner);
+                }
+            }
+        }
+        for owner in owners {
+            self.dependents.entry(owner).or_default().insert(key.clone());
+        }
+    }
+
+    pub(super) fn dependents(&self, owner: &OwnerId) -> Vec<Key> {
+        self.dependents.get(owner).into_iter().flatten().cloned().collect()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Graph::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependents_are_those_whose_owners_name_it_now() {
+        let mut graph = Graph::default();
+        let owner = |cluster: u64, uid: &str| (Id::new(cluster), Arc::from(uid));
+        let (a, b) = (Key::from("a"), Key::from("b"));
+        graph.set(&a, vec![owner(1, "x"), owner(1, "y")]);
+        graph.set(&b, vec![owner(1, "x")]);
+        let dependents = |graph: &Graph, owner: OwnerId| {
+            let mut keys = graph.dependents(&owner);
+            keys.sort();
+            keys
+        };
+        assert_eq!(dependents(&graph, owner(1, "x")), [a.clone(), b.clone()]);
+        assert_eq!(dependents(&graph, owner(2, "x")), [], "a uid counts in its own logical cluster only");
+        graph.set(&a, vec![owner(1, "y")]);
+        graph.set(&b, Vec::new());
+        assert_eq!(dependents(&graph, owner(1, "x")), []);
+        assert_eq!(dependents(&graph, owner(1, "y")), std::slice::from_ref(&a));
+        graph.set(&a, Vec::new());
+        assert!(graph.owners.is_empty() && graph.dependents.is_empty(), "what is forgotten takes no room");
+    }
+}

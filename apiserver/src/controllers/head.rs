@@ -1,0 +1,64 @@
+//! The small part of an object that controllers go by.
+//!
+//! Read straight from the stored bytes: the rest of the object is skipped, not built.
+
+use serde::Deserialize;
+use storage::Entry;
+
+use crate::stored;
+
+/// Who an object is, whose it is, and whether it is leaving.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Head {
+    pub(super) uid: String,
+    pub(super) owner_references: Option<Vec<Owner>>,
+    pub(super) finalizers: Option<Vec<String>>,
+    pub(super) deletion_timestamp: Option<String>,
+}
+
+/// One of the objects another one belongs to.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Owner {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) block_owner_deletion: Option<bool>,
+}
+
+impl Owner {
+    pub(super) fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Whether the owner, deleted in the foreground, waits for this object.
+    pub(super) fn blocks(&self) -> bool {
+        self.block_owner_deletion == Some(true)
+    }
+}
+
+impl Head {
+    /// None for what is no object.
+    pub(super) fn of(entry: &Entry) -> Option<Head> {
+        #[derive(Deserialize)]
+        struct Whole {
+            metadata: Head,
+        }
+        let whole: Whole = serde_json::from_slice(stored::json(entry)?).ok()?;
+        Some(whole.metadata)
+    }
+
+    pub(super) fn owners(&self) -> &[Owner] {
+        self.owner_references.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    pub(super) fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().flatten().any(|finalizer| finalizer == name)
+    }
+}

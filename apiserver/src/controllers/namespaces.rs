@@ -1,0 +1,213 @@
+//! Emptying namespaces that are leaving.
+//!
+//! ```text
+//!   marked ─► pods ─► everything else ─► what is left, as conditions ─► gone
+//! ```
+//!
+//! Pods go first, and nothing else before they are gone: what they use (a Secret, a NetworkPolicy) must outlast them.
+//! What waits for a finalizer makes the namespace wait; the conditions say what for. It is looked at again whenever
+//! something in it is gone.
+
+use std::collections::BTreeMap;
+
+use controller::queue::Outcome;
+use openapi::catalog;
+use openapi::resource::Resource;
+use serde_json::{Value, json};
+use storage::{Change, Entry, Expect, Page, Range, Store};
+
+use super::collections::{self, Kept};
+use super::head::Head;
+use super::sweep;
+use super::write::{Trouble, amend};
+use super::{Controllers, Namespace};
+use crate::{clusters, metadata, stored};
+
+/// Entries looked at together.
+const PAGE_ENTRIES: usize = 1000;
+/// What holds a namespace until it is empty.
+const KUBERNETES: &str = "kubernetes";
+
+/// What is still there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Remaining {
+    /// By `pods.` and `deployments.apps`: the resource, a dot, the group.
+    objects: BTreeMap<String, usize>,
+    finalizers: BTreeMap<String, usize>,
+}
+
+pub(super) async fn look(controllers: &Controllers, namespace: Namespace) -> Result<Outcome, Trouble> {
+    let store = &*controllers.seen;
+    let (cluster, name) = &namespace;
+    let key = clusters::NAMESPACES.key(*cluster, None, name);
+    let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
+    let tree = stored::tree(&entry).unwrap_or_default();
+    if !metadata::is_leaving(&tree) {
+        return Ok(Outcome::Done);
+    }
+    let remaining = empty(controllers, &namespace).await?;
+    match remaining.objects.is_empty() {
+        true => finish(store, &entry, &tree).await?,
+        false => {
+            amend(store, row(), &entry, |object| say(object, &remaining)).await?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn row() -> &'static Resource {
+    catalog::find("", "v1", "namespaces").expect("the catalogue has namespaces")
+}
+
+/// Deletes what can be deleted now, and says what is left.
+async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result<Remaining, Trouble> {
+    let store = &*controllers.seen;
+    let mut collections = collections::all(&*controllers.kept).await?;
+    collections.retain(|kept| kept.row.is_none_or(|row| row.namespaced));
+    collections.sort_by_key(|kept| !kept.is("", "pods"));
+    let mut remaining = Remaining::default();
+    for kept in &collections {
+        let range = kept.collection().range(*cluster, Some(name));
+        match kept.row {
+            Some(row) => sweep::delete_all(store, row, range.clone()).await?,
+            // Nobody serves it, so nobody could ever finish it.
+            None => drop(sweep::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?),
+        }
+        count(store, kept, range, &mut remaining).await?;
+        if kept.is("", "pods") && !remaining.objects.is_empty() {
+            break;
+        }
+    }
+    Ok(remaining)
+}
+
+async fn count(
+    store: &dyn Store,
+    kept: &Kept,
+    range: Range,
+    remaining: &mut Remaining,
+) -> Result<(), Trouble> {
+    let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
+    loop {
+        let read = store.list(range.clone(), page.clone()).await?.value;
+        for entry in &read.entries {
+            let collection = kept.collection();
+            *remaining.objects.entry(format!("{}.{}", collection.plural, collection.group)).or_default() += 1;
+            for finalizer in Head::of(entry).and_then(|head| head.finalizers).into_iter().flatten() {
+                *remaining.finalizers.entry(finalizer).or_default() += 1;
+            }
+        }
+        page.after = read.entries.last().map(|entry| entry.key().clone());
+        if !read.more {
+            return Ok(());
+        }
+    }
+}
+
+/// The namespace is empty: it goes, unless somebody else's finalizer holds it.
+async fn finish(store: &dyn Store, entry: &Entry, tree: &Value) -> Result<(), Trouble> {
+    let others = |finalizers: &Value| -> Vec<Value> {
+        let all = finalizers.as_array().into_iter().flatten();
+        all.filter(|name| *name != KUBERNETES).cloned().collect()
+    };
+    let held = others(&tree["spec"]["finalizers"]);
+    if held.is_empty() && !metadata::has_finalizers(tree) {
+        let expect = Expect::Revision(entry.revision());
+        store.commit(entry.key().clone(), expect, Change::Delete).await?;
+        return Ok(());
+    }
+    amend(store, row(), entry, |object| {
+        object["spec"] = if held.is_empty() { json!({}) } else { json!({ "finalizers": held }) };
+        say(object, &Remaining::default());
+    })
+    .await
+}
+
+/// Says in the status what is left. A condition keeps its time while it keeps its state.
+fn say(object: &mut Value, remaining: &Remaining) {
+    let before = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let conditions = conditions(remaining).map(|(kind, state, reason, message)| {
+        let same = before.iter().find(|condition| condition["type"] == kind && condition["status"] == state);
+        let since = same.map_or_else(|| metadata::now().into(), |same| same["lastTransitionTime"].clone());
+        json!({
+            "type": kind, "status": state, "lastTransitionTime": since, "reason": reason, "message": message,
+        })
+    });
+    object["status"]["conditions"] = conditions.into_iter().collect();
+}
+
+type Condition = (&'static str, &'static str, &'static str, String);
+
+fn conditions(remaining: &Remaining) -> [Condition; 5] {
+    let told = |counts: &BTreeMap<String, usize>, word: &str| {
+        let each: Vec<String> =
+            counts.iter().map(|(what, count)| format!("{what} {word} {count} resource instances")).collect();
+        each.join(", ")
+    };
+    let content = match remaining.objects.is_empty() {
+        true => ("False", "ContentRemoved", "All content successfully removed".to_owned()),
+        false => {
+            let objects = told(&remaining.objects, "has");
+            ("True", "SomeResourcesRemain", format!("Some resources are remaining: {objects}"))
+        }
+    };
+    let finalizers = match remaining.finalizers.is_empty() {
+        true => ("False", "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned()),
+        false => {
+            let finalizers = told(&remaining.finalizers, "in");
+            let message = format!("Some content in the namespace has finalizers remaining: {finalizers}");
+            ("True", "SomeFinalizersRemain", message)
+        }
+    };
+    let well = |kind, reason, message: &str| (kind, "False", reason, message.to_owned());
+    [
+        well(
+            "NamespaceDeletionDiscoveryFailure",
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        well(
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        well(
+            "NamespaceDeletionContentFailure",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        ("NamespaceContentRemaining", content.0, content.1, content.2),
+        ("NamespaceFinalizersRemaining", finalizers.0, finalizers.1, finalizers.2),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_say_what_a_namespace_waits_for_and_since_when() {
+        let remaining = Remaining {
+            objects: [("configmaps.".to_owned(), 2), ("deployments.apps".to_owned(), 1)].into(),
+            finalizers: [("a.b/c".to_owned(), 2)].into(),
+        };
+        let mut object = json!({ "status": { "phase": "Terminating", "conditions": [
+            { "type": "NamespaceContentRemaining", "status": "True", "lastTransitionTime": "then" },
+            { "type": "NamespaceFinalizersRemaining", "status": "False", "lastTransitionTime": "then" },
+        ] } });
+        say(&mut object, &remaining);
+        let conditions = object["status"]["conditions"].as_array().unwrap();
+        let (content, finalizers) = (&conditions[3], &conditions[4]);
+        assert_eq!(
+            content["message"],
+            "Some resources are remaining: configmaps. has 2 resource instances, \
+             deployments.apps has 1 resource instances"
+        );
+        assert_eq!(
+            finalizers["message"],
+            "Some content in the namespace has finalizers remaining: a.b/c in 2 resource instances"
+        );
+        assert_eq!(content["lastTransitionTime"], "then");
+        assert_ne!(finalizers["lastTransitionTime"], "then", "its state is another now");
+    }
+}

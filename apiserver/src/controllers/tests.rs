@@ -1,0 +1,364 @@
+//! Stories of what goes, what stays, and in which order. The controllers run; the store is the model in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster::Id;
+use controller::tasks::Tasks;
+use openapi::resource::Resource;
+use serde_json::{Value, json};
+use storage::memory::Memory;
+use storage::{Change, Entry, Expect, Key, Page, Range, Store};
+
+use super::Controllers;
+use crate::deletion::{self, Deleted, Options, Propagation};
+use crate::keys::{Collection, Place};
+use crate::{addresses, clusters, publish, stored};
+
+/// Long enough for a machine that does ten other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct World {
+    store: Arc<dyn Store>,
+    tasks: Tasks,
+    cluster: Id,
+}
+
+impl World {
+    async fn new() -> World {
+        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let mut tasks = Tasks::new();
+        let controllers = Controllers::new(store.clone(), store.clone(), "the authority".to_owned());
+        tasks.spawn("controllers", controllers.run(tasks.stop()));
+        let world = World { store, tasks, cluster: Id::new(7) };
+        world.put("namespaces", "-", "shop", json!({})).await;
+        world
+    }
+
+    fn row(&self, plural: &str) -> &'static Resource {
+        match plural {
+            "logicalclusters" => clusters::row(),
+            _ => publish::rows().iter().find(|row| &*row.plural == plural).unwrap(),
+        }
+    }
+
+    fn key(&self, plural: &str, namespace: &str, name: &str) -> Key {
+        let row = self.row(plural);
+        let namespace = Some(namespace).filter(|namespace| *namespace != "-");
+        Collection { group: &row.group, plural }.key(self.cluster, namespace, name)
+    }
+
+    /// Makes an object. Its uid is its name.
+    async fn put(&self, plural: &str, namespace: &str, name: &str, metadata: Value) -> Entry {
+        let row = self.row(plural);
+        let mut object = json!({
+            "apiVersion": row.api_version(), "kind": &*row.kind,
+            "metadata": { "name": name, "uid": name, "creationTimestamp": "2026-11-16T06:00:00Z" },
+        });
+        for (field, value) in metadata.as_object().unwrap() {
+            object["metadata"][field] = value.clone();
+        }
+        if plural == "namespaces" {
+            object["spec"] = json!({ "finalizers": ["kubernetes"] });
+        }
+        let value = Change::Put(stored::encode(&object));
+        let event =
+            self.store.commit(self.key(plural, namespace, name), Expect::Absent, value).await.unwrap();
+        event.current.unwrap()
+    }
+
+    async fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        let found = self.store.get(&self.key(plural, namespace, name)).await.unwrap();
+        found.value.map(|entry| stored::tree(&entry).unwrap())
+    }
+
+    async fn delete(&self, plural: &str, namespace: &str, name: &str, propagation: Propagation) -> Deleted {
+        let key = self.key(plural, namespace, name);
+        let options = Options { propagation: Some(propagation), ..Options::default() };
+        for _ in 0..100 {
+            let entry = self.store.get(&key).await.unwrap().value.unwrap();
+            if let Ok(deleted) =
+                deletion::delete(&*self.store, self.row(plural), key.clone(), &entry, &options).await
+            {
+                return deleted;
+            }
+        }
+        panic!("somebody keeps changing {key:?}")
+    }
+
+    /// Waits until `holds`.
+    async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        let waiting = async {
+            while !holds().await {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            let all = self.store.list(Range::all(), Page::default()).await.unwrap();
+            panic!("not within {PATIENCE:?}: {what}; there is {:#?}", all.value.entries);
+        }
+    }
+
+    async fn gone(&self, plural: &str, namespace: &str, name: &str) {
+        self.until(&format!("{plural} {name} is gone"), async || {
+            self.get(plural, namespace, name).await.is_none()
+        })
+        .await;
+    }
+
+    /// Waits until the controllers have seen everything that has happened so far.
+    async fn settled(&self) {
+        let marker = format!("marker-{}", uuid::Uuid::new_v4());
+        let owner = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody" }]);
+        self.put("configmaps", "shop", &marker, json!({ "ownerReferences": owner })).await;
+        self.gone("configmaps", "shop", &marker).await;
+        // What the marker was behind may still be in somebody's hands.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+
+    async fn end(self) {
+        self.tasks.run_until(std::future::ready(()), Duration::from_secs(5)).await.unwrap();
+    }
+}
+
+fn owned_by(owners: &[(&str, &str, &str)]) -> Value {
+    let owners = owners.iter().map(|(api_version, kind, name)| {
+        json!({
+            "apiVersion": api_version, "kind": kind, "name": name, "uid": name,
+            "controller": false, "blockOwnerDeletion": true,
+        })
+    });
+    json!({ "ownerReferences": owners.collect::<Vec<_>>() })
+}
+
+const DEPLOYMENT: (&str, &str, &str) = ("apps/v1", "Deployment", "web");
+const REPLICA_SET: (&str, &str, &str) = ("apps/v1", "ReplicaSet", "web-1");
+
+async fn a_deployment(world: &World) {
+    world.put("deployments", "shop", "web", json!({})).await;
+    world.put("replicasets", "shop", "web-1", owned_by(&[DEPLOYMENT])).await;
+    world.put("pods", "shop", "web-1-a", owned_by(&[REPLICA_SET])).await;
+}
+
+#[tokio::test]
+async fn what_belongs_to_a_deployment_goes_after_it() {
+    let world = World::new().await;
+    a_deployment(&world).await;
+    world.settled().await;
+    assert!(world.get("pods", "shop", "web-1-a").await.is_some());
+    world.delete("deployments", "shop", "web", Propagation::Background).await;
+    world.gone("replicasets", "shop", "web-1").await;
+    world.gone("pods", "shop", "web-1-a").await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn in_the_foreground_the_last_dependent_goes_before_the_owner() {
+    let world = World::new().await;
+    a_deployment(&world).await;
+    let begun = world.store.get(&Key::from("-")).await.unwrap().revision;
+    let mut watch = world.store.watch(Range::all(), begun).await.unwrap();
+    world.delete("deployments", "shop", "web", Propagation::Foreground).await;
+    world.gone("deployments", "shop", "web").await;
+    let mut gone = Vec::new();
+    while gone.len() < 3 {
+        let events = watch.next().await.unwrap().events.into_iter();
+        let deleted = events.filter(|event| event.current.is_none());
+        gone.extend(deleted.map(|event| Place::of(&event.key).unwrap().name.to_owned()));
+    }
+    assert_eq!(gone, ["web-1-a", "web-1", "web"]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn orphans_stay_and_forget_their_owner() {
+    let world = World::new().await;
+    a_deployment(&world).await;
+    world.settled().await;
+    world.delete("deployments", "shop", "web", Propagation::Orphan).await;
+    world.gone("deployments", "shop", "web").await;
+    world.settled().await;
+    let orphan = world.get("replicasets", "shop", "web-1").await.expect("it was not to go");
+    assert_eq!(orphan["metadata"].get("ownerReferences"), None);
+    let pod = world.get("pods", "shop", "web-1-a").await.expect("its owner is still there");
+    assert_eq!(pod["metadata"]["ownerReferences"][0]["name"], "web-1");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn one_owner_of_two_is_enough_to_stay() {
+    let world = World::new().await;
+    for owner in ["one", "two"] {
+        world.put("configmaps", "shop", owner, json!({})).await;
+    }
+    let owners = [("v1", "ConfigMap", "one"), ("v1", "ConfigMap", "two")];
+    world.put("secrets", "shop", "shared", owned_by(&owners)).await;
+    world.delete("configmaps", "shop", "one", Propagation::Background).await;
+    world
+        .until("the owner that is gone is forgotten", async || {
+            let shared = world.get("secrets", "shop", "shared").await.expect("it still has an owner");
+            shared["metadata"]["ownerReferences"].as_array().unwrap().len() == 1
+        })
+        .await;
+    world.delete("configmaps", "shop", "two", Propagation::Background).await;
+    world.gone("secrets", "shop", "shared").await;
+    world.end().await;
+}
+
+/// Kubernetes had bugs of both kinds: an owner looked for where it is not (so that the object was deleted), and an
+/// owner of a kind nobody serves taken for one that is gone.
+#[tokio::test]
+async fn an_owner_that_cannot_be_looked_for_is_not_taken_for_gone() {
+    let world = World::new().await;
+    world.put("configmaps", "shop", "map", json!({})).await;
+    world.put("nodes", "-", "node", owned_by(&[("v1", "ConfigMap", "map")])).await;
+    world.put("secrets", "shop", "odd", owned_by(&[("gone.io/v1", "Widget", "w")])).await;
+    // In another namespace, though, it is known not to be there.
+    world.put("namespaces", "-", "other", json!({})).await;
+    world.put("secrets", "other", "stray", owned_by(&[("v1", "ConfigMap", "map")])).await;
+    world.gone("secrets", "other", "stray").await;
+    world.settled().await;
+    assert!(world.get("nodes", "-", "node").await.is_some());
+    assert!(world.get("secrets", "shop", "odd").await.is_some());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_owner_of_the_same_name_that_is_another_object_is_no_owner() {
+    let world = World::new().await;
+    world.put("configmaps", "shop", "map", json!({ "uid": "second-life" })).await;
+    world.put("secrets", "shop", "heir", owned_by(&[("v1", "ConfigMap", "map")])).await;
+    world.gone("secrets", "shop", "heir").await;
+    assert!(world.get("configmaps", "shop", "map").await.is_some());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_namespace_empties_pods_first_waits_for_finalizers_and_goes() {
+    let world = World::new().await;
+    world.put("pods", "shop", "held", json!({ "finalizers": ["a.b/c"] })).await;
+    world.put("secrets", "shop", "used", json!({})).await;
+    world.put("configmaps", "shop", "also-held", json!({ "finalizers": ["a.b/c"] })).await;
+    world.delete("namespaces", "-", "shop", Propagation::Background).await;
+    let condition = async |kind: &str| {
+        let namespace = world.get("namespaces", "-", "shop").await.expect("it has to wait");
+        let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default()
+    };
+    let content = "NamespaceContentRemaining";
+    world.until("it says what it waits for", async || condition(content).await["status"] == "True").await;
+    assert_eq!(
+        condition(content).await["message"],
+        "Some resources are remaining: pods. has 1 resource instances"
+    );
+    assert!(world.get("secrets", "shop", "used").await.is_some(), "the pod may still need it");
+
+    let release = async |plural: &str, name: &str| {
+        let key = world.key(plural, "shop", name);
+        let entry = world.store.get(&key).await.unwrap().value.unwrap();
+        let tree = stored::tree(&entry).unwrap();
+        assert!(tree["metadata"]["deletionTimestamp"].is_string(), "{tree}");
+        world.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
+    };
+    release("pods", "held").await;
+    world.gone("secrets", "shop", "used").await;
+    world
+        .until("it says what else", async || {
+            condition(content).await["message"]
+                == "Some resources are remaining: configmaps. has 1 resource instances"
+        })
+        .await;
+    release("configmaps", "also-held").await;
+    world.gone("namespaces", "-", "shop").await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_namespace_is_furnished_again_whatever_is_done_to_it() {
+    let world = World::new().await;
+    let furnished = async || {
+        let map = world.get("configmaps", "shop", "kube-root-ca.crt").await.unwrap_or_default();
+        world.get("serviceaccounts", "shop", "default").await.is_some()
+            && map["data"]["ca.crt"] == "the authority"
+    };
+    world.until("it has both", furnished).await;
+    world.delete("serviceaccounts", "shop", "default", Propagation::Background).await;
+    let key = world.key("configmaps", "shop", "kube-root-ca.crt");
+    let entry = world.store.get(&key).await.unwrap().value.unwrap();
+    let mut map = stored::tree(&entry).unwrap();
+    map["data"] = json!({ "ca.crt": "somebody else" });
+    let change = Change::Put(stored::encode(&map));
+    world.store.commit(key, Expect::Revision(entry.revision()), change).await.unwrap();
+    world.until("it has both again", furnished).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
+    let mut world = World::new().await;
+    let outer = world.cluster;
+    // web holds inner, inner holds objects; a finalizer inside does not hold it, nobody could finish it.
+    let (web, inner) = (Id::new(70), Id::new(700));
+    let status = |id: Id| json!({ "id": id.to_string(), "phase": "Ready" });
+    for (within, name, id) in [(outer, "web", web), (web, "inner", inner)] {
+        world.cluster = within;
+        let key = world.key("logicalclusters", "-", name);
+        let object = json!({ "metadata": { "name": name, "uid": name }, "status": status(id) });
+        let value = Change::Put(stored::encode(&object));
+        world.store.commit(key, Expect::Absent, value).await.unwrap();
+    }
+    for cluster in [web, inner] {
+        world.cluster = cluster;
+        world.put("namespaces", "-", "shop", json!({})).await;
+        for number in 0..300 {
+            let held = json!({ "finalizers": ["a.b/c"] });
+            world.put("configmaps", "shop", &format!("map-{number}"), held).await;
+        }
+    }
+    world.cluster = outer;
+    world.delete("logicalclusters", "-", "web", Propagation::Background).await;
+    world.gone("logicalclusters", "-", "web").await;
+    let all = world.store.list(Range::all(), Page::default()).await.unwrap().value.entries;
+    let left: Vec<_> = all
+        .iter()
+        .filter(|entry| Place::of(entry.key()).is_some_and(|place| place.cluster != outer))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(world.get("namespaces", "-", "shop").await.is_some(), "its neighbours stay");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_a_service_had_to_itself_is_free_after_it() {
+    let world = World::new().await;
+    let mut service = json!({
+        "metadata": { "namespace": "shop", "name": "web", "uid": "web" },
+        "spec": { "type": "NodePort", "ports": [{ "port": 80 }] },
+    });
+    let claims = addresses::assign(&*world.store, world.cluster, false, None, &mut service).await.unwrap();
+    let key = world.key("services", "shop", "web");
+    let value = Change::Put(stored::encode(&service));
+    world.store.commit(key, Expect::Absent, value).await.unwrap();
+    claims.done(&*world.store).await;
+    let taken = async || {
+        let mut taken = 0;
+        for claim in addresses::held(&service) {
+            taken += usize::from(world.store.get(&claim.key(world.cluster)).await.unwrap().value.is_some());
+        }
+        taken
+    };
+    world.settled().await;
+    assert_eq!(taken().await, 2);
+    world.delete("services", "shop", "web", Propagation::Background).await;
+    world.until("both are free", async || taken().await == 0).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_row_of_every_kind_can_be_collected() {
+    // A kind whose row is not found would never be collected; every served one must be found by what objects call it.
+    for row in publish::rows().iter().filter(|row| row.stored_as.is_none()) {
+        let found = publish::find_kind(&row.group, &row.kind);
+        assert!(found.is_some_and(|found| found.plural == row.plural), "{}", row.qualified());
+    }
+}

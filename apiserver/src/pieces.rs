@@ -1,0 +1,144 @@
+//! A list on its way to a client, piece by piece.
+//!
+//! In JSON a list is a head, its objects with commas between them, and a tail, whatever its shape. Each piece is
+//! made when the client has taken the one before.
+
+use std::convert::Infallible;
+use std::vec;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream;
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use jiff::Timestamp;
+use openapi::protobuf;
+use openapi::table::{self, Heading};
+use serde_json::{Value, json};
+use storage::Entry;
+
+use crate::negotiate::{Encoding, Shape};
+use crate::render::{self, Style};
+use crate::server::Body;
+
+/// About so much is sent at a time: enough that the calls per byte do not count, too little to weigh in memory.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
+
+/// A list as an answer.
+pub(crate) fn list(style: Style, metadata: Value, entries: Vec<Entry>) -> Response<Body> {
+    let media_type = style.form.encoding.media_type();
+    let whole = |body: Vec<u8>| render::typed(StatusCode::OK, media_type, body);
+    match style.form.encoding {
+        Encoding::Json => {
+            let mut pieces = Pieces::new(style, &metadata, entries);
+            // What fits into one piece is sent with its length.
+            let first = pieces.next().unwrap_or_default();
+            let mut response = render::typed(StatusCode::OK, media_type, first.clone());
+            if pieces.entries.is_some() {
+                let all = std::iter::once(first).chain(pieces);
+                let frames = stream::iter(all.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
+                *response.body_mut() = StreamBody::new(frames).boxed_unsync();
+            }
+            response
+        }
+        Encoding::Yaml => {
+            let pieces = Pieces::new(style, &metadata, entries);
+            let json = pieces.fold(Vec::new(), |mut all, piece| {
+                all.extend_from_slice(&piece);
+                all
+            });
+            let tree: Value = serde_json::from_slice(&json).unwrap_or_default();
+            let mut out = BytesMut::new();
+            render::encode(Encoding::Yaml, &tree, &mut out);
+            whole(out.into())
+        }
+        Encoding::Protobuf => whole(in_protobuf(&style, &metadata, &entries)),
+    }
+}
+
+fn in_protobuf(style: &Style, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
+    let shown = entries.iter().filter_map(|entry| style.tree(entry, entry.revision()));
+    let shown = shown.map(|tree| style.shown(&tree, Heading::Omitted, &[]));
+    let items: Vec<Vec<u8>> = shown.filter_map(|tree| protobuf::message(&tree).ok()).collect();
+    let (kind, api_version) = kind(style);
+    // The kind was looked up when the encoding was chosen.
+    protobuf::list(&api_version, &kind, metadata, &items).unwrap_or_default()
+}
+
+/// What a list of this shape calls itself.
+fn kind(style: &Style) -> (String, String) {
+    match style.form.shape {
+        Shape::PartialList => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+        Shape::Table => ("Table".to_owned(), "meta.k8s.io/v1".to_owned()),
+        _ => (style.row.list_kind.to_string(), style.row.api_version()),
+    }
+}
+
+struct Pieces {
+    style: Style,
+    now: Timestamp,
+    /// What has been written and not been taken.
+    out: BytesMut,
+    is_first: bool,
+    /// None when the tail has been written too.
+    entries: Option<vec::IntoIter<Entry>>,
+}
+
+impl Pieces {
+    fn new(style: Style, metadata: &Value, entries: Vec<Entry>) -> Pieces {
+        let (kind, api_version) = kind(&style);
+        let list = match style.form.shape {
+            Shape::Table => {
+                let definitions = json!(table::definitions(&style.row.columns));
+                format!("\"columnDefinitions\":{definitions},\"rows\"")
+            }
+            _ => "\"items\"".to_owned(),
+        };
+        let head = format!(
+            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},{list}:["
+        );
+        let out = BytesMut::from(head.as_bytes());
+        Pieces { style, now: Timestamp::now(), out, is_first: true, entries: Some(entries.into_iter()) }
+    }
+
+    /// Writes one object, or nothing at all.
+    fn item(&mut self, entry: &Entry) {
+        let before = self.out.len();
+        if !self.is_first {
+            self.out.put_u8(b',');
+        }
+        let begun = self.out.len();
+        match self.style.form.shape {
+            Shape::Table => {
+                if let Some(tree) = self.style.tree(entry, entry.revision()) {
+                    let row = table::row(&self.style.row.columns, &tree, self.style.include, self.now);
+                    render::put(&mut self.out, &row);
+                }
+            }
+            _ => self.style.item(entry, &mut self.out),
+        }
+        match self.out.len() > begun {
+            true => self.is_first = false,
+            false => self.out.truncate(before),
+        }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let mut entries = self.entries.take()?;
+        while self.out.len() < PIECE_BYTES {
+            match entries.next() {
+                Some(entry) => self.item(&entry),
+                None => {
+                    self.out.put_slice(b"]}");
+                    return Some(self.out.split().freeze());
+                }
+            }
+        }
+        self.entries = Some(entries);
+        Some(self.out.split().freeze())
+    }
+}

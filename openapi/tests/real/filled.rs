@@ -1,0 +1,284 @@
+//! What is filled in, compared: each object of the corpus is created there (dry run), and filled and prepared here.
+//!
+//! Whatever is allocated, counted or signed by the server is not compared; see [`forget`].
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use openapi::builtin;
+use openapi::decode::{Syntax, decode_as};
+use openapi::fill::{fill, prepare_create, prepare_update};
+use openapi::resource::Resource;
+use serde_json::{Map, Value, json};
+
+use super::cluster::{Answer, Cluster};
+use super::corpus::{Sample, samples, updates};
+
+/// What others add to objects. It is not what we compare.
+const ADMISSION: [&str; 9] = [
+    "ServiceAccount",
+    "DefaultTolerationSeconds",
+    "Priority",
+    "StorageObjectInUseProtection",
+    "DefaultStorageClass",
+    "DefaultIngressClass",
+    "TaintNodesByCondition",
+    "LimitRanger",
+    "RuntimeClass",
+];
+
+pub(crate) fn without_admission() -> String {
+    format!("--disable-admission-plugins={}", ADMISSION.join(","))
+}
+
+pub(crate) fn differences(cluster: &Cluster) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut tried = BTreeSet::new();
+    for Sample { row, object, .. } in samples() {
+        let answer = create(cluster, row, &object);
+        if answer.code != 201 {
+            found.push(refused(&object, &answer));
+            continue;
+        }
+        found.extend(compare_new(row, &object, answer.body.clone()).err());
+        for (place, variant) in variants(&answer.body) {
+            if !tried.insert((row.qualified(), place)) {
+                continue;
+            }
+            let answer = create(cluster, row, &variant);
+            if answer.code == 201 {
+                found.extend(compare_new(row, &variant, answer.body).err());
+            }
+        }
+    }
+    for sample in updates() {
+        found.extend(replace(cluster, &sample));
+    }
+    found
+}
+
+fn create(cluster: &Cluster, row: &Resource, object: &Value) -> Answer {
+    let path = format!("{}?dryRun=All", collection(row));
+    cluster.send("POST", &path, "application/json", &object.to_string())
+}
+
+fn refused(object: &Value, answer: &Answer) -> String {
+    format!("refused: {object}\n  {}", answer.message())
+}
+
+// --- Replacing ---
+
+/// The object is created in earnest, replaced as a dry run, and deleted.
+fn replace(cluster: &Cluster, sample: &Sample) -> Vec<String> {
+    let Sample { row, object, replacements } = sample;
+    let path = collection(row);
+    let answer = cluster.send("POST", &path, "application/json", &object.to_string());
+    if answer.code != 201 {
+        return vec![refused(object, &answer)];
+    }
+    let path = format!("{path}/{}", object["metadata"]["name"].as_str().expect("a name"));
+    let found =
+        replacements.iter().filter_map(|next| replace_with(cluster, row, &path, next).err()).collect();
+    cluster.send("DELETE", &format!("{path}?gracePeriodSeconds=0"), "application/json", "");
+    found
+}
+
+fn replace_with(cluster: &Cluster, row: &Resource, path: &str, next: &Value) -> Result<(), String> {
+    // A controller may come between; then once more.
+    for _ in 0..5 {
+        let old = cluster.get(path).body;
+        let mut next = next.clone();
+        next["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+        let answer =
+            cluster.send("PUT", &format!("{path}?dryRun=All"), "application/json", &next.to_string());
+        match answer.code {
+            200 => return compare_changed(row, &old, &next, answer.body),
+            409 => continue,
+            _ => return Err(refused(&next, &answer)),
+        }
+    }
+    Err(format!("never still enough to be replaced: {path}"))
+}
+
+fn compare_changed(row: &Resource, old: &Value, next: &Value, theirs: Value) -> Result<(), String> {
+    let mut ours = read(row, next);
+    fill(row, &mut ours);
+    ours["metadata"]["namespace"] = old["metadata"]["namespace"].clone();
+    prepare_update(row, old, &mut ours, moment(&theirs));
+    // What the two have in common with the old object was compared when it was created.
+    let allocated = ["clusterIP", "clusterIPs", "healthCheckNodePort"];
+    same(next, ours, theirs, |object| forget_unless(object, old, &allocated))
+}
+
+/// What was allocated must be kept, and is compared; what would be allocated now is not.
+fn forget_unless(object: &mut Value, old: &Value, names: &[&str]) {
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        spec.retain(|name, value| !names.contains(&name.as_str()) || old["spec"].get(name) == Some(value));
+    }
+}
+
+// --- Creating ---
+
+/// The object with one value after the other replaced by null and by the zero of its type. Many of them are refused;
+/// what is accepted must look the same here.
+fn variants(object: &Value) -> Vec<(String, Value)> {
+    let mut variants = Vec::new();
+    for pointer in pointers(object, "") {
+        let Some(value) = object.pointer(&pointer) else { continue };
+        let zero = match value {
+            Value::Bool(_) => json!(false),
+            Value::Number(_) => json!(0),
+            Value::String(_) => json!(""),
+            Value::Array(_) => json!([]),
+            _ => json!({}),
+        };
+        for other in [Value::Null, zero].into_iter().filter(|other| other != value) {
+            let mut variant = object.clone();
+            forget_metadata(&mut variant);
+            if let Some(place) = variant.pointer_mut(&pointer) {
+                *place = other.clone();
+                variants.push((format!("{} {other}", without_indexes(&pointer)), variant));
+            }
+        }
+    }
+    variants
+}
+
+/// Items of one list are alike.
+fn without_indexes(pointer: &str) -> String {
+    let steps = pointer.split('/').map(|step| if step.parse::<usize>().is_ok() { "*" } else { step });
+    steps.collect::<Vec<_>>().join("/")
+}
+
+fn pointers(value: &Value, at: &str) -> Vec<String> {
+    let below: Vec<_> = match value {
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.replace('~', "~0").replace('/', "~1"), value)).collect()
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let mut all = Vec::new();
+    for (name, value) in
+        below.into_iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"))
+    {
+        let pointer = format!("{at}/{name}");
+        all.extend(pointers(value, &pointer));
+        all.push(pointer);
+    }
+    all
+}
+
+fn compare_new(row: &Resource, object: &Value, theirs: Value) -> Result<(), String> {
+    let mut ours = read(row, object);
+    fill(row, &mut ours);
+    for given in ["uid", "namespace"] {
+        if let Some(value) = theirs["metadata"].get(given) {
+            ours["metadata"][given] = value.clone();
+        }
+    }
+    prepare_create(row, &mut ours, moment(&theirs));
+    same(object, ours, theirs, forget_allocated)
+}
+
+/// Twice filled is once filled, and what is not for us to know aside, ours is theirs.
+fn same(
+    object: &Value,
+    mut ours: Value,
+    mut theirs: Value,
+    forget_more: impl Fn(&mut Value),
+) -> Result<(), String> {
+    for side in [&mut ours, &mut theirs] {
+        forget(side);
+        forget_more(side);
+    }
+    match ours == theirs {
+        true => Ok(()),
+        false => Err(format!("{object}\n{}", told(&ours, &theirs, "").join("\n"))),
+    }
+}
+
+/// `/apis/apps/v1/namespaces/default/deployments`
+fn collection(row: &Resource) -> String {
+    let root = if row.group.is_empty() { "/api" } else { "/apis" };
+    let namespace = if row.namespaced { "/namespaces/default" } else { "" };
+    format!("{root}/{}{namespace}/{}", row.api_version(), row.plural)
+}
+
+fn read(row: &Resource, object: &Value) -> Value {
+    let schema = builtin::schema(&row.type_name).expect("every kind has a type");
+    decode_as(object.to_string().as_bytes(), Syntax::Json, schema).expect("the server understood it").value
+}
+
+fn moment(object: &Value) -> Timestamp {
+    object["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// What only the server knows, and what it is about to allocate. Times that are now may be a second apart.
+fn forget(object: &mut Value) {
+    forget_metadata(object);
+    let mut remove = |pointer: &str, names: &[&str]| {
+        if let Some(Value::Object(fields)) = object.pointer_mut(pointer) {
+            fields.retain(|name, _| !names.contains(&name.as_str()));
+        }
+    };
+    remove("/status", &["lastPhaseTransitionTime"]);
+    for index in 0..2 {
+        remove(&format!("/status/conditions/{index}"), &["lastTransitionTime"]);
+        remove(&format!("/spec/ports/{index}"), &["nodePort"]);
+        remove(&format!("/spec/devices/0/taints/{index}"), &["timeAdded"]);
+    }
+    if object["kind"] == "CertificateSigningRequest" {
+        forget_fields(object, &["username", "uid", "groups", "extra"]);
+    }
+}
+
+fn forget_allocated(object: &mut Value) {
+    if object["kind"] == "Service" && object["spec"]["clusterIP"] != "None" {
+        forget_fields(object, &["clusterIP", "clusterIPs", "healthCheckNodePort"]);
+    }
+}
+
+fn forget_metadata(object: &mut Value) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        for name in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
+            metadata.remove(name);
+        }
+    }
+}
+
+fn forget_fields(object: &mut Value, names: &[&str]) {
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        spec.retain(|name, _| !names.contains(&name.as_str()));
+    }
+}
+
+/// Each place where two values differ.
+fn told(ours: &Value, theirs: &Value, path: &str) -> Vec<String> {
+    match (ours, theirs) {
+        _ if ours == theirs => Vec::new(),
+        (Value::Object(our), Value::Object(their)) => {
+            let mut names: Vec<_> = our.keys().chain(their.keys()).collect();
+            names.sort();
+            names.dedup();
+            let get = |fields: &Map<String, Value>, name: &String| fields.get(name).cloned();
+            let differs = |name: &String| match (get(our, name), get(their, name)) {
+                (Some(our), Some(their)) => told(&our, &their, &format!("{path}/{name}")),
+                (our, their) => vec![line(&format!("{path}/{name}"), our.as_ref(), their.as_ref())],
+            };
+            names.into_iter().flat_map(differs).collect()
+        }
+        (Value::Array(our), Value::Array(their)) if our.len() == their.len() => {
+            let pairs = our.iter().zip(their).enumerate();
+            pairs.flat_map(|(index, (our, their))| told(our, their, &format!("{path}/{index}"))).collect()
+        }
+        _ => vec![line(path, Some(ours), Some(theirs))],
+    }
+}
+
+fn line(path: &str, ours: Option<&Value>, theirs: Option<&Value>) -> String {
+    let shown = |value: Option<&Value>| value.map_or("-".to_owned(), Value::to_string);
+    format!("  {path}: ours {} theirs {}", shown(ours), shown(theirs))
+}
