@@ -5,5 +5,3 @@
 //! the workspace in its shape.
 //!
 //! Nothing in the product depends on this package.
-
-pub mod peers;

@@ -1,7 +1,12 @@
 //! A server as a user has it: the built binary, in a directory of its own, on a port nobody else uses.
 
+// Every test target compiles this for itself and uses what it needs.
+#![allow(dead_code)]
+
+pub(crate) mod kubectl;
+
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
@@ -17,10 +22,16 @@ pub(crate) struct Server {
 impl Server {
     /// Returns once the server says that it is ready.
     pub(crate) fn start() -> Server {
+        Server::start_with(&[])
+    }
+
+    /// With more of its options.
+    pub(crate) fn start_with(options: &[&str]) -> Server {
         let dir = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
             .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir.path())
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -60,4 +71,9 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What lies beside the crates.
+pub(crate) fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }

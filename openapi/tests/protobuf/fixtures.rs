@@ -60,7 +60,7 @@ fn difference(name: &str, bytes: &[u8], expected: &Value) -> Option<String> {
 #[test]
 fn every_published_example_is_decoded_and_encoded_exactly() {
     let Some(module) = module() else {
-        return super::skip(
+        return peers::skip(
             "every_published_example_is_decoded_and_encoded_exactly",
             "the Go module k8s.io/api",
         );
@@ -83,7 +83,7 @@ fn every_published_example_is_decoded_and_encoded_exactly() {
 #[test]
 fn damaged_examples_are_survived() {
     let Some(module) = module() else {
-        return super::skip("damaged_examples_are_survived", "the Go module k8s.io/api");
+        return peers::skip("damaged_examples_are_survived", "the Go module k8s.io/api");
     };
     let directory = module.join("testdata/HEAD");
     for (start, name) in names(&directory).iter().enumerate() {
@@ -110,6 +110,6 @@ fn the_table_is_what_the_go_modules_say() {
         Ok(output) if String::from_utf8_lossy(&output.stderr).contains("not what the Go modules say") => {
             panic!("{}", String::from_utf8_lossy(&output.stderr))
         }
-        _ => super::skip("the_table_is_what_the_go_modules_say", "Python and the Go module k8s.io/api"),
+        _ => peers::skip("the_table_is_what_the_go_modules_say", "Python and the Go module k8s.io/api"),
     }
 }

@@ -10,7 +10,6 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use clap::Subcommand;
 use rand::{Rng, RngExt};
-use scenarios::peers;
 use storage::embedded::{Embedded, Options};
 use storage::{Change, Expect, Key, Range, Revision, Store};
 use tokio::task::JoinSet;
@@ -20,21 +19,25 @@ use crate::measure::{Row, median, percentile_ms, print, rss_bytes};
 const VALUE_BYTES: usize = 2048;
 const WRITERS: [usize; 4] = [1, 16, 64, 256];
 const WATCHERS: usize = 1000;
+/// Room for what is written, and elections as patient as etcd's own, for a member whose disk is kept busy.
+const ETCD_FLAGS: [&str; 3] =
+    ["--quota-backend-bytes=8589934592", "--heartbeat-interval=100", "--election-timeout=1000"];
 
 pub(crate) async fn run(quick: bool, json: &Path) -> Result<()> {
     let (rounds, seconds) = if quick { (1, 2) } else { (5, 5) };
     let scratch = tempfile::tempdir_in(std::env::current_dir()?.join("target"))?;
     println!("starting etcd and an embedded store in {}", scratch.path().display());
-    let etcd = peers::Etcd::start(&scratch.path().join("etcd")).await?;
+    let program = peers::find("etcd").context("the peer etcd is not installed; run hack/peers etcd")?;
+    let etcd = peers::Etcd::start_with(program, 1, "http", &ETCD_FLAGS, scratch.path());
     let ours: Arc<dyn Store> = Arc::new(Embedded::open(&scratch.path().join("ours"), Options::default())?);
     let ours = Target::Ours(ours);
-    let theirs = Target::Etcd(Box::new(etcd_client::Client::connect([&etcd.endpoint], None).await?));
+    let theirs = Target::Etcd(Box::new(etcd_client::Client::connect([etcd.endpoint(0)], None).await?));
     let mut rows = Vec::new();
     for writers in WRITERS {
         rows.extend(compare_writes("", &ours, &theirs, writers, rounds, Duration::from_secs(seconds)).await?);
     }
     let (through_etcd, feed) =
-        storage::etcd::Etcd::connect(storage::etcd::Options::new([etcd.endpoint.clone()])).await?;
+        storage::etcd::Etcd::connect(storage::etcd::Options::new([etcd.endpoint(0)])).await?;
     let feed = tokio::spawn(feed.run());
     let through_etcd = Target::Ours(Arc::new(through_etcd));
     let time = Duration::from_secs(seconds);

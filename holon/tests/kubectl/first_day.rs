@@ -1,86 +1,9 @@
-//! What a user does first, told with a real kubectl: the newest, and the oldest we promise.
+//! What a user does first.
 
-mod common;
+use std::process::Stdio;
 
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-
-use common::Server;
-
-/// The program `name`, or none after having said so. Where peers are required, that is a failure.
-fn peer(test: &str, name: &str) -> Option<PathBuf> {
-    let base = std::env::var_os("HOLON_PEERS").map(PathBuf::from).unwrap_or_else(|| {
-        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
-        std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("holon/peers")
-    });
-    let path = base.join("bin").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    let told = format!("{test} needs the peer {name}; run hack/peers");
-    assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none(), "{told}");
-    // Past the harness, which hides what a passing test prints.
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {told}\n").as_bytes());
-    None
-}
-
-/// A kubectl pointed at one logical cluster.
-struct Kubectl {
-    program: PathBuf,
-    kubeconfig: PathBuf,
-    cache: PathBuf,
-}
-
-impl Kubectl {
-    fn new(server: &Server, program: &std::path::Path, path: &str) -> Kubectl {
-        let kubeconfig = server.file(&format!("{}.kubeconfig", path.replace(':', "-")));
-        std::fs::write(&kubeconfig, server.kubeconfig(path)).unwrap();
-        Kubectl { program: program.to_owned(), kubeconfig, cache: server.file("cache") }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(&self.cache);
-        command.args(["--request-timeout", "20s"]).args(arguments).stdin(Stdio::null());
-        command
-    }
-
-    fn output(&self, command: &mut Command) -> (bool, String) {
-        let Output { status, stdout, stderr } = command.output().unwrap();
-        (status.success(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
-    }
-
-    /// Must work, and say this.
-    fn says(&self, arguments: &[&str], expected: &str) {
-        let (worked, said) = self.output(&mut self.command(arguments));
-        assert!(
-            worked && said.contains(expected),
-            "kubectl {arguments:?} said, instead of {expected:?}:\n{said}"
-        );
-    }
-
-    /// Must not work, and say why.
-    fn fails(&self, arguments: &[&str], expected: &str) {
-        let (worked, said) = self.output(&mut self.command(arguments));
-        assert!(
-            !worked && said.contains(expected),
-            "kubectl {arguments:?} said, instead of {expected:?}:\n{said}"
-        );
-    }
-
-    /// Must print exactly this.
-    fn prints(&self, arguments: &[&str], expected: &str) {
-        let (worked, said) = self.output(&mut self.command(arguments));
-        assert!(worked && said.trim() == expected, "kubectl {arguments:?}: {said:?} instead of {expected:?}");
-    }
-
-    /// Writes a manifest to a file and runs a verb with it.
-    fn with(&self, verb: &[&str], manifest: &str, expected: &str) {
-        let file = self.kubeconfig.with_extension("yaml");
-        std::fs::write(&file, manifest).unwrap();
-        self.says(&[verb, &["-f", file.to_str().unwrap()]].concat(), expected);
-    }
-}
+use super::common::Server;
+use super::common::kubectl::Kubectl;
 
 const APP: &str = "
 apiVersion: apps/v1
@@ -103,8 +26,8 @@ kind: LogicalCluster
 metadata: {name: team-a}
 ";
 
-fn a_first_day_with(name: &str) {
-    let Some(program) = peer("the story told with kubectl", name) else { return };
+pub(crate) fn told_with(name: &str) {
+    let Some(program) = peers::need("the story told with kubectl", name) else { return };
     let server = Server::start();
     let root = Kubectl::new(&server, &program, "root");
 
@@ -130,6 +53,8 @@ fn a_first_day_with(name: &str) {
     team.fails(&["get", "ns"], "NotFound");
     root.with(&["create"], TEAM, "created");
     team.fails(&["get", "configmap", "settings"], "NotFound");
+    root.finish();
+    team.finish();
     assert!(server.stop(), "the server did not stop well");
 }
 
@@ -207,9 +132,7 @@ fn an_application(team: &Kubectl) {
         "replicas",
     );
     team.says(&["patch", "deploy", "web", "-n", "shop", "-p", r#"{"spec":{"replicas":5}}"#], "patched");
-    let mut edit = team.command(&["edit", "deploy", "web", "-n", "shop"]);
-    let (worked, said) = team.output(edit.env("KUBE_EDITOR", "sed -i s/replicas:.5/replicas:\\ 7/"));
-    assert!(worked && said.contains("edited"), "{said}");
+    team.edits(&["deploy", "web", "-n", "shop"], "s/replicas:.5/replicas:\\ 7/", "edited");
     team.prints(&["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.spec.replicas}"], "7");
 
     // Nobody runs it yet; so we say what a cluster would say, and the client believes it.
@@ -275,14 +198,4 @@ fn leaving(team: &Kubectl) {
     team.fails(&["get", "ns", "shop"], "NotFound");
     team.says(&["create", "namespace", "shop"], "created");
     team.says(&["delete", "namespace", "shop", "--timeout=10s"], "deleted");
-}
-
-#[test]
-fn a_first_day_with_the_newest_kubectl() {
-    a_first_day_with("kubectl");
-}
-
-#[test]
-fn a_first_day_with_an_older_kubectl() {
-    a_first_day_with("kubectl-1.32");
 }

@@ -1,68 +1,21 @@
 //! The same objects from a real kube-apiserver in both forms.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
 
 use openapi::protobuf;
+use peers::Request;
 use serde_json::{Value, json};
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-fn hack(script: &str) -> Command {
-    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../hack").join(script))
-}
-
-/// A cluster behind `kubectl proxy`, which speaks plain HTTP; both end when dropped.
-struct Cluster {
-    kubectl: PathBuf,
-    state: tempfile::TempDir,
-    proxy: Option<(Child, String)>,
-}
+struct Cluster(peers::Cluster);
 
 impl Cluster {
-    fn up(kubectl: PathBuf) -> Cluster {
-        let mut cluster = Cluster { kubectl, state: tempfile::tempdir().unwrap(), proxy: None };
-        let up = cluster.cluster("up");
-        assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
-        let mut proxy = cluster.kubectl(&["proxy", "--port=0"]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(proxy.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        let address = said.trim().rsplit(' ').next().unwrap().to_owned();
-        cluster.proxy = Some((proxy, address));
-        cluster
-    }
-
-    fn cluster(&self, verb: &str) -> Output {
-        hack("cluster").args([verb, "protobuf"]).env("HOLON_CLUSTERS", self.state.path()).output().unwrap()
-    }
-
-    fn kubectl(&self, arguments: &[&str]) -> Command {
-        let mut kubectl = Command::new(&self.kubectl);
-        kubectl.args(arguments).env("KUBECONFIG", self.state.path().join("protobuf/kubeconfig"));
-        kubectl
-    }
-
-    fn create(&self, object: &Value) {
-        let mut kubectl = self.kubectl(&["create", "-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-        kubectl.stdin.take().unwrap().write_all(object.to_string().as_bytes()).unwrap();
-        assert!(kubectl.wait().unwrap().success(), "{object}");
-    }
-
-    /// The body and its type. HTTP/1.0 has no chunks: the answer ends where the connection does.
+    /// The body and its type.
     fn get(&self, path: &str, accept: &str) -> (String, Vec<u8>) {
-        let (_, address) = self.proxy.as_ref().unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n").unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
-        let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
-        let kind = head.lines().find_map(|line| line.strip_prefix("content-type: ")).unwrap_or_default();
-        (kind.to_owned(), answer.split_off(end))
+        let answer = self.0.send(Request { accept, ..Request::get(path) });
+        (answer.header("content-type").unwrap_or_default().to_owned(), answer.body)
     }
 
     fn json(&self, path: &str) -> Value {
@@ -89,19 +42,8 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if let Some((proxy, _)) = &mut self.proxy {
-            let _ = proxy.kill();
-            let _ = proxy.wait();
-        }
-        self.cluster("down");
-    }
-}
-
 fn populate(cluster: &Cluster) {
-    let create =
-        |arguments: &[&str]| assert!(cluster.kubectl(arguments).status().unwrap().success(), "{arguments:?}");
+    let create = |arguments: &[&str]| cluster.0.run(arguments, "");
     create(&["create", "deployment", "web", "--image=web:1", "--replicas=2", "--port=80"]);
     create(&["create", "configmap", "settings", "--from-literal=colour=blue"]);
     create(&["create", "ingress", "front", "--rule=shop.example/*=web:80"]);
@@ -110,7 +52,7 @@ fn populate(cluster: &Cluster) {
     create(&["expose", "deployment", "web"]);
     create(&["autoscale", "deployment", "web", "--max=5"]);
     create(&["create", "cronjob", "nightly", "--image=job:1", "--schedule=0 3 * * *"]);
-    cluster.create(&json!({
+    let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "orders.shop.example"},
         "spec": {
@@ -123,7 +65,8 @@ fn populate(cluster: &Cluster) {
                 }},
             }}}],
         },
-    }));
+    });
+    cluster.0.run(&["create", "-f", "-"], &definition.to_string());
     create(&["rollout", "status", "deployment/web", "--timeout=60s"]);
 }
 
@@ -172,16 +115,8 @@ fn check_watch(cluster: &Cluster, path: &str) {
 
 #[test]
 fn a_real_server_says_the_same_in_json_and_in_protobuf() {
-    let needed = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"];
-    let bin = String::from_utf8(hack("peers").arg("--bin").output().unwrap().stdout).unwrap();
-    let bin = Path::new(bin.trim());
-    let missing: Vec<_> = needed.into_iter().filter(|name| !bin.join(name).exists()).collect();
-    if !missing.is_empty() {
-        let needs = format!("the peers {}", missing.join(", "));
-        return super::skip("a_real_server_says_the_same_in_json_and_in_protobuf", &needs);
-    }
-
-    let cluster = Cluster::up(bin.join("kubectl"));
+    let test = "a_real_server_says_the_same_in_json_and_in_protobuf";
+    let Some(cluster) = peers::Cluster::start(test, &[]).map(Cluster) else { return };
     populate(&cluster);
     let collections = cluster.collections();
     // A custom kind is served as JSON whatever is asked for.

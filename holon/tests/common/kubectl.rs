@@ -1,0 +1,102 @@
+//! A kubectl pointed at one logical cluster, or at a real Kubernetes.
+//!
+//! What it should have said and did not is collected, so that one run shows everything that is wrong.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::Server;
+
+pub(crate) struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    cache: PathBuf,
+    wrong: RefCell<Vec<String>>,
+}
+
+impl Kubectl {
+    pub(crate) fn new(server: &Server, program: &Path, path: &str) -> Kubectl {
+        let kubeconfig = server.file(&format!("{}.kubeconfig", path.replace(':', "-")));
+        std::fs::write(&kubeconfig, server.kubeconfig(path)).unwrap();
+        Kubectl::with_kubeconfig(program, kubeconfig, server.file("cache"))
+    }
+
+    pub(crate) fn with_kubeconfig(program: &Path, kubeconfig: PathBuf, cache: PathBuf) -> Kubectl {
+        Kubectl { program: program.to_owned(), kubeconfig, cache, wrong: RefCell::default() }
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(&self.cache);
+        command.args(["--request-timeout", "20s"]).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Whether it worked, and all it said.
+    pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
+        said(&mut self.command(arguments))
+    }
+
+    /// Must work, and say this.
+    pub(crate) fn says(&self, arguments: &[&str], expected: &str) {
+        let (worked, said) = self.run(arguments);
+        self.check(worked && said.contains(expected), arguments, expected, &said);
+    }
+
+    /// Must not work, and say why.
+    pub(crate) fn fails(&self, arguments: &[&str], expected: &str) {
+        let (worked, said) = self.run(arguments);
+        self.check(!worked && said.contains(expected), arguments, expected, &said);
+    }
+
+    /// Must print exactly this.
+    pub(crate) fn prints(&self, arguments: &[&str], expected: &str) {
+        let (worked, said) = self.run(arguments);
+        self.check(worked && said.trim() == expected, arguments, expected, &said);
+    }
+
+    /// Writes a manifest to a file and runs a verb with it.
+    pub(crate) fn with(&self, verb: &[&str], manifest: &str, expected: &str) {
+        let file = self.file("manifest.yaml", manifest);
+        self.says(&[verb, &["-f", &file]].concat(), expected);
+    }
+
+    /// Runs `edit` with an editor that is one `sed` expression.
+    pub(crate) fn edits(&self, arguments: &[&str], expression: &str, expected: &str) {
+        let mut command = self.command(&[&["edit"], arguments].concat());
+        let (worked, said) = said(command.env("KUBE_EDITOR", format!("sed -i {expression}")));
+        self.check(worked && said.contains(expected), arguments, expected, &said);
+    }
+
+    /// What a field of an object is, as a JSONPath finds it.
+    pub(crate) fn field(&self, object: &[&str], path: &str, expected: &str) {
+        self.prints(&[&["get"], object, &["-o", &format!("jsonpath={path}")]].concat(), expected);
+    }
+
+    /// A file with this text, beside the kubeconfig.
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
+        let file = self.kubeconfig.with_extension(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn check(&self, right: bool, arguments: &[&str], expected: &str, said: &str) {
+        if !right {
+            self.wrong
+                .borrow_mut()
+                .push(format!("kubectl {}\n  expected {expected:?}, said:\n{said}", arguments.join(" ")));
+        }
+    }
+
+    /// Fails if anything went wrong so far.
+    pub(crate) fn finish(&self) {
+        let wrong = self.wrong.borrow();
+        assert!(wrong.is_empty(), "{} steps went wrong:\n\n{}", wrong.len(), wrong.join("\n"));
+    }
+}
+
+pub(crate) fn said(command: &mut Command) -> (bool, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.success(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+}

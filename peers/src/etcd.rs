@@ -1,0 +1,146 @@
+//! Real etcd members.
+
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::free_port;
+
+/// Generous: the machine may be building something else meanwhile.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An etcd of one or more members, gone when dropped.
+#[derive(Debug)]
+pub struct Etcd {
+    program: PathBuf,
+    flags: Vec<String>,
+    scheme: &'static str,
+    members: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    client: u16,
+    peer: u16,
+    data: TempDir,
+    process: Option<Child>,
+}
+
+impl Etcd {
+    pub fn start(program: PathBuf, members: usize) -> Etcd {
+        Etcd::start_with(program, members, "http", &[], &std::env::temp_dir())
+    }
+
+    /// With more flags, perhaps `https` for clients, and the data below a directory of the caller's.
+    pub fn start_with(
+        program: PathBuf,
+        members: usize,
+        scheme: &'static str,
+        flags: &[&str],
+        below: &Path,
+    ) -> Etcd {
+        // Another program may take a port between our asking and etcd's binding; then all is begun anew.
+        for attempt in 1.. {
+            let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+            let members = (0..members).map(|_| Member::new(below)).collect();
+            let mut etcd = Etcd { program: program.clone(), flags, scheme, members };
+            (0..etcd.members.len()).for_each(|index| etcd.spawn(index));
+            if etcd.ready() {
+                return etcd;
+            }
+            assert!(attempt < 3, "etcd does not start; see its messages above");
+        }
+        unreachable!("the loop returns or panics")
+    }
+
+    pub fn endpoint(&self, index: usize) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.members[index].client)
+    }
+
+    pub fn endpoints(&self) -> Vec<String> {
+        (0..self.members.len()).map(|index| self.endpoint(index)).collect()
+    }
+
+    pub fn port(&self, index: usize) -> u16 {
+        self.members[index].client
+    }
+
+    /// As `kill -9` does: no goodbye.
+    pub fn kill(&mut self, index: usize) {
+        if let Some(mut process) = self.members[index].process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// Starts a killed member on the data it had.
+    pub fn revive(&mut self, index: usize) {
+        self.spawn(index);
+    }
+
+    fn spawn(&mut self, index: usize) {
+        let peers: Vec<_> = (0..self.members.len())
+            .map(|index| format!("m{index}=http://127.0.0.1:{}", self.members[index].peer))
+            .collect();
+        let client = self.endpoint(index);
+        let member = &mut self.members[index];
+        let peer = format!("http://127.0.0.1:{}", member.peer);
+        let mut command = Command::new(&self.program);
+        if cfg!(not(target_arch = "x86_64")) {
+            // Debian's refuses to run elsewhere unless told to.
+            command.env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
+        }
+        let process = command
+            .args(["--name", &format!("m{index}"), "--log-level", "error"])
+            .arg("--data-dir")
+            .arg(member.data.path())
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &peers.join(",")])
+            // Elections within a second, so that tests need not wait long for them.
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("etcd is executable");
+        member.process = Some(process);
+    }
+
+    /// Whether every member accepts connections soon.
+    fn ready(&mut self) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        for member in &mut self.members {
+            loop {
+                let exited =
+                    member.process.as_mut().is_some_and(|process| !matches!(process.try_wait(), Ok(None)));
+                if exited || Instant::now() > deadline {
+                    return false;
+                }
+                // etcd opens its client port once it has a leader.
+                if TcpStream::connect(("127.0.0.1", member.client)).is_ok() {
+                    break;
+                }
+                sleep(Duration::from_millis(20));
+            }
+        }
+        true
+    }
+}
+
+impl Member {
+    fn new(below: &Path) -> Self {
+        let data = tempfile::Builder::new().prefix("holon-etcd-").tempdir_in(below);
+        let data = data.expect("a temporary directory");
+        Member { client: free_port(), peer: free_port(), data, process: None }
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        (0..self.members.len()).for_each(|index| self.kill(index));
+    }
+}

@@ -1,0 +1,67 @@
+//! Programs of others that tests and benchmarks run beside ours: kubectl, etcd, a whole Kubernetes.
+//!
+//! `hack/peers` installs them. Where one is missing a test says so and passes, unless `HOLON_REQUIRE_PEERS=1`, which
+//! is what continuous integration sets. Whatever is started here listens on a port nobody else uses and ends when its
+//! value is dropped.
+//!
+//! Nothing in the product depends on this crate, and it depends on nothing of ours.
+
+pub mod cluster;
+pub mod etcd;
+pub mod proxy;
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+pub use cluster::Cluster;
+pub use etcd::Etcd;
+pub use proxy::{Answer, Proxy, Request};
+
+/// The program `name`, if it is installed.
+pub fn find(name: &str) -> Option<PathBuf> {
+    Some(bin_dir().join(name)).filter(|path| path.exists())
+}
+
+/// Whether these programs are installed. If not, says that `test` is skipped, or fails where peers are required.
+pub fn present(test: &str, names: &[&str]) -> bool {
+    let missing: Vec<_> = names.iter().filter(|name| find(name).is_none()).copied().collect();
+    if !missing.is_empty() {
+        skip(test, &format!("the peers {}", missing.join(", ")));
+    }
+    missing.is_empty()
+}
+
+/// The program `name`, or none after having said that `test` is skipped.
+pub fn need(test: &str, name: &str) -> Option<PathBuf> {
+    present(test, &[name]).then(|| bin_dir().join(name))
+}
+
+/// Says that a test is skipped and why. Where peers are required it fails instead.
+pub fn skip(test: &str, needs: &str) {
+    let told = format!("{test} needs {needs}; run hack/peers");
+    assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none_or(|required| required != "1"), "{told}");
+    // Past the harness, which hides what a passing test prints.
+    let _ = std::io::stderr().write_all(format!("SKIPPED: {told}\n").as_bytes());
+}
+
+/// A loopback port nobody uses at the moment.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("a bound port").port()
+}
+
+/// The scripts beside the crates.
+pub fn hack(script: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("hack").join(script)
+}
+
+/// Where `hack/peers` puts programs.
+fn bin_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os("HOLON_PEERS") {
+        return PathBuf::from(dir).join("bin");
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+    cache.unwrap_or_else(home).join("holon/peers/bin")
+}

@@ -1,0 +1,121 @@
+//! An API server as bytes: `kubectl proxy` does TLS and says who we are, and we speak plain HTTP to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+/// Killed when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    child: Child,
+    address: String,
+}
+
+/// What to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub method: &'a str,
+    pub path: &'a str,
+    pub accept: &'a str,
+    pub content_type: &'a str,
+    pub body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Reads in JSON.
+    pub fn get(path: &'a str) -> Request<'a> {
+        Request::json("GET", path, b"")
+    }
+
+    /// Sends and reads JSON.
+    pub fn json(method: &'a str, path: &'a str, body: &'a [u8]) -> Request<'a> {
+        Request { method, path, accept: "application/json", content_type: "application/json", body }
+    }
+}
+
+/// What came back.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Answer {
+    pub code: u16,
+    head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The value of the first header of this name, which is written in lower case.
+    pub fn header<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        self.headers(name).next()
+    }
+
+    /// The texts of the warnings the server gave.
+    pub fn warnings(&self) -> Vec<String> {
+        let texts = self.headers("warning").filter_map(|value| value.strip_prefix("299 - "));
+        texts.map(|text| serde_json::from_str(text).unwrap_or_else(|_| text.to_owned())).collect()
+    }
+
+    /// The body as JSON, null if it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    fn headers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let headers = self.head.lines().filter_map(|line| line.split_once(": "));
+        headers.filter_map(move |(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
+    }
+}
+
+impl Proxy {
+    /// To the server and as the user a kubeconfig names.
+    pub fn start(kubectl: &Path, kubeconfig: &Path) -> Proxy {
+        let mut child = Command::new(kubectl)
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            // Everything may be asked for; what is usually refused here is refused by the server.
+            .args(["proxy", "--port=0", "--reject-paths=^$"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("kubectl runs");
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut said).expect("kubectl speaks");
+        let address = said.trim().rsplit(' ').next().expect("an address").to_owned();
+        Proxy { child, address }
+    }
+
+    /// Sends one request and reads all of its answer, so a watch needs a `timeoutSeconds`.
+    pub fn send(&self, request: Request<'_>) -> Answer {
+        let mut stream = TcpStream::connect(&self.address).expect("the proxy listens");
+        let Request { method, path, accept, content_type, body } = request;
+        let mut head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n");
+        for (name, value) in [("Accept", accept), ("Content-Type", content_type)] {
+            if !value.is_empty() {
+                head += &format!("{name}: {value}\r\n");
+            }
+        }
+        head += &format!("Content-Length: {}\r\n\r\n", body.len());
+        // A server that refuses a body before having read it may hang up while we are still writing.
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+        let mut answer = Vec::new();
+        // HTTP/1.0 has no chunks: the answer ends where the connection does.
+        let _ = stream.read_to_end(&mut answer);
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = end.unwrap_or_else(|| panic!("{method} {path}: {:?}", String::from_utf8_lossy(&answer)));
+        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status code");
+        Answer { code, head, body: answer.split_off(end + 4) }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
