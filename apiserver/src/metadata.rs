@@ -149,6 +149,11 @@ pub(crate) fn now() -> String {
     time(Timestamp::now())
 }
 
+/// Microseconds, as Kubernetes writes times that must differ.
+pub(crate) fn micro_now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
 /// Seconds, as Kubernetes writes times.
 pub(crate) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
