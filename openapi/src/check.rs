@@ -67,6 +67,7 @@ pub fn status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
     metadata::check(row, new, &mut found);
     if row.origin == Origin::BuiltIn {
         plan::check_status(&row.type_name, new, &mut found);
+        change::check_status(&row.type_name, old, new, &mut found);
     }
     found.errors
 }

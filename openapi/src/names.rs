@@ -142,8 +142,9 @@ pub fn qualified_name(key: &str) -> Vec<String> {
         Some((prefix, name)) => {
             match prefix {
                 "" => faults.push("prefix part must be non-empty".to_owned()),
-                _ => faults
-                    .extend(subdomain(prefix, BYTES).iter().map(|fault| format!("prefix part {fault}"))),
+                _ => {
+                    faults.extend(subdomain(prefix, BYTES).iter().map(|fault| format!("prefix part {fault}")))
+                }
             }
             name
         }

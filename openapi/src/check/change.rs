@@ -12,9 +12,15 @@ enum Change {
     /// This stays what it is.
     Fixed(&'static str),
     /// The same, in other words.
-    Kept { field: &'static str, detail: &'static str },
+    Kept {
+        field: &'static str,
+        detail: &'static str,
+    },
     /// The same, and the value is not repeated.
-    Forbidden { field: &'static str, detail: &'static str },
+    Forbidden {
+        field: &'static str,
+        detail: &'static str,
+    },
     Code(fn(&Value, &Value, &mut Found)),
 }
 
@@ -74,6 +80,9 @@ const BIRTHS: &[(&str, fn(&Value, &mut Found))] = &[
     ("networking.v1.Ingress", network::check_create_ingress),
 ];
 
+/// Kinds that count how often a name they made up was taken. That goes up only.
+const COLLIDING: &[&str] = &["apps.v1.DaemonSet", "apps.v1.Deployment", "apps.v1.StatefulSet"];
+
 const PREFIX: &str = "io.k8s.api.";
 
 pub(super) fn check_create(type_name: &str, object: &Value, found: &mut Found) {
@@ -87,6 +96,15 @@ pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mu
     let name = type_name.strip_prefix(PREFIX);
     for change in CHANGES.iter().filter(|(kind, _)| Some(*kind) == name).flat_map(|(_, changes)| *changes) {
         change.check(old, new, found);
+    }
+}
+
+pub(super) fn check_status(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
+    let colliding = type_name.strip_prefix(PREFIX).is_some_and(|name| COLLIDING.contains(&name));
+    let count = |object| at(object, "status.collisionCount").as_i64();
+    if colliding && count(old).is_some_and(|before| count(new).unwrap_or(-1) < before) {
+        let shown = count(new).unwrap_or_default();
+        found.invalid(&Path::TOP.field("status.collisionCount"), shown, "cannot be decremented");
     }
 }
 

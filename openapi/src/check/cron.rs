@@ -70,7 +70,9 @@ fn descriptor_fault(schedule: &str) -> Option<String> {
     match schedule.strip_prefix("@every ") {
         None => Some(format!("unrecognized descriptor: {schedule}")),
         Some(every) if is_duration(every) => None,
-        Some(every) => Some(format!("failed to parse duration {schedule}: time: invalid duration \"{every}\"")),
+        Some(every) => {
+            Some(format!("failed to parse duration {schedule}: time: invalid duration \"{every}\""))
+        }
     }
 }
 
@@ -146,10 +148,14 @@ fn number(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         let shown = crate::go::quote(text);
-        return Err(format!("failed to parse int from {text}: strconv.Atoi: parsing {shown}: invalid syntax"));
+        return Err(format!(
+            "failed to parse int from {text}: strconv.Atoi: parsing {shown}: invalid syntax"
+        ));
     }
     let Ok(number) = text.parse::<i64>() else {
-        return Err(format!("failed to parse int from {text}: strconv.Atoi: parsing \"{text}\": value out of range"));
+        return Err(format!(
+            "failed to parse int from {text}: strconv.Atoi: parsing \"{text}\": value out of range"
+        ));
     };
     match u32::try_from(number) {
         Ok(number) => Ok(number),

@@ -12,6 +12,7 @@ use super::value::{get, items, same, text, truth};
 use super::words;
 
 const METADATA: &str = "metadata";
+pub(super) const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
 
 /// Names, labels, annotations, owners and finalizers.
 pub(super) fn check(row: &Resource, object: &Value, found: &mut Found) {
@@ -75,6 +76,12 @@ fn finalizers(metadata: &Value, at: &Path<'_>, found: &mut Found) {
     let finalizers = items(metadata, "finalizers");
     for finalizer in finalizers.iter().filter_map(Value::as_str) {
         found.faults(at, finalizer, qualified_name(finalizer));
+    }
+    for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            found.invalid(&at.index(index), finalizer, detail);
+        }
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer.as_str() == Some(name));
     if has("orphan") && has("foregroundDeletion") {

@@ -4,8 +4,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use serde_json::Value;
-
 use super::path::{Found, Path};
 
 const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -69,13 +67,6 @@ pub(super) fn endpoint_ip(text: &str, at: &Path<'_>, found: &mut Found) {
     }
     if link_local_multicast {
         found.invalid(at, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
-    }
-}
-
-/// Checks an address unless it was there before.
-pub(super) fn ip_unless(old: &[Value], text: &str, at: &Path<'_>, found: &mut Found) {
-    if !old.iter().any(|old| old.as_str() == Some(text)) {
-        found.faults(at, text, ip(text));
     }
 }
 
@@ -175,7 +166,9 @@ mod tests {
             let found = rule(text);
             match found.first() {
                 None => assert_eq!(*expected, "", "{text}"),
-                Some(fault) => assert!(!expected.is_empty() && fault.starts_with(expected), "{text}: {fault}"),
+                Some(fault) => {
+                    assert!(!expected.is_empty() && fault.starts_with(expected), "{text}: {fault}")
+                }
             }
         }
         assert_eq!(is_strict_subset("10.1.0.0/16", "10.0.0.0/8"), Some(true));

@@ -72,6 +72,16 @@ impl Found {
         self.errors.len()
     }
 
+    /// Whether anything is wrong with this value or inside it.
+    pub(super) fn has_below(&self, at: &Path<'_>) -> bool {
+        if self.errors.is_empty() {
+            return false;
+        }
+        let at = at.to_string();
+        let inside = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+        self.errors.iter().any(|error| error.field.strip_prefix(&at).is_some_and(inside))
+    }
+
     pub(super) fn required(&mut self, at: &Path<'_>, detail: &str) {
         self.errors.push(FieldError::required(at.to_string(), detail));
     }

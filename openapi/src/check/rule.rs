@@ -56,8 +56,6 @@ pub(super) enum Check {
     EachHere(&'static [Check]),
     /// No two items say the same in this field.
     Unique(&'static str),
-    /// No two items are the same.
-    UniqueItems,
     Code(Code),
 }
 
@@ -126,13 +124,6 @@ impl Check {
                 }
             }
             (Check::Unique(field), Value::Array(items)) => unique(items, field, at, found),
-            (Check::UniqueItems, Value::Array(items)) => {
-                for (index, item) in items.iter().enumerate() {
-                    if items[..index].contains(item) {
-                        found.duplicate(&at.index(index), item.clone());
-                    }
-                }
-            }
             (Check::Code(code), _) => code(value, at, found),
             _ => {}
         }

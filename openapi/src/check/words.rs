@@ -298,7 +298,12 @@ mod tests {
     fn who_is_right() {
         type Rule = fn(&str) -> Vec<String>;
         let rows: &[(&str, Rule, &[&str], &[&str])] = &[
-            ("port", port_name, &["http", "a-1", "0a"], &["", "80", "-a", "a--b", "Http", "abcdefghijklmnop"]),
+            (
+                "port",
+                port_name,
+                &["http", "a-1", "0a"],
+                &["", "80", "-a", "a--b", "Http", "abcdefghijklmnop"],
+            ),
             ("env", env_name, &["A", "a b", "1", "."], &["A=B", "ä", "\n"]),
             ("key", config_key, &["a", "A_b.c-d", ".a"], &["", "a/b", ".", "..", "..a"]),
             ("header", header_name, &["X-A"], &["", "X_A"]),

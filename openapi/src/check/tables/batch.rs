@@ -83,7 +83,8 @@ fn generated_selector(job: &Value, at: &Path<'_>, found: &mut Found) {
             Some(_) => found.invalid(&labels_at.key(key), labels.clone(), format!("must be '{value}'")),
         }
     }
-    let expected = Value::Object(expected.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect());
+    let expected =
+        Value::Object(expected.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect());
     if words::selects(get(spec, "selector"), &expected) == Some(false) {
         let at = at.field("spec.selector");
         found.invalid(&at, get(spec, "selector").clone(), "`selector` not auto-generated");
@@ -140,8 +141,9 @@ fn indexed(spec: &Value, at: &Path<'_>, found: &mut Found) {
             }
             let parallelism = int(spec, "parallelism");
             if parallelism > MAX_PARALLELISM {
-                let detail =
-                    format!("must be less than or equal to {MAX_PARALLELISM} when completion mode is Indexed");
+                let detail = format!(
+                    "must be less than or equal to {MAX_PARALLELISM} when completion mode is Indexed"
+                );
                 found.invalid(&at.field("parallelism"), parallelism, detail);
             }
             if has(spec, "completions") && int(spec, "maxFailedIndexes") > int(spec, "completions") {
@@ -152,7 +154,11 @@ fn indexed(spec: &Value, at: &Path<'_>, found: &mut Found) {
         "NonIndexed" | "" => {
             for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
                 if has(spec, field) {
-                    found.invalid(&at.field(field), get(spec, field).clone(), "requires indexed completion mode");
+                    found.invalid(
+                        &at.field(field),
+                        get(spec, field).clone(),
+                        "requires indexed completion mode",
+                    );
                 }
             }
             if has(spec, "successPolicy") {
@@ -173,7 +179,9 @@ fn policies(spec: &Value, at: &Path<'_>, found: &mut Found) {
         let item = rules_at.index(index);
         let (action, action_at) = (text(rule, "action"), item.field("action"));
         match action {
-            "" => found.required(&action_at, "valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]"),
+            "" => {
+                found.required(&action_at, "valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]")
+            }
             "FailIndex" if !has(spec, "backoffLimitPerIndex") => {
                 found.invalid(&action_at, action, "requires the backoffLimitPerIndex to be set");
             }
@@ -359,7 +367,8 @@ pub(crate) fn check_update_job(old: &Value, new: &Value, found: &mut Found) {
         false => fixed("template", get(old, "template"), template),
         true => fixed("template", &rescheduled(get(old, "template"), template), template),
     }
-    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
+    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+    {
         fixed(field, get(old, field), get(new, field));
     }
     let changed = !same(get(old, "completions"), completions) && !completions.is_null();

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::check::metadata::STANDARD_FINALIZERS;
 use crate::check::net;
 use crate::check::path::{Found, Path};
 use crate::check::resources;
@@ -18,7 +19,10 @@ pub(super) const RULES: Table = &[
         "scheduling.v1.PriorityClass",
         &[Whole(priority), Field("preemptionPolicy", &[OneOf(&["PreemptLowerPriority", "Never"])])],
     ),
-    ("node.v1.RuntimeClass", &[Field("handler", &[REQUIRED, Text(dns1123_label)]), Into("overhead"), Into("scheduling")]),
+    (
+        "node.v1.RuntimeClass",
+        &[Field("handler", &[REQUIRED, Text(dns1123_label)]), Into("overhead"), Into("scheduling")],
+    ),
     ("node.v1.Overhead", &[Whole(overhead)]),
     ("node.v1.Scheduling", &[Field("nodeSelector", &[Labels]), Into("tolerations")]),
     (
@@ -26,13 +30,9 @@ pub(super) const RULES: Table = &[
         &[
             Field("leaseDurationSeconds", &[AtLeast(1, "must be greater than 0")]),
             Field("leaseTransitions", &[AtLeast(0, "must be greater than or equal to 0")]),
-            Whole(lease_holder),
         ],
     ),
-    (
-        "certificates.v1.CertificateSigningRequestSpec",
-        &[Whole(certificate)],
-    ),
+    ("certificates.v1.CertificateSigningRequestSpec", &[Whole(certificate)]),
 ];
 
 fn node(node: &Value, at: &Path<'_>, found: &mut Found) {
@@ -78,7 +78,7 @@ fn namespace_finalizers(spec: &Value, at: &Path<'_>, found: &mut Found) {
     let at = at.field("finalizers");
     for name in items(spec, "finalizers").iter().filter_map(Value::as_str) {
         found.faults(&at, name, qualified_name(name));
-        if !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name) {
+        if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             found.invalid(&at, name, detail);
         }
@@ -102,30 +102,20 @@ fn priority(class: &Value, at: &Path<'_>, found: &mut Found) {
     let fault = match SYSTEM_CLASSES.iter().find(|(known, _)| *known == name) {
         None => format!("{name} is not a known system priority class"),
         Some((_, known)) if *known != value => format!("value of {name} PriorityClass must be {known}"),
-        Some(_) if truth(class, "globalDefault") => format!("globalDefault of {name} PriorityClass must be false"),
+        Some(_) if truth(class, "globalDefault") => {
+            format!("globalDefault of {name} PriorityClass must be false")
+        }
         Some(_) => return,
     };
-    let detail = format!("priority class names with 'system-' prefix are reserved for system use only. error: {fault}");
+    let detail = format!(
+        "priority class names with 'system-' prefix are reserved for system use only. error: {fault}"
+    );
     found.forbidden(&at.field("metadata.name"), detail);
 }
 
 fn overhead(overhead: &Value, at: &Path<'_>, found: &mut Found) {
     let limits = json!({ "limits": get(overhead, "podFixed") });
     resources::container_requirements(&limits, at, found);
-}
-
-fn lease_holder(spec: &Value, at: &Path<'_>, found: &mut Found) {
-    let strategy = text(spec, "strategy");
-    let at_strategy = at.field("strategy");
-    if strategy.contains('/') {
-        found.faults(&at_strategy.field("strategy"), strategy, qualified_name(strategy));
-    } else if !strategy.is_empty() && strategy != "OldestEmulationVersion" {
-        found.not_supported(&at_strategy.field("strategy"), strategy, &["OldestEmulationVersion"]);
-    }
-    if !text(spec, "preferredHolder").is_empty() && strategy.is_empty() {
-        let detail = "may only be specified if `strategy` is defined";
-        found.forbidden(&at.field("preferredHolder"), detail);
-    }
 }
 
 const USAGES: &[&str] = &[

@@ -217,7 +217,8 @@ pub(super) fn field_ref(value: &Value, allowed: &[&str], at: &Path<'_>, found: &
         }
         Some(("metadata.labels", key)) => found.faults(at, key, qualified_name(key)),
         Some((other, _)) => {
-            let fault = format!("error converting fieldPath: field label does not support subscript: {other}");
+            let fault =
+                format!("error converting fieldPath: field label does not support subscript: {other}");
             found.invalid(&at.field("fieldPath"), path, fault);
         }
         None if allowed.contains(&path) => {}

@@ -9,19 +9,15 @@ use crate::check::rule::{Check, REQUIRED, Table};
 use crate::check::value::{at as path_in, get, has, int, items, text};
 use crate::names::{dns1123_label, dns1123_subdomain};
 
-const VERBS: &[&str] = &[
-    "*", "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch",
-];
+const VERBS: &[&str] =
+    &["*", "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 const WITHIN: &str = "must be between 0 and 100, inclusive";
 
 const NO_VERBS: Check = Required("verbs must contain at least one value");
 
 pub(super) const RULES: Table = &[
     ("flowcontrol.v1.FlowSchema", &[Whole(precedence), Into("spec")]),
-    (
-        "flowcontrol.v1.FlowDistinguisherMethod",
-        &[Field("type", &[OneOf(&["ByNamespace", "ByUser"])])],
-    ),
+    ("flowcontrol.v1.FlowDistinguisherMethod", &[Field("type", &[OneOf(&["ByNamespace", "ByUser"])])]),
     (
         "flowcontrol.v1.PriorityLevelConfigurationReference",
         &[Field("name", &[Required("must reference a priority level"), Text(dns1123_subdomain)])],
@@ -113,7 +109,9 @@ fn subject(subject: &Value, at: &Path<'_>, found: &mut Found) {
         }
         if kind == "ServiceAccount" {
             match text(who, "namespace") {
-                "" => found.required(&who_at.field("namespace"), "must specify namespace for service account"),
+                "" => {
+                    found.required(&who_at.field("namespace"), "must specify namespace for service account")
+                }
                 namespace => found.faults(&who_at.field("namespace"), namespace, dns1123_label(namespace)),
             }
         }

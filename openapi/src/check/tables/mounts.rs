@@ -52,10 +52,9 @@ fn sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, found: &mut Found)
 fn modes(mount: &Value, privileged: bool, list: &Path<'_>, found: &mut Found) {
     let (propagation, at) = (text(mount, "mountPropagation"), list.field("mountPropagation"));
     match propagation {
-        "Bidirectional" if !privileged => found.forbidden(
-            &at,
-            "Bidirectional mount propagation is available only to privileged containers",
-        ),
+        "Bidirectional" if !privileged => {
+            found.forbidden(&at, "Bidirectional mount propagation is available only to privileged containers")
+        }
         "" | "None" | "HostToContainer" | "Bidirectional" => {}
         _ => found.not_supported(&at, propagation, &["Bidirectional", "HostToContainer", "None"]),
     }
@@ -66,8 +65,7 @@ fn modes(mount: &Value, privileged: bool, list: &Path<'_>, found: &mut Found) {
                 found.forbidden(&at, "may only be specified when readOnly is true");
             }
             if has(mount, "mountPropagation") && propagation != "None" {
-                found
-                    .forbidden(&at, "may only be specified when mountPropagation is None or not specified");
+                found.forbidden(&at, "may only be specified when mountPropagation is None or not specified");
             }
         }
         "" | "Disabled" => {}
@@ -105,7 +103,7 @@ fn devices_of(devices: &[Value], mounts: &[Value], list: &Path<'_>, found: &mut 
 }
 
 /// What is mounted is a volume of the pod, and what is used as a device one that can be.
-pub(super) fn are_volumes(container: &Value, volumes: &[Value], at: &Path<'_>, found: &mut Found) {
+pub(super) fn are_volumes(container: &Value, volumes: &[&Value], at: &Path<'_>, found: &mut Found) {
     let volume = |name: &str| volumes.iter().find(|volume| text(volume, "name") == name);
     for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
         let name = text(mount, "name");

@@ -30,10 +30,7 @@ pub(super) const RULES: Table = &[
         "networking.v1.IngressTLS",
         &[Field("hosts", &[Each(&[Text(host)])]), Field("secretName", &[Text(dns1123_subdomain)])],
     ),
-    (
-        "networking.v1.IngressClassSpec",
-        &[Field("controller", &[MaxBytes(250)]), Whole(controller)],
-    ),
+    ("networking.v1.IngressClassSpec", &[Field("controller", &[MaxBytes(250)]), Whole(controller)]),
     (
         "networking.v1.IngressClassParametersReference",
         &[
@@ -46,12 +43,7 @@ pub(super) const RULES: Table = &[
     ),
     (
         "networking.v1.NetworkPolicySpec",
-        &[
-            Field("podSelector", &[Selector]),
-            Into("ingress"),
-            Into("egress"),
-            Whole(policy_types),
-        ],
+        &[Field("podSelector", &[Selector]), Into("ingress"), Into("egress"), Whole(policy_types)],
     ),
     (
         "networking.v1.NetworkPolicyPort",

@@ -136,8 +136,9 @@ fn dns(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
     let chars = |search: &Value| search.as_str().map(str::len).unwrap_or_default() + 1;
     if searches.iter().map(chars).sum::<usize>() > MAX_SEARCH_CHARS + 1 {
-        let detail =
-            format!("must not have more than {MAX_SEARCH_CHARS} characters (including spaces) in the search list");
+        let detail = format!(
+            "must not have more than {MAX_SEARCH_CHARS} characters (including spaces) in the search list"
+        );
         found.invalid(&at.field("searches"), searches.to_vec(), detail);
     }
 }
@@ -228,7 +229,8 @@ fn annotations(annotations: &Value, spec: &Value, at: &Path<'_>, found: &mut Fou
         found.invalid(&at.key(MIRROR), value, "must set spec.nodeName if mirror pod annotation is set");
     }
     if let Some(cost) = get(annotations, DELETION_COST).as_str() {
-        let starts_well = cost == "0" || cost.starts_with('-') || cost.starts_with(|c| ('1'..='9').contains(&c));
+        let starts_well =
+            cost == "0" || cost.starts_with('-') || cost.starts_with(|c| ('1'..='9').contains(&c));
         if !starts_well || cost.parse::<i32>().is_err() {
             found.invalid(&at.key(DELETION_COST), cost, "must be a 32bit integer");
         }

@@ -19,10 +19,7 @@ pub(super) const RULES: Table = &[
     ),
     (
         "core.v1.ResourceQuotaStatus",
-        &[
-            Field("hard", &[Code(resources::quota_amounts)]),
-            Field("used", &[Code(resources::quota_amounts)]),
-        ],
+        &[Field("hard", &[Code(resources::quota_amounts)]), Field("used", &[Code(resources::quota_amounts)])],
     ),
     ("core.v1.LimitRangeSpec", &[Field("limits", &[Code(limits)])]),
 ];
@@ -42,8 +39,7 @@ const SCOPES: &[(&str, &[&str])] = &[
     ("VolumeAttributesClass", OF_CLAIMS),
 ];
 
-const OPPOSITES: &[(&str, &str)] =
-    &[("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
+const OPPOSITES: &[(&str, &str)] = &[("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
 
 /// How many of the limits cannot be counted within the scope; none for a scope nobody knows.
 fn uncountable(spec: &Value, scope: &str) -> Option<usize> {
@@ -95,7 +91,8 @@ fn scope_selector(spec: &Value, at: &Path<'_>, found: &mut Found) {
                 "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
             ),
             "Exists" | "DoesNotExist" if !values.is_empty() => {
-                let detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                let detail =
+                    "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
                 found.invalid(&at.field("values"), values.to_vec(), detail);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
@@ -178,7 +175,12 @@ fn in_order(limit: &Value, name: &str, at: &Path<'_>, found: &mut Found) {
     let (min, max) = (part("min"), part("max"));
     let (default, request) = (part("default"), part("defaultRequest"));
     let ratio = part("maxLimitRequestRatio");
-    let mut order = |low: &Option<Quantity>, high: &Option<Quantity>, part, shown: &Option<Quantity>, low_name, high_name| {
+    let mut order = |low: &Option<Quantity>,
+                     high: &Option<Quantity>,
+                     part,
+                     shown: &Option<Quantity>,
+                     low_name,
+                     high_name| {
         if let (Some(low), Some(high), Some(shown)) = (low, high, shown)
             && low > high
         {

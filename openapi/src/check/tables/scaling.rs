@@ -4,10 +4,12 @@ use serde_json::Value;
 
 use crate::check::path::{Found, Path};
 use crate::check::resources;
-use crate::check::rule::Check::{AtLeast, AtMost, Code, NonNegative, NonNegativeQuantity, OneOf, Required, Text};
+use crate::check::rule::Check::{
+    AtLeast, AtMost, Code, NonNegative, NonNegativeQuantity, OneOf, Required, Text,
+};
 use crate::check::rule::Rule::{Field, Into, Skip, Whole};
 use crate::check::rule::{Check, REQUIRED, Rule, Table};
-use crate::check::value::{get, has, int, quantity, text};
+use crate::check::value::{get, has, int, items, quantity, text};
 use crate::check::words::POSITIVE;
 use crate::names::{dns1123_label, path_segment};
 
@@ -26,19 +28,14 @@ const SPEC: &[Rule] = &[
     Field("minReplicas", &[AtLeast(1, "must be greater than or equal to 1")]),
     Field(
         "maxReplicas",
-        &[
-            Required("must be set and greater than 0"),
-            AtLeast(1, "must be greater than or equal to 1"),
-        ],
+        &[Required("must be set and greater than 0"), AtLeast(1, "must be greater than or equal to 1")],
     ),
     Whole(bounds),
     Into("scaleTargetRef"),
 ];
 
-const REFERENCE: &[Rule] = &[
-    Field("kind", &[REQUIRED, Text(path_segment)]),
-    Field("name", &[REQUIRED, Text(path_segment)]),
-];
+const REFERENCE: &[Rule] =
+    &[Field("kind", &[REQUIRED, Text(path_segment)]), Field("name", &[REQUIRED, Text(path_segment)])];
 
 pub(super) const RULES: Table = &[
     (
@@ -55,6 +52,7 @@ pub(super) const RULES: Table = &[
             Whole(bounds),
             Into("scaleTargetRef"),
             Into("metrics"),
+            Whole(to_zero),
         ],
     ),
     ("autoscaling.v1.HorizontalPodAutoscalerSpec", SPEC),
@@ -74,7 +72,10 @@ pub(super) const RULES: Table = &[
         ],
     ),
     ("autoscaling.v2.PodsMetricSource", &[Into("metric"), Into("target"), Whole(pods_target)]),
-    ("autoscaling.v2.ObjectMetricSource", &[Into("describedObject"), Into("metric"), Into("target"), Whole(object_target)]),
+    (
+        "autoscaling.v2.ObjectMetricSource",
+        &[Into("describedObject"), Into("metric"), Into("target"), Whole(object_target)],
+    ),
     ("autoscaling.v2.ExternalMetricSource", &[Into("metric"), Into("target"), Whole(external_target)]),
     ("autoscaling.v2.HorizontalPodAutoscalerBehavior", &[Into("scaleUp"), Into("scaleDown")]),
     (
@@ -106,7 +107,11 @@ pub(super) const RULES: Table = &[
     ),
     (
         "autoscaling.v2.HorizontalPodAutoscalerStatus",
-        &[Skip("currentMetrics"), Field("currentReplicas", &[NonNegative]), Field("desiredReplicas", &[NonNegative])],
+        &[
+            Skip("currentMetrics"),
+            Field("currentReplicas", &[NonNegative]),
+            Field("desiredReplicas", &[NonNegative]),
+        ],
     ),
     ("autoscaling.v1.ScaleSpec", &[Field("replicas", &[NonNegative])]),
 ];
@@ -116,6 +121,16 @@ fn bounds(spec: &Value, at: &Path<'_>, found: &mut Found) {
     if get(spec, "minReplicas").as_i64().is_some_and(|min| max < min) {
         let detail = "must be greater than or equal to `minReplicas`";
         found.invalid(&at.field("maxReplicas"), max, detail);
+    }
+}
+
+/// What is not there cannot be measured; something else has to tell when to come back.
+fn to_zero(spec: &Value, at: &Path<'_>, found: &mut Found) {
+    let outside = |metric: &Value| ["Object", "External"].contains(&text(metric, "type"));
+    if get(spec, "minReplicas").as_i64() == Some(0) && !items(spec, "metrics").iter().any(outside) {
+        let detail =
+            "must specify at least one Object or External metric to support scaling to zero replicas";
+        found.forbidden(&at.field("metrics"), detail);
     }
 }
 

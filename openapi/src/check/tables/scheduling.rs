@@ -71,8 +71,9 @@ fn expression(requirement: &Value, with_values: bool, at: &Path<'_>, found: &mut
         "In" | "NotIn" if values.is_empty() => {
             found.required(&values_at, "must be specified when `operator` is 'In' or 'NotIn'");
         }
-        "Exists" | "DoesNotExist" if !values.is_empty() => found
-            .forbidden(&values_at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            found.forbidden(&values_at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+        }
         "Gt" | "Lt" if values.len() != 1 => {
             found.required(&values_at, "must be specified single value when `operator` is 'Lt' or 'Gt'");
         }
@@ -203,9 +204,8 @@ pub(super) fn spread(value: &Value, at: &Path<'_>, found: &mut Found) {
         if !actions.contains(&action) {
             found.not_supported(&item.field("whenUnsatisfiable"), action, &actions);
         }
-        let again = |other: &Value| {
-            text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == action
-        };
+        let again =
+            |other: &Value| text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == action;
         if constraints[index + 1..].iter().any(again) {
             let pair = item.field("{topologyKey, whenUnsatisfiable}");
             found.duplicate(&pair, format!("{{{key}, {action}}}"));

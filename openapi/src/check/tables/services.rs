@@ -34,10 +34,7 @@ pub(super) const RULES: Table = &[
             Whole(ports),
             Whole(load_balancer),
             Whole(traffic),
-            Field(
-                "trafficDistribution",
-                &[OneOf(&["PreferClose", "PreferSameZone", "PreferSameNode"])],
-            ),
+            Field("trafficDistribution", &[OneOf(&["PreferClose", "PreferSameZone", "PreferSameNode"])]),
         ],
     ),
     (
@@ -224,7 +221,8 @@ fn traffic(spec: &Value, at: &Path<'_>, found: &mut Found) {
         // The server chooses one where there is none.
         true if port != 0 => words::between(&port.into(), 1, 65535, &port_at, found),
         false if port != 0 => {
-            let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+            let detail =
+                "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
             found.invalid(&port_at, port, detail);
         }
         _ => {}

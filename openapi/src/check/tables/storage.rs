@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use crate::check::path::{Found, Path};
-use crate::check::rule::Check::{AtLeast, Code, EachHere, NonNegative, NonNegativeQuantity, OneOf, Required, Selector, Text, Unique};
+use crate::check::rule::Check::{
+    AtLeast, Code, EachHere, NonNegative, NonNegativeQuantity, OneOf, Required, Selector, Text, Unique,
+};
 use crate::check::rule::Rule::{Field, Into, One, Skip, Whole};
 use crate::check::rule::{Check, REQUIRED, Table};
 use crate::check::value::{at as path_in, entries, entry_count, get, has, items, quantity, same, text};
@@ -125,7 +127,10 @@ pub(super) const RULES: Table = &[
             Field("capacity", &[NonNegativeQuantity]),
         ],
     ),
-    ("storage.v1.VolumeAttachmentSpec", &[Whole(attacher), Skip("source"), Whole(attached), Whole(attached_to)]),
+    (
+        "storage.v1.VolumeAttachmentSpec",
+        &[Whole(attacher), Skip("source"), Whole(attached), Whole(attached_to)],
+    ),
 ];
 
 fn access_modes(spec: &Value, at: &Path<'_>, found: &mut Found) {

@@ -7,7 +7,9 @@ use crate::check::rule::Check::{AtLeast, AtMost, Code, OneOf, Text};
 use crate::check::rule::Rule::{Field, One, Skip, Whole};
 use crate::check::rule::{Check, REQUIRED, Table};
 use crate::check::value::{get, has, int, is_empty, items, quantity, text};
-use crate::check::words::{self, absolute_path, annotations, descending_path, driver_name, no_backsteps, own_path};
+use crate::check::words::{
+    self, absolute_path, annotations, descending_path, driver_name, no_backsteps, own_path,
+};
 use crate::names::{dns1123_label, dns1123_subdomain};
 
 use super::containers::{self, PULL_POLICIES};
@@ -92,7 +94,10 @@ pub(super) const RULES: Table = &[
     ("core.v1.ISCSIVolumeSource", &[Field("targetPortal", &[REQUIRED]), Field("iqn", &[REQUIRED])]),
     ("core.v1.ISCSIPersistentVolumeSource", &[Field("targetPortal", &[REQUIRED]), Field("iqn", &[REQUIRED])]),
     ("core.v1.GlusterfsVolumeSource", &[Field("endpoints", &[REQUIRED]), Field("path", &[REQUIRED])]),
-    ("core.v1.GlusterfsPersistentVolumeSource", &[Field("endpoints", &[REQUIRED]), Field("path", &[REQUIRED])]),
+    (
+        "core.v1.GlusterfsPersistentVolumeSource",
+        &[Field("endpoints", &[REQUIRED]), Field("path", &[REQUIRED])],
+    ),
     ("core.v1.RBDVolumeSource", &[Field("monitors", &[REQUIRED]), Field("image", &[REQUIRED])]),
     ("core.v1.RBDPersistentVolumeSource", &[Field("monitors", &[REQUIRED]), Field("image", &[REQUIRED])]),
     ("core.v1.CinderVolumeSource", &[Field("volumeID", &[REQUIRED])]),
@@ -102,7 +107,10 @@ pub(super) const RULES: Table = &[
     ("core.v1.FlexVolumeSource", &[Field("driver", &[REQUIRED])]),
     ("core.v1.FlexPersistentVolumeSource", &[Field("driver", &[REQUIRED])]),
     ("core.v1.AzureFileVolumeSource", &[Field("secretName", &[REQUIRED]), Field("shareName", &[REQUIRED])]),
-    ("core.v1.AzureFilePersistentVolumeSource", &[Field("secretName", &[REQUIRED]), Field("shareName", &[REQUIRED])]),
+    (
+        "core.v1.AzureFilePersistentVolumeSource",
+        &[Field("secretName", &[REQUIRED]), Field("shareName", &[REQUIRED])],
+    ),
     ("core.v1.VsphereVirtualDiskVolumeSource", &[Field("volumePath", &[REQUIRED])]),
     ("core.v1.PhotonPersistentDiskVolumeSource", &[Field("pdID", &[REQUIRED])]),
     ("core.v1.PortworxVolumeSource", &[Field("volumeID", &[REQUIRED])]),

@@ -8,10 +8,10 @@ use crate::check::rule::Check::{NonNegative, OneOf, Selector};
 use crate::check::rule::Rule::{Field, Into, Skip, Whole};
 use crate::check::rule::{REQUIRED, Rule, Table};
 use crate::check::value::{at as path_in, get, has, int, items, same, text};
-use crate::field::Fault;
 use crate::check::words::{
-    at_most_all, int_or_percent, is_empty_selector, positive_int_or_percent, selects, NOT_NEGATIVE,
+    NOT_NEGATIVE, at_most_all, int_or_percent, is_empty_selector, positive_int_or_percent, selects,
 };
+use crate::field::Fault;
 
 const RETENTION: &[&str] = &["Retain", "Delete"];
 
@@ -87,11 +87,7 @@ pub(super) const RULES: Table = &[
     ("core.v1.ReplicationControllerStatus", REPLICAS),
     (
         "apps.v1.StatefulSetStatus",
-        &[
-            Whole(counts),
-            Field("currentReplicas", &[NonNegative]),
-            Whole(set_counts),
-        ],
+        &[Whole(counts), Field("currentReplicas", &[NonNegative]), Whole(set_counts)],
     ),
     (
         "apps.v1.DaemonSetStatus",
@@ -147,7 +143,8 @@ fn set_counts(status: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 fn no_more_than_all(status: &Value, at: &Path<'_>, found: &mut Found) {
-    let parts = ["fullyLabeledReplicas", "updatedReplicas", "readyReplicas", "currentReplicas", "availableReplicas"];
+    let parts =
+        ["fullyLabeledReplicas", "updatedReplicas", "readyReplicas", "currentReplicas", "availableReplicas"];
     for field in parts.into_iter().filter(|field| int(status, field) > int(status, "replicas")) {
         found.invalid(&at.field(field), int(status, field), "cannot be greater than status.replicas");
     }
@@ -157,7 +154,9 @@ fn no_more_than_all(status: &Value, at: &Path<'_>, found: &mut Found) {
 fn check_selector(spec: &Value, kind: &str, nonsense: &str, at: &Path<'_>, found: &mut Found) {
     let (selector, selector_at) = (get(spec, "selector"), at.field("selector"));
     if selector.is_null() {
-        return found.required(&selector_at, "");
+        // No selector chooses nothing; an empty one would choose everything.
+        found.required(&selector_at, "");
+        return not_selected(spec, at, found);
     }
     crate::check::words::selector(selector, &selector_at, found);
     if is_empty_selector(selector) {
@@ -262,7 +261,11 @@ fn deployment_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
 
 /// A strategy nobody knows; what would be rolled is not known either.
 fn go_named(strategy: &Value) -> String {
-    format!("{{\"Type\":{},\"RollingUpdate\":{}}}", get(strategy, "type"), rolling_named(get(strategy, "rollingUpdate")))
+    format!(
+        "{{\"Type\":{},\"RollingUpdate\":{}}}",
+        get(strategy, "type"),
+        rolling_named(get(strategy, "rollingUpdate"))
+    )
 }
 
 fn rolling_named(rolling: &Value) -> String {
@@ -294,7 +297,8 @@ fn daemon_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
         "RollingUpdate" if rolling.is_null() => found.required(&rolling_at, ""),
         "RollingUpdate" => {
             let (unavailable, surge) = (get(rolling, "maxUnavailable"), get(rolling, "maxSurge"));
-            let (unavailable_at, surge_at) = (rolling_at.field("maxUnavailable"), rolling_at.field("maxSurge"));
+            let (unavailable_at, surge_at) =
+                (rolling_at.field("maxUnavailable"), rolling_at.field("maxSurge"));
             for check in [positive_int_or_percent, at_most_all] {
                 check(unavailable, &unavailable_at, found);
                 check(surge, &surge_at, found);
@@ -335,7 +339,10 @@ fn set_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
         "OnDelete" => {
             let detail = "only allowed for updateStrategy 'RollingUpdate'";
             let partition = int(rolling, "partition");
-            let named = format!("{{\"Partition\":{partition},\"MaxUnavailable\":{}}}", get(rolling, "maxUnavailable"));
+            let named = format!(
+                "{{\"Partition\":{partition},\"MaxUnavailable\":{}}}",
+                get(rolling, "maxUnavailable")
+            );
             found.shown(&rolling_at, Fault::Invalid, &named, detail);
         }
         "RollingUpdate" => {
@@ -378,9 +385,9 @@ fn set_template(spec: &Value, at: &Path<'_>, found: &mut Found) {
             let own = pod.remove("volumes");
             let own = own.as_ref().and_then(Value::as_array).into_iter().flatten();
             let own = own.filter(|volume| !made.contains(get(volume, "name"))).cloned();
-            let claimed = made.iter().map(|name| {
-                json!({ "name": name, "persistentVolumeClaim": { "claimName": name } })
-            });
+            let claimed = made
+                .iter()
+                .map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } }));
             let volumes: Vec<Value> = claimed.chain(own).collect();
             pod.insert("volumes".to_owned(), volumes.into());
         }
@@ -395,7 +402,12 @@ pub(crate) fn check_create_set(set: &Value, found: &mut Found) {
     for (index, claim) in items(spec, "volumeClaimTemplates").iter().enumerate() {
         let list = at.field("volumeClaimTemplates");
         let item = list.index(index);
-        plan::check("io.k8s.api.core.v1.PersistentVolumeClaimSpec", get(claim, "spec"), &item.field("spec"), found);
+        plan::check(
+            "io.k8s.api.core.v1.PersistentVolumeClaimSpec",
+            get(claim, "spec"),
+            &item.field("spec"),
+            found,
+        );
     }
     let service = text(spec, "serviceName");
     if !service.is_empty() {

@@ -19,11 +19,20 @@ fn each_container(spec: &Value, at: &Path<'_>, mut visit: impl FnMut(&Value, &Pa
     }
 }
 
+/// A volume with something wrong about it is none that can be mounted.
+fn sound_volumes<'v>(spec: &'v Value, at: &Path<'_>, found: &Found) -> Vec<&'v Value> {
+    let list = at.field("volumes");
+    let volumes = items(spec, "volumes").iter().enumerate();
+    let sound = |index: usize| !found.has_below(&list.index(index));
+    volumes.filter(|(index, _)| sound(*index)).map(|(_, volume)| volume).collect()
+}
+
 pub(super) fn containers(spec: &Value, at: &Path<'_>, found: &mut Found) {
+    let volumes = sound_volumes(spec, at, found);
     let (containers, at) = (items(spec, "containers"), at.field("containers"));
     for (index, container) in containers.iter().enumerate() {
         let item = at.index(index);
-        common(spec, container, &item, found);
+        common(spec, container, &volumes, &item, found);
         let name = text(container, "name");
         if containers[..index].iter().any(|other| text(other, "name") == name) {
             found.duplicate(&item.field("name"), name);
@@ -35,9 +44,14 @@ pub(super) fn containers(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// What any container has to do with its pod.
-fn common(spec: &Value, container: &Value, at: &Path<'_>, found: &mut Found) {
-    mounts::are_volumes(container, items(spec, "volumes"), at, found);
-    amounts::claims(get(container, "resources"), items(spec, "resourceClaims"), &at.field("resources"), found);
+fn common(spec: &Value, container: &Value, volumes: &[&Value], at: &Path<'_>, found: &mut Found) {
+    mounts::are_volumes(container, volumes, at, found);
+    amounts::claims(
+        get(container, "resources"),
+        items(spec, "resourceClaims"),
+        &at.field("resources"),
+        found,
+    );
     resizing(container, text(spec, "restartPolicy"), &at.field("resizePolicy"), found);
     let proc_mount = text(get(container, "securityContext"), "procMount");
     if proc_mount == "Unmasked" && get(spec, "hostUsers").as_bool() != Some(false) {
@@ -54,9 +68,7 @@ fn resizing(container: &Value, restart_policy: &str, at: &Path<'_>, found: &mut 
         if policies[..index].iter().any(|other| text(other, "resourceName") == resource) {
             found.duplicate(&at.index(index), resource);
         }
-        for (word, words) in
-            [(resource, ["cpu", "memory"]), (restart, ["NotRequired", "RestartContainer"])]
-        {
+        for (word, words) in [(resource, ["cpu", "memory"]), (restart, ["NotRequired", "RestartContainer"])] {
             match word {
                 "" => found.required(at, ""),
                 _ if words.contains(&word) => {}
@@ -69,7 +81,7 @@ fn resizing(container: &Value, restart_policy: &str, at: &Path<'_>, found: &mut 
     }
 }
 
-/// A hook that sleeps has to wake up before its pod is killed, and a signal is one of its system's.
+/// A hook that sleeps has to wake up before its pod is killed.
 fn hooks(spec: &Value, container: &Value, at: &Path<'_>, found: &mut Found) {
     let (lifecycle, at) = (get(container, "lifecycle"), at.field("lifecycle"));
     for hook in ["postStart", "preStop"] {
@@ -80,10 +92,6 @@ fn hooks(spec: &Value, container: &Value, at: &Path<'_>, found: &mut Found) {
                 format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
             found.invalid(&at.field(hook).field("sleep"), seconds, detail);
         }
-    }
-    if has(lifecycle, "stopSignal") && !has(spec, "os") {
-        let detail = "may not be set for containers with empty `spec.os.name`";
-        found.forbidden(&at.field("stopSignal"), detail);
     }
 }
 
@@ -103,10 +111,11 @@ fn restarts(container: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 pub(super) fn init_containers(spec: &Value, at: &Path<'_>, found: &mut Found) {
+    let volumes = sound_volumes(spec, at, found);
     let (containers, at) = (items(spec, "initContainers"), at.field("initContainers"));
     for (index, container) in containers.iter().enumerate() {
         let item = at.index(index);
-        common(spec, container, &item, found);
+        common(spec, container, &volumes, &item, found);
         restarts(container, &item, found);
         let name = text(container, "name");
         let mut others = items(spec, "containers").iter().chain(&containers[..index]);
@@ -147,11 +156,12 @@ const NOT_EPHEMERAL: [&str; 8] = [
 ];
 
 pub(super) fn ephemeral_containers(spec: &Value, at: &Path<'_>, found: &mut Found) {
+    let volumes = sound_volumes(spec, at, found);
     let (containers, at) = (items(spec, "ephemeralContainers"), at.field("ephemeralContainers"));
     let forbidden = "cannot be set for an Ephemeral Container";
     for (index, container) in containers.iter().enumerate() {
         let item = at.index(index);
-        common(spec, container, &item, found);
+        common(spec, container, &volumes, &item, found);
         image_is_trimmed(container, &item, found);
         let name = text(container, "name");
         let others = || items(spec, "containers").iter().chain(items(spec, "initContainers"));
@@ -231,8 +241,7 @@ pub(super) fn namespaces(spec: &Value, at: &Path<'_>, found: &mut Found) {
         found.invalid(&at.field("securityContext.shareProcessNamespace"), true, detail);
     }
     if get(spec, "hostUsers").as_bool() == Some(false) {
-        for (field, shown) in
-            [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
+        for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
         {
             if truth(spec, field) {
                 found.forbidden(&at.field(shown), "when `hostUsers` is false");

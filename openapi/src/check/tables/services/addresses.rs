@@ -104,7 +104,8 @@ fn keep_ips(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) {
     if is_headless(old) && is_headless(new) {
         return;
     }
-    let (old_ips, new_ips, list) = (items(old, "clusterIPs"), items(new, "clusterIPs"), at.field("clusterIPs"));
+    let (old_ips, new_ips, list) =
+        (items(old, "clusterIPs"), items(new, "clusterIPs"), at.field("clusterIPs"));
     let shown = || new_ips.to_vec();
     if old_ips.len() == new_ips.len() {
         for index in (0..old_ips.len()).filter(|index| old_ips[*index] != new_ips[*index]) {
