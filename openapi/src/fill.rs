@@ -24,6 +24,8 @@ mod resources;
 mod rules;
 mod services;
 mod settle;
+#[cfg(test)]
+mod tests;
 mod update;
 mod various;
 
