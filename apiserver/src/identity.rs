@@ -1,43 +1,119 @@
 //! Who is asking.
+//!
+//! Only what was verified counts: a certificate of our authority, or a token we were given a list of. Nothing else a
+//! client says about itself is looked at.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What a client has proved to be.
+/// What a client that has proved nothing is called, and the only group it is in.
+pub(crate) const ANONYMOUS: (&str, &str) = ("system:anonymous", "system:unauthenticated");
+/// The group of everybody who has proved something.
+const AUTHENTICATED: &str = "system:authenticated";
+/// The group that may do everything.
+const ADMINISTRATORS: &str = "system:masters";
+/// Under this name a user's extra says by which credential it is known.
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+
+/// What a client has proved to be. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Identity {
     /// Nothing.
     Anonymous,
-    User {
-        name: String,
-        groups: Vec<String>,
-    },
+    User(Arc<User>),
 }
 
-/// Members may do everything everywhere, and are asked nothing.
-const MASTERS: &str = "system:masters";
+/// Somebody we know.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct User {
+    pub name: String,
+    /// Tells users of the same name apart. Empty if whoever vouches for them has no such thing.
+    pub uid: String,
+    pub groups: Vec<String>,
+    /// What else is known, for those who decide what a user may do.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
 
 impl Identity {
-    /// Whether this is somebody who may look at all logical clusters, and name them by id.
-    pub(crate) fn is_privileged(&self) -> bool {
-        matches!(self, Identity::User { groups, .. } if groups.iter().any(|group| group == MASTERS))
-    }
-
     /// From certificates that TLS has already verified. The first is the client's own.
     pub(crate) fn of(certificates: Option<&[CertificateDer<'_>]>) -> Identity {
-        let Some(certificate) = certificates.and_then(|chain| chain.first()) else {
+        let Some(der) = certificates.and_then(|chain| chain.first()) else {
             return Identity::Anonymous;
         };
         // Verified by TLS, so it parses; if two parsers disagree about it, it proves nothing.
-        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Identity::Anonymous };
+        let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Identity::Anonymous };
         let subject = certificate.subject();
-        let name = subject.iter_common_name().find_map(|name| name.as_str().ok());
+        let Some(name) = subject.iter_common_name().find_map(|name| name.as_str().ok()) else {
+            return Identity::Anonymous;
+        };
         let groups = subject.iter_organization().filter_map(|group| group.as_str().ok());
-        match name {
-            Some(name) => {
-                Identity::User { name: name.to_owned(), groups: groups.map(str::to_owned).collect() }
-            }
-            None => Identity::Anonymous,
+        let credential = format!("X509SHA256={}", fingerprint(der));
+        Identity::known(User {
+            name: name.to_owned(),
+            groups: groups.map(str::to_owned).collect(),
+            extra: BTreeMap::from([(CREDENTIAL.to_owned(), vec![credential])]),
+            ..User::default()
+        })
+    }
+
+    /// Somebody who has proved to be this user, and so is also one of those who have proved something.
+    pub(crate) fn known(mut user: User) -> Identity {
+        if user.groups.iter().all(|group| group != AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.to_owned());
         }
+        Identity::User(Arc::new(user))
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Identity::Anonymous => ANONYMOUS.0,
+            Identity::User(user) => &user.name,
+        }
+    }
+
+    /// Whether this is one of those who may do everything, always.
+    pub(crate) fn is_administrator(&self) -> bool {
+        match self {
+            Identity::Anonymous => false,
+            Identity::User(user) => user.groups.iter().any(|group| group == ADMINISTRATORS),
+        }
+    }
+}
+
+fn fingerprint(der: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, der);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+impl Identity {
+    pub(crate) fn user(name: &str, groups: &[&str]) -> Identity {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        Identity::known(User { name: name.to_owned(), groups, ..User::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    #[test]
+    fn a_certificate_says_who_its_holder_is_and_all_of_its_groups() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "ann");
+        // The same thing by name and by number: the library keeps one value of each name.
+        params.distinguished_name.push(DnType::OrganizationName, "dev");
+        params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "ops");
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let Identity::User(user) = Identity::of(Some(&[made.der().clone()])) else { panic!("ann is nobody") };
+        assert_eq!((user.name.as_str(), user.uid.as_str()), ("ann", ""));
+        assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
+        let credential = &user.extra[CREDENTIAL][0];
+        assert!(credential.starts_with("X509SHA256=") && credential.len() == 11 + 64, "{credential}");
+        assert_eq!(Identity::of(None), Identity::Anonymous);
     }
 }

@@ -8,17 +8,25 @@
 //! cluster, and a syncer is one more client.
 
 mod addresses;
+mod admit;
+mod asked;
 mod body;
 mod call;
 pub mod clusters;
+mod compress;
 pub mod controllers;
+mod deadline;
 mod deletion;
+mod health;
 mod identity;
 pub mod keys;
+mod limits;
 mod metadata;
+mod metrics;
 mod negotiate;
 mod pieces;
 pub mod pki;
+mod pretty;
 mod publish;
 mod query;
 mod render;
@@ -28,4 +36,7 @@ pub mod server;
 mod special;
 pub mod stack;
 pub mod stored;
+mod trace;
 mod verbs;
+mod version;
+mod wants;

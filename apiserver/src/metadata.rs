@@ -57,6 +57,22 @@ pub(crate) fn check(call: &Call, name: &str, object: &Value) -> Result<(), Statu
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.grouped_kind(), name, &errors)) }
 }
 
+/// What is on its way out cannot be held by somebody new.
+pub(crate) fn check_leaving(call: &Call, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
+    let finalizers =
+        |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let (before, mut added) = (finalizers(old), finalizers(new));
+    added.retain(|finalizer| !before.contains(finalizer));
+    if is_leaving(old) && !added.is_empty() {
+        let why = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+        );
+        let error = FieldError::forbidden("metadata.finalizers", why);
+        return Err(Status::invalid(call.grouped_kind(), name, &[error]));
+    }
+    Ok(())
+}
+
 fn texts(object: &Value, field: &str) -> BTreeMap<String, String> {
     let pairs = object["metadata"][field].as_object().into_iter().flatten();
     pairs.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()

@@ -32,6 +32,8 @@ pub enum PkiError {
     Io { act: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
+    #[error("a certificate made here names one group at most, not {0:?}")]
+    Groups(Vec<String>),
     #[error("the certificates in {} cannot be used: {reason}; remove them to have new ones made", dir.display())]
     Unusable { dir: PathBuf, reason: String },
 }
@@ -80,6 +82,10 @@ impl Authority {
 
     /// A certificate that says its holder is `user` and belongs to `groups`.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, PkiError> {
+        // Of several organisations the library would write the last and forget the others.
+        if groups.len() > 1 {
+            return Err(PkiError::Groups(groups.iter().map(|group| (*group).to_owned()).collect()));
+        }
         let mut params = leaf(user, groups);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)

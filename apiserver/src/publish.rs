@@ -3,11 +3,13 @@
 //! They are large and change only with the set of kinds, so each is made once and shared by every logical
 //! cluster with the same set.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, VARY,
+};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use openapi::discovery::{self, Root};
 use openapi::document::{self, Document};
@@ -15,10 +17,12 @@ use openapi::resource::{Origin, Resource, Verb};
 use openapi::schema::SchemaRef;
 use openapi::status::Status;
 use openapi::{builtin, catalog, hash};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::clusters;
+use crate::compress::{self, Effort, GZIP};
 use crate::negotiate::{self, Encoding, Shape};
+use crate::query::Query;
 use crate::render;
 use crate::request::Target;
 use crate::server::Body;
@@ -70,7 +74,12 @@ pub(crate) fn find_kind(group: &str, kind: &str) -> Option<&'static Arc<Resource
 }
 
 /// Answers for everything that is not a resource or a probe.
-pub(crate) fn answer(target: &Target, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
+pub(crate) fn answer(
+    target: &Target,
+    query: &Query,
+    headers: &HeaderMap,
+    address: &str,
+) -> Result<Response<Body>, Status> {
     let rows = rows();
     let unknown = Status::unknown_path;
     let whole = |value: Value| Ok(render::value(StatusCode::OK, &value));
@@ -80,33 +89,92 @@ pub(crate) fn answer(target: &Target, headers: &HeaderMap, address: &str) -> Res
         Target::Resources { group, version } => {
             whole(discovery::resource_list(rows, group, version).ok_or_else(unknown)?)
         }
-        Target::OpenApiV3 { group_version: None } => whole(document::index(
-            documents().iter().map(|(path, document)| (path.as_str(), document.hash.as_str())),
-        )),
+        Target::OpenApiV3 { group_version: None } => {
+            whole(document::index(documents().iter().map(|(path, made)| (path.as_str(), made.hash.as_str()))))
+        }
         Target::OpenApiV3 { group_version: Some(path) } => {
-            let document = documents().get(path).ok_or_else(unknown)?;
-            Ok(cached(
-                headers,
-                &document.hash,
-                render::json(StatusCode::OK, Bytes::from_static(document.body.as_bytes())),
-            ))
+            let made = documents().get(path).ok_or_else(unknown)?;
+            let mut response = made.answer(headers);
+            // An address with the hash of what it leads to always leads to the same. With any other hash it leads to
+            // what there is now: to send a client elsewhere would be to send it out of its logical cluster.
+            if query.text("hash") == made.hash {
+                lasts(response.headers_mut());
+            }
+            Ok(response)
         }
         Target::OpenApiV2 => Ok(version_two(headers)),
+        Target::Index => whole(json!({ "paths": paths() })),
         _ => Err(unknown()),
     }
 }
 
+/// Every address that is not a resource's own.
+fn paths() -> Vec<String> {
+    let fixed = ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version"];
+    let probes = ["/healthz", "/livez", "/readyz"];
+    let mut paths: BTreeSet<String> = fixed.iter().chain(&probes).map(|path| (*path).to_owned()).collect();
+    for row in rows() {
+        let document = document::path(&row.group, &row.version);
+        paths.insert(format!("/openapi/v3/{document}"));
+        paths.insert(format!("/{document}"));
+        if !row.group.is_empty() {
+            paths.insert(format!("/apis/{}", row.group));
+        }
+    }
+    paths.into_iter().collect()
+}
+
 /// The older document, for clients that have not learned the newer one. Some take it only in its own protobuf.
 fn version_two(headers: &HeaderMap) -> Response<Body> {
-    static MADE: LazyLock<Document> = LazyLock::new(|| document::v2(rows(), &clusters::definitions()));
-    static PROTOBUF: LazyLock<Bytes> =
-        LazyLock::new(|| document::v2_protobuf(rows(), &clusters::definitions()).into());
+    static TEXT: LazyLock<Made> = LazyLock::new(|| Made::of(document::v2(rows(), &clusters::definitions())));
+    static PROTOBUF: LazyLock<Made> = LazyLock::new(|| {
+        let body = document::v2_protobuf(rows(), &clusters::definitions()).into();
+        Made::new(document::GNOSTIC, format!("{}-protobuf", TEXT.hash), body)
+    });
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if accept.contains("com.github.proto-openapi.spec.v2") {
-        let response = render::typed(StatusCode::OK, document::GNOSTIC, PROTOBUF.clone());
-        return cached(headers, &format!("{}-protobuf", MADE.hash), response);
+    let made = if accept.contains("com.github.proto-openapi.spec.v2") { &PROTOBUF } else { &TEXT };
+    made.answer(headers)
+}
+
+/// A document, ready to be sent: as it is, and compressed from the first time somebody wants that.
+struct Made {
+    content_type: &'static str,
+    hash: String,
+    body: Bytes,
+    packed: OnceLock<Bytes>,
+}
+
+impl Made {
+    fn new(content_type: &'static str, hash: String, body: Bytes) -> Made {
+        Made { content_type, hash, body, packed: OnceLock::new() }
     }
-    cached(headers, &MADE.hash, render::json(StatusCode::OK, Bytes::from_static(MADE.body.as_bytes())))
+
+    fn of(document: Document) -> Made {
+        Made::new(negotiate::JSON, document.hash, document.body.into())
+    }
+
+    fn answer(&self, headers: &HeaderMap) -> Response<Body> {
+        let is_packed = compress::is_accepted(headers);
+        let body = match is_packed {
+            true => self.packed.get_or_init(|| compress::gzip(&self.body, Effort::Often)),
+            false => &self.body,
+        };
+        let mut response =
+            cached(headers, &self.hash, render::typed(StatusCode::OK, self.content_type, body.clone()));
+        response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
+        if is_packed {
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+        }
+        response
+    }
+}
+
+/// Says that what was sent stays true for as long as caches can remember.
+fn lasts(headers: &mut HeaderMap) {
+    let year = jiff::SignedDuration::from_hours(365 * 24);
+    let then = (jiff::Timestamp::now() + year).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    headers.insert(EXPIRES, then.parse().expect("a date is made of letters and digits"));
 }
 
 fn groups(core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
@@ -128,13 +196,13 @@ fn groups(core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Bod
     Ok(render::value(StatusCode::OK, &value))
 }
 
-fn documents() -> &'static BTreeMap<String, Document> {
-    static MADE: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
+fn documents() -> &'static BTreeMap<String, Made> {
+    static MADE: LazyLock<BTreeMap<String, Made>> = LazyLock::new(|| {
         let custom = clusters::definitions();
         let named = rows().iter().map(|row| (row.group.clone(), row.version.clone()));
         let made = named.filter_map(|(group, version)| {
             let path = document::path(&group, &version);
-            Some((path, document::v3(rows(), &custom, &group, &version)?))
+            Some((path, Made::of(document::v3(rows(), &custom, &group, &version)?)))
         });
         made.collect()
     });

@@ -46,6 +46,11 @@ impl Query {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())
     }
 
+    /// Every value, for the few parameters that can be given several times.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
     /// Whether it is there and says anything but no. Kubernetes takes `watch=maybe` for a yes.
     pub(crate) fn flag(&self, name: &str) -> bool {
         let found = self.0.iter().find(|(found, _)| found == name);

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Response, StatusCode};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use openapi::resource::{Column, Resource};
@@ -182,6 +183,14 @@ pub(crate) fn typed(code: StatusCode, content_type: &'static str, body: impl Int
 
 pub(crate) fn nothing() -> Body {
     http_body_util::Empty::new().boxed_unsync()
+}
+
+/// What is left of an answer when only its head was asked for: how long the body would have been.
+pub(crate) fn behead(response: &mut Response<Body>) {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    *response.body_mut() = nothing();
 }
 
 /// The answer to a request that did not work, in the encoding the client reads.

@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use api::cluster::{Id, NameError, Path};
+use api::cluster::{Id, NameError, Path, ROOT};
 
 /// Which logical cluster a request is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +22,17 @@ pub enum Cluster {
     Id(Id),
     /// `/clusters/*`: every one of them. Only lists and watches go there.
     All,
+}
+
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cluster::Bare => f.write_str(ROOT),
+            Cluster::Path(path) => path.fmt(f),
+            Cluster::Id(id) => id.fmt(f),
+            Cluster::All => f.write_str("*"),
+        }
+    }
 }
 
 /// What a request is about.
@@ -78,6 +89,17 @@ pub struct Resource {
     pub subresource: Option<String>,
     /// What follows the subresource, for proxies.
     pub rest: Vec<String>,
+}
+
+impl fmt::Display for Resource {
+    /// `deployments.apps/scale`: the kind of thing, never which one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        self.subresource.as_ref().map_or(Ok(()), |part| write!(f, "/{part}"))
+    }
 }
 
 /// Why a path leads nowhere.

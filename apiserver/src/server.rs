@@ -35,6 +35,14 @@ pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Streams of one connection at a time. Informer-heavy clients open some hundred watches on one connection.
 const STREAMS_MAX: u32 = 1000;
+/// Streams of one connection that a client has reset before we took them up. Whoever opens and resets in a loop, so that
+/// none ever counts against the limit above, is cut off here.
+const RESETS_MAX: usize = 20;
+/// Streams of one connection that we had to reset because of what the client sent.
+const FAULTS_MAX: usize = 1024;
+/// Connections at a time. One costs some 50 KiB in TLS and HTTP/2 buffers before it has asked for anything, so all of
+/// them together about 400 MiB; what comes on top waits in the kernel's queue.
+const CONNECTIONS_MAX: usize = 8192;
 /// Headers of one request. Tokens and cookies are a few kilobytes.
 const HEADER_BYTES_MAX: u32 = 64 << 10;
 /// How long requests under way may take to finish once the door is closed.
@@ -61,7 +69,7 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, _)) => stream,
                 // Out of file descriptors, or the client is gone already: neither is a reason to stop serving.
                 Err(error) => {
@@ -124,6 +132,8 @@ async fn connection(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(FAULTS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();

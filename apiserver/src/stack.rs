@@ -10,26 +10,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use api::cluster::Id;
 use bytes::Bytes;
 use controller::tasks::Stop;
-use http::{Method, Request, Response, StatusCode};
+use http::header::ALLOW;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use openapi::resource::Verb;
-use openapi::status::{Grouped, Status};
+use openapi::status::Status;
 use openapi::table::Include;
-use serde_json::json;
-use storage::Store;
+use storage::{Page, Range, Store};
+use tokio::runtime::Handle;
 
+use crate::asked::{self, Asked};
 use crate::call::{Call, Reach, unreadable};
+use crate::health::{self, Patient};
 use crate::identity::Identity;
-use crate::negotiate;
-use crate::query::Query;
+use crate::limits::Limits;
+use crate::metrics::{Metrics, StoreFigures};
+use crate::negotiate::{self, Encoding};
 use crate::render::{self, Style};
-use crate::request::{self, Cluster, Health, Target};
+use crate::request::{Cluster, Resource, Target};
 use crate::server::{Body, Handler};
+use crate::trace::Trace;
 use crate::verbs::{create, delete, get, list, patch, update, watch};
-use crate::{body, clusters, publish};
-
-/// Kubernetes as which we speak, and who we are.
-const KUBERNETES: (&str, &str, &str) = ("1", "36", concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION")));
+use crate::wants::Wants;
+use crate::{body, clusters, deadline, publish, version};
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -38,13 +41,22 @@ pub struct Stack {
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
+    limits: Limits,
+    metrics: Metrics,
     /// Ends watches, which would otherwise go on for as long as their clients like.
     stop: Stop,
 }
 
 impl Stack {
     pub fn new(store: Arc<dyn Store>, address: String, stop: Stop) -> Stack {
-        Stack { store, address, ready: AtomicBool::new(true), stop }
+        Stack {
+            store,
+            address,
+            ready: AtomicBool::new(true),
+            limits: Limits::default(),
+            metrics: Metrics::default(),
+            stop,
+        }
     }
 
     /// From now on the probe says that no new requests should come here.
@@ -52,29 +64,51 @@ impl Stack {
         self.ready.store(false, Ordering::Relaxed);
     }
 
+    /// Answers if there is room, and if that takes no longer than it may.
+    async fn admitted(
+        &self,
+        identity: &Identity,
+        asked: &Asked,
+        headers: HeaderMap,
+        incoming: Incoming,
+    ) -> Result<Response<Body>, Status> {
+        let _place = self.limits.enter(identity, asked)?;
+        deadline::within(asked, self.answer(identity, asked, headers, incoming)).await
+    }
+
     async fn answer(
         &self,
         identity: &Identity,
-        request: Request<Incoming>,
+        asked: &Asked,
+        headers: HeaderMap,
+        incoming: Incoming,
     ) -> Result<Response<Body>, Status> {
-        let (head, incoming) = request.into_parts();
-        let (cluster, target) = request::parse(head.uri.path()).map_err(|_| Status::unknown_path())?;
-        match &target {
-            Target::Health { endpoint, .. } => return Ok(self.health(*endpoint)),
-            Target::Version => return Ok(version()),
+        let (cluster, target) = asked.address.as_ref().map_err(|_| Status::unknown_path())?;
+        match target {
+            Target::Health { endpoint, check } => {
+                let patient = Patient { store: &*self.store, stopping: !self.ready.load(Ordering::Relaxed) };
+                return Ok(health::answer(patient, *endpoint, check.as_deref(), &asked.query).await);
+            }
+            Target::Version if is_read(&asked.method) => {
+                return Ok(render::value(StatusCode::OK, &version::document()));
+            }
             _ => {}
         }
         if *identity == Identity::Anonymous {
             return Err(Status::unauthorized());
         }
-        let (id, reach) = self.find(&cluster, identity).await?;
+        let (id, reach) = self.find(cluster, identity).await?;
         let Target::Resource(resource) = target else {
-            if !matches!(head.method, Method::GET | Method::HEAD) {
-                return Err(not_allowed(Grouped::new("", ""), &head.method));
+            if !is_read(&asked.method) {
+                return Err(Status::wrong_method());
             }
-            let address = self.address.clone();
+            if *target == Target::Metrics {
+                return Ok(self.metrics.answer(&self.limits, self.figures().await));
+            }
+            let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
             // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
-            let made = tokio::task::spawn_blocking(move || publish::answer(&target, &head.headers, &address));
+            let made =
+                tokio::task::spawn_blocking(move || publish::answer(&target, &query, &headers, &address));
             return made.await.map_err(|error| Status::internal(&error.to_string()))?;
         };
         let row = publish::find(&resource.group, &resource.version, &resource.resource)
@@ -83,11 +117,11 @@ impl Stack {
             cluster: id,
             reach,
             row: row.clone(),
-            namespace: resource.namespace,
-            name: resource.name,
-            subresource: resource.subresource,
-            query: Query::parse(head.uri.query()),
-            headers: head.headers,
+            namespace: resource.namespace.clone(),
+            name: resource.name.clone(),
+            subresource: resource.subresource.clone(),
+            query: asked.query.clone(),
+            headers,
         };
         // A path with a namespace leads to kinds that have one, and to no others.
         if call.namespace.is_some() && !row.namespaced
@@ -98,10 +132,10 @@ impl Stack {
         if call.subresource.as_deref().is_some_and(|part| row.subresource(part).is_none()) {
             return Err(Status::unknown_path());
         }
-        let verb = verb(&head.method, &call).ok_or_else(|| not_allowed(call.grouped(), &head.method))?;
+        let verb = verb(asked, &call).ok_or_else(Status::wrong_method)?;
         // A write is for one logical cluster, and so is a look at one object: names repeat in others.
         if reach == Reach::Every && !matches!(verb, Verb::List | Verb::Watch) {
-            return Err(not_allowed(call.grouped(), &head.method));
+            return Err(Status::wrong_method());
         }
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
@@ -125,6 +159,18 @@ impl Stack {
         }
     }
 
+    /// Counts what the store holds. That walks over all of it, so away from those who wait for answers.
+    async fn figures(&self) -> Option<StoreFigures> {
+        let (store, runtime) = (self.store.clone(), Handle::current());
+        let counted = tokio::task::spawn_blocking(move || {
+            runtime
+                .block_on(store.list(Range::all(), Page { limit: Some(0), count: true, ..Page::default() }))
+        });
+        let counted = counted.await.ok()?.ok()?;
+        let entries = counted.value.remaining.unwrap_or_default();
+        Some(StoreFigures { revision: counted.revision.0, entries })
+    }
+
     /// Which logical cluster is meant, and whether all of them are. Who may not use ids or look at all of them
     /// is not told that there is such a way.
     async fn find(&self, cluster: &Cluster, identity: &Identity) -> Result<(Id, Reach), Status> {
@@ -132,56 +178,39 @@ impl Stack {
         let found = match cluster {
             Cluster::Bare => Some(Id::ROOT),
             Cluster::Path(path) => clusters::find(store, path).await.map_err(unreadable)?,
-            Cluster::Id(_) | Cluster::All if !identity.is_privileged() => None,
+            Cluster::Id(_) | Cluster::All if !identity.is_administrator() => None,
             Cluster::Id(id) => clusters::exists(store, *id).await.map_err(unreadable)?.then_some(*id),
             Cluster::All => return Ok((Id::ROOT, Reach::Every)),
         };
         Ok((found.ok_or_else(Status::unknown_path)?, Reach::One))
     }
-
-    /// A server that is stopping is well, but nobody should come any more.
-    fn health(&self, endpoint: Health) -> Response<Body> {
-        match endpoint != Health::Readyz || self.ready.load(Ordering::Relaxed) {
-            true => render::text(StatusCode::OK, "ok"),
-            false => render::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down"),
-        }
-    }
 }
 
 impl Handler for Stack {
     async fn handle(self: Arc<Self>, identity: Identity, request: Request<Incoming>) -> Response<Body> {
-        let is_head = request.method() == Method::HEAD;
-        let encoding = negotiate::encoding(request.headers());
-        let mut response = match self.answer(&identity, request).await {
-            Ok(response) => response,
-            Err(status) => render::status(&status, encoding),
-        };
-        if is_head {
-            *response.body_mut() = render::nothing();
+        let (head, incoming) = request.into_parts();
+        let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
+        let wants = Wants::of(&asked, &head.headers);
+        let encoding = negotiate::encoding(&head.headers);
+        let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
+        let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
+        let mut response = wants.dress(response).await;
+        if asked.method == Method::HEAD {
+            render::behead(&mut response);
         }
+        let took = trace.end(&asked, identity.name(), &mut response);
+        self.metrics.count(&asked, took, &mut response);
         response
     }
 }
 
-/// What a method means for what the path names.
-fn verb(method: &Method, call: &Call) -> Option<Verb> {
-    let named = call.name.is_some();
-    let verb = match (method, named) {
-        (&Method::GET | &Method::HEAD, true) => Verb::Get,
-        (&Method::GET | &Method::HEAD, false) if call.query.flag("watch") => Verb::Watch,
-        (&Method::GET | &Method::HEAD, false) => Verb::List,
-        (&Method::POST, false) => Verb::Create,
-        (&Method::PUT, true) => Verb::Update,
-        (&Method::PATCH, true) => Verb::Patch,
-        (&Method::DELETE, true) => Verb::Delete,
-        (&Method::DELETE, false) => Verb::DeleteCollection,
-        _ => return None,
-    };
+/// What is asked for, if the kind can do it.
+fn verb(asked: &Asked, call: &Call) -> Option<Verb> {
     let verbs = match &call.subresource {
         None => &call.row.verbs,
         Some(part) => &call.row.subresource(part)?.verbs,
     };
-    verbs.contains(&verb).then_some(verb)
+    asked.verb().filter(|verb| verbs.contains(verb))
 }
 
 /// How to write the answer.
@@ -196,27 +225,34 @@ fn style(verb: Verb, call: &Call) -> Result<Style, Status> {
     Ok(Style { form, row: call.row.clone(), include, reach: call.reach })
 }
 
-fn not_allowed(what: Grouped<'_>, method: &Method) -> Status {
-    Status::method_not_allowed(what, &method.as_str().to_lowercase())
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// The processor, in the words clients know.
-fn go_arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
+/// The answer to a request that did not work. If it was the method, it says which methods would.
+fn refused(asked: &Asked, status: &Status, encoding: Encoding) -> Response<Body> {
+    let mut response = render::status(status, encoding);
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        let allowed = HeaderValue::from_str(&methods(asked).join(", "));
+        response.headers_mut().insert(ALLOW, allowed.expect("methods are made of letters"));
     }
+    response
 }
 
-fn version() -> Response<Body> {
-    let (major, minor, version) = KUBERNETES;
-    render::value(
-        StatusCode::OK,
-        &json!({
-            "major": major, "minor": minor, "gitVersion": version, "gitCommit": "", "gitTreeState": "clean",
-            "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
-            "platform": format!("{}/{}", std::env::consts::OS, go_arch()),
-        }),
-    )
+/// The methods that mean something for what is named.
+fn methods(asked: &Asked) -> Vec<&'static str> {
+    let row = |named: &Resource| publish::find(&named.group, &named.version, &named.resource);
+    let Some((named, row)) = asked.resource().and_then(|named| Some((named, row(named)?))) else {
+        return vec!["GET", "HEAD"];
+    };
+    let verbs = match named.subresource.as_ref().and_then(|part| row.subresource(part)) {
+        Some(part) => &part.verbs,
+        None => &row.verbs,
+    };
+    let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+    let means = |method: &&str| {
+        let method = Method::from_bytes(method.as_bytes()).ok()?;
+        asked::verb(&method, named.name.is_some(), false)
+    };
+    all.into_iter().filter(|method| means(method).is_some_and(|verb| verbs.contains(&verb))).collect()
 }

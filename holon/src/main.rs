@@ -2,10 +2,10 @@
 
 mod dev;
 mod kubeconfig;
+mod log;
 mod start;
 mod store;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -16,6 +16,8 @@ use clap::{Parser, Subcommand};
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    log: log::Log,
 }
 
 #[derive(Subcommand)]
@@ -32,13 +34,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HOLON_LOG")
-        // fjall reports through its errors what it also logs.
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=off,lsm_tree=off"));
-    // Colours are for people; a file or a pipe gets plain text.
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
-    let done = match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    if let Err(error) = arguments.log.start() {
+        eprintln!("holon: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    let done = match arguments.command {
         Command::Dev(dev) => dev.run(),
         Command::Start(start) => start.run(),
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),

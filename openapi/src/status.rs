@@ -203,6 +203,14 @@ impl Status {
         Status::failure(405, Reason::MethodNotAllowed, message).about(resource, "")
     }
 
+    /// The path leads somewhere, but not with this method.
+    pub fn wrong_method() -> Status {
+        let message = "the server does not allow this method on the requested resource";
+        let mut status = Status::failure(405, Reason::MethodNotAllowed, message);
+        status.details_mut();
+        status
+    }
+
     pub fn not_acceptable(accepted: &[&str]) -> Status {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Status::failure(406, Reason::NotAcceptable, message)

@@ -6,6 +6,7 @@ use openapi::status::{Grouped, Status};
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Revision, Store};
 
+use crate::admit;
 use crate::body;
 use crate::call::{Call, unreadable, unwritten};
 use crate::clusters;
@@ -30,13 +31,17 @@ pub(crate) async fn create(
     let mut taken = String::new();
     for _ in 0..attempts {
         let mut object = sent.object.clone();
-        let name = metadata::born(call, &mut object)?;
-        metadata::check(call, &name, &object)?;
-        match commit(store, call, &name, &object).await? {
-            Some(entry) => {
-                still_live(store, call, &namespace, &entry).await?;
-                return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &sent.warnings));
-            }
+        let (name, claims) = admit::create(store, call, &mut object).await?;
+        let made = match commit(store, call, &name, &object).await {
+            Ok(Some(entry)) => still_live(store, call, &namespace, &entry).await.map(|()| Some(entry)),
+            other => other,
+        };
+        match &made {
+            Ok(Some(_)) => claims.done(store).await,
+            Ok(None) | Err(_) => claims.undo(store).await,
+        }
+        match made? {
+            Some(entry) => return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &sent.warnings)),
             None => taken = name,
         }
     }

@@ -11,6 +11,7 @@ use storage::{Entry, Store};
 
 use super::create::warned;
 use super::{get, list};
+use crate::addresses;
 use crate::call::{Call, unwritten};
 use crate::deletion::{self, Deleted, NotDeleted, Options};
 use crate::keys::Place;
@@ -97,7 +98,10 @@ async fn settle(
 ) -> Result<Option<Deleted>, Status> {
     for _ in 0..ATTEMPTS {
         match deletion::delete(store, &call.row, call.key(name), &entry, options).await {
-            Ok(deleted) => return Ok(Some(deleted)),
+            Ok(deleted) => {
+                release(store, call, &deleted, options).await;
+                return Ok(Some(deleted));
+            }
             Err(NotDeleted::Changed(Some(current))) => entry = current,
             Err(NotDeleted::Changed(None)) => return Ok(None),
             Err(NotDeleted::Refused(status)) => return Err(*status),
@@ -105,6 +109,14 @@ async fn settle(
         }
     }
     Err(Status::modified(call.grouped(), name))
+}
+
+/// What a Service had to itself is free as soon as it is gone: whoever replaces it may want the same.
+async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &Options) {
+    if let (Deleted::Gone(entry), true, false) = (deleted, addresses::concern(&call.row), options.dry_run) {
+        let service = stored::tree(entry).unwrap_or_default();
+        addresses::release_all(store, call.cluster, &service).await;
+    }
 }
 
 /// The options of a deletion, from the body, or from the query if there is none. `dryRun` counts wherever it stands:

@@ -9,6 +9,7 @@ use storage::{Change, CommitError, Entry, Expect, Store};
 
 use super::create::warned;
 use super::get;
+use crate::admit;
 use crate::body;
 use crate::call::{Call, unwritten};
 use crate::deletion;
@@ -70,18 +71,32 @@ pub(crate) async fn replace(
     entry: &Entry,
     mut new: Value,
 ) -> Result<Option<Entry>, Status> {
-    let (name, key) = call.named()?;
     let old = call.tree(entry)?;
     metadata::place(call, &mut new)?;
     confine(call, &old, &mut new);
-    metadata::carried(&call.row, &old, &mut new)?;
-    check(call, name, &old, &new)?;
-    let value = call.encode(&new);
+    let claims = admit::update(store, call, &old, &mut new).await?;
+    let replaced = commit(store, call, entry, &old, &new).await;
+    match &replaced {
+        Ok(Some(_)) => claims.done(store).await,
+        Ok(None) | Err(_) => claims.undo(store).await,
+    }
+    replaced
+}
+
+async fn commit(
+    store: &dyn Store,
+    call: &Call,
+    entry: &Entry,
+    old: &Value,
+    new: &Value,
+) -> Result<Option<Entry>, Status> {
+    let (name, key) = call.named()?;
+    let value = call.encode(new);
     // What changes nothing is no write: no revision, no event.
     if value == *entry.value() {
         return Ok(Some(entry.clone()));
     }
-    let finished = deletion::ends_with(&call.row, &old, &new);
+    let finished = deletion::ends_with(&call.row, old, new);
     if call.query.dry_run()? {
         return Ok(Some(Entry::new(key, entry.revision(), value)));
     }
@@ -92,23 +107,6 @@ pub(crate) async fn replace(
         Err(CommitError::Conflict { .. }) => Ok(None),
         Err(error) => Err(unwritten(call, name, error)),
     }
-}
-
-/// What an update may not do, whatever the kind.
-fn check(call: &Call, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
-    metadata::check(call, name, new)?;
-    let finalizers =
-        |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-    let (before, mut added) = (finalizers(old), finalizers(new));
-    added.retain(|finalizer| !before.contains(finalizer));
-    if metadata::is_leaving(old) && !added.is_empty() {
-        let why = format!(
-            "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
-        );
-        let error = FieldError::forbidden("metadata.finalizers", why);
-        return Err(Status::invalid(call.grouped_kind(), name, &[error]));
-    }
-    Ok(())
 }
 
 /// The main path leaves the status alone, and the status path everything else.

@@ -1,0 +1,77 @@
+//! What a request asks for, as far as its first line says: enough to let it in, to time it and to count it.
+
+use http::Method;
+use http::request::Parts;
+use openapi::resource::Verb;
+
+use crate::query::Query;
+use crate::request::{self, Cluster, PathError, Target};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    /// As sent, without the query.
+    pub(crate) path: String,
+    pub(crate) address: Result<(Cluster, Target), PathError>,
+    pub(crate) query: Query,
+}
+
+impl Asked {
+    pub(crate) fn of(head: &Parts) -> Asked {
+        Asked {
+            method: head.method.clone(),
+            path: head.uri.path().to_owned(),
+            address: request::parse(head.uri.path()),
+            query: Query::parse(head.uri.query()),
+        }
+    }
+
+    pub(crate) fn target(&self) -> Option<&Target> {
+        self.address.as_ref().ok().map(|(_, target)| target)
+    }
+
+    /// The resource it is about, if it is about one.
+    pub(crate) fn resource(&self) -> Option<&request::Resource> {
+        match self.target() {
+            Some(Target::Resource(resource)) => Some(resource),
+            _ => None,
+        }
+    }
+
+    /// What the method means for the resource named; whether that resource can do it is another question.
+    pub(crate) fn verb(&self) -> Option<Verb> {
+        let named = self.resource()?.name.is_some();
+        verb(&self.method, named, self.query.flag("watch"))
+    }
+
+    /// Whether the answer goes on for as long as the client likes.
+    pub(crate) fn is_watch(&self) -> bool {
+        self.verb() == Some(Verb::Watch)
+    }
+}
+
+/// What a method means for an object, or for a collection of them.
+pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> Option<Verb> {
+    let verb = match (method, named) {
+        (&Method::GET | &Method::HEAD, true) => Verb::Get,
+        (&Method::GET | &Method::HEAD, false) if watch => Verb::Watch,
+        (&Method::GET | &Method::HEAD, false) => Verb::List,
+        (&Method::POST, false) => Verb::Create,
+        (&Method::PUT, true) => Verb::Update,
+        (&Method::PATCH, true) => Verb::Patch,
+        (&Method::DELETE, true) => Verb::Delete,
+        (&Method::DELETE, false) => Verb::DeleteCollection,
+        _ => return None,
+    };
+    Some(verb)
+}
+
+#[cfg(test)]
+impl Asked {
+    /// As the first line of a request has it: `GET /api/v1/pods?watch=1`.
+    pub(crate) fn line(text: &str) -> Asked {
+        let (method, uri) = text.split_once(' ').unwrap();
+        let (head, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();
+        Asked::of(&head)
+    }
+}

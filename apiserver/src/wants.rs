@@ -1,0 +1,75 @@
+//! How a client wants its answer, whatever is in it: with line breaks for people, compressed for wires.
+//!
+//! Only bodies that are there as a whole are changed. A watch is made while it is sent, and goes out as it is.
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderValue, Response};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Full};
+
+use crate::asked::Asked;
+use crate::compress::{self, Effort, GZIP, WORTH_BYTES};
+use crate::negotiate::JSON;
+use crate::pretty;
+use crate::request::Target;
+use crate::server::Body;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wants {
+    pretty: bool,
+    gzip: bool,
+}
+
+impl Wants {
+    pub(crate) fn of(asked: &Asked, headers: &HeaderMap) -> Wants {
+        // Documents are megabytes, made once and sent as they are made.
+        let document = matches!(asked.target(), Some(Target::OpenApiV2 | Target::OpenApiV3 { .. }));
+        Wants {
+            pretty: !document && pretty::is_wanted(&asked.query, headers),
+            gzip: compress::is_accepted(headers),
+        }
+    }
+
+    /// The answer as wanted.
+    pub(crate) async fn dress(self, mut response: Response<Body>) -> Response<Body> {
+        let (Some(length), headers) = (response.body().size_hint().exact(), response.headers()) else {
+            return response;
+        };
+        let is_packed = headers.contains_key(CONTENT_ENCODING);
+        let is_large = length > WORTH_BYTES && !is_packed;
+        let is_json =
+            headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON.as_bytes()));
+        let pretty = self.pretty && is_json && !is_packed && length > 0;
+        let gzip = self.gzip && is_large;
+        if is_large {
+            response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        if !pretty && !gzip {
+            return response;
+        }
+        let (mut head, body) = response.into_parts();
+        let Ok(whole) = body.collect().await;
+        let changed = change(whole.to_bytes(), pretty, gzip, is_large).await;
+        if gzip {
+            head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+        }
+        head.headers.remove(CONTENT_LENGTH);
+        Response::from_parts(head, Full::new(changed).boxed_unsync())
+    }
+}
+
+/// Large bodies take milliseconds, in which others wait for nothing.
+async fn change(body: Bytes, pretty: bool, gzip: bool, is_large: bool) -> Bytes {
+    let work = move |body: &Bytes| {
+        let body = if pretty { pretty::indented(body).into() } else { body.clone() };
+        if gzip { compress::gzip(&body, Effort::Once) } else { body }
+    };
+    match is_large {
+        false => work(&body),
+        true => {
+            let done = tokio::task::spawn_blocking(move || work(&body)).await;
+            done.expect("what is above does not panic, and nobody cancels it")
+        }
+    }
+}
