@@ -1,8 +1,45 @@
 //! Real kubectls, the newest and the oldest we promise.
+//!
+//! The first day is a story only Holon can tell. The suite is everything else a user types; it runs where kubectl may
+//! meet Holon (the root, a nested logical cluster, on etcd), and on a real kube-apiserver, which shows that what it
+//! expects is right.
 
 #[path = "../common/mod.rs"]
 mod common;
+
+mod changing;
+mod creating;
 mod first_day;
+mod leaving;
+mod looking;
+mod running;
+
+use common::Server;
+use common::kubectl::Kubectl;
+
+fn suite(k: &Kubectl, has_controllers: bool) {
+    looking::suite(k);
+    creating::suite(k);
+    changing::suite(k);
+    running::suite(k);
+    leaving::suite(k, has_controllers);
+    k.finish();
+}
+
+/// Makes the logical clusters on the way to a path, and returns a kubectl at its end.
+fn kubectl_at(server: &Server, program: &std::path::Path, path: &str) -> Kubectl {
+    let mut parent = Kubectl::new(server, program, "root");
+    let mut at = "root".to_owned();
+    for name in path.split(':').skip(1) {
+        let manifest =
+            format!("{{apiVersion: holon.dev/v1alpha1, kind: LogicalCluster, metadata: {{name: {name}}}}}");
+        parent.with(&["create"], &manifest, "created");
+        parent.finish();
+        at = format!("{at}:{name}");
+        parent = Kubectl::new(server, program, &at);
+    }
+    parent
+}
 
 #[test]
 fn a_first_day_with_the_newest_kubectl() {
@@ -12,4 +49,48 @@ fn a_first_day_with_the_newest_kubectl() {
 #[test]
 fn a_first_day_with_an_older_kubectl() {
     first_day::told_with("kubectl-1.32");
+}
+
+#[test]
+fn the_suite_in_the_root() {
+    let Some(program) = peers::need("the_suite_in_the_root", "kubectl") else { return };
+    let server = Server::start();
+    suite(&kubectl_at(&server, &program, "root"), true);
+}
+
+#[test]
+fn the_suite_in_a_nested_logical_cluster() {
+    let Some(program) = peers::need("the_suite_in_a_nested_logical_cluster", "kubectl") else { return };
+    let server = Server::start();
+    suite(&kubectl_at(&server, &program, "root:a:b"), true);
+}
+
+#[test]
+fn the_suite_with_an_older_kubectl() {
+    let Some(program) = peers::need("the_suite_with_an_older_kubectl", "kubectl-1.32") else { return };
+    let server = Server::start();
+    suite(&kubectl_at(&server, &program, "root:a:b"), true);
+}
+
+#[test]
+fn the_suite_on_etcd() {
+    let test = "the_suite_on_etcd";
+    let (Some(program), Some(etcd)) = (peers::need(test, "kubectl"), peers::need(test, "etcd")) else {
+        return;
+    };
+    let etcd = peers::Etcd::start(etcd, 1);
+    let server = Server::start_with(&["--etcd-endpoints", &etcd.endpoint(0)]);
+    suite(&kubectl_at(&server, &program, "root:a:b"), true);
+}
+
+#[test]
+fn the_suite_on_a_real_server() {
+    // Nothing makes service accounts there, and nothing counts for quotas.
+    let plug_ins = "--disable-admission-plugins=ServiceAccount,ResourceQuota,TaintNodesByCondition";
+    let Some(cluster) = peers::Cluster::start_bare("the_suite_on_a_real_server", &[plug_ins]) else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let kubeconfig = scratch.path().join("kubeconfig");
+    std::fs::copy(cluster.kubeconfig(), &kubeconfig).unwrap();
+    let program = peers::find("kubectl").unwrap();
+    suite(&Kubectl::with_kubeconfig(&program, kubeconfig, scratch.path().join("cache")), false);
 }

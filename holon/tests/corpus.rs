@@ -1,0 +1,154 @@
+//! Manifests as users write them (`test/corpus`), through a real kubectl: applied, compared, exported, applied again as
+//! they are and as they were exported, and deleted. What is applied twice must not change.
+//!
+//! The same is done on a real kube-apiserver, which shows that the manifests are valid and what is asked of us is right.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
+
+use common::kubectl::Kubectl;
+use common::{Server, repository};
+use peers::Cluster;
+
+/// Lives at a time. kubectl and the server share the cores; more would only wait.
+const AT_ONCE: usize = 4;
+
+/// Plug-ins that write into objects or refuse them, and whose controllers are not there.
+const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount,ResourceQuota,LimitRanger,Priority,\
+DefaultTolerationSeconds,DefaultStorageClass,DefaultIngressClass,StorageObjectInUseProtection,\
+RuntimeClass,TaintNodesByCondition,PodTopologyLabels";
+
+#[test]
+fn every_manifest_lives_its_life() {
+    let test = "every_manifest_lives_its_life";
+    let Some(program) = peers::need(test, "kubectl") else { return };
+    let server = Server::start();
+    let kubeconfig = server.file("corpus.kubeconfig");
+    std::fs::write(&kubeconfig, server.kubeconfig("root")).unwrap();
+    live(&program, &kubeconfig);
+}
+
+#[test]
+fn every_manifest_lives_its_life_on_a_real_server() {
+    let test = "every_manifest_lives_its_life_on_a_real_server";
+    let Some(cluster) = Cluster::start_bare(test, &[PLUG_INS_OFF]) else { return };
+    live(&peers::find("kubectl").unwrap(), &cluster.kubeconfig());
+}
+
+/// All manifests, several at once, each in a namespace of its own.
+fn live(program: &Path, kubeconfig: &Path) {
+    let scratch = tempfile::tempdir().unwrap();
+    let manifests = manifests();
+    assert!(manifests.len() >= 100, "{} manifests", manifests.len());
+    let configured = configured();
+    let wrong = Mutex::new(Vec::new());
+    let waiting = Mutex::new(manifests.iter());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                let next = || waiting.lock().unwrap().next();
+                while let Some(manifest) = next() {
+                    let life = Life::new(program, kubeconfig, scratch.path(), manifest);
+                    if let Err(error) = life.live(&configured) {
+                        wrong.lock().unwrap().push(format!("{}: {error}", life.name));
+                    }
+                }
+            });
+        }
+    });
+    let mut wrong = wrong.into_inner().unwrap();
+    wrong.sort();
+    println!("{} manifests, {} lived as they should", manifests.len(), manifests.len() - wrong.len());
+    assert!(wrong.is_empty(), "{} went wrong:\n\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn manifests() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(repository().join("test/corpus")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let mut found: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "yaml")).collect();
+    found.sort();
+    found
+}
+
+/// `manifest object` of those of which kubectl says `configured` though nothing changes: what the server keeps is
+/// written differently from what the user wrote, and the difference is inside of what kubectl sends whole.
+fn configured() -> Vec<String> {
+    let text = std::fs::read_to_string(repository().join("test/corpus/configured.txt")).unwrap();
+    text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// One manifest's way through a server.
+struct Life<'a> {
+    name: String,
+    manifest: &'a str,
+    kubectl: Kubectl,
+}
+
+impl<'a> Life<'a> {
+    fn new(program: &Path, kubeconfig: &Path, scratch: &Path, manifest: &'a Path) -> Life<'a> {
+        let name = manifest.file_stem().unwrap().to_str().unwrap().to_owned();
+        let own = scratch.join(&name);
+        std::fs::copy(kubeconfig, &own).unwrap();
+        let kubectl = Kubectl::with_kubeconfig(program, own, scratch.join("cache"));
+        Life { name, manifest: manifest.to_str().unwrap(), kubectl }
+    }
+
+    fn live(&self, configured: &[String]) -> Result<(), String> {
+        let namespace = format!("of-{}", self.name);
+        self.run(&["create", "namespace", &namespace])?;
+        // A default, unlike --namespace, lets a manifest name another one.
+        self.run(&["config", "set-context", "--current", "--namespace", &namespace])?;
+
+        for line in self.run(&["apply", "-f", self.manifest])? {
+            self.expect(line.ends_with(" created"), &line)?;
+        }
+        let differences = self.run(&["diff", "-f", self.manifest])?;
+        self.expect(differences.is_empty(), &differences.join("\n"))?;
+        let exported = self.apply_again(configured)?;
+        let file = self.kubectl.file("exported.yaml", &exported);
+        self.run(&["apply", "-f", &file])?;
+
+        // A namespace takes its time to go, and on a bare server it never does.
+        self.run(&["delete", "-f", self.manifest, "--wait=false"])?;
+        let left = self.run(&["get", "-f", self.manifest, "--ignore-not-found", "-o", "name"])?;
+        let left: Vec<_> = left.into_iter().filter(|line| !line.starts_with("namespace/")).collect();
+        self.expect(left.is_empty(), &format!("left behind: {left:?}"))
+    }
+
+    /// Applying once more changes nothing. Returns the objects as they are.
+    fn apply_again(&self, configured: &[String]) -> Result<String, String> {
+        let mut before = self.get()?;
+        // The server itself may write a status in between; then look again.
+        for _ in 0..5 {
+            for line in self.run(&["apply", "-f", self.manifest])? {
+                let (object, outcome) = line.rsplit_once(' ').unwrap_or((&line, ""));
+                let listed = configured.contains(&format!("{} {object}", self.name));
+                self.expect(outcome == if listed { "configured" } else { "unchanged" }, &line)?;
+            }
+            let after = self.get()?;
+            if after == before {
+                return Ok(after);
+            }
+            before = after;
+        }
+        Err("it changes whenever it is applied".to_owned())
+    }
+
+    fn get(&self) -> Result<String, String> {
+        Ok(self.run(&["get", "-f", self.manifest, "-o", "yaml"])?.join("\n"))
+    }
+
+    /// What it said, without warnings; an error if it did not work.
+    fn run(&self, arguments: &[&str]) -> Result<Vec<String>, String> {
+        let (worked, said) = self.kubectl.run(arguments);
+        self.expect(worked, &format!("kubectl {}: {said}", arguments.join(" ")))?;
+        Ok(said.lines().filter(|line| !line.starts_with("Warning: ")).map(str::to_owned).collect())
+    }
+
+    fn expect(&self, right: bool, otherwise: &str) -> Result<(), String> {
+        if right { Ok(()) } else { Err(otherwise.to_owned()) }
+    }
+}

@@ -1,0 +1,66 @@
+//! The same requests to Holon and to a real kube-apiserver: what they answer must agree.
+//!
+//! Requests are data: the corpus of valid manifests (`test/corpus`), and tables of odd ones (`test/requests/*.txt`, whose
+//! little language [`requests`] reads). Status codes, warnings and bodies are compared, after masking what no two servers
+//! share ([`mask`]): uids, versions, times, allocated addresses. Where we differ on purpose, `test/requests/exceptions.txt`
+//! says why; an exception nobody needs any more fails the test like a difference does.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod exceptions;
+mod mask;
+mod requests;
+mod sides;
+
+use common::repository;
+use exceptions::Exceptions;
+use requests::Step;
+use sides::Sides;
+
+/// Admission plug-ins whose effects are not ours yet, or need controllers that do not run beside a bare server.
+const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount,DefaultTolerationSeconds,Priority,\
+StorageObjectInUseProtection,DefaultStorageClass,DefaultIngressClass,TaintNodesByCondition,RuntimeClass,\
+LimitRanger,ResourceQuota,PersistentVolumeClaimResize,PodTopologyLabels,PodSecurity,\
+CertificateSubjectRestriction";
+
+#[test]
+fn holon_answers_as_a_kube_apiserver_does() {
+    let Some(mut sides) = Sides::start("holon_answers_as_a_kube_apiserver_does", PLUG_INS_OFF) else {
+        return;
+    };
+    let directory = repository().join("test/requests");
+    let mut exceptions = Exceptions::read(&directory.join("exceptions.txt"));
+    let (mut compared, mut unexplained) = (0, Vec::new());
+    let mut stories = requests::tables(&directory);
+    stories.extend(requests::corpus(&repository().join("test/corpus")));
+    for story in stories {
+        sides.enter(&story.name);
+        for step in &story.steps {
+            compared += 1;
+            let differences = sides.compare(step);
+            if !differences.is_empty() && !exceptions.explain(&story.name, &step.told) {
+                unexplained.push(report(&story.name, step, &differences));
+            }
+        }
+    }
+    println!(
+        "{compared} compared, {} equal, {} explained by {} exceptions, {} unexplained",
+        compared - unexplained.len() - exceptions.used(),
+        exceptions.used(),
+        exceptions.len(),
+        unexplained.len()
+    );
+    let idle = exceptions.idle();
+    assert!(compared >= 400, "only {compared} requests");
+    assert!(unexplained.is_empty(), "{} unexplained:\n{}", unexplained.len(), unexplained.join("\n"));
+    assert!(idle.is_empty(), "exceptions nobody needs any more:\n{}", idle.join("\n"));
+}
+
+fn report(story: &str, step: &Step, differences: &[String]) -> String {
+    /// Of a very different body the beginning is enough.
+    const SHOWN: usize = 6;
+    let shown: Vec<_> = differences.iter().take(SHOWN).map(|line| format!("    {line}")).collect();
+    let told: String = step.told.chars().take(300).collect();
+    format!("{story}: {told}\n{}", shown.join("\n"))
+}

@@ -1,0 +1,186 @@
+//! The tables of requests, and the corpus as requests.
+//!
+//! A table is a story: its requests are sent in order, in a namespace of their own. A line is a request:
+//!
+//! ```text
+//! @at /api/v1/namespaces/{ns}/configmaps      where `.` in a path is
+//! @base {"metadata": {"name": "a"}}           what `+ {…}` is merged into, as a merge patch
+//! POST . {"metadata": {"name": "b"}}          method, path, body as it is
+//! POST .?dryRun=All + {"data": {"x": 1}}      a body made of the base
+//! PATCH:merge ./a {"data": null}              json, merge, strategic or apply
+//! @type text/plain                            of the next request only; so is @accept
+//! @hex 6b387300                               the next request's body
+//! ```
+//!
+//! `{ns}` is the namespace; `{uid}` and `{rv}` are those of the last object the same server answered with;
+//! `{text:N}` is N letters and `{deep:N}` N objects inside each other.
+
+use std::path::{Path, PathBuf};
+
+use openapi::catalog;
+use openapi::decode::{Syntax, decode};
+use serde_json::Value;
+
+pub(crate) struct Story {
+    pub(crate) name: String,
+    pub(crate) steps: Vec<Step>,
+}
+
+pub(crate) struct Step {
+    /// The request as one line, for reports and exceptions.
+    pub(crate) told: String,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) content_type: String,
+    pub(crate) accept: String,
+    pub(crate) body: Vec<u8>,
+}
+
+const JSON: &str = "application/json";
+
+/// Every table in a directory but the one of exceptions.
+pub(crate) fn tables(directory: &Path) -> Vec<Story> {
+    let files = files(directory, "txt").into_iter().filter(|file| !file.ends_with("exceptions.txt"));
+    files.map(|file| read(&stem(&file), &std::fs::read_to_string(&file).unwrap())).collect()
+}
+
+fn read(name: &str, text: &str) -> Story {
+    let (mut at, mut base) = (String::new(), Value::Null);
+    let (mut content_type, mut accept, mut body) = (None, None, None);
+    let mut steps = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "@at" => rest.clone_into(&mut at),
+            "@base" => {
+                base = serde_json::from_str(rest).unwrap_or_else(|error| panic!("{name}: {error}: {rest}"))
+            }
+            "@type" => content_type = Some(rest.to_owned()),
+            "@accept" => accept = Some(rest.to_owned()),
+            "@hex" => body = Some(from_hex(rest)),
+            _ => {
+                let (path, sent) = rest.split_once(' ').unwrap_or((rest, ""));
+                let (method, patch) = word.split_once(':').unwrap_or((word, ""));
+                let sent = match sent.strip_prefix("+ ") {
+                    Some(change) => merged(&base, change).to_string(),
+                    None => sent.to_owned(),
+                };
+                steps.push(Step {
+                    told: line.to_owned(),
+                    method: method.to_owned(),
+                    path: path.strip_prefix('.').map_or(path.to_owned(), |rest| format!("{at}{rest}")),
+                    content_type: content_type.take().unwrap_or_else(|| media_type(patch).to_owned()),
+                    accept: accept.take().unwrap_or_else(|| JSON.to_owned()),
+                    body: body.take().unwrap_or_else(|| expand(&sent).into_bytes()),
+                });
+            }
+        }
+    }
+    Story { name: name.to_owned(), steps }
+}
+
+fn media_type(patch: &str) -> &'static str {
+    match patch {
+        "json" => "application/json-patch+json",
+        "merge" => "application/merge-patch+json",
+        "strategic" => "application/strategic-merge-patch+json",
+        "apply" => "application/apply-patch+yaml",
+        _ => JSON,
+    }
+}
+
+fn merged(base: &Value, change: &str) -> Value {
+    let change = serde_json::from_str(change).unwrap_or_else(|error| panic!("{error}: {change}"));
+    let mut merged = base.clone();
+    merge(&mut merged, change);
+    merged
+}
+
+fn merge(into: &mut Value, change: Value) {
+    let Value::Object(change) = change else { return *into = change };
+    if !into.is_object() {
+        *into = Value::Object(Default::default());
+    }
+    let into = into.as_object_mut().expect("just made so");
+    for (key, value) in change {
+        if value.is_null() {
+            into.remove(&key);
+        } else {
+            merge(into.entry(key).or_default(), value);
+        }
+    }
+}
+
+/// Bodies too large to write down.
+fn expand(text: &str) -> String {
+    let mut text = text.to_owned();
+    while let Some((before, rest)) = text.split_once("{text:") {
+        let (count, after) = rest.split_once('}').expect("{text:N}");
+        text = format!("{before}{}{after}", "a".repeat(count.parse().expect("a number")));
+    }
+    while let Some((before, rest)) = text.split_once("{deep:") {
+        let (count, after) = rest.split_once('}').expect("{deep:N}");
+        let count = count.parse().expect("a number");
+        text = format!("{before}{}1{}{after}", "{\"a\":".repeat(count), "}".repeat(count));
+    }
+    text
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<_> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let pairs = digits.chunks(2).map(|pair| std::str::from_utf8(pair).expect("digits"));
+    pairs.map(|pair| u8::from_str_radix(pair, 16).expect("two digits")).collect()
+}
+
+/// Every object of every manifest is created and deleted. Order does not matter to either server.
+pub(crate) fn corpus(directory: &Path) -> Vec<Story> {
+    let files = files(directory, "yaml").into_iter();
+    files
+        .map(|file| {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let documents = text.split("\n---\n").filter_map(|text| {
+                let object = decode(text.as_bytes(), Syntax::Yaml).ok()?.value;
+                Some((text.to_owned(), object)).filter(|(_, object)| object["kind"].is_string())
+            });
+            let steps = documents.flat_map(|(text, object)| lifetime(&text, &object)).collect();
+            Story { name: stem(&file), steps }
+        })
+        .collect()
+}
+
+fn lifetime(text: &str, object: &Value) -> Vec<Step> {
+    let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+    let (group, bare_version) = version.split_once('/').unwrap_or(("", version));
+    // A List is kubectl's affair: it is never sent.
+    let Some(row) = catalog::find_kind(group, bare_version, kind) else { return Vec::new() };
+    let root = if group.is_empty() { "api" } else { "apis" };
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("{ns}");
+    let namespace = if row.namespaced { format!("/namespaces/{namespace}") } else { String::new() };
+    let collection = format!("/{root}/{version}{namespace}/{}", row.plural);
+    let name = object["metadata"]["name"].as_str().unwrap();
+    let step = |method: &str, path: String, body: &str| Step {
+        told: format!("{method} {kind} {name}"),
+        method: method.to_owned(),
+        path,
+        content_type: "application/yaml".to_owned(),
+        accept: JSON.to_owned(),
+        body: body.as_bytes().to_vec(),
+    };
+    vec![
+        step("POST", format!("{collection}?fieldValidation=Strict"), text),
+        step("PUT", format!("{collection}/{name}?dryRun=All"), text),
+        step("DELETE", format!("{collection}/{name}"), ""),
+    ]
+}
+
+fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|end| end == extension)).collect();
+    files.sort();
+    files
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap().to_str().unwrap().to_owned()
+}

@@ -1,0 +1,126 @@
+//! Both servers, and what differs in their answers.
+
+use std::path::PathBuf;
+
+use peers::{Answer, Cluster, Proxy, Request};
+use serde_json::{Value, json};
+
+use crate::common::Server;
+use crate::mask::mask;
+use crate::requests::Step;
+
+pub(crate) struct Sides {
+    theirs: Side,
+    ours: Side,
+    namespace: String,
+    // Kept alive for their proxies.
+    _cluster: Cluster,
+    _server: Server,
+}
+
+/// A server, and what it last said about an object.
+struct Side {
+    proxy: Proxy,
+    uid: String,
+    version: String,
+}
+
+impl Side {
+    fn new(kubectl: &PathBuf, kubeconfig: &PathBuf) -> Side {
+        Side { proxy: Proxy::start(kubectl, kubeconfig), uid: String::new(), version: String::new() }
+    }
+
+    fn send(&mut self, step: &Step, namespace: &str) -> Answer {
+        let fill = |text: &str| {
+            text.replace("{ns}", namespace).replace("{uid}", &self.uid).replace("{rv}", &self.version)
+        };
+        let path = fill(&step.path);
+        // Only a text can hold a placeholder.
+        let body = match std::str::from_utf8(&step.body) {
+            Ok(text) => fill(text).into_bytes(),
+            Err(_) => step.body.clone(),
+        };
+        let answer = self.proxy.send(Request {
+            method: &step.method,
+            path: &path,
+            accept: &step.accept,
+            content_type: &step.content_type,
+            body: &body,
+        });
+        let metadata = &answer.json()["metadata"];
+        if let (Some(uid), Some(version)) = (metadata["uid"].as_str(), metadata["resourceVersion"].as_str()) {
+            (self.uid, self.version) = (uid.to_owned(), version.to_owned());
+        }
+        answer
+    }
+}
+
+impl Sides {
+    pub(crate) fn start(test: &str, apiserver_flag: &str) -> Option<Sides> {
+        let cluster = Cluster::start_bare(test, &[apiserver_flag])?;
+        let kubectl = peers::need(test, "kubectl")?;
+        let server = Server::start();
+        let kubeconfig = server.file("admin.kubeconfig");
+        Some(Sides {
+            theirs: Side::new(&kubectl, &cluster.kubeconfig()),
+            ours: Side::new(&kubectl, &kubeconfig),
+            namespace: String::new(),
+            _cluster: cluster,
+            _server: server,
+        })
+    }
+
+    /// Makes a namespace for a story.
+    pub(crate) fn enter(&mut self, story: &str) {
+        self.namespace = format!("story-{story}");
+        let body = json!({"metadata": {"name": self.namespace}}).to_string();
+        for side in [&self.theirs, &self.ours] {
+            let made = side.proxy.send(Request::json("POST", "/api/v1/namespaces", body.as_bytes()));
+            assert_eq!(made.code, 201, "{}", made.text());
+        }
+    }
+
+    pub(crate) fn compare(&mut self, step: &Step) -> Vec<String> {
+        let (theirs, ours) = (self.theirs.send(step, &self.namespace), self.ours.send(step, &self.namespace));
+        let (theirs, ours) = (comparable(&theirs), comparable(&ours));
+        let mut found = Vec::new();
+        differ("", &theirs, &ours, &mut found);
+        found
+    }
+}
+
+/// An answer as one value.
+fn comparable(answer: &Answer) -> Value {
+    let text = answer.text();
+    // A watch is a line per event.
+    let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+    let mut body = match (serde_json::from_str(&text), lines) {
+        (Ok(body), _) => body,
+        (Err(_), Ok(lines)) => Value::Array(lines),
+        (Err(_), Err(_)) => Value::String(text),
+    };
+    mask(&mut body);
+    let media_type = answer.header("content-type").unwrap_or_default();
+    json!({"code": answer.code, "type": media_type, "warnings": answer.warnings(), "body": body})
+}
+
+/// Where two values differ: `place: theirs | ours`.
+fn differ(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
+    match (theirs, ours) {
+        (Value::Object(left), Value::Object(right)) => {
+            for (key, value) in left {
+                differ(&format!("{place}.{key}"), value, right.get(key).unwrap_or(&Value::Null), found);
+            }
+            for (key, value) in right.iter().filter(|(key, _)| !left.contains_key(*key)) {
+                differ(&format!("{place}.{key}"), &Value::Null, value, found);
+            }
+        }
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+            for (index, (left, right)) in left.iter().zip(right).enumerate() {
+                differ(&format!("{place}[{index}]"), left, right, found);
+            }
+        }
+        _ if theirs == ours => {}
+        _ => found.push(format!("{place}: theirs {theirs} | ours {ours}")),
+    }
+}
