@@ -8,6 +8,7 @@
 //! cluster, and a syncer is one more client.
 
 mod asked;
+mod authorize;
 mod body;
 mod call;
 pub mod clusters;
@@ -27,11 +28,13 @@ mod publish;
 mod query;
 mod render;
 pub mod request;
+mod reviews;
 mod select;
 pub mod server;
 mod special;
 pub mod stack;
 pub mod stored;
+pub mod tokens;
 mod trace;
 mod verbs;
 mod version;

@@ -25,6 +25,7 @@ use crate::negotiate::{self, Form};
 use crate::query::Query;
 use crate::render;
 use crate::request::Target;
+use crate::reviews::Review;
 use crate::server::Body;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -38,10 +39,15 @@ const PARTS: &[&str] = &["status"];
 /// Everything served in a logical cluster: built-in kinds and our own.
 pub(crate) fn rows() -> &'static [Arc<Resource>] {
     static ROWS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
-        let kept = catalog::built_in().iter().filter(|row| is_kept(row));
-        kept.map(|row| Arc::new(as_served(row))).chain([clusters::row().clone()]).collect()
+        let served = catalog::built_in().iter().filter(|row| is_served(row));
+        served.map(|row| Arc::new(as_served(row))).chain([clusters::row().clone()]).collect()
     });
     &ROWS
+}
+
+/// Whether there is somebody to answer: the generic path, or whoever answers questions.
+fn is_served(row: &Resource) -> bool {
+    is_kept(row) || Review::of(row).is_some()
 }
 
 /// Whether the generic path does all there is to do: keep what was created, under one version.

@@ -17,11 +17,22 @@ pub(crate) struct Server {
 impl Server {
     /// Returns once the server says that it is ready.
     pub(crate) fn start() -> Server {
-        let dir = tempfile::tempdir().unwrap();
+        Server::start_in(tempfile::tempdir().unwrap(), &[])
+    }
+
+    /// The same, in a directory that may hold something already, and with these arguments.
+    pub(crate) fn start_in(dir: TempDir, arguments: &[&str]) -> Server {
+        Server::start_logging(dir, arguments, Stdio::inherit())
+    }
+
+    /// The same, with its log somewhere else.
+    pub(crate) fn start_logging(dir: TempDir, arguments: &[&str], log: impl Into<Stdio>) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
             .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir.path())
+            .args(arguments)
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut said = String::new();
