@@ -35,6 +35,9 @@ pub(crate) struct Start {
     /// Keep the store in this etcd instead, for instance http://127.0.0.1:2379; may be given several times
     #[arg(long = "etcd-endpoints", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
+    /// Once told to stop, fail /readyz and go on serving for so long, until load balancers have noticed
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    shutdown_delay: u64,
     /// Know clients also by the bearer tokens in this file: a line each of token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
@@ -86,6 +89,7 @@ impl Start {
             stop_signal().await;
             println!("stopping; requests under way may finish");
             stack.retire();
+            tokio::time::sleep(Duration::from_secs(self.shutdown_delay)).await;
         };
         let again = async {
             stop_signal().await;

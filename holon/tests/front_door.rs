@@ -29,6 +29,11 @@ fn strangers_learn_that_it_is_well_and_nothing_else() {
     {
         let answer = stranger.get(path);
         assert_eq!((answer.code, &answer.json()["reason"]), (401, &json!("Unauthorized")), "{path}");
+        assert_eq!(answer.header("Content-Type"), "application/json");
+        // Saying to be somebody proves nothing, in whichever header.
+        let liar = stranger.with("X-Remote-User: holon-admin").with("X-Remote-Group: system:masters");
+        let liar = liar.with("Impersonate-User: holon-admin").with("Impersonate-Group: system:masters");
+        assert_eq!(liar.get(path).code, 401, "{path}");
     }
 }
 

@@ -59,10 +59,15 @@ impl Server {
         self.dir.path().join(name)
     }
 
+    /// Asks it to stop, and does not wait.
+    pub(crate) fn ask_to_stop(&self) {
+        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+    }
+
     /// Asks it to stop, and says whether it did so well.
     pub(crate) fn stop(mut self) -> bool {
-        let killed = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        killed.success() && self.child.wait().unwrap().success()
+        self.ask_to_stop();
+        self.child.wait().unwrap().success()
     }
 }
 

@@ -75,6 +75,8 @@ fn a_kubeconfig_has_a_context_for_each_logical_cluster_asked_for() {
     assert_eq!(contexts(&printed), ["root:b", "root"]);
     let (worked, said) = holon(&server, &["kubeconfig", "Root"]);
     assert!(!worked && said.contains("names no logical cluster"), "{said}");
+    assert!(server.kubeconfig("root:c").contains("/clusters/root:c\n"));
+    assert!(server.stop());
 }
 
 #[test]

@@ -93,3 +93,22 @@ fn a_wrong_method_is_told_which_would_be_right() {
     check("POST", "/version", "GET, HEAD");
     check("DELETE", "/openapi/v3", "GET, HEAD");
 }
+
+#[test]
+fn a_server_that_stops_says_so_before_it_closes_the_door() {
+    // Longer than any test takes, so that the door is still open whenever we look.
+    let server = Server::start_in(tempfile::tempdir().unwrap(), &["--shutdown-delay", "600"]);
+    let client = Client::new(&server, true);
+    assert_eq!(client.get("/readyz").code, 200);
+    server.ask_to_stop();
+    // The signal arrives when it arrives.
+    let told = (0..500).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        Some(client.get("/readyz")).filter(|answer| answer.code != 200)
+    });
+    let told = told.expect("a server that was asked to stop says so");
+    assert_eq!(told.code, 500);
+    assert!(told.body.contains("[-]shutdown failed: reason withheld\n"), "{}", told.body);
+    assert_eq!(client.get("/livez").code, 200);
+    assert_eq!(client.get("/api/v1/namespaces").code, 200);
+}
