@@ -2,101 +2,12 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::Arc;
-use std::time::Duration;
+#[path = "common/client.rs"]
+mod client;
 
+use client::Client;
 use common::Server;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
-
-/// Speaks HTTP/1.1 over TLS, one connection per request.
-struct Client {
-    address: String,
-    tls: Arc<ClientConfig>,
-}
-
-struct Answer {
-    code: u16,
-    body: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
-    }
-}
-
-impl Client {
-    fn new(server: &Server, with_certificate: bool) -> Client {
-        let kubeconfig = std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap();
-        let field = |name: &str| {
-            let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
-            decode64(line.trim_start_matches(':').trim())
-        };
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&field("certificate-authority-data")).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let builder = builder.with_root_certificates(roots);
-        let tls = if with_certificate {
-            let chain = vec![CertificateDer::from_pem_slice(&field("client-certificate-data")).unwrap()];
-            let key = PrivateKeyDer::from_pem_slice(&field("client-key-data")).unwrap();
-            builder.with_client_auth_cert(chain, key).unwrap()
-        } else {
-            builder.with_no_client_auth()
-        };
-        Client { address: server.url.replace("https://", ""), tls: Arc::new(tls) }
-    }
-
-    fn open(&self, method: &str, path: &str, body: &str) -> StreamOwned<ClientConnection, TcpStream> {
-        let tcp = TcpStream::connect(&self.address).unwrap();
-        tcp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        let name = ServerName::try_from("127.0.0.1").unwrap();
-        let mut stream = StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp);
-        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: holon\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body.as_bytes()).unwrap();
-        stream
-    }
-
-    fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let mut bytes = Vec::new();
-        // A peer that closes without saying goodbye first is an error to TLS, and none to us.
-        let _ = self.open(method, path, &body).read_to_end(&mut bytes);
-        let text = String::from_utf8(bytes).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
-        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { code, body: body.to_owned() }
-    }
-
-    fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, &Value::Null)
-    }
-
-    /// The events of a watch that ends after some seconds.
-    fn watched(&self, path: &str) -> Vec<(String, Value)> {
-        let body = self.get(path).body;
-        // Each event is a line of JSON; what is between them is the framing of the stream.
-        let lines = body.lines().filter(|line| line.starts_with('{'));
-        let events = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
-        events.map(|event| (event["type"].as_str().unwrap().to_owned(), event["object"].clone())).collect()
-    }
-}
-
-fn decode64(text: &str) -> Vec<u8> {
-    use base64::Engine;
-    base64::engine::general_purpose::STANDARD.decode(text).unwrap()
-}
 
 /// Of the kinds with next to no rules, the one of which a new namespace has none.
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -119,6 +30,11 @@ fn strangers_learn_that_it_is_well_and_nothing_else() {
     {
         let answer = stranger.get(path);
         assert_eq!((answer.code, &answer.json()["reason"]), (401, &json!("Unauthorized")), "{path}");
+        assert_eq!(answer.header("Content-Type"), "application/json");
+        // Saying to be somebody proves nothing, in whichever header.
+        let liar = stranger.with("X-Remote-User: holon-admin").with("X-Remote-Group: system:masters");
+        let liar = liar.with("Impersonate-User: holon-admin").with("Impersonate-Group: system:masters");
+        assert_eq!(liar.get(path).code, 401, "{path}");
     }
 }
 
