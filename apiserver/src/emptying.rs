@@ -10,6 +10,7 @@
 //!
 //! Nothing is created behind its back: whoever creates looks at the namespace again afterwards.
 
+use api::cluster::Id;
 use futures::{StreamExt, TryStreamExt, stream};
 use openapi::status::Status;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use crate::call::{Call, unreadable, unwritten};
 use crate::keys::Collection;
 use crate::special::Holder;
 use crate::verbs::delete;
-use crate::{clusters, metadata, publish, stored};
+use crate::{births, clusters, metadata, publish, stored};
 
 /// Deletions of one request. At some thousand durable ones a second, well below a request's minute.
 const BUDGET: usize = 20_000;
@@ -86,16 +87,14 @@ async fn empty_namespace(
 }
 
 /// The same for a logical cluster. Whatever would do the work of its finalizers goes with it.
-async fn empty_cluster(
-    store: &dyn Store,
-    call: &Call,
-    id: api::cluster::Id,
-    budget: &mut usize,
-) -> Result<bool, Status> {
+async fn empty_cluster(store: &dyn Store, call: &Call, id: Id, budget: &mut usize) -> Result<bool, Status> {
     let mut empty = true;
     for inner in clusters::inner(store, id).await.map_err(unreadable)? {
         empty &= Box::pin(empty_cluster(store, call, inner, budget)).await?;
     }
+    // What it was born with goes at once. The rest is swept; a deletion that was decided on before may leave a
+    // tombstone until after that.
+    end(store, call, id).await?;
     // Logical clusters come last: with their objects, what is left inside of them would be out of reach.
     for row in publish::rows() {
         let collection = Collection { group: &row.group, plural: &row.plural };
@@ -103,7 +102,12 @@ async fn empty_cluster(
             empty &= sweep(store, call, collection.range(id, None), budget, Finalizers::Ignore).await?;
         }
     }
+    end(store, call, id).await?;
     Ok(empty)
+}
+
+async fn end(store: &dyn Store, call: &Call, id: Id) -> Result<(), Status> {
+    births::end(store, id).await.map_err(|error| unwritten(call, "", error))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

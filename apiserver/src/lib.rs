@@ -7,6 +7,7 @@
 //! This crate has no word for placement, mailbox or physical cluster: to it a mailbox is one more logical
 //! cluster, and a syncer is one more client.
 
+pub mod births;
 mod body;
 mod call;
 pub mod clusters;
@@ -15,6 +16,7 @@ mod identity;
 pub mod keys;
 mod metadata;
 mod negotiate;
+pub mod newborn;
 pub mod pki;
 mod publish;
 mod query;

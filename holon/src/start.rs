@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
+use apiserver::births::Birth;
+use apiserver::newborn::{Newborn, Surroundings, Template};
 use apiserver::pki::Authority;
 use apiserver::stack::Stack;
-use apiserver::{clusters, server};
+use apiserver::{births, newborn, server};
 use clap::Args;
 use controller::tasks::Tasks;
 use storage::Store;
@@ -46,8 +48,6 @@ impl Start {
         let begun = Instant::now();
         let mut tasks = Tasks::new();
         let store = self.store(&mut tasks).await?;
-        clusters::fill(&*store, Id::ROOT).await.context("preparing the root logical cluster")?;
-
         let listener = TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("listening on {}; choose another address with --listen", self.listen))?;
@@ -64,6 +64,13 @@ impl Start {
         write_private(&self.data_dir.join(kubeconfig::ADDRESS), &server)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
+
+        let surroundings = Surroundings { authority: authority.certificate(), address };
+        let template = Template::new(newborn::objects(&surroundings));
+        let store = Arc::new(Newborn::new(store, template));
+        births::write(&*store, Id::ROOT, &Birth::root())
+            .await
+            .context("preparing the root logical cluster")?;
 
         let stack = Arc::new(Stack::new(store, address.to_string(), tasks.stop()));
         tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));

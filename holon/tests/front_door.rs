@@ -68,6 +68,12 @@ impl Client {
         stream
     }
 
+    /// One in which there is nothing yet.
+    fn make_namespace(&self, name: &str) {
+        let made = self.ask("POST", "/api/v1/namespaces", &json!({ "metadata": { "name": name } }));
+        assert_eq!(made.code, 201, "{}", made.body);
+    }
+
     fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut bytes = Vec::new();
@@ -177,8 +183,10 @@ fn what_cannot_be_done_is_said_as_kubernetes_says_it() {
 
 #[test]
 fn a_list_in_pages_is_one_list() {
+    const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
     let server = Server::start();
     let client = Client::new(&server, true);
+    client.make_namespace("shop");
     for number in 0..5 {
         let labels = json!({ "even": (number % 2 == 0).to_string() });
         assert_eq!(client.ask("POST", MAPS, &map(&format!("m{number}"), labels)).code, 201);
@@ -242,8 +250,10 @@ fn a_watch_shows_what_is_selected_come_change_and_go() {
 
 #[test]
 fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
+    const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
     let server = Server::start();
     let client = Client::new(&server, true);
+    client.make_namespace("shop");
     let begin = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
     let check = |expected: &[&str]| {
         let events = client.watched(&format!("{MAPS}?{begin}"));
@@ -278,5 +288,51 @@ fn nobody_moves_into_another_logical_cluster_by_writing_a_status() {
     }
     assert_eq!(client.ask("POST", clusters, &json!({ "metadata": { "name": "a:b" } })).code, 422);
     assert!(server.kubeconfig("root:a").contains("/clusters/root:a\n"));
+    assert!(server.stop());
+}
+
+/// A path can be used again, an id never is: whatever was done to the first logical cluster at a path, the second
+/// one is a newborn.
+#[test]
+fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
+    let maps = "/clusters/root:a/api/v1/namespaces/default/configmaps";
+    let accounts = "/clusters/root:a/api/v1/namespaces/default/serviceaccounts/default";
+    let named_a = json!({ "metadata": { "name": "a" } });
+    assert_eq!(client.ask("POST", clusters, &named_a).code, 201);
+    assert_eq!(client.ask("POST", clusters, &named_a).code, 409);
+
+    let newborn = client.ask("GET", &format!("{maps}/kube-root-ca.crt"), &json!(null)).json();
+    assert!(newborn["data"]["ca.crt"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
+    let again = client.ask("POST", maps, &map("kube-root-ca.crt", json!({})));
+    assert_eq!((again.code, &again.json()["reason"]), (409, &json!("AlreadyExists")));
+    let uid = client.ask("GET", accounts, &json!(null)).json()["metadata"]["uid"].clone();
+    let edited = client.ask("PATCH", accounts, &json!({ "automountServiceAccountToken": false }));
+    assert_eq!((edited.code, &edited.json()["metadata"]["uid"]), (200, &uid), "{}", edited.body);
+    assert_eq!(client.ask("DELETE", &format!("{maps}/kube-root-ca.crt"), &json!(null)).code, 200);
+    assert_eq!(client.ask("GET", &format!("{maps}/kube-root-ca.crt"), &json!(null)).code, 404);
+    assert_eq!(client.ask("POST", maps, &map("mine", json!({}))).code, 201);
+    let names = |path: &str| -> Vec<String> {
+        let list = client.ask("GET", path, &json!(null)).json();
+        let items = list["items"].as_array().unwrap_or_else(|| panic!("{list}"));
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(maps), ["mine"]);
+
+    assert_eq!(client.ask("DELETE", &format!("{clusters}/a"), &json!(null)).code, 200);
+    assert_eq!(client.ask("GET", maps, &json!(null)).code, 404);
+    assert_eq!(client.ask("POST", clusters, &named_a).code, 201);
+    assert_eq!(names(maps), ["kube-root-ca.crt"]);
+    assert_eq!(names("/clusters/root:a/api/v1/namespaces").len(), 4);
+    let account = client.ask("GET", accounts, &json!(null)).json();
+    assert!(
+        account["metadata"]["uid"] != uid && account["automountServiceAccountToken"].is_null(),
+        "{account}"
+    );
+    let service =
+        client.ask("GET", "/clusters/root:a/api/v1/namespaces/default/services/kubernetes", &json!(null));
+    assert_eq!(service.json()["spec"]["clusterIP"], "10.96.0.1");
     assert!(server.stop());
 }

@@ -143,7 +143,7 @@ fn looking_around(team: &Kubectl) {
     team.says(&["api-versions"], "apps/v1");
     team.says(&["explain", "deployment.spec.replicas"], "<integer>");
     team.says(&["explain", "lc", "--recursive"], "phase");
-    team.says(&["get", "all", "-A"], "No resources found");
+    team.says(&["get", "all", "-A"], "service/kubernetes");
 }
 
 fn small_objects(team: &Kubectl) {
@@ -159,7 +159,7 @@ fn small_objects(team: &Kubectl) {
     );
     team.says(&["annotate", "configmap", "a", "note=this"], "annotated");
     team.says(&["get", "configmaps", "-l", "tier in (front)", "-A"], "a ");
-    team.says(&["get", "configmaps", "-l", "tier!=front"], "No resources found");
+    team.says(&["get", "configmaps", "-l", "tier,tier!=front"], "No resources found");
     team.says(&["get", "configmaps", "--field-selector", "metadata.name=a", "-o", "wide"], "DATA");
     team.says(
         &["patch", "configmap", "a", "--type=json", "-p", r#"[{"op":"add","path":"/data/z","value":"1"}]"#],
