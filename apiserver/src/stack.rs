@@ -35,7 +35,7 @@ use crate::tokens::Tokens;
 use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
-use crate::{body, clusters, deadline, publish, version};
+use crate::{births, body, clusters, deadline, publish, version};
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -198,7 +198,7 @@ impl Stack {
             Cluster::Bare => Some(Id::ROOT),
             Cluster::Path(path) => clusters::find(store, path).await.map_err(unreadable)?,
             Cluster::Id(_) | Cluster::All if !identity.is_administrator() => None,
-            Cluster::Id(id) => clusters::exists(store, *id).await.map_err(unreadable)?.then_some(*id),
+            Cluster::Id(id) => births::find(store, *id).await.map_err(unreadable)?.map(|_| *id),
             Cluster::All => return Ok((Id::ROOT, Reach::Every)),
         };
         Ok((found.ok_or_else(Status::unknown_path)?, Reach::One))
@@ -288,7 +288,7 @@ mod tests {
         let tasks = controller::tasks::Tasks::new();
         let store = Arc::new(storage::memory::Memory::new());
         let (there, missing) = (Id::new(1), Id::new(2));
-        clusters::fill(&*store, there).await.unwrap();
+        births::write(&*store, there, &births::Birth::new(Id::ROOT, "there")).await.unwrap();
         let stack = Stack::new(store, String::new(), tasks.stop());
         let user = |group: &str| {
             Identity::known(User { name: "u".to_owned(), groups: vec![group.to_owned()], ..User::default() })

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
+use apiserver::births::Birth;
 use apiserver::controllers::Controllers;
+use apiserver::newborn::{Newborn, Surroundings, Template};
 use apiserver::pki::Authority;
 use apiserver::stack::Stack;
 use apiserver::tokens::Tokens;
-use apiserver::{clusters, server};
+use apiserver::{births, newborn, server};
 use clap::Args;
 use controller::tasks::Tasks;
 use storage::Store;
@@ -56,9 +58,7 @@ impl Start {
     async fn serve(self) -> Result<()> {
         let begun = Instant::now();
         let mut tasks = Tasks::new();
-        let store = self.store(&mut tasks).await?;
-        clusters::fill(&*store, Id::ROOT).await.context("preparing the root logical cluster")?;
-
+        let kept = self.store(&mut tasks).await?;
         let listener = TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("listening on {}; choose another address with --listen", self.listen))?;
@@ -76,12 +76,18 @@ impl Start {
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
 
-        let controllers = Controllers::new(store.clone(), store.clone(), authority.certificate().to_owned());
+        let surroundings = Surroundings { authority: authority.certificate(), address };
+        let template = Template::new(newborn::objects(&surroundings));
+        let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), template));
+        births::write(&*seen, Id::ROOT, &Birth::root())
+            .await
+            .context("preparing the root logical cluster")?;
+        let controllers = Controllers::new(seen.clone(), kept, authority.certificate().to_owned());
         match self.etcd_endpoints.is_empty() {
             true => tasks.spawn("controllers", controllers.run(tasks.stop())),
             false => tasks.spawn("controllers", controllers.run_if_leading(tasks.stop())),
         }
-        let stack = Stack::new(store, address.to_string(), tasks.stop());
+        let stack = Stack::new(seen, address.to_string(), tasks.stop());
         let stack = Arc::new(match &self.token_auth_file {
             Some(file) => stack.with_tokens(Tokens::open(file)?),
             None => stack,

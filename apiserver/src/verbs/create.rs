@@ -1,5 +1,6 @@
 //! Making an object.
 
+use api::cluster::Id;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use openapi::status::{Grouped, Status};
@@ -7,6 +8,7 @@ use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Revision, Store};
 
 use crate::admit;
+use crate::births::{self, Birth};
 use crate::body;
 use crate::call::{Call, unreadable, unwritten};
 use crate::clusters;
@@ -100,14 +102,30 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
     if call.query.dry_run()? {
         return Ok(Some(Entry::new(key, Revision::ZERO, value)));
     }
-    // A logical cluster has what it is born with before anybody can find it.
+    // A logical cluster is born before anybody can find it.
     if let Some(id) = id {
-        clusters::fill(store, id).await.map_err(|error| unwritten(call, name, error))?;
+        let birth = Birth::new(call.cluster, name);
+        births::write(store, id, &birth).await.map_err(|error| unwritten(call, name, error))?;
     }
-    match store.commit(key, Expect::Absent, Change::Put(value)).await {
+    let outcome = store.commit(key, Expect::Absent, Change::Put(value)).await;
+    if let (Some(id), Err(error)) = (id, &outcome) {
+        unborn(store, id, error).await;
+    }
+    match outcome {
         Ok(event) => Ok(event.current),
         Err(CommitError::Conflict { .. }) => Ok(None),
         Err(error) => Err(unwritten(call, name, error)),
+    }
+}
+
+/// Takes back the birth of a logical cluster whose object was not written: nobody could ever reach it. If the
+/// object was perhaps written, the birth stays.
+async fn unborn(store: &dyn Store, id: Id, error: &CommitError) {
+    if matches!(error, CommitError::Unknown { .. }) {
+        return;
+    }
+    if let Err(error) = births::end(store, id).await {
+        tracing::warn!(%id, %error, "a birth without a logical cluster is left");
     }
 }
 

@@ -106,7 +106,7 @@ fn merge(into: &mut Value, change: Value) {
         if value.is_null() {
             into.remove(&key);
         } else {
-            merge(into.entry(key).or_default(), value);
+            merge(into.entry(key).or_insert(Value::Null), value);
         }
     }
 }

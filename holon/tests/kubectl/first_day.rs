@@ -69,7 +69,7 @@ fn looking_around(team: &Kubectl) {
     team.says(&["api-versions"], "apps/v1");
     team.says(&["explain", "deployment.spec.replicas"], "<integer>");
     team.says(&["explain", "lc", "--recursive"], "phase");
-    team.says(&["get", "all", "-A"], "No resources found");
+    team.says(&["get", "all", "-A"], "service/kubernetes");
 }
 
 fn who_and_what(team: &Kubectl) {
