@@ -187,6 +187,7 @@ mod tests {
         let store = Late(Memory::new());
         let call = Call {
             cluster: Id::ROOT,
+            reach: crate::call::Reach::One,
             row: clusters::row().clone(),
             namespace: None,
             name: None,
