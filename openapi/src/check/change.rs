@@ -11,12 +11,7 @@ use super::words::IMMUTABLE;
 enum Change {
     /// This stays what it is.
     Fixed(&'static str),
-    /// The same, in other words.
-    Kept {
-        field: &'static str,
-        detail: &'static str,
-    },
-    /// The same, and the value is not repeated.
+    /// The same in other words, and the value is not repeated.
     Forbidden {
         field: &'static str,
         detail: &'static str,
@@ -79,8 +74,10 @@ const CHANGES: &[(&str, &[Change])] = &[
     ("networking.v1.IPAddress", &[Fixed("spec.parentRef")]),
 ];
 
-/// What only holds for new objects.
-const BIRTHS: &[(&str, fn(&Value, &mut Found))] = &[
+/// A kind, and what only holds for new objects of it.
+type Birth = (&'static str, fn(&Value, &mut Found));
+
+const BIRTHS: &[Birth] = &[
     ("core.v1.Pod", pods::check_create),
     ("apps.v1.StatefulSet", workloads::check_create_set),
     ("batch.v1.CronJob", batch::check_create_cron),
