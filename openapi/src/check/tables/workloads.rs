@@ -285,7 +285,7 @@ fn rolling_named(rolling: &Value) -> String {
     });
     match rolling {
         Value::Null => "null".to_owned(),
-        // Our fields are in order of name, and so, it happens, are these; but for the surge.
+        // Ours are in order of name; Kubernetes's, it happens, in the opposite one.
         _ => format!("{{{}}}", fields.rev().collect::<Vec<_>>().join(",")),
     }
 }
