@@ -54,8 +54,14 @@ pub fn update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
     metadata::check_update(old, new, &mut found);
     metadata::check(row, new, &mut found);
     if row.origin == Origin::BuiltIn {
+        let change_first = change::comes_first(&row.type_name);
+        if change_first {
+            change::check_update(&row.type_name, old, new, &mut found);
+        }
         plan::check_object(&row.type_name, new, &mut found);
-        change::check_update(&row.type_name, old, new, &mut found);
+        if !change_first {
+            change::check_update(&row.type_name, old, new, &mut found);
+        }
     }
     found.errors
 }

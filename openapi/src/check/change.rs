@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::{Found, Path};
-use super::tables::{batch, clusters, config, network, pods, quotas, services, storage, workloads};
+use super::tables::{access, batch, clusters, config, network, pods, quotas, services, storage, workloads};
 use super::value::{at, same};
 use super::words::IMMUTABLE;
 
@@ -11,12 +11,7 @@ use super::words::IMMUTABLE;
 enum Change {
     /// This stays what it is.
     Fixed(&'static str),
-    /// The same, in other words.
-    Kept {
-        field: &'static str,
-        detail: &'static str,
-    },
-    /// The same, and the value is not repeated.
+    /// The same in other words, and the value is not repeated.
     Forbidden {
         field: &'static str,
         detail: &'static str,
@@ -24,9 +19,16 @@ enum Change {
     Code(fn(&Value, &Value, &mut Found)),
 }
 
-use Change::{Code, Fixed, Forbidden, Kept};
+use Change::{Code, Fixed, Forbidden};
 
-const ROLE: Change = Kept { field: "roleRef", detail: "cannot change roleRef" };
+/// Kinds of which Kubernetes looks at the change before it looks at the object.
+const CHANGE_FIRST: &[&str] = &[
+    "apps.v1.DaemonSet",
+    "core.v1.ConfigMap",
+    "core.v1.Secret",
+    "core.v1.Service",
+    "networking.v1.IngressClass",
+];
 
 const CHANGES: &[(&str, &[Change])] = &[
     ("core.v1.Pod", &[Code(pods::check_update)]),
@@ -46,8 +48,8 @@ const CHANGES: &[(&str, &[Change])] = &[
     ("networking.v1.IngressClass", &[Fixed("spec.controller")]),
     ("node.v1.RuntimeClass", &[Fixed("handler")]),
     ("discovery.v1.EndpointSlice", &[Fixed("addressType")]),
-    ("rbac.v1.RoleBinding", &[ROLE]),
-    ("rbac.v1.ClusterRoleBinding", &[ROLE]),
+    ("rbac.v1.RoleBinding", &[Code(access::check_update_binding)]),
+    ("rbac.v1.ClusterRoleBinding", &[Code(access::check_update_binding)]),
     (
         "scheduling.v1.PriorityClass",
         &[
@@ -72,8 +74,10 @@ const CHANGES: &[(&str, &[Change])] = &[
     ("networking.v1.IPAddress", &[Fixed("spec.parentRef")]),
 ];
 
-/// What only holds for new objects.
-const BIRTHS: &[(&str, fn(&Value, &mut Found))] = &[
+/// A kind, and what only holds for new objects of it.
+type Birth = (&'static str, fn(&Value, &mut Found));
+
+const BIRTHS: &[Birth] = &[
     ("core.v1.Pod", pods::check_create),
     ("apps.v1.StatefulSet", workloads::check_create_set),
     ("batch.v1.CronJob", batch::check_create_cron),
@@ -90,6 +94,11 @@ pub(super) fn check_create(type_name: &str, object: &Value, found: &mut Found) {
     for (_, code) in BIRTHS.iter().filter(|(kind, _)| Some(*kind) == name) {
         code(object, found);
     }
+}
+
+/// Whether the change of such an object is looked at first.
+pub(super) fn comes_first(type_name: &str) -> bool {
+    type_name.strip_prefix(PREFIX).is_some_and(|name| CHANGE_FIRST.contains(&name))
 }
 
 pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
@@ -114,9 +123,6 @@ impl Change {
         match self {
             Fixed(field) if changed(field) => {
                 found.invalid(&Path::TOP.field(field), at(new, field).clone(), IMMUTABLE);
-            }
-            Kept { field, detail } if changed(field) => {
-                found.invalid(&Path::TOP.field(field), at(new, field).clone(), *detail);
             }
             Forbidden { field, detail } if changed(field) => {
                 found.forbidden(&Path::TOP.field(field), *detail);

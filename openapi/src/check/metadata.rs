@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::field::Fault;
 use crate::go;
 use crate::names::{dns1123_label, qualified_name};
 use crate::resource::Resource;
@@ -59,17 +60,27 @@ fn owners(metadata: &Value, at: &Path<'_>, found: &mut Found) {
             let this = format!("{kind}/{}", text(owner, "name"));
             match &controller {
                 None => controller = Some(this),
-                Some(first) => found.invalid(
-                    at,
-                    get(metadata, "ownerReferences").clone(),
-                    format!(
+                Some(first) => {
+                    let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for \
                          {first} and {this}"
-                    ),
-                ),
+                    );
+                    found.shown(at, Fault::Invalid, &in_order(owners), &detail);
+                }
             }
         }
     }
+}
+
+/// Owners with their fields in the order Kubernetes shows them.
+fn in_order(owners: &[Value]) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let shown = owners.iter().map(|owner| {
+        let there = fields.iter().filter(|field| !get(owner, field).is_null());
+        let there: Vec<_> = there.map(|field| format!("\"{field}\":{}", get(owner, field))).collect();
+        format!("{{{}}}", there.join(","))
+    });
+    format!("[{}]", shown.collect::<Vec<_>>().join(","))
 }
 
 fn finalizers(metadata: &Value, at: &Path<'_>, found: &mut Found) {

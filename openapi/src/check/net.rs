@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn addresses_and_ranges() {
-        let rows: &[(fn(&str) -> Vec<String>, &str, &str)] = &[
+        type Rule = fn(&str) -> Vec<String>;
+        let rows: &[(Rule, &str, &str)] = &[
             (ip, "10.0.0.1", ""),
             (ip, "2001:DB8::1", ""),
             (ip, "010.0.0.1", "must not have leading 0s"),

@@ -83,15 +83,11 @@ impl Check {
     fn apply(&self, value: &Value, at: &Path<'_>, found: &mut Found) {
         match (self, value) {
             (Check::NonNegative, Value::Number(_)) => words::non_negative(value, at, found),
-            (Check::AtLeast(min, detail), Value::Number(number)) => {
-                if number.as_i64().is_some_and(|number| number < *min) {
-                    found.invalid(at, value.clone(), *detail);
-                }
+            (Check::AtLeast(min, detail), _) if value.as_i64().is_some_and(|number| number < *min) => {
+                found.invalid(at, value.clone(), *detail);
             }
-            (Check::AtMost(max, detail), Value::Number(number)) => {
-                if number.as_i64().is_some_and(|number| number > *max) {
-                    found.invalid(at, value.clone(), *detail);
-                }
+            (Check::AtMost(max, detail), _) if value.as_i64().is_some_and(|number| number > *max) => {
+                found.invalid(at, value.clone(), *detail);
             }
             (Check::Between(min, max), Value::Number(_)) => words::between(value, *min, *max, at, found),
             (Check::Port, Value::Number(number)) if number.as_i64() != Some(0) => {

@@ -1,6 +1,6 @@
 //! The rules of the built-in types, a file per subject.
 
-mod access;
+pub(super) mod access;
 pub(super) mod batch;
 pub(super) mod clusters;
 pub(super) mod config;

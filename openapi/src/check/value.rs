@@ -70,13 +70,6 @@ pub(super) fn is_empty(value: &Value) -> bool {
 
 /// Equal the way Kubernetes compares: nothing, an empty list and an empty map are one and the same.
 pub(super) fn same(left: &Value, right: &Value) -> bool {
-    let nothing = |value: &Value| match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        _ => false,
-    };
     match (left, right) {
         _ if nothing(left) || nothing(right) => nothing(left) && nothing(right),
         (Value::Array(left), Value::Array(right)) => {
@@ -87,6 +80,16 @@ pub(super) fn same(left: &Value, right: &Value) -> bool {
             known && right.iter().all(|(key, value)| left.contains_key(key) || nothing(value))
         }
         _ => left == right,
+    }
+}
+
+fn nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(nothing),
+        _ => false,
     }
 }
 

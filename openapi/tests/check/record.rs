@@ -160,7 +160,7 @@ fn path(base: &Base) -> String {
     format!("{group}/{}{namespace}/{}", row.version, row.plural)
 }
 
-/// What the server will say again.
+/// Without what the server will say again, or has only lent: the address of a service that was not made.
 fn stripped(mut object: Value) -> Value {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         for field in ["uid", "creationTimestamp", "managedFields", "resourceVersion", "generation"] {
@@ -169,6 +169,13 @@ fn stripped(mut object: Value) -> Value {
     }
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
+    }
+    if object["kind"] == "Service"
+        && object["spec"]["clusterIP"] != "None"
+        && let Some(spec) = object["spec"].as_object_mut()
+    {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
     }
     object
 }

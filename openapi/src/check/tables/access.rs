@@ -6,7 +6,9 @@ use crate::check::path::{Found, Path};
 use crate::check::rule::Check::{Each, OneOf, Required, Selector, Text};
 use crate::check::rule::Rule::{Field, Whole};
 use crate::check::rule::{REQUIRED, Table};
-use crate::check::value::{get, items, text};
+use crate::check::value::{get, items, same, text};
+use crate::field::Fault;
+use crate::go;
 use crate::names::{dns1123_subdomain, path_segment};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -83,6 +85,18 @@ fn role_kind(binding: &Value, kinds: &[&str], at: &Path<'_>, found: &mut Found) 
     if !kinds.contains(&kind) {
         found.not_supported(&at.field("roleRef.kind"), kind, kinds);
     }
+}
+
+/// A binding that led elsewhere would be another binding.
+pub(crate) fn check_update_binding(old: &Value, new: &Value, found: &mut Found) {
+    let role = get(new, "roleRef");
+    if same(get(old, "roleRef"), role) {
+        return;
+    }
+    let fields = [("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")];
+    let shown = fields.map(|(shown, field)| format!("\"{shown}\":{}", go::quote(text(role, field))));
+    let shown = format!("{{{}}}", shown.join(","));
+    found.shown(&Path::TOP.field("roleRef"), Fault::Invalid, &shown, "cannot change roleRef");
 }
 
 fn subjects(binding: &Value, namespaced: bool, at: &Path<'_>, found: &mut Found) {

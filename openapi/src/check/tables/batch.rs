@@ -406,7 +406,9 @@ fn rescheduled(old: &Value, new: &Value) -> Value {
             affinity = Value::Object(serde_json::Map::new());
         }
         take(&mut affinity, get(from, "affinity"), "nodeAffinity");
-        spec["affinity"] = affinity;
+        if let Some(fields) = spec.as_object_mut() {
+            fields.insert("affinity".to_owned(), affinity);
+        }
     }
     template
 }

@@ -32,7 +32,8 @@ fn config_map(map: &Value, at: &Path<'_>, found: &mut Found) {
         bytes += decoded_bytes(value);
     }
     if bytes > MAX_BYTES {
-        found.too_long(&at.field(""), MAX_BYTES);
+        // Kubernetes has no name for the whole.
+        found.too_long(&at.field("[]"), MAX_BYTES);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::check::path::{Found, Path};
 use crate::check::plan;
 use crate::check::rule::Check::{NonNegative, OneOf, Selector};
 use crate::check::rule::Rule::{Field, Into, Skip, Whole};
-use crate::check::rule::{REQUIRED, Rule, Table};
+use crate::check::rule::{REQUIRED, Table};
 use crate::check::value::{at as path_in, get, has, int, items, same, text};
 use crate::check::words::{
     NOT_NEGATIVE, at_most_all, int_or_percent, is_empty_selector, positive_int_or_percent, selects,
@@ -82,13 +82,10 @@ pub(super) const RULES: Table = &[
             Whole(template_of_controller),
         ],
     ),
-    ("apps.v1.DeploymentStatus", REPLICAS),
-    ("apps.v1.ReplicaSetStatus", REPLICAS),
-    ("core.v1.ReplicationControllerStatus", REPLICAS),
-    (
-        "apps.v1.StatefulSetStatus",
-        &[Whole(counts), Field("currentReplicas", &[NonNegative]), Whole(set_counts)],
-    ),
+    ("apps.v1.DeploymentStatus", &[Whole(counts), Whole(counts_of_deployment)]),
+    ("apps.v1.ReplicaSetStatus", &[Whole(counts), Whole(counts_of_replica_set)]),
+    ("core.v1.ReplicationControllerStatus", &[Whole(counts), Whole(counts_of_replica_set)]),
+    ("apps.v1.StatefulSetStatus", &[Whole(counts), Whole(counts_of_set)]),
     (
         "apps.v1.DaemonSetStatus",
         &[
@@ -104,8 +101,6 @@ pub(super) const RULES: Table = &[
         ],
     ),
 ];
-
-const REPLICAS: &[Rule] = &[Whole(counts), Whole(counts_of_deployments)];
 
 const COUNTS: [&str; 10] = [
     "observedGeneration",
@@ -126,27 +121,39 @@ fn counts(status: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn counts_of_deployments(status: &Value, at: &Path<'_>, found: &mut Found) {
-    no_more_than_all(status, at, found);
-    if int(status, "availableReplicas") > int(status, "readyReplicas") {
-        let at = at.field("availableReplicas");
-        found.invalid(&at, int(status, "availableReplicas"), "cannot be greater than readyReplicas");
-    }
+fn counts_of_deployment(status: &Value, at: &Path<'_>, found: &mut Found) {
+    in_proportion(
+        status,
+        &["updatedReplicas", "readyReplicas", "availableReplicas"],
+        "readyReplicas",
+        at,
+        found,
+    );
 }
 
-fn set_counts(status: &Value, at: &Path<'_>, found: &mut Found) {
-    no_more_than_all(status, at, found);
-    if int(status, "availableReplicas") > int(status, "readyReplicas") {
-        let at = at.field("availableReplicas");
-        found.invalid(&at, int(status, "availableReplicas"), "cannot be greater than status.readyReplicas");
-    }
+fn counts_of_replica_set(status: &Value, at: &Path<'_>, found: &mut Found) {
+    in_proportion(
+        status,
+        &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+        "readyReplicas",
+        at,
+        found,
+    );
 }
 
-fn no_more_than_all(status: &Value, at: &Path<'_>, found: &mut Found) {
-    let parts =
-        ["fullyLabeledReplicas", "updatedReplicas", "readyReplicas", "currentReplicas", "availableReplicas"];
-    for field in parts.into_iter().filter(|field| int(status, field) > int(status, "replicas")) {
+fn counts_of_set(status: &Value, at: &Path<'_>, found: &mut Found) {
+    let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
+    in_proportion(status, &parts, "status.readyReplicas", at, found);
+}
+
+/// No part is more than the whole, and nothing is available that is not ready.
+fn in_proportion(status: &Value, parts: &[&str], ready: &str, at: &Path<'_>, found: &mut Found) {
+    for field in parts.iter().filter(|field| int(status, field) > int(status, "replicas")) {
         found.invalid(&at.field(field), int(status, field), "cannot be greater than status.replicas");
+    }
+    let available = int(status, "availableReplicas");
+    if available > int(status, "readyReplicas") {
+        found.invalid(&at.field("availableReplicas"), available, format!("cannot be greater than {ready}"));
     }
 }
 
@@ -158,12 +165,14 @@ fn check_selector(spec: &Value, kind: &str, nonsense: &str, at: &Path<'_>, found
         found.required(&selector_at, "");
         return not_selected(spec, at, found);
     }
+    let before = found.count();
     crate::check::words::selector(selector, &selector_at, found);
+    let readable = found.count() == before;
     if is_empty_selector(selector) {
         let detail = format!("empty selector is invalid for {kind}");
         return found.invalid(&selector_at, selector.clone(), detail);
     }
-    match selects_template(spec, selector) {
+    match selects_template(spec, selector).filter(|_| readable) {
         None => found.invalid(&selector_at, selector.clone(), nonsense),
         Some(true) => {}
         Some(false) => not_selected(spec, at, found),
@@ -270,12 +279,13 @@ fn go_named(strategy: &Value) -> String {
 
 fn rolling_named(rolling: &Value) -> String {
     let fields = rolling.as_object().into_iter().flatten().map(|(name, value)| {
-        let (first, rest) = name.split_at(1);
-        format!("\"{}{rest}\":{value}", first.to_uppercase())
+        let mut rest = name.chars();
+        let first = rest.next().map(|first| first.to_ascii_uppercase()).unwrap_or_default();
+        format!("\"{first}{}\":{value}", rest.as_str())
     });
     match rolling {
         Value::Null => "null".to_owned(),
-        // Our fields are in order of name, and so, it happens, are these; but for the surge.
+        // Ours are in order of name; Kubernetes's, it happens, in the opposite one.
         _ => format!("{{{}}}", fields.rev().collect::<Vec<_>>().join(",")),
     }
 }
