@@ -8,7 +8,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, VARY,
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH,
+    VARY,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use openapi::discovery::{self, Root};
@@ -169,8 +170,9 @@ impl Made {
         };
         let mut response =
             cached(headers, &self.hash, render::typed(StatusCode::OK, self.content_type, body.clone()));
-        response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
-        if is_packed {
+        response.headers_mut().append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+        // What is not sent is not packed either: a client would note that about what it holds.
+        if is_packed && response.status() == StatusCode::OK {
             response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
         }
         response

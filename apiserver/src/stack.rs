@@ -1,8 +1,13 @@
 //! From a request to an answer.
 //!
 //! ```text
-//!   path ─► probe?  ─► who is it ─► which logical cluster ─► which resource ─► verb ─► answer
+//!   id ─► who is it ─► room for it ─► in time ─► may they ─► probe? ─► which logical cluster ─► which resource ─► verb
+//!   id, log, figures ◄── compressed, indented ◄────────────────────────────────────────────────────── answer ◄─┘
 //! ```
+//!
+//! What is around the verbs is a file each ([`trace`](crate::trace), [`limits`](crate::limits),
+//! [`deadline`], [`authorize`], [`wants`](crate::wants), [`metrics`](crate::metrics)), put together in one place:
+//! `handle`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

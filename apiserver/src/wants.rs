@@ -3,7 +3,7 @@
 //! Only bodies that are there as a whole are changed. A watch is made while it is sent, and goes out as it is.
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
@@ -42,8 +42,9 @@ impl Wants {
             headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON.as_bytes()));
         let pretty = self.pretty && is_json && !is_packed && length > 0;
         let gzip = self.gzip && is_large;
-        if is_large {
-            response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
+        let is_said = headers.get_all(VARY).iter().any(|varies| varies == ACCEPT_ENCODING.as_str());
+        if is_large && !is_said {
+            response.headers_mut().append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
         }
         if !pretty && !gzip {
             return response;

@@ -125,6 +125,7 @@ fn the_rest_of_the_table() {
             405,
             "deletecollection is not supported on resources of kind \"pods\"",
         ),
+        (Status::wrong_method(), 405, "the server does not allow this method on the requested resource"),
         (
             Status::not_acceptable(&["a/b", "c/d"]),
             406,
