@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use openapi::field::FieldError;
 use openapi::names;
-use openapi::resource::Resource;
 use openapi::status::Status;
 use rand::RngExt;
 use serde_json::{Map, Value, json};
@@ -135,7 +134,8 @@ pub(crate) fn now() -> String {
 }
 
 /// Carries over what an update cannot change, and counts the generation.
-pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) -> Result<(), Status> {
+pub(crate) fn carried(call: &Call, old: &Value, new: &mut Value) -> Result<(), Status> {
+    let row = &call.row;
     new["apiVersion"] = row.api_version().into();
     new["kind"] = (*row.kind).into();
     let (kept, metadata) = (&old["metadata"], of(new)?);
@@ -159,7 +159,10 @@ pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) -> Result<()
     // Nobody keeps account of them yet, and what a client says about them need not be so.
     metadata.remove("managedFields");
     metadata.remove("resourceVersion");
-    special::carried(row, old, new);
+    // Only whoever empties what holds others takes its finalizers away.
+    if call.subresource.as_deref() != Some("finalize") {
+        special::carried(row, old, new);
+    }
     if row.generation.grows(old, new) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         new["metadata"]["generation"] = generation.into();

@@ -13,7 +13,7 @@ use controller::tasks::Stop;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use openapi::resource::Verb;
-use openapi::status::{Grouped, Status};
+use openapi::status::Status;
 use openapi::table::Include;
 use serde_json::json;
 use storage::Store;
@@ -25,7 +25,7 @@ use crate::query::Query;
 use crate::render::{self, Style};
 use crate::request::{self, Cluster, Health, Target};
 use crate::server::{Body, Handler};
-use crate::verbs::{create, delete, get, list, patch, update, watch};
+use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::{body, clusters, emptying, publish};
 
 /// Kubernetes as which we speak, and who we are.
@@ -70,7 +70,7 @@ impl Stack {
         let (id, reach) = self.find(&cluster, identity).await?;
         let Target::Resource(resource) = target else {
             if !matches!(head.method, Method::GET | Method::HEAD) {
-                return Err(not_allowed(Grouped::new("", ""), &head.method));
+                return Err(Status::no_such_method());
             }
             let address = self.address.clone();
             // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
@@ -98,10 +98,10 @@ impl Stack {
         if call.subresource.as_deref().is_some_and(|part| row.subresource(part).is_none()) {
             return Err(Status::unknown_path());
         }
-        let verb = verb(&head.method, &call).ok_or_else(|| not_allowed(call.grouped(), &head.method))?;
+        let verb = verb(&head.method, &call).ok_or_else(Status::no_such_method)?;
         // A write is for one logical cluster, and so is a look at one object: names repeat in others.
         if reach == Reach::Every && !matches!(verb, Verb::List | Verb::Watch) {
-            return Err(not_allowed(call.grouped(), &head.method));
+            return Err(Status::no_such_method());
         }
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
@@ -113,6 +113,9 @@ impl Stack {
     async fn run(&self, verb: Verb, call: &Call, bytes: &Bytes) -> Result<Response<Body>, Status> {
         let store = &*self.store;
         let style = &style(verb, call)?;
+        if let Some(answer) = verbs::apart(store, verb, call, style, bytes).await {
+            return answer;
+        }
         let response = match verb {
             Verb::Get => return get::get(store, call, style).await,
             Verb::List => return list::list(store, call, style).await,
@@ -177,6 +180,7 @@ fn verb(method: &Method, call: &Call) -> Option<Verb> {
         (&Method::GET | &Method::HEAD, false) if call.query.flag("watch") => Verb::Watch,
         (&Method::GET | &Method::HEAD, false) => Verb::List,
         (&Method::POST, false) => Verb::Create,
+        (&Method::POST, true) if call.subresource.is_some() => Verb::Create,
         (&Method::PUT, true) => Verb::Update,
         (&Method::PATCH, true) => Verb::Patch,
         (&Method::DELETE, true) => Verb::Delete,
@@ -202,10 +206,6 @@ fn style(verb: Verb, call: &Call) -> Result<Style, Status> {
     Ok(Style { form, row: call.row.clone(), include, reach: call.reach })
 }
 
-fn not_allowed(what: Grouped<'_>, method: &Method) -> Status {
-    Status::method_not_allowed(what, &method.as_str().to_lowercase())
-}
-
 /// The processor, in the words clients know.
 fn go_arch() -> &'static str {
     match std::env::consts::ARCH {
@@ -225,4 +225,27 @@ fn version() -> Response<Body> {
             "platform": format!("{}/{}", std::env::consts::OS, go_arch()),
         }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever could reach another logical cluster by its id could read everybody's secrets.
+    #[tokio::test]
+    async fn only_the_privileged_see_more_than_one_logical_cluster() {
+        let tasks = controller::tasks::Tasks::new();
+        let store = Arc::new(storage::memory::Memory::new());
+        let (there, missing) = (Id::new(1), Id::new(2));
+        clusters::fill(&*store, there).await.unwrap();
+        let stack = Stack::new(store, String::new(), tasks.stop());
+        let user = |group: &str| Identity::User { name: "u".to_owned(), groups: vec![group.to_owned()] };
+        let (tenant, master) = (user("system:authenticated"), user("system:masters"));
+        for cluster in [Cluster::Id(there), Cluster::Id(Id::ROOT), Cluster::Id(missing), Cluster::All] {
+            assert_eq!(stack.find(&cluster, &tenant).await, Err(Status::unknown_path()), "{cluster:?}");
+        }
+        assert_eq!(stack.find(&Cluster::Id(there), &master).await, Ok((there, Reach::One)));
+        assert_eq!(stack.find(&Cluster::Id(missing), &master).await, Err(Status::unknown_path()));
+        assert_eq!(stack.find(&Cluster::All, &master).await, Ok((Id::ROOT, Reach::Every)));
+    }
 }
