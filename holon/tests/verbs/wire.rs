@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use openapi::decode::{self, Syntax};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -48,20 +49,27 @@ impl Answer {
 
 impl Client {
     pub(crate) fn new(server: &Server) -> Client {
-        let kubeconfig = std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap();
-        let field = |name: &str| {
-            let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
-            STANDARD.decode(line.trim_start_matches(':').trim()).unwrap()
-        };
+        let admin = Client::of(&std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap());
+        Client { address: server.url.replace("https://", ""), ..admin }
+    }
+
+    /// Whoever a kubeconfig says, where it says.
+    pub(crate) fn of(kubeconfig: &str) -> Client {
+        let kubeconfig = decode::decode(kubeconfig.as_bytes(), Syntax::Yaml).unwrap().value;
+        let (cluster, user) = (&kubeconfig["clusters"][0]["cluster"], &kubeconfig["users"][0]["user"]);
+        let pem = |within: &Value, name: &str| STANDARD.decode(within[name].as_str().unwrap()).unwrap();
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&field("certificate-authority-data")).unwrap()).unwrap();
-        let chain = vec![CertificateDer::from_pem_slice(&field("client-certificate-data")).unwrap()];
-        let key = PrivateKeyDer::from_pem_slice(&field("client-key-data")).unwrap();
+        let authority = pem(cluster, "certificate-authority-data");
+        roots.add(CertificateDer::from_pem_slice(&authority).unwrap()).unwrap();
+        let chain = vec![CertificateDer::from_pem_slice(&pem(user, "client-certificate-data")).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(&pem(user, "client-key-data")).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let tls = builder.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
-        Client { address: server.url.replace("https://", ""), tls: Arc::new(tls) }
+        let server = cluster["server"].as_str().unwrap();
+        let address = server.trim_start_matches("https://").split('/').next().unwrap().to_owned();
+        Client { address, tls: Arc::new(tls) }
     }
 
     /// Sends a body of one media type and accepts another.

@@ -1,0 +1,224 @@
+//! The same requests to a real kube-apiserver and to us: the same answers, but for what no two servers share.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::common::Server;
+use crate::wire::{Answer, Client, JSON, MERGE};
+
+const NEEDED: &[&str] =
+    &["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"];
+
+const MAPS: &str = "/api/v1/namespaces/beside/configmaps";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/beside/leases";
+const WEB: &str = "/apis/apps/v1/namespaces/beside/deployments/web/scale";
+const LOST: &str = "/apis/apps/v1/namespaces/beside/deployments/lost/scale";
+const PODS: &str = "/api/v1/namespaces/beside/pods";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const META: &str = "g=meta.k8s.io;v=v1";
+
+/// What has to be there on both sides: path and object.
+const MADE: &[(&str, &str)] = &[
+    ("/api/v1/namespaces", r#"{"metadata":{"name":"beside"}}"#),
+    (MAPS, r#"{"metadata":{"name":"m","labels":{"a":"b"}},"data":{"x":"y"}}"#),
+    (
+        "/apis/apps/v1/namespaces/beside/deployments",
+        r#"{"metadata":{"name":"web"},"spec":{"replicas":0,"paused":true,"selector":{"matchLabels":{"app":"web"},"matchExpressions":[{"key":"t","operator":"In","values":["x","y"]}]},"template":{"metadata":{"labels":{"app":"web","t":"x"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#,
+    ),
+    (
+        PODS,
+        r#"{"metadata":{"name":"p"},"spec":{"schedulerName":"none","automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}]}}"#,
+    ),
+];
+
+/// Method, path, media type and text of the body, accepted media type.
+type Line = (&'static str, String, &'static str, &'static str, String);
+
+fn lines() -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut add = |method, path: &str, media_type, body, accept: &str| {
+        lines.push((method, path.to_owned(), media_type, body, accept.to_owned()));
+    };
+    for query in [
+        "limit=-1&labelSelector=none",
+        "limit=abc",
+        "limit=99999999999999999999",
+        "timeoutSeconds=abc",
+        "resourceVersion=-1",
+        "resourceVersion=abc",
+        "resourceVersion=99999999999999999999",
+        "resourceVersion=99999999",
+        "resourceVersion=99999999&resourceVersionMatch=Exact",
+        "watch=1&resourceVersion=-1",
+        "watch=1&resourceVersion=99999999999999999999",
+        "resourceVersionMatch=Exact",
+        "resourceVersionMatch=Foo&resourceVersion=1",
+        "sendInitialEvents=true",
+        "watch=1&sendInitialEvents=true",
+        "watch=1&resourceVersionMatch=Exact&resourceVersion=1",
+        "labelSelector=a%20in",
+        "fieldSelector=data.x%3Dy",
+    ] {
+        add("GET", &format!("{MAPS}?{query}"), JSON, "", "");
+    }
+    let one = format!("{MAPS}/m");
+    for path in ["/m", "/none", "/m?resourceVersion=abc", "/m?resourceVersion=99999999"] {
+        add("GET", &format!("{MAPS}{path}"), JSON, "", "");
+    }
+    for shape in ["PartialObjectMetadata", "PartialObjectMetadataList", "Other"] {
+        add("GET", &one, JSON, "", &format!("{JSON};as={shape};{META}"));
+        add("GET", &format!("{MAPS}?labelSelector=a"), JSON, "", &format!("{JSON};as={shape};{META}"));
+    }
+    add("GET", &one, JSON, "", "text/html");
+    for body in
+        [r#"{"metadata":{}}"#, r#"{"metadata":{"name":"x"}}"#, r#"{"metadata":{"name":"m","namespace":"x"}}"#]
+    {
+        add("PUT", &one, JSON, body, "");
+    }
+    add("PUT", &format!("{MAPS}/none"), JSON, r#"{"metadata":{"name":"none"}}"#, "");
+    add("PATCH", &one, MERGE, r#"{"metadata":{"name":"x"}}"#, "");
+    add("PATCH", &one, "text/x", "{}", "");
+    add("PATCH", &format!("{MAPS}/none"), MERGE, "{}", "");
+    add("PUT", &format!("{LEASES}/l"), JSON, r#"{"metadata":{"name":"l"},"spec":{}}"#, "");
+    add(
+        "PUT",
+        &format!("{LEASES}/l"),
+        JSON,
+        r#"{"metadata":{"name":"l"},"spec":{"holderIdentity":"x"}}"#,
+        "",
+    );
+    add(
+        "PUT",
+        &format!("{LEASES}/k"),
+        JSON,
+        r#"{"metadata":{"name":"k","resourceVersion":"5"},"spec":{}}"#,
+        "",
+    );
+    add("GET", WEB, JSON, "", "");
+    add("GET", WEB, JSON, "", &format!("{JSON};as=PartialObjectMetadata;{META}"));
+    for body in [
+        r#"{"metadata":{"name":"web"},"spec":{"replicas":-1}}"#,
+        r#"{"metadata":{"name":"web","resourceVersion":"1"},"spec":{"replicas":3}}"#,
+        r#"{"metadata":{"name":"other"},"spec":{"replicas":3}}"#,
+        r#"{"metadata":{"name":"web","namespace":"other"},"spec":{"replicas":3}}"#,
+        r#"{"spec":{"replicas":3}}"#,
+        r#"{"metadata":{"name":"web"},"spec":{}}"#,
+    ] {
+        add("PUT", WEB, JSON, body, "");
+    }
+    add("PATCH", WEB, MERGE, r#"{"spec":{"replicas":-2}}"#, "");
+    add("PATCH", WEB, STRATEGIC, r#"{"metadata":{"resourceVersion":"1"},"spec":{"replicas":5}}"#, "");
+    add("DELETE", WEB, JSON, "", "");
+    add("GET", LOST, JSON, "", "");
+    add("PATCH", LOST, MERGE, "{}", "");
+    add("PUT", LOST, JSON, r#"{"metadata":{"name":"lost"}}"#, "");
+    for (part, body) in [
+        ("p/binding", r#"{"target":{"kind":"Node","name":"n"}}"#),
+        ("p/binding", r#"{"metadata":{"name":"p"},"target":{"kind":"Nod"}}"#),
+        ("p/binding", r#"{"metadata":{"name":"p"},"target":{"kind":"Node","name":"n"}}"#),
+        ("p/binding", r#"{"metadata":{"name":"p"},"target":{"kind":"Node","name":"n"}}"#),
+        ("none/binding", r#"{"metadata":{"name":"none"},"target":{"kind":"Node","name":"n"}}"#),
+        ("p/eviction", "{}"),
+        ("p/eviction", r#"{"metadata":{"name":"p"}}"#),
+        ("none/eviction", r#"{"metadata":{"name":"none"}}"#),
+    ] {
+        add("POST", &format!("{PODS}/{part}"), JSON, body, "");
+    }
+    lines
+}
+
+/// A cluster of `hack/cluster`, taken down whatever happens.
+struct Reference {
+    state: tempfile::TempDir,
+}
+
+impl Reference {
+    fn hack(&self, verb: &str) -> Output {
+        let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned();
+        let mut command = Command::new(root.join("hack/cluster"));
+        command.args([verb, "beside"]).env("HOLON_CLUSTERS", self.state.path()).output().unwrap()
+    }
+
+    fn start() -> (Reference, Client) {
+        let reference = Reference { state: tempfile::tempdir().unwrap() };
+        let up = reference.hack("up");
+        assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
+        let kubeconfig = reference.state.path().join("beside/kubeconfig");
+        let client = Client::of(&std::fs::read_to_string(kubeconfig).unwrap());
+        (reference, client)
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        self.hack("down");
+    }
+}
+
+/// Whether the programs of others are there. Where they are required, it is a failure if not.
+fn present() -> bool {
+    let base = std::env::var_os("HOLON_PEERS").map(PathBuf::from).unwrap_or_else(|| {
+        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+        std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("holon/peers")
+    });
+    let missing: Vec<_> = NEEDED.iter().filter(|name| !base.join("bin").join(name).exists()).collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let told = format!("a comparison with Kubernetes needs the peers {missing:?}; run hack/peers");
+    assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none(), "{told}");
+    // Past the harness, which hides what a passing test prints.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {told}\n").as_bytes());
+    false
+}
+
+/// What an answer says, less what is different on every server.
+fn said(answer: &Answer) -> String {
+    let body = serde_json::from_slice::<Value>(&answer.body).map(|body| shared(&body));
+    format!("{} {} {}", answer.code, answer.media_type, body.map_or(answer.text(), |body| body.to_string()))
+}
+
+fn shared(value: &Value) -> Value {
+    let own = ["uid", "resourceVersion", "creationTimestamp", "managedFields"];
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(key, _)| !own.contains(&key.as_str()));
+            kept.map(|(key, value)| (key.clone(), shared(value))).collect()
+        }
+        Value::Array(list) => list.iter().map(shared).collect(),
+        // How far a server has come is its own matter.
+        Value::String(text) => text.split(", current: ").next().unwrap_or_default().into(),
+        leaf => leaf.clone(),
+    }
+}
+
+#[test]
+fn kubernetes_answers_the_same() {
+    if !present() {
+        return;
+    }
+    let server = Server::start();
+    let ours = Client::new(&server);
+    let (_reference, theirs) = Reference::start();
+    for (path, object) in MADE {
+        let object: Value = serde_json::from_str(object).unwrap();
+        ours.make(path, &object);
+        // A pod needs its service account, which a controller makes when it sees the namespace.
+        let made = |_: &u32| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            theirs.ask("POST", path, &object).code == 201
+        };
+        assert!((0..100).any(|turn| made(&turn)), "{path}");
+    }
+    let mut different = Vec::new();
+    for (method, path, media_type, body, accept) in lines() {
+        let ask = |client: &Client| said(&client.send(method, &path, (media_type, body.as_bytes()), &accept));
+        let (expected, found) = (ask(&theirs), ask(&ours));
+        if expected != found {
+            different.push(format!("{method} {path} {body} {accept}\n  they {expected}\n  we   {found}"));
+        }
+    }
+    assert!(different.is_empty(), "{} answers differ:\n{}", different.len(), different.join("\n"));
+}
