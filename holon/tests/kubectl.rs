@@ -223,6 +223,10 @@ fn an_application(team: &Kubectl) {
     );
     team.prints(&["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.spec.replicas}"], "7");
     team.says(&["describe", "deploy", "web", "-n", "shop"], "7 desired");
+    let scale = ["scale", "deploy/web", "-n", "shop", "--replicas=4", "--current-replicas=7"];
+    team.says(&scale, "deployment.apps/web scaled");
+    team.fails(&scale, "Expected replicas to be 7, was 4");
+    team.says(&["get", "deploy", "web", "-n", "shop", "--subresource=scale"], "DESIRED   AVAILABLE");
 }
 
 fn watching(team: &Kubectl) {
