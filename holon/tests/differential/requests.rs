@@ -65,8 +65,11 @@ fn read(name: &str, text: &str) -> Story {
                     Some(change) => merged(&base, change).to_string(),
                     None => sent.to_owned(),
                 };
+                let named = [("as", &content_type), ("for", &accept)];
+                let named = named.map(|(word, media)| media.as_ref().map(|media| format!(" {word} {media}")));
+                let hex: String = body.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
                 steps.push(Step {
-                    told: line.to_owned(),
+                    told: format!("{line}{hex}{}", named.into_iter().flatten().collect::<String>()),
                     method: method.to_owned(),
                     path: path.strip_prefix('.').map_or(path.to_owned(), |rest| format!("{at}{rest}")),
                     content_type: content_type.take().unwrap_or_else(|| media_type(patch).to_owned()),
@@ -106,7 +109,7 @@ fn merge(into: &mut Value, change: Value) {
         if value.is_null() {
             into.remove(&key);
         } else {
-            merge(into.entry(key).or_default(), value);
+            merge(into.entry(key).or_insert(Value::Null), value);
         }
     }
 }
