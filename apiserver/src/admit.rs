@@ -8,14 +8,15 @@
 //! Addresses come last, because they are the one thing that has to be given back if the write fails.
 
 use jiff::Timestamp;
-use openapi::fill;
+use openapi::field::FieldError;
 use openapi::status::Status;
+use openapi::{check, fill};
 use serde_json::Value;
 use storage::Store;
 
 use crate::addresses::{self, Claims};
 use crate::call::Call;
-use crate::metadata;
+use crate::{metadata, parts, special};
 
 /// Makes what was sent into a new object. Its name, and what it has claimed.
 pub(crate) async fn create(
@@ -26,7 +27,9 @@ pub(crate) async fn create(
     fill::fill(&call.row, object);
     let name = metadata::born(call, object)?;
     fill::prepare_create(&call.row, object, Timestamp::now());
-    metadata::check(call, &name, object)?;
+    let mut errors = check::create(&call.row, object);
+    errors.extend(special::misnamed(&call.row, &name));
+    refuse(call, &name, &errors)?;
     let claims = assign(store, call, None, object).await?;
     Ok((name, claims))
 }
@@ -42,11 +45,19 @@ pub(crate) async fn update(
     if call.subresource.is_none() {
         fill::prepare_update(&call.row, old, new, Timestamp::now());
     }
-    metadata::carried(&call.row, old, new)?;
+    metadata::carried(call, old, new)?;
     let (name, _) = call.named()?;
-    metadata::check(call, name, new)?;
-    metadata::check_leaving(call, name, old, new)?;
+    let errors = match call.subresource.as_deref() {
+        None => check::update(&call.row, old, new),
+        Some("status") => check::status(&call.row, old, new),
+        Some(part) => parts::check(part, old, new),
+    };
+    refuse(call, name, &errors)?;
     assign(store, call, Some(old), new).await
+}
+
+fn refuse(call: &Call, name: &str, errors: &[FieldError]) -> Result<(), Status> {
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.grouped_kind(), name, errors)) }
 }
 
 async fn assign(

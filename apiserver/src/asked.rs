@@ -40,8 +40,7 @@ impl Asked {
 
     /// What the method means for the resource named; whether that resource can do it is another question.
     pub(crate) fn verb(&self) -> Option<Verb> {
-        let named = self.resource()?.name.is_some();
-        verb(&self.method, named, self.query.flag("watch"))
+        verb(&self.method, self.resource()?, self.query.flag("watch"))
     }
 
     /// Whether the answer goes on for as long as the client likes.
@@ -50,13 +49,14 @@ impl Asked {
     }
 }
 
-/// What a method means for an object, or for a collection of them.
-pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> Option<Verb> {
-    let verb = match (method, named) {
+/// What a method means for an object, a part of one, or a collection of them.
+pub(crate) fn verb(method: &Method, resource: &request::Resource, watch: bool) -> Option<Verb> {
+    let verb = match (method, resource.name.is_some()) {
         (&Method::GET | &Method::HEAD, true) => Verb::Get,
         (&Method::GET | &Method::HEAD, false) if watch => Verb::Watch,
         (&Method::GET | &Method::HEAD, false) => Verb::List,
         (&Method::POST, false) => Verb::Create,
+        (&Method::POST, true) if resource.subresource.is_some() => Verb::Create,
         (&Method::PUT, true) => Verb::Update,
         (&Method::PATCH, true) => Verb::Patch,
         (&Method::DELETE, true) => Verb::Delete,

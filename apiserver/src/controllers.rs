@@ -26,6 +26,7 @@ mod furnishings;
 mod garbage;
 mod graph;
 mod head;
+mod lead;
 mod namespaces;
 mod sweep;
 #[cfg(test)]
@@ -43,6 +44,7 @@ use storage::{Key, Revision, Store};
 
 use feed::Feed;
 use graph::Graph;
+use lead::Seat;
 use write::Trouble;
 
 /// Keys of one controller looked after at once. Enough for the store to make one batch of many writes.
@@ -89,28 +91,52 @@ impl Controllers {
 
     /// Works until told to stop.
     pub async fn run(self, mut stop: Stop) -> Result<(), std::convert::Infallible> {
-        let all = async {
-            tokio::join!(
-                Feed::new(&self).run(),
-                work(&self.garbage, HANDS, |key| self.settled("garbage", garbage::look(&self, key))),
-                work(&self.namespaces, HANDS_OF_HOLDERS, |key| {
-                    self.settled("namespaces", namespaces::look(&self, key))
-                }),
-                work(&self.clusters, HANDS_OF_HOLDERS, |key| {
-                    self.settled("logical clusters", clusters::look(&self, key))
-                }),
-                work(&self.furnishings, HANDS, |key| {
-                    self.settled("furnishings", furnishings::look(&self, key))
-                }),
-                work(&self.addresses, HANDS, |key| self.settled("addresses", addresses::look(&self, key))),
-                expiry::run(&self),
-            )
-        };
         tokio::select! {
-            _ = all => {}
+            () = self.work() => {}
             () = stop.requested() => {}
         }
         Ok(())
+    }
+
+    /// The same where several servers share a store: works while this one leads.
+    pub async fn run_if_leading(self, mut stop: Stop) -> Result<(), std::convert::Infallible> {
+        let mut seat = Seat::new(&*self.kept);
+        let leading = async {
+            loop {
+                seat.won().await;
+                tokio::select! {
+                    () = self.work() => {}
+                    () = seat.lost() => {}
+                }
+            }
+        };
+        tokio::select! {
+            () = leading => {}
+            () = stop.requested() => {}
+        }
+        seat.leave().await;
+        Ok(())
+    }
+
+    /// Goes on for as long as it is polled. Begins anew each time: whoever led meanwhile may have left anything.
+    async fn work(&self) {
+        [&self.garbage, &self.clusters].into_iter().for_each(Queue::clear);
+        [&self.namespaces, &self.furnishings].into_iter().for_each(Queue::clear);
+        self.addresses.clear();
+        let infinite = tokio::join!(
+            Feed::new(self).run(),
+            work(&self.garbage, HANDS, |key| self.settled("garbage", garbage::look(self, key))),
+            work(&self.namespaces, HANDS_OF_HOLDERS, |key| {
+                self.settled("namespaces", namespaces::look(self, key))
+            }),
+            work(&self.clusters, HANDS_OF_HOLDERS, |key| {
+                self.settled("logical clusters", clusters::look(self, key))
+            }),
+            work(&self.furnishings, HANDS, |key| self.settled("furnishings", furnishings::look(self, key))),
+            work(&self.addresses, HANDS, |key| self.settled("addresses", addresses::look(self, key))),
+            expiry::run(self),
+        );
+        match infinite.0 {}
     }
 
     /// A conflict is normal and tried again; anything else is tried again and told.

@@ -1,11 +1,6 @@
 //! What the server says about an object, whatever the client says.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
-use openapi::field::FieldError;
-use openapi::names;
-use openapi::resource::Resource;
 use openapi::status::Status;
 use rand::RngExt;
 use serde_json::{Map, Value, json};
@@ -41,41 +36,6 @@ pub(crate) fn is_leaving(object: &Value) -> bool {
 
 pub(crate) fn has_finalizers(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
-}
-
-/// What is wrong with the name, the labels and the annotations.
-pub(crate) fn check(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
-    let mut errors: Vec<FieldError> = match name {
-        "" => vec![FieldError::required("metadata.name", "name or generateName is required")],
-        _ => {
-            let wrong = special::name_rule(&call.row).check(name);
-            wrong.into_iter().map(|why| FieldError::invalid("metadata.name", name, why)).collect()
-        }
-    };
-    errors.extend(names::labels(&texts(object, "labels"), "metadata.labels"));
-    errors.extend(names::annotations(&texts(object, "annotations"), "metadata.annotations"));
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.grouped_kind(), name, &errors)) }
-}
-
-/// What is on its way out cannot be held by somebody new.
-pub(crate) fn check_leaving(call: &Call, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
-    let finalizers =
-        |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-    let (before, mut added) = (finalizers(old), finalizers(new));
-    added.retain(|finalizer| !before.contains(finalizer));
-    if is_leaving(old) && !added.is_empty() {
-        let why = format!(
-            "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
-        );
-        let error = FieldError::forbidden("metadata.finalizers", why);
-        return Err(Status::invalid(call.grouped_kind(), name, &[error]));
-    }
-    Ok(())
-}
-
-fn texts(object: &Value, field: &str) -> BTreeMap<String, String> {
-    let pairs = object["metadata"][field].as_object().into_iter().flatten();
-    pairs.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
 }
 
 /// Fills in what a new object gets from the server, and returns its name.
@@ -149,13 +109,19 @@ pub(crate) fn now() -> String {
     time(Timestamp::now())
 }
 
+/// Microseconds, as Kubernetes writes times that must differ.
+pub(crate) fn micro_now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
 /// Seconds, as Kubernetes writes times.
 pub(crate) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Carries over what an update cannot change, and counts the generation.
-pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) -> Result<(), Status> {
+pub(crate) fn carried(call: &Call, old: &Value, new: &mut Value) -> Result<(), Status> {
+    let row = &call.row;
     new["apiVersion"] = row.api_version().into();
     new["kind"] = (*row.kind).into();
     let (kept, metadata) = (&old["metadata"], of(new)?);
@@ -179,7 +145,10 @@ pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) -> Result<()
     // Nobody keeps account of them yet, and what a client says about them need not be so.
     metadata.remove("managedFields");
     metadata.remove("resourceVersion");
-    special::carried(row, old, new);
+    // Only whoever empties what holds others takes its finalizers away.
+    if call.subresource.as_deref() != Some("finalize") {
+        special::carried(row, old, new);
+    }
     if row.generation.grows(old, new) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         new["metadata"]["generation"] = generation.into();

@@ -124,7 +124,16 @@ impl<'a> Media<'a> {
 
 /// The best form that `offered` has. Without an Accept header, JSON.
 pub(crate) fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Result<Form, Status> {
-    choose(headers, offered).ok_or_else(|| Status::not_acceptable(ACCEPTED))
+    choose(headers, offered).ok_or_else(|| match is_known(headers) {
+        true => Status::not_acceptable(ACCEPTED),
+        false => Status::unknown_accept(ACCEPTED),
+    })
+}
+
+/// Whether a client names any encoding there is, be it in a shape there is not.
+fn is_known(headers: &HeaderMap) -> bool {
+    let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accept.flat_map(|text| text.split(',')).any(|text| ACCEPTED.contains(&Media::parse(text).essence))
 }
 
 /// The best form for objects of a kind.

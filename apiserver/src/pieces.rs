@@ -142,3 +142,59 @@ impl Iterator for Pieces {
         Some(self.out.split().freeze())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::call::Reach;
+    use crate::negotiate::Form;
+    use crate::stored;
+    use openapi::catalog;
+    use openapi::table::Include;
+    use storage::{Key, Revision};
+
+    fn entries(count: usize) -> Vec<Entry> {
+        let entry = |number: usize| {
+            let object =
+                json!({ "metadata": { "name": format!("m{number}") }, "data": { "x": "y".repeat(100) } });
+            Entry::new(Key::from(format!("k{number}")), Revision(7), stored::encode(&object))
+        };
+        (0..count).map(entry).collect()
+    }
+
+    fn style(shape: Shape) -> Style {
+        let row = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
+        let form = Form { shape, encoding: Encoding::Json };
+        Style { form, row, include: Include::Nothing, reach: Reach::One }
+    }
+
+    #[test]
+    fn pieces_make_one_list_in_every_shape() {
+        for (shape, list) in [(Shape::Whole, "items"), (Shape::PartialList, "items"), (Shape::Table, "rows")]
+        {
+            let pieces: Vec<Bytes> = Pieces::new(style(shape), &json!({}), entries(2000)).collect();
+            let whole: Value = serde_json::from_slice(&pieces.concat()).unwrap();
+            assert_eq!(whole[list].as_array().unwrap().len(), 2000, "{shape:?}");
+            assert!(
+                pieces.len() > 1 && pieces.iter().all(|piece| piece.len() < PIECE_BYTES + 1024),
+                "{shape:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_leaves_no_trace() {
+        let damaged =
+            || Entry::new(Key::from("d"), Revision(1), Bytes::from_static(b"\xff\xff\xff\xff\0\0\0\0{"));
+        for shape in [Shape::Whole, Shape::PartialList, Shape::Table] {
+            let [first, last] = entries(2).try_into().unwrap();
+            let mixed = vec![damaged(), first, damaged(), last, damaged()];
+            let pieces: Vec<Bytes> = Pieces::new(style(shape), &json!({}), mixed).collect();
+            let whole: Value = serde_json::from_slice(&pieces.concat()).unwrap();
+            let list = if shape == Shape::Table { "rows" } else { "items" };
+            assert_eq!(whole[list].as_array().unwrap().len(), 2, "{whole}");
+        }
+    }
+}

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use crate::clusters;
 use crate::compress::{self, Effort, GZIP};
 use crate::negotiate::{self, Encoding, Shape};
+use crate::parts;
 use crate::query::Query;
 use crate::render;
 use crate::request::Target;
@@ -32,27 +33,28 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// Groups whose objects tell the server what to do. They are not served before it does it: a definition that is
 /// accepted and defines nothing would be a lie.
 const WITHHELD: &[&str] = &["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"];
-/// The parts of objects that have an address so far.
-const PARTS: &[&str] = &["status"];
+/// Resources of the core group that keep nothing: what is sent there is done at once.
+const DONE: &[&str] = &["bindings"];
 
 /// Everything served in a logical cluster: built-in kinds and our own.
 pub(crate) fn rows() -> &'static [Arc<Resource>] {
     static ROWS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
-        let kept = catalog::built_in().iter().filter(|row| is_kept(row));
-        kept.map(|row| Arc::new(as_served(row))).chain([clusters::row().clone()]).collect()
+        let served = catalog::built_in().iter().filter(|row| is_served(row));
+        served.map(|row| Arc::new(as_served(row))).chain([clusters::row().clone()]).collect()
     });
     &ROWS
 }
 
-/// Whether the generic path does all there is to do: keep what was created.
-fn is_kept(row: &Resource) -> bool {
+/// Whether what is sent there stays or is done.
+fn is_served(row: &Resource) -> bool {
     let lasts = row.allows(Verb::Create) && row.allows(Verb::Get);
-    lasts && !WITHHELD.contains(&&*row.group)
+    let done = row.group.is_empty() && DONE.contains(&&*row.plural);
+    (lasts || done) && !WITHHELD.contains(&&*row.group)
 }
 
 fn as_served(row: &Resource) -> Resource {
     let mut row = row.clone();
-    row.subresources.retain(|part| PARTS.contains(&&*part.name));
+    row.subresources.retain(|part| parts::SERVED.contains(&&*part.name));
     row
 }
 

@@ -17,9 +17,7 @@ impl BadVersion {
     }
 
     pub(crate) fn of_other(self) -> Status {
-        let mut status = Status::bad_request(self.0);
-        (status.code, status.reason) = (500, None);
-        status
+        Status::failed(self.0)
     }
 }
 

@@ -4,6 +4,7 @@
 //! [controllers](crate::controllers).
 
 use api::names::GROUP;
+use openapi::field::FieldError;
 use openapi::names::NameRule;
 use openapi::resource::Resource;
 use openapi::status::{Grouped, Status};
@@ -31,14 +32,14 @@ impl Holder {
     }
 }
 
-/// What the objects of a kind may be called.
-pub(crate) fn name_rule(row: &Resource) -> NameRule {
-    match (&*row.group, &*row.plural) {
-        // The names of logical clusters become parts of paths, those of namespaces parts of host names.
-        (GROUP, "logicalclusters") | ("", "namespaces") => NameRule::Label,
-        ("", "services") => NameRule::Label1035,
-        ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
-        _ => NameRule::Subdomain,
+/// What is wrong with a name, beyond what holds for every kind: those of logical clusters become parts of paths.
+pub(crate) fn misnamed(row: &Resource, name: &str) -> Vec<FieldError> {
+    match Holder::of(row) {
+        Some(Holder::LogicalCluster) if !name.is_empty() => {
+            let wrong = NameRule::Label.check(name).into_iter();
+            wrong.map(|why| FieldError::invalid("metadata.name", name, why)).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -30,7 +30,7 @@ use crate::render::{self, Style};
 use crate::request::{Cluster, Resource, Target};
 use crate::server::{Body, Handler};
 use crate::trace::Trace;
-use crate::verbs::{create, delete, get, list, patch, update, watch};
+use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
 use crate::{body, clusters, deadline, publish, version};
 
@@ -147,6 +147,9 @@ impl Stack {
     async fn run(&self, verb: Verb, call: &Call, bytes: &Bytes) -> Result<Response<Body>, Status> {
         let store = &*self.store;
         let style = &style(verb, call)?;
+        if let Some(answer) = verbs::apart(store, verb, call, style, bytes).await {
+            return answer;
+        }
         match verb {
             Verb::Get => get::get(store, call, style).await,
             Verb::List => list::list(store, call, style).await,
@@ -252,7 +255,33 @@ fn methods(asked: &Asked) -> Vec<&'static str> {
     let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
     let means = |method: &&str| {
         let method = Method::from_bytes(method.as_bytes()).ok()?;
-        asked::verb(&method, named.name.is_some(), false)
+        asked::verb(&method, named, false)
     };
     all.into_iter().filter(|method| means(method).is_some_and(|verb| verbs.contains(&verb))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::User;
+
+    /// Whoever could reach another logical cluster by its id could read everybody's secrets.
+    #[tokio::test]
+    async fn only_the_privileged_see_more_than_one_logical_cluster() {
+        let tasks = controller::tasks::Tasks::new();
+        let store = Arc::new(storage::memory::Memory::new());
+        let (there, missing) = (Id::new(1), Id::new(2));
+        clusters::fill(&*store, there).await.unwrap();
+        let stack = Stack::new(store, String::new(), tasks.stop());
+        let user = |group: &str| {
+            Identity::known(User { name: "u".to_owned(), groups: vec![group.to_owned()], ..User::default() })
+        };
+        let (tenant, master) = (user("system:authenticated"), user("system:masters"));
+        for cluster in [Cluster::Id(there), Cluster::Id(Id::ROOT), Cluster::Id(missing), Cluster::All] {
+            assert_eq!(stack.find(&cluster, &tenant).await, Err(Status::unknown_path()), "{cluster:?}");
+        }
+        assert_eq!(stack.find(&Cluster::Id(there), &master).await, Ok((there, Reach::One)));
+        assert_eq!(stack.find(&Cluster::Id(missing), &master).await, Err(Status::unknown_path()));
+        assert_eq!(stack.find(&Cluster::All, &master).await, Ok((Id::ROOT, Reach::Every)));
+    }
 }

@@ -1,9 +1,38 @@
-//! One file per verb.
+//! One file per verb, and one for each path that is more, or less, than a verb on an object.
 
+pub(crate) mod act;
 pub(crate) mod create;
 pub(crate) mod delete;
+mod evict;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod patch;
+mod scale;
 pub(crate) mod update;
 pub(crate) mod watch;
+
+use bytes::Bytes;
+use http::Response;
+use openapi::resource::Verb;
+use openapi::status::Status;
+use storage::Store;
+
+use crate::call::Call;
+use crate::render::Style;
+use crate::server::Body;
+
+/// Answers where the path leads to something other than a stored object or a part of it.
+pub(crate) async fn apart(
+    store: &dyn Store,
+    verb: Verb,
+    call: &Call,
+    style: &Style,
+    bytes: &Bytes,
+) -> Option<Result<Response<Body>, Status>> {
+    Some(match (call.subresource.as_deref(), &*call.row.plural) {
+        (Some("scale"), _) => scale::scale(store, verb, call, style, bytes).await,
+        (Some("binding"), "pods") | (None, "bindings") => act::bind(store, call, style, bytes).await,
+        (Some("eviction"), "pods") => act::evict(store, call, style, bytes).await,
+        _ => return None,
+    })
+}

@@ -70,16 +70,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Default for Queue<K> {
 
 impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
     pub fn new() -> Queue<K> {
-        let state = State {
-            waiting: VecDeque::new(),
-            queued: HashSet::new(),
-            in_hand: HashMap::new(),
-            later: BTreeMap::new(),
-            due: HashMap::new(),
-            failures: HashMap::new(),
-            ticket: 0,
-        };
-        Queue { state: Mutex::new(state), bell: Notify::new() }
+        Queue { state: Mutex::new(State::new()), bell: Notify::new() }
     }
 
     /// Asks for a key to be looked after.
@@ -143,6 +134,11 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
         self.bell.notify_one();
     }
 
+    /// Forgets everything, also what is in hand: for whoever begins anew.
+    pub fn clear(&self) {
+        *self.state() = State::new();
+    }
+
     /// Keys in the queue, in hand and due later.
     pub fn len(&self) -> usize {
         let state = self.state();
@@ -160,6 +156,18 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
+    fn new() -> State<K> {
+        State {
+            waiting: VecDeque::new(),
+            queued: HashSet::new(),
+            in_hand: HashMap::new(),
+            later: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            ticket: 0,
+        }
+    }
+
     fn add(&mut self, key: K) {
         if let Some(due) = self.due.remove(&key) {
             self.later.remove(&due);

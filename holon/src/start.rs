@@ -67,7 +67,10 @@ impl Start {
         write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
 
         let controllers = Controllers::new(store.clone(), store.clone(), authority.certificate().to_owned());
-        tasks.spawn("controllers", controllers.run(tasks.stop()));
+        match self.etcd_endpoints.is_empty() {
+            true => tasks.spawn("controllers", controllers.run(tasks.stop())),
+            false => tasks.spawn("controllers", controllers.run_if_leading(tasks.stop())),
+        }
         let stack = Arc::new(Stack::new(store, address.to_string(), tasks.stop()));
         tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));
         println!("Holon serves {server}, ready after {:.0?}. Next, type:", begun.elapsed());

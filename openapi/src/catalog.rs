@@ -40,7 +40,7 @@ pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Arc<
 pub fn scale_columns() -> &'static [Column] {
     static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
         let facts = r#"[
-            ["Name", "string", "name", 0], ["Desired", "integer", "", 0],
+            ["Name", "string", "", 0], ["Desired", "integer", "", 0],
             ["Available", "integer", "", 0], ["Age", "string", "", 0]
         ]"#;
         let facts: Value = serde_json::from_str(facts).expect("the text above is JSON");

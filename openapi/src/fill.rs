@@ -24,6 +24,8 @@ mod resources;
 mod rules;
 mod services;
 mod settle;
+#[cfg(test)]
+mod tests;
 mod update;
 mod various;
 
@@ -35,10 +37,14 @@ use crate::resource::{Origin, Resource};
 
 /// Fills in the defaults of the kind and puts every value into the form Kubernetes prints. Twice changes nothing.
 pub fn fill(row: &Resource, object: &mut Value) {
-    if row.origin != Origin::BuiltIn {
-        return;
+    if row.origin == Origin::BuiltIn {
+        fill_kind(&row.api_version(), &row.kind, object);
     }
-    let kind = Table::get().kind(&row.api_version(), &row.kind);
+}
+
+/// The same for an object of a kind that has no row, such as what a subresource takes.
+pub fn fill_kind(api_version: &str, kind: &str, object: &mut Value) {
+    let kind = Table::get().kind(api_version, kind);
     if let (Some(kind), Value::Object(fields)) = (kind, object) {
         settle::object(Table::get().message(kind.message), fields);
     }

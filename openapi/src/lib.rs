@@ -10,6 +10,7 @@
 //! | [`schema`] | what a value may look like |
 //! | [`parse`] | a schema out of its OpenAPI JSON |
 //! | [`builtin`] | the schemas of the built-in kinds |
+//! | [`check`] | whether an object makes sense, and its next version after it |
 //! | [`cell`] | what fills one cell of a table |
 //! | [`table`] | objects as the rows of a table |
 //! | [`discovery`] | what is served, as clients ask for it |
@@ -29,6 +30,7 @@
 pub mod builtin;
 pub mod catalog;
 pub mod cell;
+pub mod check;
 pub mod convert;
 pub mod decode;
 pub mod discovery;

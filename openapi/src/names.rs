@@ -11,7 +11,11 @@ use crate::field::FieldError;
 pub const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 const MAX_LABEL: usize = 63;
-const MAX_SUBDOMAIN: usize = 253;
+pub(crate) const MAX_SUBDOMAIN: usize = 253;
+
+/// Kubernetes counts bytes either way; which word it uses depends on which of its two libraries is asked.
+pub(crate) const CHARACTERS: &str = "characters";
+const BYTES: &str = "bytes";
 
 const LABEL_PATTERN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN_PATTERN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -24,12 +28,16 @@ const VALUE_PATTERN: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 pub enum NameRule {
     /// Lower-case words with dots between them: most kinds.
     Subdomain,
-    /// One lower-case word: namespaces.
+    /// One lower-case word: namespaces, services, stateful sets.
     Label,
-    /// One lower-case word that starts with a letter: services.
+    /// One lower-case word that starts with a letter.
     Label1035,
     /// Anything that fits between two slashes: RBAC kinds.
     PathSegment,
+    /// An address, in the one way to write it.
+    Address,
+    /// A subdomain whose limit is said in bytes: the kinds whose rules Kubernetes generates.
+    GeneratedSubdomain,
 }
 
 impl NameRule {
@@ -39,6 +47,8 @@ impl NameRule {
             NameRule::Label => dns1123_label(name),
             NameRule::Label1035 => dns1035_label(name),
             NameRule::PathSegment => path_segment(name),
+            NameRule::Address => crate::check::net::strict_ip(name),
+            NameRule::GeneratedSubdomain => subdomain(name, BYTES),
         }
     }
 
@@ -46,6 +56,7 @@ impl NameRule {
     pub fn check_prefix(self, prefix: &str) -> Vec<String> {
         match (self, prefix.strip_suffix('-')) {
             (NameRule::PathSegment, _) => path_segment_prefix(prefix),
+            (NameRule::Address, _) => self.check(prefix),
             // Kubernetes replaces the last two characters by an `a`, and so never looks at the last but one.
             (_, Some(rest)) if !rest.is_empty() => {
                 let mut chars = rest.chars();
@@ -59,7 +70,7 @@ impl NameRule {
 
 /// One lower-case word of letters, digits and dashes.
 pub fn dns1123_label(name: &str) -> Vec<String> {
-    let mut faults = too_long(name, MAX_LABEL);
+    let mut faults = too_long(name, MAX_LABEL, CHARACTERS);
     if !is_dns1123_label(name) {
         faults.push(match is_dns1123_subdomain(name) {
             true => "must not contain dots".to_owned(),
@@ -76,7 +87,11 @@ pub fn dns1123_label(name: &str) -> Vec<String> {
 
 /// Such words with dots between them.
 pub fn dns1123_subdomain(name: &str) -> Vec<String> {
-    let mut faults = too_long(name, MAX_SUBDOMAIN);
+    subdomain(name, CHARACTERS)
+}
+
+fn subdomain(name: &str, unit: &str) -> Vec<String> {
+    let mut faults = too_long(name, MAX_SUBDOMAIN, unit);
     if !is_dns1123_subdomain(name) {
         faults.push(pattern(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
@@ -90,7 +105,7 @@ pub fn dns1123_subdomain(name: &str) -> Vec<String> {
 
 /// One lower-case word that starts with a letter.
 pub fn dns1035_label(name: &str) -> Vec<String> {
-    let mut faults = too_long(name, MAX_LABEL);
+    let mut faults = too_long(name, MAX_LABEL, CHARACTERS);
     if !(is_dns1123_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase())) {
         faults.push(pattern(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
@@ -117,21 +132,19 @@ fn path_segment_prefix(name: &str) -> Vec<String> {
 
 /// `name` or `prefix.example/name`: keys of labels and annotations, finalizers, conditions.
 pub fn qualified_name(key: &str) -> Vec<String> {
-    let words = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-                 alphanumeric character";
-    let rule = pattern(words, KEY_PATTERN, &["MyName", "my.name", "123-abc"]);
     let mut faults = Vec::new();
     let name = match key.split_once('/') {
         None => key,
         Some((_, name)) if name.contains('/') => {
             let optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a valid label key {rule} {optional}")];
+            return vec![format!("a valid label key {} {optional}", key_rule())];
         }
         Some((prefix, name)) => {
             match prefix {
                 "" => faults.push("prefix part must be non-empty".to_owned()),
-                _ => faults
-                    .extend(dns1123_subdomain(prefix).iter().map(|fault| format!("prefix part {fault}"))),
+                _ => {
+                    faults.extend(subdomain(prefix, BYTES).iter().map(|fault| format!("prefix part {fault}")))
+                }
             }
             name
         }
@@ -139,16 +152,22 @@ pub fn qualified_name(key: &str) -> Vec<String> {
     if name.is_empty() {
         faults.push("name part must be non-empty".to_owned());
     }
-    faults.extend(too_long(name, MAX_LABEL).iter().map(|fault| format!("name part {fault}")));
+    faults.extend(too_long(name, MAX_LABEL, BYTES).iter().map(|fault| format!("name part {fault}")));
     if !is_key_part(name) {
-        faults.push(format!("name part {rule}"));
+        faults.push(format!("name part {}", key_rule()));
     }
     faults
 }
 
+fn key_rule() -> String {
+    let words = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+                 alphanumeric character";
+    pattern(words, KEY_PATTERN, &["MyName", "my.name", "123-abc"])
+}
+
 /// What a label may say; nothing is fine too.
 pub fn label_value(value: &str) -> Vec<String> {
-    let mut faults = too_long(value, MAX_LABEL);
+    let mut faults = too_long(value, MAX_LABEL, BYTES);
     if !(value.is_empty() || is_key_part(value)) {
         faults.push(pattern(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
@@ -192,7 +211,7 @@ fn is_dns1123_label(name: &str) -> bool {
     delimited(name, alphanumeric) && name.bytes().all(|byte| alphanumeric(byte) || byte == b'-')
 }
 
-fn is_dns1123_subdomain(name: &str) -> bool {
+pub(crate) fn is_dns1123_subdomain(name: &str) -> bool {
     name.split('.').all(is_dns1123_label)
 }
 
@@ -207,14 +226,14 @@ fn delimited(name: &str, good: impl Fn(u8) -> bool) -> bool {
     bytes.first().is_some_and(|byte| good(*byte)) && bytes.last().is_some_and(|byte| good(*byte))
 }
 
-fn too_long(name: &str, max: usize) -> Vec<String> {
+pub(crate) fn too_long(name: &str, max: usize, unit: &str) -> Vec<String> {
     match name.len() > max {
-        true => vec![format!("must be no more than {max} bytes")],
+        true => vec![format!("must be no more than {max} {unit}")],
         false => Vec::new(),
     }
 }
 
-fn pattern(words: &str, pattern: &str, examples: &[&str]) -> String {
+pub(crate) fn pattern(words: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{words} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
 }
@@ -243,10 +262,11 @@ mod tests {
             (NameRule::Subdomain, "a..b", &["a lowercase RFC 1123 subdomain must"]),
             (NameRule::Subdomain, "-a", &["a lowercase RFC 1123 subdomain must"]),
             (NameRule::Subdomain, "ä", &["a lowercase RFC 1123 subdomain must"]),
-            (NameRule::Subdomain, long, &["must be no more than 253 bytes"]),
+            (NameRule::Subdomain, long, &["must be no more than 253 characters"]),
+            (NameRule::GeneratedSubdomain, long, &["must be no more than 253 bytes"]),
             (NameRule::Label, "0-web", &[]),
             (NameRule::Label, "a.b", &["must not contain dots"]),
-            (NameRule::Label, &long[..64], &["must be no more than 63 bytes"]),
+            (NameRule::Label, &long[..64], &["must be no more than 63 characters"]),
             (NameRule::Label1035, "a-0", &[]),
             (NameRule::Label1035, "0-a", &["a DNS-1035 label must"]),
             (NameRule::PathSegment, "system:node", &[]),

@@ -64,6 +64,14 @@ impl Quantity {
         self.mantissa == 0
     }
 
+    pub fn is_negative(&self) -> bool {
+        self.mantissa < 0
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.whole().is_some()
+    }
+
     /// The sum, in the left one's family unless that is zero. None if it is too large to be a real amount.
     pub fn checked_add(&self, other: &Quantity) -> Option<Quantity> {
         let family = if self.is_zero() { other.family } else { self.family };

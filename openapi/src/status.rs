@@ -168,6 +168,20 @@ impl Status {
         status
     }
 
+    /// Something was done, and there is no object to show for it.
+    pub fn done(code: u16) -> Status {
+        let mut status = Status::failure(code, Reason::NotFound, "");
+        (status.status, status.reason) = (Outcome::Success, None);
+        status
+    }
+
+    /// Something is wrong, and Kubernetes gives no reason that programs could read.
+    pub fn failed(message: impl Into<String>) -> Status {
+        let mut status = Status::failure(500, Reason::InternalError, message);
+        status.reason = None;
+        status
+    }
+
     pub fn bad_request(message: impl Into<String>) -> Status {
         Status::failure(400, Reason::BadRequest, message)
     }
@@ -207,6 +221,21 @@ impl Status {
     pub fn wrong_method() -> Status {
         let message = "the server does not allow this method on the requested resource";
         let mut status = Status::failure(405, Reason::MethodNotAllowed, message);
+        status.details_mut();
+        status
+    }
+
+    /// Nothing a client accepts is anything we know.
+    pub fn unknown_accept(available: &[&str]) -> Status {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
+        let mut status = Status::failure(406, Reason::NotAcceptable, message);
+        status.details_mut();
+        status
+    }
+
+    /// No patch is written in such a way.
+    pub fn unknown_patch_type() -> Status {
+        let mut status = Status::failure(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type");
         status.details_mut();
         status
     }

@@ -55,7 +55,7 @@ impl Reader<'_> {
         self.literal(":")?;
         let second = self.digits("05", 2, 2)?;
         self.within(second, 0..=59, "second")?;
-        let micros = self.fraction();
+        let micros = self.fraction()?;
         let offset = self.offset()?;
         if !self.rest.is_empty() {
             return Err(format!(
@@ -100,19 +100,18 @@ impl Reader<'_> {
         digits.parse().map_err(|_| self.unreadable(element))
     }
 
-    /// Microseconds; finer digits are dropped.
-    fn fraction(&mut self) -> u32 {
-        let Some(after) = self.rest.strip_prefix(['.', ',']) else {
-            return 0;
+    /// Microseconds. A type that keeps them wants six digits, no more and no fewer; one that does not, skips any.
+    fn fraction(&mut self) -> Result<u32, String> {
+        let after = self.rest.strip_prefix(['.', ',']);
+        let length = after.map_or(0, |after| after.bytes().take_while(u8::is_ascii_digit).count());
+        let (digits, rest) = match (self.precision, after) {
+            (Precision::Seconds, Some(after)) if length > 0 => after.split_at(length),
+            (Precision::Seconds, _) => return Ok(0),
+            (Precision::Micros, Some(after)) if length >= 6 => after.split_at(6),
+            (Precision::Micros, _) => return Err(self.unreadable(".000000")),
         };
-        let length = after.bytes().take_while(u8::is_ascii_digit).count();
-        if length == 0 {
-            return 0;
-        }
-        let (digits, rest) = after.split_at(length);
         self.rest = rest;
-        let micros = digits.bytes().chain(std::iter::repeat(b'0')).take(6);
-        micros.fold(0, |micros, digit| micros * 10 + u32::from(digit - b'0'))
+        Ok(digits.bytes().take(6).fold(0, |micros, digit| micros * 10 + u32::from(digit - b'0')))
     }
 
     /// Seconds east of Greenwich.
@@ -188,7 +187,7 @@ mod tests {
         ] {
             assert_eq!(canonical(text, Precision::Seconds).as_deref(), Ok(expected));
         }
-        let micros = canonical("2020-01-01T00:00:00.1234567Z", Precision::Micros);
+        let micros = canonical("2020-01-01T01:00:00.123456+01:00", Precision::Micros);
         assert_eq!(micros.as_deref(), Ok("2020-01-01T00:00:00.123456Z"));
     }
 
@@ -206,6 +205,16 @@ mod tests {
             let expected =
                 format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}");
             assert_eq!(canonical(text, Precision::Seconds), Err(expected));
+        }
+        let layout = "2006-01-02T15:04:05.000000Z07:00";
+        for (text, rest, element) in [
+            ("2020-01-01T00:00:00Z", "Z", ".000000"),
+            ("2020-01-01T00:00:00.5Z", ".5Z", ".000000"),
+            ("2020-01-01T00:00:00.123456789Z", "789Z", "Z07:00"),
+        ] {
+            let expected =
+                format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}");
+            assert_eq!(canonical(text, Precision::Micros), Err(expected));
         }
         for (text, what) in [
             ("2020-13-01T00:00:00Z", "month out of range"),

@@ -25,30 +25,38 @@ pub(crate) async fn create(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let sent = body::object(call, bytes)?;
-    let namespace = live_namespace(store, call).await?;
     let generated = metadata::text(&sent.object, "name").is_empty();
     let attempts = if generated { ATTEMPTS } else { 1 };
     let mut taken = String::new();
     for _ in 0..attempts {
-        let mut object = sent.object.clone();
-        let (name, claims) = admit::create(store, call, &mut object).await?;
-        let made = match commit(store, call, &name, &object).await {
-            Ok(Some(entry)) => still_live(store, call, &namespace, &entry).await.map(|()| Some(entry)),
-            other => other,
-        };
-        match &made {
-            Ok(Some(_)) => claims.done(store).await,
-            Ok(None) | Err(_) => claims.undo(store).await,
-        }
-        match made? {
-            Some(entry) => return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &sent.warnings)),
-            None => taken = name,
+        match attempt(store, call, sent.object.clone()).await? {
+            Ok(entry) => return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &sent.warnings)),
+            Err(name) => taken = name,
         }
     }
     Err(match generated {
         true => Status::no_free_name(call.grouped(), &taken),
         false => Status::already_exists(call.grouped(), &taken),
     })
+}
+
+/// Makes an object once: it, or the name that is taken.
+pub(crate) async fn attempt(
+    store: &dyn Store,
+    call: &Call,
+    mut object: Value,
+) -> Result<Result<Entry, String>, Status> {
+    let namespace = live_namespace(store, call).await?;
+    let (name, claims) = admit::create(store, call, &mut object).await?;
+    let made = match commit(store, call, &name, &object).await {
+        Ok(Some(entry)) => still_live(store, call, &namespace, &entry).await.map(|()| Some(entry)),
+        other => other,
+    };
+    match &made {
+        Ok(Some(_)) => claims.done(store).await,
+        Ok(None) | Err(_) => claims.undo(store).await,
+    }
+    Ok(made?.ok_or(name))
 }
 
 async fn live_namespace(store: &dyn Store, call: &Call) -> Result<Option<String>, Status> {

@@ -80,6 +80,8 @@ pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) 
     check(&call.query)?;
     // Less than nothing is no limit either.
     let limit = usize::try_from(call.query.number("limit")?).unwrap_or(0);
+    // A list is over when it is; but what is no number is refused here as for a watch.
+    call.query.number("timeoutSeconds")?;
     let version = call.query.version().map_err(|bad| bad.of_list())?;
     let token = match call.query.text("continue") {
         "" => None,
@@ -251,5 +253,51 @@ mod tests {
         assert_eq!(at("", 1), Some(Revision(5)));
         assert_eq!(at("resourceVersionMatch=Exact", 0), Some(Revision(5)));
         assert_eq!(at("resourceVersionMatch=NotOlderThan", 1), None);
+    }
+
+    fn call(query: &str) -> Call {
+        Call {
+            cluster: api::cluster::Id::ROOT,
+            reach: Reach::One,
+            row: openapi::catalog::find("", "v1", "configmaps").unwrap().clone(),
+            namespace: Some("default".to_owned()),
+            name: None,
+            subresource: None,
+            query: Query::parse(Some(query)),
+            headers: http::HeaderMap::new(),
+        }
+    }
+
+    /// The end of a long list must not be lost to whoever read its beginning slowly.
+    #[tokio::test]
+    async fn a_list_that_waited_too_long_goes_on_with_what_is_there_now() {
+        let store = storage::memory::Memory::new();
+        for name in ["a", "b", "c"] {
+            let value = crate::stored::encode(&json!({ "metadata": { "name": name } }));
+            store
+                .commit(call("").key(name), storage::Expect::Absent, storage::Change::Put(value))
+                .await
+                .unwrap();
+        }
+        let read = async |query: &str| {
+            let call = call(query);
+            read(&store, &call, &selection(&call).unwrap()).await
+        };
+        let token = metadata(&read("limit=1").await.unwrap())["continue"].as_str().unwrap().to_owned();
+        let gone = store.get(&call("").key("b")).await.unwrap().value.unwrap();
+        let expect = storage::Expect::Revision(gone.revision());
+        store.commit(gone.key().clone(), expect, storage::Change::Delete).await.unwrap();
+        store.compact(Revision(u64::MAX)).await.unwrap();
+
+        let expired = read(&format!("limit=1&continue={token}")).await.unwrap_err();
+        assert_eq!((expired.code, expired.message.as_str()), (410, TOKEN_EXPIRED));
+        let token = expired.metadata.continue_token.unwrap();
+        let rest = read(&format!("limit=5&continue={token}")).await.unwrap();
+        let names: Vec<_> = rest.entries.iter().map(|entry| entry.key().clone()).collect();
+        assert_eq!(names, [call("").key("c")]);
+        let old = read("resourceVersion=1&resourceVersionMatch=Exact").await.unwrap_err();
+        assert_eq!((old.code, old.message.as_str()), (410, LIST_EXPIRED));
+        let both = read(&format!("resourceVersion=1&continue={token}")).await.unwrap_err();
+        assert_eq!(both.message, "specifying resource version is not allowed when using continue");
     }
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
 use openapi::decode::{self, Syntax};
+use openapi::field::FieldError;
 use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use storage::Store;
 
 use super::create::warned;
+use super::update::Version;
 use super::{get, update};
 use crate::body;
 use crate::call::Call;
@@ -37,20 +39,27 @@ pub(crate) async fn patch(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let (name, _) = call.named()?;
-    let media = Media::of(call)?;
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, call).await?;
         let old = call.tree(&entry)?;
-        let (new, warnings) = understood(call, apply(call, media, old, bytes)?)?;
-        let version = metadata::text(&new, "resourceVersion");
-        if !version.is_empty() && version != entry.revision().to_string() {
-            return Err(Status::modified(call.grouped(), name));
+        let (new, warnings) = patched(call, old.clone(), bytes)?;
+        update::named(call, name, &new)?;
+        let (said, is) = (metadata::text(&new, "uid"), metadata::text(&old, "uid"));
+        if !said.is_empty() && said != is {
+            let error = FieldError::invalid("metadata.uid", said, "field is immutable");
+            return Err(Status::invalid(call.grouped_kind(), name, &[error]));
         }
+        update::expected(call, name, &new, &entry, Version::May)?;
         if let Some(entry) = update::replace(store, call, &entry, new).await? {
             return Ok(warned(style.answer(StatusCode::OK, &entry)?, &warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
+}
+
+/// What a patch makes of an object, and what is odd about that.
+pub(crate) fn patched(call: &Call, old: Value, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
+    understood(call, apply(call, Media::of(call)?, old, bytes)?)
 }
 
 /// How a patch is written.
@@ -68,10 +77,7 @@ impl Media {
             JSON_PATCH => Ok(Media::Json),
             MERGE_PATCH => Ok(Media::Merge),
             STRATEGIC_PATCH if call.row.origin == Origin::BuiltIn => Ok(Media::Strategic),
-            _ if call.row.origin == Origin::BuiltIn => {
-                Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH]))
-            }
-            _ => Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH])),
+            _ => Err(Status::unknown_patch_type()),
         }
     }
 }
@@ -95,7 +101,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
             let shown = patch.shown();
             return Ok(Patched { object: patch.apply(object, schema).map_err(refused)?, shown });
         }
-        (Media::Strategic, None) => return Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH])),
+        (Media::Strategic, None) => return Err(Status::unknown_patch_type()),
         (Media::Json, _) => {
             object = JsonPatch::parse(parsed).and_then(|patch| patch.apply(object)).map_err(refused)?
         }
@@ -106,9 +112,6 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
 
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
 fn understood(call: &Call, Patched { object, shown }: Patched) -> Result<(Value, Vec<String>), Status> {
-    if call.name.as_deref() != Some(metadata::text(&object, "name")) {
-        return Err(Status::bad_request("the name of an object cannot be patched"));
-    }
     body::check_kind(call, &object)?;
     let Some(schema) = publish::schema(&call.row) else { return Ok((object, Vec::new())) };
     let walked = walk::walk(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;

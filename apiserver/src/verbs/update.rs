@@ -8,16 +8,24 @@ use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Store};
 
 use super::create::warned;
-use super::get;
+use super::{create, get};
 use crate::admit;
 use crate::body;
 use crate::call::{Call, unwritten};
 use crate::deletion;
 use crate::metadata;
+use crate::parts;
 use crate::render::Style;
 use crate::server::Body;
 
 const ATTEMPTS: usize = 5;
+
+/// Whether a write names the version it replaces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Version {
+    May,
+    Must,
+}
 
 pub(crate) async fn update(
     store: &dyn Store,
@@ -27,41 +35,83 @@ pub(crate) async fn update(
 ) -> Result<Response<Body>, Status> {
     let sent = body::object(call, bytes)?;
     let (name, _) = call.named()?;
-    let said = metadata::text(&sent.object, "name");
-    if !said.is_empty() && said != name {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({said}) does not match the name on the URL ({name})"
-        )));
-    }
+    named(call, name, &sent.object)?;
+    let creates = call.row.create_on_update && call.subresource.is_none();
+    let version = if call.row.update_needs_version { Version::Must } else { Version::May };
     // Who names a version loses at once if it is another by now; who names none replaces whatever is there.
     for _ in 0..ATTEMPTS {
-        let entry = get::find(store, call).await?;
-        expected(call, name, &sent.object, &entry)?;
-        if let Some(entry) = replace(store, call, &entry, sent.object.clone()).await? {
-            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &sent.warnings));
+        let (code, written) = match get::find(store, call).await {
+            Err(status) if status.code == 404 && creates => {
+                (StatusCode::CREATED, create_in_place(store, call, name, &sent.object).await?)
+            }
+            found => {
+                let entry = found?;
+                expected(call, name, &sent.object, &entry, version)?;
+                (StatusCode::OK, replace(store, call, &entry, sent.object.clone()).await?)
+            }
+        };
+        if let Some(entry) = written {
+            return Ok(warned(style.answer(code, &entry)?, &sent.warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
 }
 
-/// The client may say which version it replaces; some kinds insist.
-fn expected(call: &Call, name: &str, object: &Value, entry: &Entry) -> Result<(), Status> {
-    let old = call.tree(entry)?;
-    let (said, is) = (metadata::text(object, "uid"), metadata::text(&old, "uid"));
-    if !said.is_empty() && said != is {
-        let why = format!("Precondition failed: UID in precondition: {said}, UID in object meta: {is}");
-        return Err(Status::conflict(call.grouped(), name, &why));
-    }
-    match metadata::text(object, "resourceVersion") {
-        "" if call.row.update_needs_version => {
-            let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-            Err(Status::invalid(call.grouped_kind(), name, &[error]))
+/// Some kinds are created by whoever replaces what is not there. The version does not matter then, the uid does.
+async fn create_in_place(
+    store: &dyn Store,
+    call: &Call,
+    name: &str,
+    object: &Value,
+) -> Result<Option<Entry>, Status> {
+    same_uid(call, name, metadata::text(object, "uid"), "")?;
+    let mut object = object.clone();
+    metadata::of(&mut object)?.remove("resourceVersion");
+    Ok(create::attempt(store, call, object).await?.ok())
+}
+
+/// The body and the path must mean the same object.
+pub(crate) fn named(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
+    let why = match metadata::text(object, "name") {
+        "" => {
+            format!("the name of the object ({name} based on URL) was undeterminable: name must be provided")
         }
-        version if !version.is_empty() && version != entry.revision().to_string() => {
+        said if said != name => {
+            format!("the name of the object ({said}) does not match the name on the URL ({name})")
+        }
+        _ => return metadata::place(call, &mut object.clone()),
+    };
+    Err(Status::bad_request(why))
+}
+
+/// The client may say which version it replaces, and which object; some kinds insist on the version.
+pub(crate) fn expected(
+    call: &Call,
+    name: &str,
+    object: &Value,
+    entry: &Entry,
+    version: Version,
+) -> Result<(), Status> {
+    same_uid(call, name, metadata::text(object, "uid"), metadata::text(&call.tree(entry)?, "uid"))?;
+    match metadata::text(object, "resourceVersion") {
+        "" if version == Version::Must => {
+            let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+            // Kubernetes names the resource here, where it otherwise names the kind.
+            Err(Status::invalid(call.grouped(), name, &[error]))
+        }
+        said if !said.is_empty() && said != entry.revision().to_string() => {
             Err(Status::modified(call.grouped(), name))
         }
         _ => Ok(()),
     }
+}
+
+fn same_uid(call: &Call, name: &str, said: &str, is: &str) -> Result<(), Status> {
+    if said.is_empty() || said == is {
+        return Ok(());
+    }
+    let why = format!("Precondition failed: UID in precondition: {said}, UID in object meta: {is}");
+    Err(Status::conflict(call.grouped(), name, &why))
 }
 
 /// Puts `new` in the place of `entry`, less what this request may not change. None if somebody was faster.
@@ -75,7 +125,7 @@ pub(crate) async fn replace(
     metadata::place(call, &mut new)?;
     confine(call, &old, &mut new);
     let claims = admit::update(store, call, &old, &mut new).await?;
-    let replaced = commit(store, call, entry, &old, &new).await;
+    let replaced = write(store, call, entry, &old, &new).await;
     match &replaced {
         Ok(Some(_)) => claims.done(store).await,
         Ok(None) | Err(_) => claims.undo(store).await,
@@ -83,48 +133,63 @@ pub(crate) async fn replace(
     replaced
 }
 
-async fn commit(
+async fn write(
     store: &dyn Store,
     call: &Call,
     entry: &Entry,
     old: &Value,
     new: &Value,
 ) -> Result<Option<Entry>, Status> {
-    let (name, key) = call.named()?;
+    let (_, key) = call.named()?;
     let value = call.encode(new);
     // What changes nothing is no write: no revision, no event.
     if value == *entry.value() {
         return Ok(Some(entry.clone()));
     }
-    let finished = deletion::ends_with(&call.row, old, new);
-    if call.query.dry_run()? {
-        return Ok(Some(Entry::new(key, entry.revision(), value)));
-    }
     // An object that waits for its finalizers goes with the last of them.
-    let change = if finished { Change::Delete } else { Change::Put(value.clone()) };
+    let change = if is_finished(call, old, new) { Change::Delete } else { Change::Put(value.clone()) };
+    let written = commit(store, call, entry, change).await?;
+    Ok(written.map(|entry| Entry::new(key, entry.revision(), value)))
+}
+
+/// Writes, unless it is a rehearsal. None if somebody was faster.
+pub(crate) async fn commit(
+    store: &dyn Store,
+    call: &Call,
+    entry: &Entry,
+    change: Change,
+) -> Result<Option<Entry>, Status> {
+    let (name, key) = call.named()?;
+    if call.query.dry_run()? {
+        return Ok(Some(entry.clone()));
+    }
     match store.commit(key.clone(), Expect::Revision(entry.revision()), change).await {
-        Ok(event) => Ok(Some(event.current.unwrap_or_else(|| Entry::new(key, event.revision, value)))),
+        Ok(event) => {
+            let gone = || Entry::new(key, event.revision, entry.value().clone());
+            Ok(Some(event.current.unwrap_or_else(gone)))
+        }
         Err(CommitError::Conflict { .. }) => Ok(None),
         Err(error) => Err(unwritten(call, name, error)),
     }
 }
 
-/// The main path leaves the status alone, and the status path everything else.
+/// Whether this was the last thing an object that is to go has waited for. What holds others waits until somebody who
+/// has seen it empty says so.
+fn is_finished(call: &Call, old: &Value, new: &Value) -> bool {
+    let is_emptied = call.subresource.as_deref() == Some("finalize")
+        && new["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+    match is_emptied {
+        true => metadata::is_leaving(old) && !metadata::has_finalizers(new),
+        false => deletion::ends_with(&call.row, old, new),
+    }
+}
+
+/// A part changes itself and leaves everything else alone; the main path leaves the status alone.
 fn confine(call: &Call, old: &Value, new: &mut Value) {
-    let keep = |new: &mut Value, field: &str| match old.get(field) {
-        Some(value) => new[field] = value.clone(),
-        None => drop(new.as_object_mut().and_then(|fields| fields.remove(field))),
-    };
-    match call.subresource.as_deref() {
-        Some("status") => {
-            let (status, managed) = (new.get("status").cloned(), old.clone());
-            *new = managed;
-            match status {
-                Some(status) => new["status"] = status,
-                None => drop(new.as_object_mut().and_then(|fields| fields.remove("status"))),
-            }
-        }
-        _ if call.row.has_status() => keep(new, "status"),
-        _ => {}
+    match (call.subresource.as_deref(), old.get("status")) {
+        (Some(part), _) => *new = parts::confined(part, old, new),
+        (None, _) if !call.row.has_status() => {}
+        (None, Some(status)) => new["status"] = status.clone(),
+        (None, None) => drop(new.as_object_mut().and_then(|fields| fields.remove("status"))),
     }
 }

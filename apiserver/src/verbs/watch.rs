@@ -87,13 +87,14 @@ impl Begin {
         let version = query.version().map_err(|bad| bad.of_other())?;
         let rule = query.text("resourceVersionMatch");
         match query.text("sendInitialEvents") {
-            "" if !rule.is_empty() => Err(forbidden(
+            "" if !rule.is_empty() => Err(refused(
+                rule,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             )),
             "" if version == Revision::ZERO => Ok(Begin::Existing { at_least: version, marked: false }),
             "" => Ok(Begin::After(version)),
             _ if rule != "NotOlderThan" => {
-                Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+                Err(refused(rule, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
             }
             // Who does not take bookmarks cannot be told where the beginning ends, and gets the rest all the same.
             _ if query.flag("sendInitialEvents") => {
@@ -105,9 +106,12 @@ impl Begin {
     }
 }
 
-fn forbidden(why: &str) -> Status {
-    let error = FieldError::forbidden("resourceVersionMatch", why);
-    Status::invalid(Grouped::new("meta.k8s.io", "ListOptions"), "", &[error])
+fn refused(rule: &str, why: &str) -> Status {
+    let mut errors = vec![FieldError::forbidden("resourceVersionMatch", why)];
+    if !["", "NotOlderThan"].contains(&rule) {
+        errors.push(FieldError::not_supported("resourceVersionMatch", rule, &["NotOlderThan"]));
+    }
+    Status::invalid(Grouped::new("meta.k8s.io", "ListOptions"), "", &errors)
 }
 
 fn drawn(seconds: std::ops::Range<f64>) -> Duration {

@@ -49,6 +49,12 @@ fn we_agree_with_a_real_server() {
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n\n"));
 }
 
+/// Needs no server.
+#[test]
+fn filling_twice_changes_nothing_however_odd_the_object() {
+    filled::fill_odd_objects();
+}
+
 #[test]
 fn we_fill_in_what_a_real_server_does() {
     let Some(cluster) = Cluster::start(&[&filled::without_admission()]) else { return };

@@ -1,0 +1,131 @@
+//! How many there are of something, as an object of its own: `autoscaling/v1` Scale.
+//!
+//! It is a view of three fields of another object. Reading makes it of that object; writing puts one number back.
+
+use std::sync::{Arc, LazyLock};
+
+use openapi::field::FieldError;
+use openapi::resource::{Origin, Resource};
+use openapi::select::LabelSelector;
+use openapi::status::{Grouped, Status};
+use openapi::{builtin, catalog};
+use serde_json::{Value, json};
+
+use crate::metadata;
+
+const GROUP: &str = "autoscaling";
+const VERSION: &str = "v1";
+const KIND: &str = "Scale";
+
+/// What Kubernetes creates where nobody says how many.
+const REPLICAS: i64 = 1;
+
+/// What scales are, for whoever reads and patches them like any other object.
+pub(crate) fn row(of: &Resource) -> Arc<Resource> {
+    static ROW: LazyLock<Resource> = LazyLock::new(|| {
+        let pattern = catalog::find("", "v1", "replicationcontrollers").expect("the catalogue has these");
+        Resource {
+            origin: Origin::BuiltIn,
+            group: GROUP.into(),
+            version: VERSION.into(),
+            kind: KIND.into(),
+            list_kind: "ScaleList".into(),
+            columns: catalog::scale_columns().to_vec(),
+            type_name: builtin::type_name(GROUP, VERSION, KIND).unwrap_or_default().into(),
+            subresources: Vec::new(),
+            selectable: Vec::new(),
+            generation: Default::default(),
+            ..Resource::clone(pattern)
+        }
+    });
+    Arc::new(Resource { namespaced: of.namespaced, ..ROW.clone() })
+}
+
+/// The scale of an object.
+pub(crate) fn of(object: &Value) -> Value {
+    let kept = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
+    let metadata =
+        kept.iter().filter_map(|field| Some(((*field).to_owned(), object["metadata"].get(*field)?.clone())));
+    let wanted = object["spec"]["replicas"].as_i64().unwrap_or(REPLICAS);
+    let there = object["status"]["replicas"].as_i64().unwrap_or(0);
+    let mut status = json!({ "replicas": there });
+    let selector = selector(&object["spec"]["selector"]);
+    if !selector.is_empty() {
+        status["selector"] = selector.into();
+    }
+    json!({
+        "kind": KIND,
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "metadata": metadata.collect::<serde_json::Map<_, _>>(),
+        // Kubernetes shows no zero here.
+        "spec": if wanted == 0 { json!({}) } else { json!({ "replicas": wanted }) },
+        "status": status,
+    })
+}
+
+/// A selector as clients write it in a query. Old kinds have bare labels instead of a selector.
+fn selector(value: &Value) -> String {
+    let is_bare = |value: &Value| value.as_object().is_some_and(|map| map.values().all(Value::is_string));
+    let labels = match is_bare(value) {
+        true => LabelSelector::from_value(&json!({ "matchLabels": value })),
+        false => LabelSelector::from_value(value),
+    };
+    labels.map(|labels| labels.to_string()).unwrap_or_default()
+}
+
+/// The object with as many as the scale says.
+pub(crate) fn applied(mut object: Value, scale: &Value) -> Result<Value, Status> {
+    let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if wanted < 0 {
+        let error = FieldError::invalid("spec.replicas", wanted, "must be greater than or equal to 0");
+        return Err(Status::invalid(Grouped::new(GROUP, KIND), metadata::text(scale, "name"), &[error]));
+    }
+    object["spec"]["replicas"] = wanted.into();
+    Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_is_what_kubernetes_shows() {
+        let deployment = json!({
+            "metadata": { "name": "web", "namespace": "default", "uid": "u", "resourceVersion": "7", "labels": { "a": "b" } },
+            "spec": {
+                "replicas": 2,
+                "selector": {
+                    "matchLabels": { "app": "web" },
+                    "matchExpressions": [{ "key": "t", "operator": "In", "values": ["x", "y"] }],
+                },
+            },
+            "status": { "replicas": 1 },
+        });
+        let expected = json!({
+            "kind": "Scale", "apiVersion": "autoscaling/v1",
+            "metadata": { "name": "web", "namespace": "default", "uid": "u", "resourceVersion": "7" },
+            "spec": { "replicas": 2 },
+            "status": { "replicas": 1, "selector": "app=web,t in (x,y)" },
+        });
+        assert_eq!(of(&deployment), expected);
+    }
+
+    #[test]
+    fn bare_labels_are_a_selector_and_none_are_none() {
+        let shown = |spec: Value| of(&json!({ "metadata": {}, "spec": spec }));
+        assert_eq!(shown(json!({ "selector": { "b": "2", "a": "1" } }))["status"]["selector"], "a=1,b=2");
+        assert_eq!(shown(json!({}))["status"], json!({ "replicas": 0 }));
+        assert_eq!(shown(json!({ "replicas": 0 }))["spec"], json!({}));
+        assert_eq!(shown(json!({}))["spec"], json!({ "replicas": 1 }));
+    }
+
+    #[test]
+    fn there_cannot_be_fewer_than_none() {
+        let scale =
+            |replicas: i64| json!({ "metadata": { "name": "web" }, "spec": { "replicas": replicas } });
+        let told = applied(json!({}), &scale(-1)).unwrap_err().message;
+        let expected = "Scale.autoscaling \"web\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0";
+        assert_eq!(told, expected);
+        assert_eq!(applied(json!({}), &scale(3)).unwrap(), json!({ "spec": { "replicas": 3 } }));
+    }
+}

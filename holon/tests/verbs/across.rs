@@ -1,0 +1,138 @@
+//! All logical clusters at once, for those who may.
+
+use openapi::protobuf;
+use serde_json::{Value, json};
+
+use crate::common::Server;
+use crate::wire::{Client, JSON, PROTOBUF};
+
+const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
+const HOME: &str = "holon.dev/logical-cluster";
+
+fn maps(cluster: &str) -> String {
+    format!("/clusters/{cluster}/api/v1/namespaces/default/configmaps")
+}
+
+/// A server with two logical clusters that each have a map of the same name, and their ids.
+fn started() -> (Server, Client, [String; 2]) {
+    let server = Server::start();
+    let client = Client::new(&server);
+    let ids = ["a", "b"].map(|name| {
+        let made = client.make(CLUSTERS, &json!({ "metadata": { "name": name } }));
+        let annotations = json!({ "who": name, HOME: "~bbbbbbbbbbbbbbbb" });
+        let map =
+            json!({ "metadata": { "name": "m", "labels": { "in": name }, "annotations": annotations } });
+        client.make(&maps(&format!("root:{name}")), &map);
+        made["status"]["id"].as_str().unwrap().to_owned()
+    });
+    (server, client, ids)
+}
+
+fn home(object: &Value) -> &str {
+    object["metadata"]["annotations"][HOME].as_str().unwrap_or_else(|| panic!("no home: {object}"))
+}
+
+#[test]
+fn a_list_of_everything_says_where_each_object_lives() {
+    let (server, client, ids) = started();
+    let all = "/clusters/*/api/v1/configmaps?labelSelector=in";
+    let list = client.get(all).json();
+    let mut found: Vec<_> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (home(item), item["metadata"]["labels"]["in"].as_str().unwrap()))
+        .collect();
+    found.sort_by_key(|(_, name)| *name);
+    assert_eq!(found, [(ids[0].as_str(), "a"), (ids[1].as_str(), "b")]);
+    assert!(
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|item| item["metadata"]["annotations"]["who"].is_string())
+    );
+
+    let partial =
+        client.get_as(all, &format!("{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")).json();
+    assert!(ids.contains(&home(&partial["items"][0]).to_owned()));
+    let table = client.get_as(all, &format!("{JSON};as=Table;g=meta.k8s.io;v=v1")).json();
+    assert!(ids.contains(&home(&table["rows"][0]["object"]).to_owned()));
+    let binary = protobuf::decode(&client.get_as(all, PROTOBUF).body).unwrap().value;
+    assert!(ids.contains(&home(&binary["items"][1]).to_owned()));
+
+    let first = client.get(&format!("{all}&limit=1")).json();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = client.get(&format!("{all}&limit=5&continue={token}")).json();
+    assert_ne!(home(&first["items"][0]), home(&rest["items"][0]));
+    // A namespace of the same name in each of them, and no other.
+    assert_eq!(client.get(&format!("{}?labelSelector=in", maps("*"))).names(), ["m", "m"]);
+    assert!(client.get("/clusters/*/api/v1/namespaces/other/configmaps").names().is_empty());
+    assert_eq!(
+        client.get("/clusters/*/api/v1/namespaces?fieldSelector=metadata.name%3Ddefault").names().len(),
+        3
+    );
+    // One logical cluster does not say what everybody knows.
+    let own = client.get(&format!("{}/m", maps("root:a"))).json();
+    assert_eq!(own["metadata"]["annotations"], json!({ "who": "a" }));
+    assert!(server.stop());
+}
+
+#[test]
+fn a_watch_of_everything_is_one_order() {
+    let (server, client, ids) = started();
+    let from = client.get("/clusters/*/api/v1/configmaps").json()["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for cluster in ["root:b", "root:a", "root"] {
+        client.make(&maps(cluster), &json!({ "metadata": { "name": "n" } }));
+    }
+    assert_eq!(client.ask("DELETE", &format!("{}/m", maps("root:a")), &Value::Null).code, 200);
+    let events = client.watched(&format!("/clusters/*/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion={from}&allowWatchBookmarks=true"));
+    let seen: Vec<_> = events
+        .iter()
+        .map(|(kind, object)| {
+            (kind.as_str(), object["metadata"]["annotations"][HOME].as_str().unwrap_or_default())
+        })
+        .collect();
+    let root = "~bbbbbbbbbbbbbbbb";
+    assert_eq!(
+        seen,
+        [
+            ("ADDED", ids[1].as_str()),
+            ("ADDED", &ids[0]),
+            ("ADDED", root),
+            ("DELETED", &ids[0]),
+            ("BOOKMARK", "")
+        ]
+    );
+    let begin = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
+    let events = client.watched(&format!("{}?{begin}&fieldSelector=metadata.name%3Dn", maps("*")));
+    let kinds: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds, ["ADDED", "ADDED", "ADDED", "BOOKMARK", "BOOKMARK"]);
+    // What the server itself is called in is a kubeconfig away.
+    assert!(server.kubeconfig("root:a").contains("/clusters/root:a\n"));
+}
+
+#[test]
+fn ids_lead_to_one_logical_cluster_and_nothing_is_written_to_all() {
+    let (_server, client, ids) = started();
+    assert_eq!(client.get(&format!("{}?labelSelector=in", maps(&ids[0]))).names(), ["m"]);
+    assert_eq!(client.get(&format!("{}/m", maps(&ids[1]))).json()["metadata"]["labels"]["in"], "b");
+    let map = json!({ "metadata": { "name": "x" } });
+    for (method, path) in [
+        ("POST", maps("*")),
+        ("PUT", maps("*") + "/m"),
+        ("PATCH", maps("*") + "/m"),
+        ("DELETE", maps("*") + "/m"),
+        ("DELETE", maps("*")),
+        ("GET", maps("*") + "/m"),
+    ] {
+        assert_eq!(client.ask(method, &path, &map).code, 405, "{method} {path}");
+    }
+    for path in [maps("~x"), maps("~bbbbbbbbbbbbbbbz"), maps("~BBBBBBBBBBBBBBBB"), maps("root:*"), maps("**")]
+    {
+        assert_eq!(client.get(&path).code, 404, "{path}");
+    }
+}

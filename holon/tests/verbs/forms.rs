@@ -1,0 +1,140 @@
+//! One object, in every form a client may want it.
+
+use openapi::decode::{self, Syntax};
+use openapi::protobuf;
+use serde_json::{Value, json};
+
+use crate::common::Server;
+use crate::wire::{Answer, Client, JSON, PROTOBUF};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const META: &str = "g=meta.k8s.io;v=v1";
+
+fn decoded(answer: &Answer) -> Value {
+    assert_eq!(answer.media_type, PROTOBUF, "{}", answer.text());
+    protobuf::decode(&answer.body).unwrap().value
+}
+
+/// Whether protobuf shows a null where JSON shows nothing is a matter of the kind, not of the object.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(_, value)| !value.is_null());
+            kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+        }
+        Value::Array(list) => list.iter().map(without_nulls).collect(),
+        leaf => leaf.clone(),
+    }
+}
+
+#[test]
+fn built_in_kinds_come_in_protobuf_and_say_the_same() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "labels": { "x": "y" } }, "data": { "k": "v" } });
+    let body = protobuf::encode(&map).unwrap();
+    let made = client.send("POST", MAPS, (PROTOBUF, &body), PROTOBUF);
+    assert_eq!(made.code, 201);
+    let plain = client.get(&format!("{MAPS}/a")).json();
+    assert_eq!(without_nulls(&decoded(&made)), plain);
+    assert_eq!(without_nulls(&decoded(&client.get_as(&format!("{MAPS}/a"), PROTOBUF))), plain);
+    client.make(MAPS, &json!({ "metadata": { "name": "b" } }));
+
+    let list = decoded(&client.get_as(MAPS, PROTOBUF));
+    assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
+    let plain = client.get(MAPS).json();
+    assert_eq!(list["metadata"]["resourceVersion"], plain["metadata"]["resourceVersion"]);
+    let mut items = plain["items"].clone();
+    for item in items.as_array_mut().unwrap() {
+        item.as_object_mut().unwrap().retain(|field, _| !["apiVersion", "kind"].contains(&field.as_str()));
+    }
+    assert_eq!(without_nulls(&list["items"]), items);
+
+    let missing = client.get_as(&format!("{MAPS}/c"), PROTOBUF);
+    let status = decoded(&missing);
+    assert_eq!((missing.code, &status["reason"]), (404, &json!("NotFound")));
+    let deleted = client.send("DELETE", &format!("{MAPS}/b"), (JSON, b""), PROTOBUF);
+    assert_eq!(decoded(&deleted)["status"], "Success");
+}
+
+#[test]
+fn a_watch_in_protobuf_is_a_row_of_frames() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
+    let begin = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
+    let answer = client.get_as(&format!("{MAPS}?{begin}"), PROTOBUF);
+    assert_eq!(answer.media_type, "application/vnd.kubernetes.protobuf;stream=watch");
+    let (mut rest, mut frames) = (answer.body.as_slice(), Vec::new());
+    while let Some((length, tail)) = rest.split_first_chunk::<4>() {
+        let (frame, tail) = tail.split_at(u32::from_be_bytes(*length) as usize);
+        frames.push(String::from_utf8_lossy(frame).into_owned());
+        rest = tail;
+    }
+    assert!(frames[0].contains("ADDED") && frames[0].contains("ConfigMap"), "{frames:?}");
+    assert!(frames[1].contains("BOOKMARK") && frames[1].contains("k8s.io/initial-events-end"), "{frames:?}");
+    // The last one says where to go on, before the watch ends.
+    assert!(frames.len() == 3 && frames[2].contains("BOOKMARK"), "{frames:?}");
+}
+
+#[test]
+fn shapes_and_encodings_go_together_where_they_can() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    client.make(
+        MAPS,
+        &json!({ "metadata": { "name": "a", "annotations": { "note": "yes" } }, "data": { "k": "0777" } }),
+    );
+    let plain = client.get(&format!("{MAPS}/a")).json();
+    let yaml = client.get_as(&format!("{MAPS}/a"), "application/yaml");
+    assert_eq!(yaml.media_type, "application/yaml");
+    assert_eq!(decode::decode(&yaml.body, Syntax::Yaml).unwrap().value, plain, "{}", yaml.text());
+    let yaml = client.get_as(MAPS, "application/yaml");
+    assert_eq!(decode::decode(&yaml.body, Syntax::Yaml).unwrap().value["items"][0], plain, "{}", yaml.text());
+
+    let partial =
+        decoded(&client.get_as(&format!("{MAPS}/a"), &format!("{PROTOBUF};as=PartialObjectMetadata;{META}")));
+    assert_eq!(
+        (&partial["kind"], &partial["metadata"]["name"]),
+        (&json!("PartialObjectMetadata"), &json!("a"))
+    );
+    let list = decoded(&client.get_as(MAPS, &format!("{PROTOBUF};as=PartialObjectMetadataList;{META}")));
+    assert_eq!(list["items"][0]["metadata"]["annotations"], json!({ "note": "yes" }));
+    // Tables have no protobuf; the next alternative is taken.
+    let table = client.get_as(MAPS, &format!("{PROTOBUF};as=Table;{META},{JSON};as=Table;{META}"));
+    assert_eq!((table.media_type.as_str(), &table.json()["rows"][0]["cells"][0]), (JSON, &json!("a")));
+    // Our own kind has none either, but who it is can be told.
+    let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
+    assert_eq!(client.get_as(clusters, &format!("{PROTOBUF},{JSON}")).media_type, JSON);
+    let list = client.get_as(clusters, &format!("{PROTOBUF};as=PartialObjectMetadataList;{META}"));
+    assert_eq!(decoded(&list)["kind"], "PartialObjectMetadataList");
+}
+
+#[test]
+fn what_there_is_not_is_not_acceptable() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
+    let check = |path: &str, accept: &str, expected: &str| {
+        let answer = client.get_as(path, accept);
+        let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!((answer.code, message.as_str()), (406, expected), "{accept}");
+    };
+    let one = format!("{MAPS}/a");
+    let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    check(&one, "text/html", &format!("406: Not Acceptable\n\nAvailable representations: {known}"));
+    let only = format!("only the following media types are accepted: {known}");
+    check(&one, &format!("{JSON};as=Other;{META}"), &only);
+    check(&one, &format!("{JSON};as=Table;g=meta.k8s.io;v=v9"), &only);
+    check(
+        &one,
+        &format!("{JSON};as=PartialObjectMetadataList;{META}"),
+        "you requested PartialObjectMetadataList, but the requested object is not a list (*core.ConfigMap)",
+    );
+    check(
+        MAPS,
+        &format!("{JSON};as=PartialObjectMetadata;{META}"),
+        "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)",
+    );
+    assert_eq!(client.get_as(&format!("{MAPS}?watch=1"), "application/yaml").code, 406);
+}

@@ -1,0 +1,77 @@
+//! Lists and watches: versions of the past and the future, and numbers that are none.
+
+use serde_json::json;
+
+use crate::common::Server;
+use crate::wire::Client;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Each line as a kube-apiserver 1.36.4 answers it.
+#[test]
+fn bad_queries_are_refused_in_kubernetes_words() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    let check = |query: &str, code: u16, expected: &str| {
+        let answer = client.get(&format!("{MAPS}?{query}"));
+        let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!((answer.code, message.as_str()), (code, expected), "{query}");
+    };
+    let syntax = "strconv.ParseInt: parsing \"abc\": invalid syntax";
+    check("limit=abc", 400, syntax);
+    check("timeoutSeconds=abc", 400, syntax);
+    check("watch=1&timeoutSeconds=abc", 400, syntax);
+    let version = |text: &str, why: &str| {
+        format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {why}")
+    };
+    let (negative, huge) =
+        (version("-1", "invalid syntax"), version("99999999999999999999", "value out of range"));
+    check("resourceVersion=-1", 400, &format!("invalid resource version: {negative}"));
+    check("resourceVersion=99999999999999999999", 400, &format!("invalid resource version: {huge}"));
+    check("watch=1&resourceVersion=-1", 500, &negative);
+    let exact = "ListOptions.meta.k8s.io \"\" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided, resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"]";
+    check("watch=1&resourceVersionMatch=Exact&resourceVersion=1", 422, exact);
+    assert_eq!(client.get(&format!("{MAPS}?limit=-1&resourceVersion=01")).code, 200);
+}
+
+/// Informers that come from another server look for this very cause.
+#[test]
+fn a_version_from_the_future_is_waited_for_and_then_refused() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
+    for path in [
+        format!("{MAPS}?resourceVersion=99999999"),
+        format!("{MAPS}/a?resourceVersion=99999999"),
+        format!("{MAPS}?watch=1&resourceVersion=99999999"),
+    ] {
+        let answer = client.get(&path);
+        let status = answer.json();
+        assert_eq!((answer.code, &status["reason"]), (504, &json!("Timeout")), "{path}");
+        assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge", "{path}");
+        assert_eq!(status["details"]["retryAfterSeconds"], 1, "{path}");
+    }
+    // The next one is about to happen: whoever waits gets it.
+    let now: u64 = client.get(MAPS).json()["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let waits = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.get(&format!("{MAPS}?resourceVersion={}", now + 1)));
+        client.make(MAPS, &json!({ "metadata": { "name": "b" } }));
+        waiting.join().unwrap()
+    });
+    assert_eq!(waits.names(), ["a", "b"]);
+}
+
+#[test]
+fn a_list_of_many_pieces_is_one_list() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    let filler = "x".repeat(20_000);
+    for number in 0..20 {
+        client
+            .make(MAPS, &json!({ "metadata": { "name": format!("m{number:02}") }, "data": { "k": filler } }));
+    }
+    let names = client.get(MAPS).names();
+    assert_eq!((names.len(), names[0].as_str(), names[19].as_str()), (20, "m00", "m19"));
+    let events = client.watched(&format!("{MAPS}?watch=1&timeoutSeconds=1"));
+    assert!(events.len() == 20 && events.iter().all(|(kind, _)| kind == "ADDED"), "{}", events.len());
+}

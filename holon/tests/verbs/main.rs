@@ -1,0 +1,11 @@
+//! What reading and writing look like on the wire: forms, parts, versions, and all logical clusters at once.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod across;
+mod forms;
+mod lists;
+mod parts;
+mod versions;
+mod wire;

@@ -1,0 +1,73 @@
+//! Whether an object of a built-in kind makes sense, in the words of a Kubernetes API server.
+//!
+//! ```text
+//! tables   what holds for each type, by the name of the type      "a container port is between 1 and 65535"
+//!    |
+//! plan     the tables and the schemas, put together once           "in a Deployment, at spec.template.spec.containers…"
+//!    |
+//! create, update, status      an object in, faults out             "spec.template.spec.containers[0].ports[0]…"
+//! ```
+//!
+//! A rule is said once, of a type, and holds wherever the type stands. Most rules are rows; what needs two fields at a
+//! time is a small function next to the row. What may change from one version of an object to the next is a table
+//! too, per kind.
+//!
+//! Objects come here decoded and defaulted: values have the right types, and what Kubernetes fills in is there. Nothing
+//! here changes an object, asks another object, or knows who asks.
+
+mod change;
+mod cron;
+mod kinds;
+mod metadata;
+pub(crate) mod net;
+mod path;
+mod plan;
+mod resources;
+mod rule;
+mod tables;
+mod value;
+mod words;
+
+use serde_json::Value;
+
+use crate::field::FieldError;
+use crate::resource::{Origin, Resource};
+
+pub use kinds::name_rule;
+
+use path::Found;
+
+/// What is wrong with a new object.
+pub fn create(row: &Resource, object: &Value) -> Vec<FieldError> {
+    let mut found = Found::default();
+    metadata::check(row, object, &mut found);
+    if row.origin == Origin::BuiltIn {
+        plan::check_object(&row.type_name, object, &mut found);
+        change::check_create(&row.type_name, object, &mut found);
+    }
+    found.errors
+}
+
+/// What is wrong with the next version of an object: all that would be wrong with a new one, and what may not change.
+pub fn update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut found = Found::default();
+    metadata::check_update(old, new, &mut found);
+    metadata::check(row, new, &mut found);
+    if row.origin == Origin::BuiltIn {
+        plan::check_object(&row.type_name, new, &mut found);
+        change::check_update(&row.type_name, old, new, &mut found);
+    }
+    found.errors
+}
+
+/// What is wrong with the next status of an object. The rest of it is as it was.
+pub fn status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut found = Found::default();
+    metadata::check_update(old, new, &mut found);
+    metadata::check(row, new, &mut found);
+    if row.origin == Origin::BuiltIn {
+        plan::check_status(&row.type_name, new, &mut found);
+        change::check_status(&row.type_name, old, new, &mut found);
+    }
+    found.errors
+}

@@ -1,0 +1,143 @@
+//! What may change from one version of an object to the next, per kind.
+
+use serde_json::Value;
+
+use super::path::{Found, Path};
+use super::tables::{batch, clusters, config, network, pods, quotas, services, storage, workloads};
+use super::value::{at, same};
+use super::words::IMMUTABLE;
+
+/// What is not allowed between two versions.
+enum Change {
+    /// This stays what it is.
+    Fixed(&'static str),
+    /// The same, in other words.
+    Kept {
+        field: &'static str,
+        detail: &'static str,
+    },
+    /// The same, and the value is not repeated.
+    Forbidden {
+        field: &'static str,
+        detail: &'static str,
+    },
+    Code(fn(&Value, &Value, &mut Found)),
+}
+
+use Change::{Code, Fixed, Forbidden, Kept};
+
+const ROLE: Change = Kept { field: "roleRef", detail: "cannot change roleRef" };
+
+const CHANGES: &[(&str, &[Change])] = &[
+    ("core.v1.Pod", &[Code(pods::check_update)]),
+    ("core.v1.ConfigMap", &[Code(config::check_update)]),
+    ("core.v1.Secret", &[Fixed("type"), Code(config::check_update)]),
+    ("core.v1.Service", &[Code(services::check_update)]),
+    ("core.v1.PersistentVolumeClaim", &[Code(storage::check_update_claim)]),
+    ("core.v1.PersistentVolume", &[Code(storage::check_update_volume)]),
+    ("core.v1.ResourceQuota", &[Code(quotas::check_update_quota)]),
+    ("core.v1.Node", &[Code(clusters::check_update_node)]),
+    ("apps.v1.Deployment", &[Fixed("spec.selector")]),
+    ("apps.v1.ReplicaSet", &[Fixed("spec.selector")]),
+    ("apps.v1.DaemonSet", &[Fixed("spec.selector")]),
+    ("apps.v1.StatefulSet", &[Code(workloads::check_update_set)]),
+    ("apps.v1.ControllerRevision", &[Fixed("data")]),
+    ("batch.v1.Job", &[Code(batch::check_update_job)]),
+    ("networking.v1.IngressClass", &[Fixed("spec.controller")]),
+    ("node.v1.RuntimeClass", &[Fixed("handler")]),
+    ("discovery.v1.EndpointSlice", &[Fixed("addressType")]),
+    ("rbac.v1.RoleBinding", &[ROLE]),
+    ("rbac.v1.ClusterRoleBinding", &[ROLE]),
+    (
+        "scheduling.v1.PriorityClass",
+        &[
+            Forbidden { field: "value", detail: "may not be changed in an update." },
+            Fixed("preemptionPolicy"),
+        ],
+    ),
+    (
+        "storage.v1.StorageClass",
+        &[Fixed("parameters"), Fixed("provisioner"), Fixed("reclaimPolicy"), Fixed("volumeBindingMode")],
+    ),
+    (
+        "storage.v1.VolumeAttributesClass",
+        &[
+            Forbidden { field: "driverName", detail: "updates to driverName are forbidden." },
+            Forbidden { field: "parameters", detail: "updates to parameters are forbidden." },
+        ],
+    ),
+    ("storage.v1.CSIDriver", &[Fixed("spec.volumeLifecycleModes")]),
+    ("storage.v1.CSIStorageCapacity", &[Fixed("nodeTopology"), Fixed("storageClassName")]),
+    ("storage.v1.VolumeAttachment", &[Fixed("spec")]),
+    ("networking.v1.IPAddress", &[Fixed("spec.parentRef")]),
+];
+
+/// What only holds for new objects.
+const BIRTHS: &[(&str, fn(&Value, &mut Found))] = &[
+    ("core.v1.Pod", pods::check_create),
+    ("apps.v1.StatefulSet", workloads::check_create_set),
+    ("batch.v1.CronJob", batch::check_create_cron),
+    ("networking.v1.Ingress", network::check_create_ingress),
+];
+
+/// Kinds that count how often a name they made up was taken. That goes up only.
+const COLLIDING: &[&str] = &["apps.v1.DaemonSet", "apps.v1.Deployment", "apps.v1.StatefulSet"];
+
+const PREFIX: &str = "io.k8s.api.";
+
+pub(super) fn check_create(type_name: &str, object: &Value, found: &mut Found) {
+    let name = type_name.strip_prefix(PREFIX);
+    for (_, code) in BIRTHS.iter().filter(|(kind, _)| Some(*kind) == name) {
+        code(object, found);
+    }
+}
+
+pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
+    let name = type_name.strip_prefix(PREFIX);
+    for change in CHANGES.iter().filter(|(kind, _)| Some(*kind) == name).flat_map(|(_, changes)| *changes) {
+        change.check(old, new, found);
+    }
+}
+
+pub(super) fn check_status(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
+    let colliding = type_name.strip_prefix(PREFIX).is_some_and(|name| COLLIDING.contains(&name));
+    let count = |object| at(object, "status.collisionCount").as_i64();
+    if colliding && count(old).is_some_and(|before| count(new).unwrap_or(-1) < before) {
+        let shown = count(new).unwrap_or_default();
+        found.invalid(&Path::TOP.field("status.collisionCount"), shown, "cannot be decremented");
+    }
+}
+
+impl Change {
+    fn check(&self, old: &Value, new: &Value, found: &mut Found) {
+        let changed = |field: &str| !same(at(old, field), at(new, field));
+        match self {
+            Fixed(field) if changed(field) => {
+                found.invalid(&Path::TOP.field(field), at(new, field).clone(), IMMUTABLE);
+            }
+            Kept { field, detail } if changed(field) => {
+                found.invalid(&Path::TOP.field(field), at(new, field).clone(), *detail);
+            }
+            Forbidden { field, detail } if changed(field) => {
+                found.forbidden(&Path::TOP.field(field), *detail);
+            }
+            Code(code) => code(old, new, found),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog;
+
+    #[test]
+    fn rows_are_for_kinds_there_are() {
+        let names = CHANGES.iter().map(|(name, _)| *name).chain(BIRTHS.iter().map(|(name, _)| *name));
+        for name in names {
+            let name = format!("{PREFIX}{name}");
+            assert!(catalog::built_in().iter().any(|row| *row.type_name == *name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What holds for the metadata of every object.
+
+use serde_json::Value;
+
+use crate::go;
+use crate::names::{dns1123_label, qualified_name};
+use crate::resource::Resource;
+
+use super::kinds::name_rule;
+use super::path::{Found, Path};
+use super::value::{get, items, same, text, truth};
+use super::words;
+
+const METADATA: &str = "metadata";
+pub(super) const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+
+/// Names, labels, annotations, owners and finalizers.
+pub(super) fn check(row: &Resource, object: &Value, found: &mut Found) {
+    let (metadata, at) = (get(object, METADATA), Path::TOP.field(METADATA));
+    let (name, prefix) = (text(metadata, "name"), text(metadata, "generateName"));
+    if !prefix.is_empty() {
+        found.faults(&at.field("generateName"), prefix, name_rule(row).check_prefix(prefix));
+    }
+    match name {
+        "" => found.required(&at.field("name"), "name or generateName is required"),
+        _ => found.faults(&at.field("name"), name, name_rule(row).check(name)),
+    }
+    let namespace = text(metadata, "namespace");
+    match (row.namespaced, namespace) {
+        (true, "") => found.required(&at.field("namespace"), ""),
+        (true, _) => found.faults(&at.field("namespace"), namespace, dns1123_label(namespace)),
+        (false, "") => {}
+        (false, _) => found.forbidden(&at.field("namespace"), "not allowed on this type"),
+    }
+    words::labels(get(metadata, "labels"), &at.field("labels"), found);
+    words::annotations(get(metadata, "annotations"), &at.field("annotations"), found);
+    owners(metadata, &at.field("ownerReferences"), found);
+    finalizers(metadata, &at.field("finalizers"), found);
+}
+
+fn owners(metadata: &Value, at: &Path<'_>, found: &mut Found) {
+    let owners = items(metadata, "ownerReferences");
+    let mut controller: Option<String> = None;
+    for owner in owners {
+        let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
+        // Of `group/version` only the version has to be there.
+        if version.split('/').next_back().is_none_or(str::is_empty) || version.matches('/').count() > 1 {
+            found.invalid(&at.field("apiVersion"), version, "version must not be empty");
+        }
+        for field in ["kind", "name", "uid"] {
+            if text(owner, field).is_empty() {
+                found.invalid(&at.field(field), "", "must not be empty");
+            }
+        }
+        if version == "v1" && kind == "Event" {
+            found.invalid(at, owner.clone(), "/v1, Kind=Event is disallowed from being an owner");
+        }
+        if truth(owner, "controller") {
+            let this = format!("{kind}/{}", text(owner, "name"));
+            match &controller {
+                None => controller = Some(this),
+                Some(first) => found.invalid(
+                    at,
+                    get(metadata, "ownerReferences").clone(),
+                    format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for \
+                         {first} and {this}"
+                    ),
+                ),
+            }
+        }
+    }
+}
+
+fn finalizers(metadata: &Value, at: &Path<'_>, found: &mut Found) {
+    let finalizers = items(metadata, "finalizers");
+    for finalizer in finalizers.iter().filter_map(Value::as_str) {
+        found.faults(at, finalizer, qualified_name(finalizer));
+    }
+    for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            found.invalid(&at.index(index), finalizer, detail);
+        }
+    }
+    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer.as_str() == Some(name));
+    if has("orphan") && has("foregroundDeletion") {
+        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+        found.invalid(at, get(metadata, "finalizers").clone(), detail);
+    }
+}
+
+/// What an update may not do to any object.
+pub(super) fn check_update(old: &Value, new: &Value, found: &mut Found) {
+    let (old, new, at) = (get(old, METADATA), get(new, METADATA), Path::TOP.field(METADATA));
+    if !get(old, "deletionTimestamp").is_null() {
+        let known = items(old, "finalizers");
+        let added: Vec<_> = items(new, "finalizers").iter().filter(|name| !known.contains(name)).collect();
+        if !added.is_empty() {
+            let mut added: Vec<_> = added.iter().filter_map(|name| name.as_str()).map(go::quote).collect();
+            added.sort_unstable();
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            found.forbidden(&at.field("finalizers"), detail);
+        }
+    }
+    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"] {
+        let value = get(new, field);
+        if !same(get(old, field), value) {
+            found.invalid(&at.field(field), value.clone(), words::IMMUTABLE);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What we find wrong with objects, compared with what a real kube-apiserver finds wrong.
+//!
+//! `bases.json` has a valid object per name. A line of `cases.txt` is a verb, a base and a few edits; the edited object
+//! is sent to a server (dry run), and the causes of its answer must be ours, word for word and in order.
+//! `answers.jsonl` remembers what the server said, so that the comparison runs in a moment and without one; where a
+//! server can be started, the memory is compared with it too. `HOLON_RECORD=1` writes it anew.
+
+mod case;
+#[path = "../real/cluster.rs"]
+mod cluster;
+mod record;
+
+use std::collections::{BTreeMap, HashSet};
+
+use case::{Case, Verb};
+use openapi::catalog;
+use openapi::check;
+use openapi::field::FieldError;
+use openapi::resource::Resource;
+use openapi::status::{Grouped, Status};
+use record::{Answer, Record};
+use serde_json::{Value, json};
+
+/// A valid object and where its kind is served.
+pub(crate) struct Base {
+    pub(crate) row: &'static Resource,
+    pub(crate) object: Value,
+}
+
+pub(crate) fn bases() -> BTreeMap<String, Base> {
+    let objects: BTreeMap<String, Value> =
+        serde_json::from_str(include_str!("bases.json")).expect("bases.json is JSON");
+    let base = |(name, object): (String, Value)| {
+        let text = |field: &str| object[field].as_str().expect("a text").to_owned();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let row = catalog::find_kind(group, version, &kind).unwrap_or_else(|| panic!("no kind {kind}"));
+        (name, Base { row, object })
+    };
+    objects.into_iter().map(base).collect()
+}
+
+#[test]
+fn what_is_wrong_is_what_a_real_server_said_was_wrong() {
+    let (bases, record) = (bases(), Record::read());
+    let cases = case::all();
+    assert!(cases.len() >= 250, "{} cases", cases.len());
+    let mut differences = Vec::new();
+    for case in &cases {
+        let base = bases.get(&case.base).unwrap_or_else(|| panic!("no base {}", case.base));
+        let Some(theirs) = record.answers.get(&case.line) else {
+            differences.push(format!("{}\n  is not recorded", case.line));
+            continue;
+        };
+        let ours = ours(base, case, &record);
+        let (left, right) = (comparable(case, &ours), comparable(case, theirs));
+        if left != right {
+            differences.push(format!("{}\n  theirs {right:#?}\n  ours   {left:#?}", case.line));
+        }
+    }
+    let (count, total) = (differences.len(), cases.len());
+    assert!(count == 0, "{count} of {total} differ:\n{}", differences.join("\n"));
+}
+
+#[test]
+fn a_real_server_still_says_so() {
+    let Some(cluster) = cluster::Cluster::start() else { return };
+    let asked = record::ask(&cluster, &bases(), &case::all());
+    if std::env::var_os("HOLON_RECORD").is_some() {
+        asked.write();
+        return;
+    }
+    let recorded = Record::read();
+    let differs = |line: &&String| asked.answers.get(*line) != recorded.answers.get(*line);
+    let differences: Vec<_> = asked.answers.keys().filter(differs).collect();
+    assert!(differences.is_empty(), "the server changed its mind about {differences:#?}");
+}
+
+fn ours(base: &Base, case: &Case, record: &Record) -> Answer {
+    let known = &record.bases[&case.base];
+    let (errors, object) = match case.verb {
+        Verb::Create => {
+            let mut object = case.edited(&known.created);
+            if base.row.namespaced && object["metadata"]["namespace"].is_null() {
+                object["metadata"]["namespace"] = json!("default");
+            }
+            (check::create(base.row, &object), object)
+        }
+        Verb::Update => {
+            let object = case.edited(&known.stored);
+            (check::update(base.row, &known.stored, &object), object)
+        }
+        Verb::Status => {
+            let object = case.edited(&known.stored);
+            (check::status(base.row, &known.stored, &object), object)
+        }
+    };
+    answer(base.row, &object, &errors)
+}
+
+fn answer(row: &Resource, object: &Value, errors: &[FieldError]) -> Answer {
+    if errors.is_empty() {
+        return Answer::default();
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let status = Status::invalid(Grouped::new(&row.group, &row.kind), name, errors);
+    Answer::from_status(&serde_json::to_value(&status).expect("a status is JSON"))
+}
+
+/// What is compared. A refused update of a pod or of a volume ends in a printout of Go structs, which is not repeated:
+/// the first line counts. A cause counts once, however often Kubernetes comes by; and where it goes through a map, or
+/// through its rules in another order than ours, only the set of causes counts.
+fn comparable(case: &Case, answer: &Answer) -> Answer {
+    let first_line = |text: &String| text.split('\n').next().unwrap_or_default().to_owned();
+    let mut seen = HashSet::new();
+    let causes = answer.causes.iter().map(|cause| cause.iter().map(first_line).collect::<Vec<_>>());
+    let causes = causes.filter(|cause| seen.insert(cause.clone())).collect();
+    let mut answer = Answer { message: first_line(&answer.message), causes };
+    if case.unordered {
+        answer.causes.sort();
+        answer.message.clear();
+    }
+    answer
+}
