@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use openapi::decode::{Syntax, decode};
 use peers::{Answer, Cluster, Proxy, Request};
 use serde_json::{Value, json};
 
@@ -59,10 +60,13 @@ impl Side {
         let text = answer.text();
         // A watch is a line per event.
         let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
-        let mut body = match (serde_json::from_str(&text), lines) {
-            (Ok(body), _) => body,
-            (Err(_), Ok(lines)) => Value::Array(lines),
-            (Err(_), Err(_)) => Value::String(text),
+        let is_yaml = answer.header("content-type").is_some_and(|media| media.contains("yaml"));
+        let yaml = is_yaml.then(|| decode(text.as_bytes(), Syntax::Yaml).ok()).flatten();
+        let mut body = match (serde_json::from_str(&text), lines, yaml) {
+            (Ok(body), _, _) => body,
+            (_, Ok(lines), _) => Value::Array(lines),
+            (_, _, Some(yaml)) => yaml.value,
+            _ => Value::String(text),
         };
         mask(&mut body);
         // Some errors name the version that is there.
