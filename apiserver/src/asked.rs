@@ -30,6 +30,15 @@ impl Asked {
         self.address.as_ref().ok().map(|(_, target)| target)
     }
 
+    /// The path inside of the logical cluster it names.
+    pub(crate) fn path_inside(&self) -> String {
+        match &self.address {
+            Ok((Cluster::Bare, _)) | Err(_) => self.path.clone(),
+            // `/clusters/<name>/<the rest>`
+            Ok(_) => format!("/{}", self.path.splitn(4, '/').nth(3).unwrap_or_default()),
+        }
+    }
+
     /// The resource it is about, if it is about one.
     pub(crate) fn resource(&self) -> Option<&request::Resource> {
         match self.target() {

@@ -1,14 +1,14 @@
-//! Finding a logical cluster, and what a new one has.
+//! Finding a logical cluster.
 //!
 //! A logical cluster is an object in its parent; its id is in the object's status. So a path is looked up name
-//! by name from the root, in memory, and there is no second register that could disagree with the objects.
+//! by name from the root, in memory, and there is no second register that could disagree with the objects. What
+//! there is of it beside its object, and what a new one has, is in [`births`](crate::births).
 
 use std::sync::{Arc, LazyLock};
 
 use api::cluster::{Id, Path, ROOT};
 use api::names::{GROUP, VERSION};
 use openapi::builtin;
-use openapi::catalog;
 use openapi::cell::Cell;
 use openapi::document::Definitions;
 use openapi::parse;
@@ -17,16 +17,14 @@ use openapi::schema::{Schema, SchemaRef};
 use openapi::status::{Cause, Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{Change, CommitError, Expect, ReadError, Store};
+use storage::{ReadError, Store};
 
 use crate::call::unreadable;
 use crate::keys::Collection;
-use crate::{metadata, special, stored};
+use crate::{metadata, stored};
 
 pub(crate) const COLLECTION: Collection<'static> = Collection { group: GROUP, plural: "logicalclusters" };
 pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plural: "namespaces" };
-/// What every Kubernetes cluster has from the beginning.
-const NEWBORN: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
 const TYPE: &str = "dev.holon.v1alpha1.LogicalCluster";
 
@@ -157,12 +155,6 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     Ok(Some(id))
 }
 
-/// Whether there is a logical cluster with this id. Each has the namespaces it was born with for as long as it lasts.
-pub(crate) async fn exists(store: &dyn Store, id: Id) -> Result<bool, ReadError> {
-    let found = store.get(&NAMESPACES.key(id, None, "kube-system")).await?;
-    Ok(found.value.is_some())
-}
-
 /// The id in the object of a logical cluster.
 pub(crate) fn id(object: &Value) -> Option<Id> {
     object["status"]["id"].as_str()?.parse().ok()
@@ -174,29 +166,6 @@ pub fn born(object: &mut Value) -> Id {
     let id = Id::new(rand::rng().random_range(1..u64::MAX));
     object["status"] = json!({ "id": id.to_string(), "phase": "Ready" });
     id
-}
-
-/// Puts into a logical cluster what every cluster has from the beginning. Twice changes nothing.
-pub async fn fill(store: &dyn Store, id: Id) -> Result<(), CommitError> {
-    let row = catalog::find("", "v1", "namespaces").expect("the catalogue has namespaces");
-    for name in NEWBORN {
-        let mut namespace = json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": name,
-                "uid": uuid::Uuid::new_v4().to_string(),
-                "creationTimestamp": metadata::now(),
-            },
-        });
-        special::born(row, name, &mut namespace);
-        let value = Change::Put(stored::encode(&namespace));
-        match store.commit(NAMESPACES.key(id, None, name), Expect::Absent, value).await {
-            Ok(_) | Err(CommitError::Conflict { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// The uid of a namespace in which something can be created; otherwise what a client is told.

@@ -6,8 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use openapi::status::Status;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::tokens::Tokens;
 
 /// What a client that has proved nothing is called, and the only group it is in.
 pub(crate) const ANONYMOUS: (&str, &str) = ("system:anonymous", "system:unauthenticated");
@@ -67,6 +72,20 @@ impl Identity {
         Identity::User(Arc::new(user))
     }
 
+    /// Who sends a request over a connection whose certificate says `peer`. A certificate speaks for itself, whatever
+    /// the request says besides, as for Kubernetes. A token that nobody has is refused and not ignored: its sender
+    /// believes to be somebody.
+    pub(crate) fn of_request(
+        peer: Identity,
+        headers: &HeaderMap,
+        tokens: &Tokens,
+    ) -> Result<Identity, Status> {
+        match (peer, bearer(headers)) {
+            (Identity::Anonymous, Some(token)) => tokens.find(token).ok_or_else(Status::unauthorized),
+            (peer, _) => Ok(peer),
+        }
+    }
+
     pub fn name(&self) -> &str {
         match self {
             Identity::Anonymous => ANONYMOUS.0,
@@ -81,6 +100,13 @@ impl Identity {
             Identity::User(user) => user.groups.iter().any(|group| group == ADMINISTRATORS),
         }
     }
+}
+
+/// The token of a request, if it has one. Other ways to say who one is are not known here.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 fn fingerprint(der: &[u8]) -> String {
@@ -115,5 +141,20 @@ mod tests {
         let credential = &user.extra[CREDENTIAL][0];
         assert!(credential.starts_with("X509SHA256=") && credential.len() == 11 + 64, "{credential}");
         assert_eq!(Identity::of(None), Identity::Anonymous);
+    }
+
+    #[test]
+    fn a_token_is_somebodys_or_refused() {
+        let ann = Identity::user("ann", &[]);
+        let check = |peer: &Identity, sent: &str, expected: Option<&Identity>| {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, sent.parse().unwrap())]);
+            let found = Identity::of_request(peer.clone(), &headers, &Tokens::default());
+            assert_eq!(found.as_ref().ok(), expected, "{sent}");
+        };
+        check(&Identity::Anonymous, "Bearer wrong", None);
+        check(&Identity::Anonymous, "bearer  wrong", None);
+        check(&Identity::Anonymous, "Bearer ", Some(&Identity::Anonymous));
+        check(&Identity::Anonymous, "Basic YTpi", Some(&Identity::Anonymous));
+        check(&ann, "Bearer wrong", Some(&ann));
     }
 }

@@ -8,6 +8,12 @@
 //!
 //! The resource comes first, so that one logical cluster's pods and everybody's pods are both one range. Every
 //! part is followed by a slash, so that no prefix runs into a neighbour: names, groups and ids have none.
+//!
+//! Beside the objects there is one entry for each logical cluster, its [birth](crate::births):
+//!
+//! ```text
+//!   ~births / ~bbbbbbbbbbbbbbbb
+//! ```
 
 use api::cluster::Id;
 use storage::{Key, Range};
@@ -17,6 +23,35 @@ const NO_NAMESPACE: &str = "-";
 /// Stands for the group without a name.
 const CORE: &str = "core";
 
+/// Stands where a group would. Groups are host names and have no tilde, so no resource, whoever defines it, comes
+/// to lie here.
+const BIRTHS: &str = "~births/";
+
+/// The birth of a logical cluster.
+pub fn birth(cluster: Id) -> Key {
+    Key::from(format!("{BIRTHS}{cluster}"))
+}
+
+/// Whose birth this is the key of.
+pub(crate) fn born(key: &Key) -> Option<Id> {
+    std::str::from_utf8(key.as_bytes()).ok()?.strip_prefix(BIRTHS)?.parse().ok()
+}
+
+/// The births of all logical clusters, in the order of their ids.
+pub fn births() -> Range {
+    Range::prefix(BIRTHS)
+}
+
+/// The births of those whose ids begin with `from` or come after it, up to and including `to`, if that is given.
+pub(crate) fn births_between(from: &[u8], to: Option<&[u8]>) -> Range {
+    let start = [BIRTHS.as_bytes(), from].concat();
+    match (to, births().end()) {
+        (Some(to), _) => Range::between(start, [BIRTHS.as_bytes(), to, &[0]].concat()),
+        (None, Some(end)) if !from.is_empty() => Range::between(start, end.clone()),
+        (None, _) => births(),
+    }
+}
+
 /// A collection: all objects of one resource, whatever the version they are asked for in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Collection<'a> {
@@ -25,15 +60,20 @@ pub struct Collection<'a> {
 }
 
 impl Collection<'_> {
-    fn prefix(&self) -> String {
+    /// What the keys of all its objects begin with.
+    pub(crate) fn prefix(&self) -> String {
         let group = if self.group.is_empty() { CORE } else { self.group };
         format!("{group}/{}/", self.plural)
     }
 
     /// One object.
     pub fn key(&self, cluster: Id, namespace: Option<&str>, name: &str) -> Key {
-        let namespace = namespace.unwrap_or(NO_NAMESPACE);
-        Key::from(format!("{}{cluster}/{namespace}/{name}", self.prefix()))
+        Key::from(format!("{}{cluster}/{}", self.prefix(), Self::place(namespace, name)))
+    }
+
+    /// The part of an object's key that is the same in every logical cluster.
+    pub(crate) fn place(namespace: Option<&str>, name: &str) -> String {
+        format!("{}/{name}", namespace.unwrap_or(NO_NAMESPACE))
     }
 
     /// All objects of a logical cluster, or of one namespace of it.
@@ -119,5 +159,19 @@ mod tests {
         assert!(!holds(pods.range(other, None)));
         assert!(!holds(Collection { group: "", plural: "pod" }.everywhere()));
         assert!(!holds(Collection { group: "metrics.k8s.io", plural: "pods" }.everywhere()));
+    }
+
+    #[test]
+    fn births_are_beside_the_objects_and_in_the_order_of_ids() {
+        let (one, other) = (Id::new(1), Id::new(2));
+        assert_eq!(birth(one).as_bytes(), b"~births/~bbbbbbbbbbbbbbbc");
+        assert_eq!((born(&birth(one)), born(&Key::from("~births/x"))), (Some(one), None));
+        assert!(birth(one) < birth(other));
+        let between =
+            |from: &[u8], to: Option<&[u8]>, id| births_between(from, to).contains(birth(id).as_bytes());
+        let text = one.to_string();
+        assert!(between(b"", None, one) && between(text.as_bytes(), Some(text.as_bytes()), one));
+        assert!(!between(text.as_bytes(), Some(text.as_bytes()), other));
+        assert!(between(text.as_bytes(), None, other) && !between(b"~c", None, one));
     }
 }

@@ -20,7 +20,7 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// Ten years; rotation is a matter of making it anew, not of waiting.
 const CA_DAYS: i64 = 3650;
@@ -52,6 +52,9 @@ pub struct Identity {
     pub certificate: String,
     pub key: String,
 }
+
+/// The same, as TLS takes it.
+type Parsed = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl std::fmt::Debug for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -117,22 +120,14 @@ impl Authority {
 
     /// TLS as we offer it: 1.2 and 1.3, HTTP/2 and 1.1, client certificates of this authority welcome.
     pub fn tls(&self, serving: &Identity) -> Result<Arc<ServerConfig>, PkiError> {
-        let unusable = |reason: String| PkiError::Unusable { dir: self.dir.clone(), reason };
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(self.certificate.as_bytes()) {
-            let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
-            roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
-        }
+        let unusable = |reason: String| self.unusable(reason);
+        let roots = self.roots()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .allow_unauthenticated()
             .build()
             .map_err(|error| unusable(error.to_string()))?;
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(serving.certificate.as_bytes())
-            .collect::<Result<_, _>>()
-            .map_err(|error| unusable(error.to_string()))?;
-        let key = PrivateKeyDer::from_pem_slice(serving.key.as_bytes())
-            .map_err(|error| unusable(error.to_string()))?;
+        let (chain, key) = self.parsed(serving)?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(error.to_string()))?
@@ -141,6 +136,42 @@ impl Authority {
             .map_err(|error| unusable(error.to_string()))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+
+    /// TLS as a client that trusts this authority speaks it, showing a certificate of its own.
+    pub fn client_tls(&self, client: &Identity) -> Result<Arc<ClientConfig>, PkiError> {
+        let unusable = |error: rustls::Error| self.unusable(error.to_string());
+        let (chain, key) = self.parsed(client)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?
+            .with_root_certificates(self.roots()?)
+            .with_client_auth_cert(chain, key)
+            .map_err(unusable)?;
+        Ok(Arc::new(config))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, PkiError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(self.certificate.as_bytes()) {
+            let certificate = certificate.map_err(|error| self.unusable(error.to_string()))?;
+            roots.add(certificate).map_err(|error| self.unusable(error.to_string()))?;
+        }
+        Ok(roots)
+    }
+
+    fn parsed(&self, identity: &Identity) -> Result<Parsed, PkiError> {
+        let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes()).collect::<Result<_, _>>();
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes());
+        match (chain, key) {
+            (Ok(chain), Ok(key)) => Ok((chain, key)),
+            (Err(error), _) | (_, Err(error)) => Err(self.unusable(error.to_string())),
+        }
+    }
+
+    fn unusable(&self, reason: String) -> PkiError {
+        PkiError::Unusable { dir: self.dir.clone(), reason }
     }
 }
 

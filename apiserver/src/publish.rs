@@ -26,6 +26,7 @@ use crate::parts;
 use crate::query::Query;
 use crate::render;
 use crate::request::Target;
+use crate::reviews::Review;
 use crate::server::Body;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -45,8 +46,13 @@ pub(crate) fn rows() -> &'static [Arc<Resource>] {
     &ROWS
 }
 
-/// Whether what is sent there stays or is done.
+/// Whether there is somebody to answer: the generic path, or whoever answers questions.
 fn is_served(row: &Resource) -> bool {
+    is_kept(row) || Review::of(row).is_some()
+}
+
+/// Whether what is sent there stays or is done.
+fn is_kept(row: &Resource) -> bool {
     let lasts = row.allows(Verb::Create) && row.allows(Verb::Get);
     let done = row.group.is_empty() && DONE.contains(&&*row.plural);
     (lasts || done) && !WITHHELD.contains(&&*row.group)

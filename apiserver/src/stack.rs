@@ -20,6 +20,7 @@ use storage::{Page, Range, Store};
 use tokio::runtime::Handle;
 
 use crate::asked::{self, Asked};
+use crate::authorize::{self, Attributes};
 use crate::call::{Call, Reach, unreadable};
 use crate::health::{self, Patient};
 use crate::identity::Identity;
@@ -28,11 +29,13 @@ use crate::metrics::{Metrics, StoreFigures};
 use crate::negotiate::{self, Encoding};
 use crate::render::{self, Style};
 use crate::request::{Cluster, Resource, Target};
+use crate::reviews::Review;
 use crate::server::{Body, Handler};
+use crate::tokens::Tokens;
 use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
-use crate::{body, clusters, deadline, publish, version};
+use crate::{births, body, clusters, deadline, publish, version};
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -41,6 +44,7 @@ pub struct Stack {
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
+    tokens: Tokens,
     limits: Limits,
     metrics: Metrics,
     /// Ends watches, which would otherwise go on for as long as their clients like.
@@ -53,10 +57,17 @@ impl Stack {
             store,
             address,
             ready: AtomicBool::new(true),
+            tokens: Tokens::default(),
             limits: Limits::default(),
             metrics: Metrics::default(),
             stop,
         }
+    }
+
+    /// Also knows clients by these tokens.
+    pub fn with_tokens(mut self, tokens: Tokens) -> Stack {
+        self.tokens = tokens;
+        self
     }
 
     /// From now on the probe says that no new requests should come here.
@@ -64,14 +75,15 @@ impl Stack {
         self.ready.store(false, Ordering::Relaxed);
     }
 
-    /// Answers if there is room, and if that takes no longer than it may.
+    /// Answers if we know who asks or that nobody says, if there is room, and if that takes no longer than it may.
     async fn admitted(
         &self,
-        identity: &Identity,
+        identity: &Result<Identity, Status>,
         asked: &Asked,
         headers: HeaderMap,
         incoming: Incoming,
     ) -> Result<Response<Body>, Status> {
+        let identity = identity.as_ref().map_err(Status::clone)?;
         let _place = self.limits.enter(identity, asked)?;
         deadline::within(asked, self.answer(identity, asked, headers, incoming)).await
     }
@@ -83,6 +95,10 @@ impl Stack {
         headers: HeaderMap,
         incoming: Incoming,
     ) -> Result<Response<Body>, Status> {
+        // Whoever is known may do everything, so whoever may not is not known.
+        if !authorize::may(identity, &Attributes::of(asked)).allowed {
+            return Err(Status::unauthorized());
+        }
         let (cluster, target) = asked.address.as_ref().map_err(|_| Status::unknown_path())?;
         match target {
             Target::Health { endpoint, check } => {
@@ -93,9 +109,6 @@ impl Stack {
                 return Ok(render::value(StatusCode::OK, &version::document()));
             }
             _ => {}
-        }
-        if *identity == Identity::Anonymous {
-            return Err(Status::unauthorized());
         }
         let (id, reach) = self.find(cluster, identity).await?;
         let Target::Resource(resource) = target else {
@@ -141,7 +154,10 @@ impl Stack {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
         };
-        self.run(verb, &call, &bytes).await
+        match Review::of(&call.row) {
+            Some(review) => review.answer(&call, &style(verb, &call)?, identity, &self.tokens, &bytes),
+            None => self.run(verb, &call, &bytes).await,
+        }
     }
 
     async fn run(&self, verb: Verb, call: &Call, bytes: &Bytes) -> Result<Response<Body>, Status> {
@@ -182,7 +198,7 @@ impl Stack {
             Cluster::Bare => Some(Id::ROOT),
             Cluster::Path(path) => clusters::find(store, path).await.map_err(unreadable)?,
             Cluster::Id(_) | Cluster::All if !identity.is_administrator() => None,
-            Cluster::Id(id) => clusters::exists(store, *id).await.map_err(unreadable)?.then_some(*id),
+            Cluster::Id(id) => births::find(store, *id).await.map_err(unreadable)?.map(|_| *id),
             Cluster::All => return Ok((Id::ROOT, Reach::Every)),
         };
         Ok((found.ok_or_else(Status::unknown_path)?, Reach::One))
@@ -190,18 +206,19 @@ impl Stack {
 }
 
 impl Handler for Stack {
-    async fn handle(self: Arc<Self>, identity: Identity, request: Request<Incoming>) -> Response<Body> {
+    async fn handle(self: Arc<Self>, peer: Identity, request: Request<Incoming>) -> Response<Body> {
         let (head, incoming) = request.into_parts();
         let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
         let wants = Wants::of(&asked, &head.headers);
         let encoding = negotiate::encoding(&head.headers);
+        let identity = Identity::of_request(peer, &head.headers, &self.tokens);
         let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
         let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
         let mut response = wants.dress(response).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
-        let took = trace.end(&asked, identity.name(), &mut response);
+        let took = trace.end(&asked, identity.as_ref().map_or("", Identity::name), &mut response);
         self.metrics.count(&asked, took, &mut response);
         response
     }
@@ -271,7 +288,7 @@ mod tests {
         let tasks = controller::tasks::Tasks::new();
         let store = Arc::new(storage::memory::Memory::new());
         let (there, missing) = (Id::new(1), Id::new(2));
-        clusters::fill(&*store, there).await.unwrap();
+        births::write(&*store, there, &births::Birth::new(Id::ROOT, "there")).await.unwrap();
         let stack = Stack::new(store, String::new(), tasks.stop());
         let user = |group: &str| {
             Identity::known(User { name: "u".to_owned(), groups: vec![group.to_owned()], ..User::default() })

@@ -1,4 +1,4 @@
-//! `holon kubeconfig`: what kubectl needs to reach a logical cluster.
+//! `holon kubeconfig`: what kubectl needs to reach logical clusters.
 
 use std::path::PathBuf;
 
@@ -9,6 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 
+use crate::client;
+
 /// Who an administrator is. The group may do everything.
 pub(crate) const ADMIN: (&str, &[&str]) = ("holon-admin", &["system:masters"]);
 
@@ -17,9 +19,9 @@ pub(crate) const ADDRESS: &str = "address";
 
 #[derive(Args)]
 pub(crate) struct Kubeconfig {
-    /// The logical cluster
-    #[arg(default_value = "root")]
-    path: String,
+    /// The logical clusters, a context for each; the first is the current one
+    #[arg(value_name = "PATH", default_value = "root")]
+    paths: Vec<String>,
     /// Where the server keeps its data
     #[arg(long, default_value = ".holon")]
     data_dir: PathBuf,
@@ -30,16 +32,14 @@ pub(crate) struct Kubeconfig {
 
 impl Kubeconfig {
     pub(crate) fn run(self) -> Result<()> {
-        let path: Path =
-            self.path.parse().with_context(|| format!("{:?} names no logical cluster", self.path))?;
-        let dir = self.data_dir.display();
-        // Opening would make a new authority, which no server knows.
-        let address = std::fs::read_to_string(self.data_dir.join(ADDRESS));
-        let address = address.with_context(|| format!("no server has run in {dir}; name its --data-dir"))?;
+        let parse =
+            |path: &String| path.parse().with_context(|| format!("{path:?} names no logical cluster"));
+        let paths = self.paths.iter().map(parse).collect::<Result<Vec<Path>>>()?;
+        let address = client::address(&self.data_dir)?;
         let server = self.server.unwrap_or(address);
         let authority = Authority::open(&self.data_dir.join("pki"))?;
         let admin = authority.client(ADMIN.0, ADMIN.1)?;
-        print!("{}", write(&server, &authority, &admin, &[path]));
+        print!("{}", write(&server, &authority, &admin, &paths));
         Ok(())
     }
 }
@@ -47,17 +47,25 @@ impl Kubeconfig {
 /// A kubeconfig with a context for each logical cluster; the first is the current one.
 pub(crate) fn write(server: &str, authority: &Authority, user: &Identity, paths: &[Path]) -> String {
     let encoded = |text: &str| STANDARD.encode(text);
+    // Whoever names one twice gets it once.
+    let mut distinct: Vec<&Path> = Vec::new();
+    paths.iter().for_each(|path| {
+        if !distinct.contains(&path) {
+            distinct.push(path)
+        }
+    });
+    let paths = distinct;
     let mut out = String::from("apiVersion: v1\nkind: Config\n");
     out += &format!("current-context: {}\n", paths.first().map_or("", |path| path.as_str()));
     out += "clusters:\n";
-    for path in paths {
+    for path in &paths {
         let ca = encoded(authority.certificate());
         out += &format!(
             "- name: {path}\n  cluster:\n    server: {server}/clusters/{path}\n    certificate-authority-data: {ca}\n"
         );
     }
     out += "contexts:\n";
-    for path in paths {
+    for path in &paths {
         out += &format!("- name: {path}\n  context:\n    cluster: {path}\n    user: admin\n");
     }
     let (certificate, key) = (encoded(&user.certificate), encoded(&user.key));

@@ -1,7 +1,9 @@
 //! The binary: a command line, and wiring. Whatever decides or stores lives in the crates it wires.
 
+mod client;
 mod dev;
 mod kubeconfig;
+mod lc;
 mod log;
 mod start;
 mod store;
@@ -26,7 +28,9 @@ enum Command {
     Dev(dev::Dev),
     /// Serve logical clusters
     Start(start::Start),
-    /// Print what kubectl needs to reach a logical cluster
+    /// Make, list and delete logical clusters
+    Lc(lc::Lc),
+    /// Print what kubectl needs to reach logical clusters
     Kubeconfig(kubeconfig::Kubeconfig),
     /// Check, repair, back up and restore a store that no server has open
     #[command(subcommand)]
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Dev(dev) => dev.run(),
         Command::Start(start) => start.run(),
+        Command::Lc(lc) => lc.run(),
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
         Command::Store(store) => store.run(),
     };

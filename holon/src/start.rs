@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
+use apiserver::births::Birth;
 use apiserver::controllers::Controllers;
+use apiserver::newborn::{Newborn, Surroundings, Template};
 use apiserver::pki::Authority;
 use apiserver::stack::Stack;
-use apiserver::{clusters, server};
+use apiserver::tokens::Tokens;
+use apiserver::{births, newborn, server};
 use clap::Args;
 use controller::tasks::Tasks;
 use storage::Store;
@@ -35,6 +38,15 @@ pub(crate) struct Start {
     /// Keep the store in this etcd instead, for instance http://127.0.0.1:2379; may be given several times
     #[arg(long = "etcd-endpoints", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
+    /// Once told to stop, fail /readyz and go on serving for so long, until load balancers have noticed
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    shutdown_delay: u64,
+    /// Know clients also by the bearer tokens in this file: a line each of token,user,uid,"group1,group2"
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+    /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times
+    #[arg(long = "context", value_name = "PATH", value_delimiter = ',')]
+    contexts: Vec<Path>,
 }
 
 impl Start {
@@ -46,9 +58,7 @@ impl Start {
     async fn serve(self) -> Result<()> {
         let begun = Instant::now();
         let mut tasks = Tasks::new();
-        let store = self.store(&mut tasks).await?;
-        clusters::fill(&*store, Id::ROOT).await.context("preparing the root logical cluster")?;
-
+        let kept = self.store(&mut tasks).await?;
         let listener = TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("listening on {}; choose another address with --listen", self.listen))?;
@@ -66,12 +76,22 @@ impl Start {
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
 
-        let controllers = Controllers::new(store.clone(), store.clone(), authority.certificate().to_owned());
+        let surroundings = Surroundings { authority: authority.certificate(), address };
+        let template = Template::new(newborn::objects(&surroundings));
+        let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), template));
+        births::write(&*seen, Id::ROOT, &Birth::root())
+            .await
+            .context("preparing the root logical cluster")?;
+        let controllers = Controllers::new(seen.clone(), kept, authority.certificate().to_owned());
         match self.etcd_endpoints.is_empty() {
             true => tasks.spawn("controllers", controllers.run(tasks.stop())),
             false => tasks.spawn("controllers", controllers.run_if_leading(tasks.stop())),
         }
-        let stack = Arc::new(Stack::new(store, address.to_string(), tasks.stop()));
+        let stack = Stack::new(seen, address.to_string(), tasks.stop());
+        let stack = Arc::new(match &self.token_auth_file {
+            Some(file) => stack.with_tokens(Tokens::open(file)?),
+            None => stack,
+        });
         tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));
         println!("Holon serves {server}, ready after {:.0?}. Next, type:", begun.elapsed());
         let absolute = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
@@ -81,6 +101,7 @@ impl Start {
             stop_signal().await;
             println!("stopping; requests under way may finish");
             stack.retire();
+            tokio::time::sleep(Duration::from_secs(self.shutdown_delay)).await;
         };
         let again = async {
             stop_signal().await;
@@ -114,7 +135,9 @@ impl Start {
 
     fn kubeconfig(&self, authority: &Authority, server: &str) -> Result<String> {
         let admin = authority.client(kubeconfig::ADMIN.0, kubeconfig::ADMIN.1)?;
-        Ok(kubeconfig::write(server, authority, &admin, &[Path::root()]))
+        let mut paths = vec![Path::root()];
+        paths.extend(self.contexts.iter().cloned());
+        Ok(kubeconfig::write(server, authority, &admin, &paths))
     }
 }
 

@@ -2,106 +2,17 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::Arc;
-use std::time::Duration;
+#[path = "common/client.rs"]
+mod client;
 
+use client::Client;
 use common::Server;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
-
-/// Speaks HTTP/1.1 over TLS, one connection per request.
-struct Client {
-    address: String,
-    tls: Arc<ClientConfig>,
-}
-
-struct Answer {
-    code: u16,
-    body: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
-    }
-}
-
-impl Client {
-    fn new(server: &Server, with_certificate: bool) -> Client {
-        let kubeconfig = std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap();
-        let field = |name: &str| {
-            let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
-            decode64(line.trim_start_matches(':').trim())
-        };
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&field("certificate-authority-data")).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let builder = builder.with_root_certificates(roots);
-        let tls = if with_certificate {
-            let chain = vec![CertificateDer::from_pem_slice(&field("client-certificate-data")).unwrap()];
-            let key = PrivateKeyDer::from_pem_slice(&field("client-key-data")).unwrap();
-            builder.with_client_auth_cert(chain, key).unwrap()
-        } else {
-            builder.with_no_client_auth()
-        };
-        Client { address: server.url.replace("https://", ""), tls: Arc::new(tls) }
-    }
-
-    fn open(&self, method: &str, path: &str, body: &str) -> StreamOwned<ClientConnection, TcpStream> {
-        let tcp = TcpStream::connect(&self.address).unwrap();
-        tcp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        let name = ServerName::try_from("127.0.0.1").unwrap();
-        let mut stream = StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp);
-        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: holon\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body.as_bytes()).unwrap();
-        stream
-    }
-
-    fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let mut bytes = Vec::new();
-        // A peer that closes without saying goodbye first is an error to TLS, and none to us.
-        let _ = self.open(method, path, &body).read_to_end(&mut bytes);
-        let text = String::from_utf8(bytes).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
-        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { code, body: body.to_owned() }
-    }
-
-    fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, &Value::Null)
-    }
-
-    /// The events of a watch that ends after some seconds.
-    fn watched(&self, path: &str) -> Vec<(String, Value)> {
-        let body = self.get(path).body;
-        // Each event is a line of JSON; what is between them is the framing of the stream.
-        let lines = body.lines().filter(|line| line.starts_with('{'));
-        let events = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
-        events.map(|event| (event["type"].as_str().unwrap().to_owned(), event["object"].clone())).collect()
-    }
-}
-
-fn decode64(text: &str) -> Vec<u8> {
-    use base64::Engine;
-    base64::engine::general_purpose::STANDARD.decode(text).unwrap()
-}
 
 /// Of the kinds with next to no rules, the one of which a new namespace has none.
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-fn secret(name: &str, labels: Value) -> Value {
+fn named(name: &str, labels: Value) -> Value {
     json!({ "metadata": { "name": name, "labels": labels } })
 }
 
@@ -119,6 +30,11 @@ fn strangers_learn_that_it_is_well_and_nothing_else() {
     {
         let answer = stranger.get(path);
         assert_eq!((answer.code, &answer.json()["reason"]), (401, &json!("Unauthorized")), "{path}");
+        assert_eq!(answer.header("Content-Type"), "application/json");
+        // Saying to be somebody proves nothing, in whichever header.
+        let liar = stranger.with("X-Remote-User: holon-admin").with("X-Remote-Group: system:masters");
+        let liar = liar.with("Impersonate-User: holon-admin").with("Impersonate-Group: system:masters");
+        assert_eq!(liar.get(path).code, 401, "{path}");
     }
 }
 
@@ -159,10 +75,10 @@ fn what_cannot_be_done_is_said_as_kubernetes_says_it() {
         "BadRequest",
     );
     check("POST", SECRETS, json!([]), 400, "BadRequest");
-    check("POST", SECRETS, secret("a", json!({})), 409, "AlreadyExists");
-    check("POST", "/api/v1/namespaces/nowhere/secrets", secret("a", json!({})), 404, "NotFound");
+    check("POST", SECRETS, named("a", json!({})), 409, "AlreadyExists");
+    check("POST", "/api/v1/namespaces/nowhere/secrets", named("a", json!({})), 404, "NotFound");
     // A word nobody knows must not become a real write.
-    check("POST", &format!("{SECRETS}?dryRun=Maybe"), secret("b", json!({})), 422, "Invalid");
+    check("POST", &format!("{SECRETS}?dryRun=Maybe"), named("b", json!({})), 422, "Invalid");
     check("DELETE", &format!("{SECRETS}/a"), json!({ "preconditions": { "uid": "other" } }), 409, "Conflict");
     check("DELETE", &format!("{SECRETS}/a"), json!({ "dryRun": ["Maybe"] }), 422, "Invalid");
 
@@ -182,7 +98,7 @@ fn a_list_in_pages_is_one_list() {
     let client = Client::new(&server, true);
     for number in 0..5 {
         let labels = json!({ "even": (number % 2 == 0).to_string() });
-        assert_eq!(client.ask("POST", SECRETS, &secret(&format!("m{number}"), labels)).code, 201);
+        assert_eq!(client.ask("POST", SECRETS, &named(&format!("m{number}"), labels)).code, 201);
     }
     let names = |list: &Value| -> Vec<String> {
         let items = list["items"].as_array().unwrap().iter();
@@ -223,7 +139,7 @@ fn a_watch_shows_what_is_selected_come_change_and_go() {
         let patch = json!({ "metadata": { "labels": { "tier": value } } });
         assert_eq!(client.ask("PATCH", &format!("{SECRETS}/a"), &patch).code, 200);
     };
-    assert_eq!(client.ask("POST", SECRETS, &secret("a", json!({ "tier": "back" }))).code, 201);
+    assert_eq!(client.ask("POST", SECRETS, &named("a", json!({ "tier": "back" }))).code, 201);
     let from = client.get(SECRETS).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     relabel("front");
     assert_eq!(client.ask("PATCH", &format!("{SECRETS}/a"), &json!({ "data": { "x": "eQ==" } })).code, 200);
@@ -257,7 +173,7 @@ fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
     };
     // With nothing there too, and a last bookmark before the end.
     check(&["BOOKMARK", "BOOKMARK"]);
-    assert_eq!(client.ask("POST", SECRETS, &secret("a", json!({}))).code, 201);
+    assert_eq!(client.ask("POST", SECRETS, &named("a", json!({}))).code, 201);
     check(&["ADDED", "BOOKMARK", "BOOKMARK"]);
 }
 
@@ -279,5 +195,51 @@ fn nobody_moves_into_another_logical_cluster_by_writing_a_status() {
     }
     assert_eq!(client.ask("POST", clusters, &json!({ "metadata": { "name": "a:b" } })).code, 422);
     assert!(server.kubeconfig("root:a").contains("/clusters/root:a\n"));
+    assert!(server.stop());
+}
+
+/// A path can be used again, an id never is: whatever was done to the first logical cluster at a path, the second
+/// one is a newborn.
+#[test]
+fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
+    let maps = "/clusters/root:a/api/v1/namespaces/default/configmaps";
+    let accounts = "/clusters/root:a/api/v1/namespaces/default/serviceaccounts/default";
+    let named_a = json!({ "metadata": { "name": "a" } });
+    assert_eq!(client.ask("POST", clusters, &named_a).code, 201);
+    assert_eq!(client.ask("POST", clusters, &named_a).code, 409);
+
+    let newborn = client.ask("GET", &format!("{maps}/kube-root-ca.crt"), &json!(null)).json();
+    assert!(newborn["data"]["ca.crt"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
+    let again = client.ask("POST", maps, &named("kube-root-ca.crt", json!({})));
+    assert_eq!((again.code, &again.json()["reason"]), (409, &json!("AlreadyExists")));
+    let uid = client.ask("GET", accounts, &json!(null)).json()["metadata"]["uid"].clone();
+    let edited = client.ask("PATCH", accounts, &json!({ "automountServiceAccountToken": false }));
+    assert_eq!((edited.code, &edited.json()["metadata"]["uid"]), (200, &uid), "{}", edited.body);
+    assert_eq!(client.ask("DELETE", &format!("{maps}/kube-root-ca.crt"), &json!(null)).code, 200);
+    assert_eq!(client.ask("GET", &format!("{maps}/kube-root-ca.crt"), &json!(null)).code, 404);
+    assert_eq!(client.ask("POST", maps, &named("mine", json!({}))).code, 201);
+    let names = |path: &str| -> Vec<String> {
+        let list = client.ask("GET", path, &json!(null)).json();
+        let items = list["items"].as_array().unwrap_or_else(|| panic!("{list}"));
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(maps), ["mine"]);
+
+    assert_eq!(client.ask("DELETE", &format!("{clusters}/a"), &json!(null)).code, 200);
+    assert_eq!(client.ask("GET", maps, &json!(null)).code, 404);
+    assert_eq!(client.ask("POST", clusters, &named_a).code, 201);
+    assert_eq!(names(maps), ["kube-root-ca.crt"]);
+    assert_eq!(names("/clusters/root:a/api/v1/namespaces").len(), 4);
+    let account = client.ask("GET", accounts, &json!(null)).json();
+    assert!(
+        account["metadata"]["uid"] != uid && account["automountServiceAccountToken"].is_null(),
+        "{account}"
+    );
+    let service =
+        client.ask("GET", "/clusters/root:a/api/v1/namespaces/default/services/kubernetes", &json!(null));
+    assert_eq!(service.json()["spec"]["clusterIP"], "10.96.0.1");
     assert!(server.stop());
 }

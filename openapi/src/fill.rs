@@ -1,10 +1,10 @@
 //! What the server adds to an object of a built-in kind, and what it does not keep.
 //!
 //! Whoever compares what they wanted with what there is (`kubectl diff`, Argo CD, an operator in its loop) relies on
-//! the server to add the same defaults in the same form every time. Three functions do, in the order of a write:
+//! the server to add the same defaults in the same form every time. These functions do, in the order of a write:
 //!
 //! ```text
-//! decoded body --fill--> --(admission)--> --prepare_create / prepare_update--> validated, stored, answered
+//! decoded body --fill--> --(admission)--> --prepare_create / _update / _status--> validated, stored, answered
 //! ```
 //!
 //! Most of it is data: `defaults.txt` says which type gets which default, and the facts of
@@ -24,6 +24,7 @@ mod resources;
 mod rules;
 mod services;
 mod settle;
+mod status;
 #[cfg(test)]
 mod tests;
 mod update;
@@ -66,6 +67,18 @@ pub fn prepare_update(row: &Resource, old: &Value, new: &mut Value, now: Timesta
     match (old, &mut *new) {
         (Value::Object(old), Value::Object(fields)) if row.origin == Origin::BuiltIn => {
             update::prepare(row, old, fields, now);
+        }
+        _ => return,
+    }
+    fill(row, new);
+}
+
+/// Gives a filled object that came for its status alone the rest of `old`, whatever it says itself. What may change of
+/// its metadata is not decided here. The result is filled again.
+pub fn prepare_status(row: &Resource, old: &Value, new: &mut Value, now: Timestamp) {
+    match (old, &mut *new) {
+        (Value::Object(old), Value::Object(fields)) if row.origin == Origin::BuiltIn => {
+            status::prepare(row, old, fields, now);
         }
         _ => return,
     }

@@ -79,6 +79,7 @@ pub fn suite() -> &'static [Case] {
             ordered_unique_reliable_from_every_revision
             events_are_what_their_writers_were_told
             a_narrow_watch_sees_only_its_own_and_moves_on
+            a_watch_read_up_to_a_revision_never_waits
             watches_that_start_amid_writes_miss_nothing
             bookmarkable_through_never_outruns_events
             resumable_from_everything_ever_said

@@ -33,4 +33,4 @@ pub use store::{
     At, Boxed, Change, CommitError, Entry, Event, Expect, KEY_BYTES_MAX, Listing, Page, ReadError, Revision,
     Store, VALUE_BYTES_MAX,
 };
-pub use watch::{Batch, Watch};
+pub use watch::{Batch, Follow, Watch};

@@ -189,12 +189,18 @@ impl fmt::Debug for Cursor {
 }
 
 impl Cursor {
-    pub(crate) async fn next(&mut self) -> Result<Batch, ReadError> {
+    pub(crate) async fn step(&mut self, goal: Option<Revision>) -> Result<Option<Batch>, ReadError> {
         loop {
             self.head.borrow_and_update();
+            if goal.is_some_and(|goal| self.seen >= goal) {
+                return Ok(None);
+            }
             let events = self.read()?;
             if !events.is_empty() {
-                return Ok(Batch { events, through: self.seen });
+                return Ok(Some(Batch { events, through: self.seen }));
+            }
+            if goal.is_some_and(|goal| self.seen >= goal) {
+                return Ok(None);
             }
             // The sender lives as long as `shared`, which this cursor holds.
             let _ = self.head.changed().await;

@@ -8,11 +8,14 @@
 //! It holds no events. It waits for its bell, learns between which revisions something of its range
 //! happened, reads that stretch from the tail or from history, and moves on. A slow watcher therefore costs nobody anything: it reads further back, and if what it needs has been
 //! compacted meanwhile, it is told so.
+//!
+//! A store that shows another store differently brings a cursor of its own ([`Follow`]).
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::memory;
-use crate::store::{Event, ReadError, Revision};
+use crate::store::{Boxed, Event, ReadError, Revision};
 use crate::view::{Slot, View};
 
 /// Some events, and how far they reach.
@@ -32,9 +35,23 @@ pub struct Watch(Kind);
 enum Kind {
     View(Cursor),
     Memory(memory::Cursor),
+    Foreign(Box<dyn Follow>),
+}
+
+/// What a [`Watch`] promises, for stores that are made of other stores.
+pub trait Follow: Send + Sync + fmt::Debug {
+    /// As [`Watch::next`] if there is no goal, as [`Watch::until`] if there is one.
+    fn step(&mut self, goal: Option<Revision>) -> Boxed<'_, Result<Option<Batch>, ReadError>>;
+
+    /// As [`Watch::through`].
+    fn through(&mut self) -> Revision;
 }
 
 impl Watch {
+    pub fn foreign(cursor: Box<dyn Follow>) -> Self {
+        Watch(Kind::Foreign(cursor))
+    }
+
     pub(crate) fn new(view: Arc<View>, slot: Arc<Slot>, after: Revision, head: Revision) -> Self {
         let unread = (after < head).then(|| (after.next(), head));
         Watch(Kind::View(Cursor { view, slot, seen: after, unread }))
@@ -47,9 +64,24 @@ impl Watch {
     /// Waits for the next events. Cancel-safe: what was not returned will be returned by the next call.
     /// After `Compacted`, start over from a new list; after `Unavailable`, calling again may work.
     pub async fn next(&mut self) -> Result<Batch, ReadError> {
+        loop {
+            if let Some(batch) = self.step(None).await? {
+                return Ok(batch);
+            }
+        }
+    }
+
+    /// The next events, or `None` once everything up to `goal` has been returned. `goal` must have happened:
+    /// then this never waits for a write, and two watches of one store can be read in step. Cancel-safe.
+    pub async fn until(&mut self, goal: Revision) -> Result<Option<Batch>, ReadError> {
+        self.step(Some(goal)).await
+    }
+
+    async fn step(&mut self, goal: Option<Revision>) -> Result<Option<Batch>, ReadError> {
         match &mut self.0 {
-            Kind::View(cursor) => cursor.next().await,
-            Kind::Memory(cursor) => cursor.next().await,
+            Kind::View(cursor) => cursor.step(goal).await,
+            Kind::Memory(cursor) => cursor.step(goal).await,
+            Kind::Foreign(cursor) => cursor.step(goal).await,
         }
     }
 
@@ -59,6 +91,7 @@ impl Watch {
         match &mut self.0 {
             Kind::View(cursor) => cursor.through(),
             Kind::Memory(cursor) => cursor.through(),
+            Kind::Foreign(cursor) => cursor.through(),
         }
     }
 }
@@ -74,9 +107,12 @@ struct Cursor {
 }
 
 impl Cursor {
-    async fn next(&mut self) -> Result<Batch, ReadError> {
+    async fn step(&mut self, goal: Option<Revision>) -> Result<Option<Batch>, ReadError> {
         loop {
             let head = self.look();
+            if goal.is_some_and(|goal| self.seen >= goal) {
+                return Ok(None);
+            }
             let Some((first, last)) = self.unread.filter(|(first, _)| *first <= head) else {
                 self.slot.rung().await;
                 continue;
@@ -86,7 +122,7 @@ impl Cursor {
             self.seen = stretch.through;
             self.unread = (stretch.through < last).then(|| (stretch.through.next(), last));
             if !stretch.events.is_empty() {
-                return Ok(Batch { events: stretch.events, through: stretch.through });
+                return Ok(Some(Batch { events: stretch.events, through: stretch.through }));
             }
         }
     }

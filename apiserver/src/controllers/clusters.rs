@@ -18,7 +18,7 @@ use super::sweep;
 use super::write::{Trouble, amend, delete};
 use crate::clusters as logical;
 use crate::deletion::Options;
-use crate::{metadata, stored};
+use crate::{births, metadata, stored};
 
 /// Removed before the object says how far it is: at some ten thousand a second, about every second.
 const BUDGET: usize = 10_000;
@@ -60,6 +60,8 @@ async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Left, 
     if left.clusters > 0 {
         return Ok(left);
     }
+    // With it goes whatever nobody had touched, at once.
+    births::end(store, id).await?;
     let mut budget = BUDGET;
     for kept in collections::all(&*controllers.kept).await? {
         let range = kept.collection().range(id, None);

@@ -3,7 +3,7 @@
 use openapi::resource::Resource;
 use storage::{Page, Range, ReadError, Store};
 
-use crate::keys::{Collection, Place};
+use crate::keys::{self, Collection, Place};
 use crate::publish;
 
 /// A collection by name, and its row if it is served.
@@ -47,6 +47,8 @@ pub(super) async fn all(kept: &dyn Store) -> Result<Vec<Kept>, ReadError> {
                 add(place.collection.group, place.collection.plural);
                 place.collection.after()
             }
+            // Births come after all objects, and there may be a million of them.
+            None if keys::born(entry.key()).is_some() => break,
             None => entry.key().clone(),
         });
     }

@@ -1,5 +1,6 @@
 //! Making an object.
 
+use api::cluster::Id;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use openapi::status::{Grouped, Status};
@@ -7,6 +8,7 @@ use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Revision, Store};
 
 use crate::admit;
+use crate::births::{self, Birth};
 use crate::body;
 use crate::call::{Call, unreadable, unwritten};
 use crate::clusters;
@@ -100,14 +102,30 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
     if call.query.dry_run()? {
         return Ok(Some(Entry::new(key, Revision::ZERO, value)));
     }
-    // A logical cluster has what it is born with before anybody can find it.
+    // A logical cluster is born before anybody can find it.
     if let Some(id) = id {
-        clusters::fill(store, id).await.map_err(|error| unwritten(call, name, error))?;
+        let birth = Birth::new(call.cluster, name);
+        births::write(store, id, &birth).await.map_err(|error| unwritten(call, name, error))?;
     }
-    match store.commit(key, Expect::Absent, Change::Put(value)).await {
+    let outcome = store.commit(key, Expect::Absent, Change::Put(value)).await;
+    if let (Some(id), Err(error)) = (id, &outcome) {
+        unborn(store, id, error).await;
+    }
+    match outcome {
         Ok(event) => Ok(event.current),
         Err(CommitError::Conflict { .. }) => Ok(None),
         Err(error) => Err(unwritten(call, name, error)),
+    }
+}
+
+/// Takes back the birth of a logical cluster whose object was not written: nobody could ever reach it. If the
+/// object was perhaps written, the birth stays.
+async fn unborn(store: &dyn Store, id: Id, error: &CommitError) {
+    if matches!(error, CommitError::Unknown { .. }) {
+        return;
+    }
+    if let Err(error) = births::end(store, id).await {
+        tracing::warn!(%id, %error, "a birth without a logical cluster is left");
     }
 }
 
@@ -120,4 +138,71 @@ pub(crate) fn warned(mut response: Response<Body>, warnings: &[String]) -> Respo
         }
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::Query;
+    use crate::{keys, special};
+    use serde_json::json;
+    use storage::memory::Memory;
+    use storage::{At, Boxed, Key, Listing, Page, Range, ReadError, Watch};
+
+    /// Shows every reader the moment before anything was written, as a slow one would have seen it.
+    #[derive(Debug)]
+    struct Late(Memory);
+
+    impl Store for Late {
+        fn get<'a>(&'a self, _: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
+            Box::pin(async { Ok(At { revision: Revision::ZERO, value: None }) })
+        }
+
+        fn list(&self, range: Range, page: Page) -> Boxed<'_, Result<At<Listing>, ReadError>> {
+            self.0.list(range, page)
+        }
+
+        fn commit(
+            &self,
+            key: Key,
+            expect: Expect,
+            change: Change,
+        ) -> Boxed<'_, Result<storage::Event, CommitError>> {
+            self.0.commit(key, expect, change)
+        }
+
+        fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>> {
+            self.0.watch(range, after)
+        }
+
+        fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>> {
+            self.0.compact(through)
+        }
+    }
+
+    /// Two clients create a logical cluster of the same name, and both find the name free. The one that loses used
+    /// to leave behind what its logical cluster was born with, under an id nobody would ever know.
+    #[tokio::test]
+    async fn whoever_loses_the_race_for_a_name_leaves_no_birth() {
+        let store = Late(Memory::new());
+        let call = Call {
+            cluster: Id::ROOT,
+            row: clusters::row().clone(),
+            namespace: None,
+            name: None,
+            subresource: None,
+            query: Query::parse(None),
+            headers: http::HeaderMap::new(),
+        };
+        let mut ids = Vec::new();
+        for first in [true, false] {
+            let mut object = json!({ "metadata": { "name": "a" } });
+            special::born(&call.row, "a", &mut object);
+            ids.extend(clusters::id(&object));
+            assert_eq!(commit(&store, &call, "a", &object).await.unwrap().is_some(), first);
+        }
+        let births = store.list(keys::births(), Page::default()).await.unwrap().value.entries;
+        let left: Vec<_> = births.iter().map(Entry::key).cloned().collect();
+        assert_eq!(left, [keys::birth(ids[0])]);
+    }
 }

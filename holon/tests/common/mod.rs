@@ -27,12 +27,22 @@ impl Server {
 
     /// With more of its options.
     pub(crate) fn start_with(options: &[&str]) -> Server {
-        let dir = tempfile::tempdir().unwrap();
+        Server::start_in(tempfile::tempdir().unwrap(), options)
+    }
+
+    /// The same, in a directory that may hold something already.
+    pub(crate) fn start_in(dir: TempDir, arguments: &[&str]) -> Server {
+        Server::start_logging(dir, arguments, Stdio::inherit())
+    }
+
+    /// The same, with its log somewhere else.
+    pub(crate) fn start_logging(dir: TempDir, arguments: &[&str], log: impl Into<Stdio>) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
             .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir.path())
-            .args(options)
+            .args(arguments)
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut said = String::new();
@@ -59,10 +69,15 @@ impl Server {
         self.dir.path().join(name)
     }
 
+    /// Asks it to stop, and does not wait.
+    pub(crate) fn ask_to_stop(&self) {
+        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+    }
+
     /// Asks it to stop, and says whether it did so well.
     pub(crate) fn stop(mut self) -> bool {
-        let killed = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        killed.success() && self.child.wait().unwrap().success()
+        self.ask_to_stop();
+        self.child.wait().unwrap().success()
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) fn told_with(name: &str) {
 
     let team = Kubectl::new(&server, &program, "root:team-a");
     looking_around(&team);
+    who_and_what(&team);
     small_objects(&team);
     an_application(&team);
     watching(&team);
@@ -68,7 +69,15 @@ fn looking_around(team: &Kubectl) {
     team.says(&["api-versions"], "apps/v1");
     team.says(&["explain", "deployment.spec.replicas"], "<integer>");
     team.says(&["explain", "lc", "--recursive"], "phase");
-    team.says(&["get", "all", "-A"], "No resources found");
+    team.says(&["get", "all", "-A"], "service/kubernetes");
+}
+
+fn who_and_what(team: &Kubectl) {
+    team.says(&["auth", "whoami"], "holon-admin");
+    team.says(&["auth", "whoami"], "system:authenticated");
+    team.prints(&["auth", "can-i", "create", "deployments", "-n", "default"], "yes");
+    team.prints(&["auth", "can-i", "get", "/metrics"], "yes");
+    team.says(&["auth", "can-i", "--list"], "*.*");
 }
 
 fn small_objects(team: &Kubectl) {

@@ -176,6 +176,25 @@ fn a_service_keeps_what_it_was_given() {
 }
 
 #[test]
+fn a_status_comes_alone() {
+    let volume = row("v1 PersistentVolume");
+    let old = json!({
+        "spec": { "volumeMode": "Block" }, "status": { "phase": "Bound", "lastPhaseTransitionTime": "2020-01-01T00:00:00Z" },
+    });
+    let replaced = |status: Value| {
+        let mut new = json!({ "spec": {}, "status": status });
+        fill(volume, &mut new);
+        prepare_status(volume, &old, &mut new, Timestamp::UNIX_EPOCH);
+        assert_eq!(new["spec"]["volumeMode"], "Block");
+        new["status"]["lastPhaseTransitionTime"].clone()
+    };
+    assert_eq!(replaced(json!({ "phase": "Bound" })), "2020-01-01T00:00:00Z", "since it is in this phase");
+    assert_eq!(replaced(json!({ "phase": "Released" })), "1970-01-01T00:00:00Z", "now");
+    let told = json!({ "phase": "Released", "lastPhaseTransitionTime": "2021-01-01T00:00:00Z" });
+    assert_eq!(replaced(told), "2021-01-01T00:00:00Z", "as the client says");
+}
+
+#[test]
 fn a_pod_is_guaranteed_what_every_container_is() {
     let quality = |containers: Value| {
         let mut pod = json!({ "spec": { "containers": containers } });

@@ -13,7 +13,8 @@ const UPDATES: &str = include_str!("updates.txt");
 pub(crate) struct Sample {
     pub(crate) row: &'static Arc<Resource>,
     pub(crate) object: Value,
-    pub(crate) replacements: Vec<Value>,
+    /// By what it is replaced, and through which subresource.
+    pub(crate) replacements: Vec<(Value, Option<&'static str>)>,
 }
 
 pub(crate) fn samples() -> Vec<Sample> {
@@ -34,9 +35,11 @@ fn parse(text: &str) -> Vec<Sample> {
             continue;
         }
         let row = row.expect("an object follows its kind");
-        match entry.strip_prefix("-> ") {
-            Some(next) => {
-                samples.last_mut().expect("something to replace").replacements.push(object(row, next))
+        let next = entry.strip_prefix("-> ").map(|next| (next, None));
+        match next.or_else(|| entry.strip_prefix("status-> ").map(|next| (next, Some("status")))) {
+            Some((next, part)) => {
+                let sample = samples.last_mut().expect("something to replace");
+                sample.replacements.push((object(row, next), part));
             }
             None => samples.push(Sample { row, object: object(row, entry), replacements: Vec::new() }),
         }

@@ -94,6 +94,43 @@ pub(super) async fn a_narrow_watch_sees_only_its_own_and_moves_on(space: Space) 
     assert_same("replayed", &all.expect("kept"), &wanted);
 }
 
+/// Reading up to a revision that has happened ends there, whether or not anything of the range has happened, and
+/// needs no write to wake it. Two watches of one store are read in step this way.
+pub(super) async fn a_watch_read_up_to_a_revision_never_waits(space: Space) {
+    let start = space.head().await;
+    let watch = async |range| space.store.watch(range, start).await.expect("the revision can be watched");
+    let (mut all, mut own) = (watch(space.all()).await, watch(space.range("own")).await);
+    let (mut wanted, mut seen) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for round in 0..20 {
+        let names = [["own", "other"], ["other", "other"]][round % 2];
+        for name in names {
+            let event = space.put(name, format!("{round}")).await;
+            wanted[0].push(event.clone());
+            wanted[1].extend((name == "own").then_some(event));
+        }
+        // Now and then far behind, and to somewhere in the middle.
+        let goal = wanted[0][wanted[0].len() - 1 - round % 4].revision;
+        if round % 5 == 4 {
+            continue;
+        }
+        for (watch, seen) in [&mut all, &mut own].into_iter().zip(&mut seen) {
+            while let Some(batch) = watch.until(goal).await.expect("nothing is compacted") {
+                assert!(!batch.events.is_empty(), "an empty batch");
+                seen.extend(batch.events);
+            }
+            assert!(watch.through() >= goal, "{:?} before {goal:?}", watch.through());
+        }
+    }
+    let head = space.head().await;
+    for (watch, seen) in [&mut all, &mut own].into_iter().zip(&mut seen) {
+        while let Some(batch) = watch.until(head).await.expect("nothing is compacted") {
+            seen.extend(batch.events);
+        }
+    }
+    assert_same("all", &seen[0], &wanted[0]);
+    assert_same("own", &seen[1], &wanted[1]);
+}
+
 /// A watch registers while writers publish; what falls between the two is what a careless engine loses.
 pub(super) async fn watches_that_start_amid_writes_miss_nothing(space: Space) {
     let busy = {

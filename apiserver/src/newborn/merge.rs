@@ -1,0 +1,195 @@
+//! A list of what is stored and what shines through, in one order and at one revision.
+//!
+//! ```text
+//!   stored    ── b ─────── d† ── e ──      † a tombstone
+//!   template  ── b ── c ── d ────────
+//!   seen      ── b ── c ──────── e ──      at b the stored one, at d nothing
+//! ```
+
+use std::collections::VecDeque;
+
+use storage::{At, Entry, Key, Listing, Page, Range, ReadError, Revision};
+
+use super::template::{Row, Stretch};
+use super::{Born, Shared, is_tombstone};
+use crate::keys;
+
+/// One page of a range.
+pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<At<Listing>, ReadError> {
+    // One more than wanted tells whether it goes on. Tombstones may make it read again.
+    let chunk = page.limit.filter(|_| !page.count).map(|limit| limit.saturating_add(1));
+    let mut stored = Pages::new(range.clone(), page.after.clone(), page.at, chunk);
+    stored.fetch(shared).await?;
+    let revision = stored.revision();
+    let range = match &page.after {
+        Some(after) => rest(range, after),
+        None => range.clone(),
+    };
+    let stretches = shared.template.within(&range);
+    let template = Innate::new(range, &stretches, revision, chunk);
+    let mut walk = Walk { shared, stored, template };
+    let limit = page.limit.unwrap_or(usize::MAX);
+    let mut listing = Listing::default();
+    while listing.entries.len() < limit {
+        let Some(found) = walk.next().await? else {
+            listing.remaining = page.count.then_some(0);
+            return Ok(At { revision, value: listing });
+        };
+        listing.entries.push(found.entry());
+    }
+    if page.count {
+        let mut remaining = 0;
+        while walk.next().await?.is_some() {
+            remaining += 1;
+        }
+        (listing.more, listing.remaining) = (remaining > 0, Some(remaining));
+    } else {
+        listing.more = walk.next().await?.is_some();
+    }
+    Ok(At { revision, value: listing })
+}
+
+/// The part of a range that comes after a key.
+fn rest(range: &Range, after: &Key) -> Range {
+    if after < range.start() {
+        return range.clone();
+    }
+    let start = [after.as_bytes(), &[0]].concat();
+    match range.end() {
+        Some(end) => Range::between(start, end.clone()),
+        // Only the range of everything has no end; all keys of rows begin with a letter.
+        None => Range::between(start, &[u8::MAX][..]),
+    }
+}
+
+/// Something seen. What comes from the template is made only if it is wanted, not if it is merely counted.
+enum Found<'a> {
+    Stored(Entry),
+    Innate { key: Key, row: &'a Row, born: Born },
+}
+
+impl Found<'_> {
+    fn entry(self) -> Entry {
+        match self {
+            Found::Stored(entry) => entry,
+            Found::Innate { key, row, born } => row.entry(key, &born.birth, born.revision),
+        }
+    }
+}
+
+struct Walk<'a> {
+    shared: &'a Shared,
+    stored: Pages,
+    template: Innate<'a>,
+}
+
+impl<'a> Walk<'a> {
+    async fn next(&mut self) -> Result<Option<Found<'a>>, ReadError> {
+        loop {
+            let stored = self.stored.peek(self.shared).await?.map(|entry| entry.key().clone());
+            let innate = self.template.peek(self.shared).await?;
+            match (stored, innate) {
+                (None, None) => return Ok(None),
+                (Some(stored), innate) if innate.is_none_or(|innate| stored <= *innate) => {
+                    if innate.is_some_and(|innate| stored == *innate) {
+                        self.template.pop();
+                    }
+                    let entry = self.stored.pop();
+                    let is_hidden = |entry: &Entry| {
+                        is_tombstone(entry) && self.shared.template.find(entry.key()).is_some()
+                    };
+                    if let Some(entry) = entry.filter(|entry| !is_hidden(entry)) {
+                        return Ok(Some(Found::Stored(entry)));
+                    }
+                }
+                _ => {
+                    if let Some((key, row, born)) = self.template.pop() {
+                        return Ok(Some(Found::Innate { key, row, born }));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Entries of the inner store, read page by page at one revision: the given one, or that of the first page.
+pub(super) struct Pages {
+    range: Range,
+    page: Page,
+    entries: VecDeque<Entry>,
+    more: bool,
+}
+
+impl Pages {
+    pub(super) fn new(range: Range, after: Option<Key>, at: Option<Revision>, limit: Option<usize>) -> Pages {
+        Pages { range, page: Page { after, limit, at, count: false }, entries: VecDeque::new(), more: true }
+    }
+
+    /// Zero before anything was read.
+    fn revision(&self) -> Revision {
+        self.page.at.unwrap_or_default()
+    }
+
+    async fn fetch(&mut self, shared: &Shared) -> Result<(), ReadError> {
+        let read = shared.inner.list(self.range.clone(), self.page.clone()).await?;
+        self.page.at = Some(read.revision);
+        self.more = read.value.more;
+        if let Some(last) = read.value.entries.last() {
+            self.page.after = Some(last.key().clone());
+        }
+        self.entries.extend(read.value.entries);
+        Ok(())
+    }
+
+    pub(super) async fn peek(&mut self, shared: &Shared) -> Result<Option<&Entry>, ReadError> {
+        while self.entries.is_empty() && self.more {
+            self.fetch(shared).await?;
+        }
+        Ok(self.entries.front())
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+}
+
+/// The rows of the template in all logical clusters of a range, in the order of their keys: shelf by shelf, in each
+/// birth by birth, in each row by row.
+struct Innate<'a> {
+    range: Range,
+    revision: Revision,
+    chunk: Option<usize>,
+    stretches: &'a [Stretch],
+    births: Option<Pages>,
+    next: VecDeque<(Key, &'a Row, Born)>,
+}
+
+impl<'a> Innate<'a> {
+    fn new(range: Range, stretches: &'a [Stretch], revision: Revision, chunk: Option<usize>) -> Self {
+        Innate { range, revision, chunk, stretches, births: None, next: VecDeque::new() }
+    }
+
+    async fn peek(&mut self, shared: &Shared) -> Result<Option<&Key>, ReadError> {
+        while self.next.is_empty() {
+            let Some((stretch, others)) = self.stretches.split_first() else { return Ok(None) };
+            let births = self.births.get_or_insert_with(|| {
+                Pages::new(stretch.births.clone(), None, Some(self.revision), self.chunk)
+            });
+            if births.peek(shared).await?.is_none() {
+                (self.births, self.stretches) = (None, others);
+                continue;
+            }
+            let birth = births.pop();
+            let Some(id) = birth.as_ref().and_then(|birth| keys::born(birth.key())) else { continue };
+            let Some(born) = birth.as_ref().and_then(Born::read) else { continue };
+            let rows = stretch.shelf.rows.iter().map(|row| (stretch.shelf.key(row, id), &**row));
+            let covered = rows.filter(|(key, _)| self.range.contains(key.as_bytes()));
+            self.next.extend(covered.map(|(key, row)| (key, row, born.clone())));
+        }
+        Ok(self.next.front().map(|(key, ..)| key))
+    }
+
+    fn pop(&mut self) -> Option<(Key, &'a Row, Born)> {
+        self.next.pop_front()
+    }
+}

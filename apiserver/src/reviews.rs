@@ -1,0 +1,257 @@
+//! Questions in the shape of objects: who am I, what may I do, whose token is this.
+//!
+//! They are created and never kept: the answer is the object that was sent, with its status filled in. What may be done
+//! is decided by [`authorize`]; this file only translates.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use openapi::field::FieldError;
+use openapi::resource::Resource;
+use openapi::status::{Grouped, Status};
+use serde_json::{Map, Value, json};
+
+use crate::authorize::{self, Attributes, ResourceAttributes};
+use crate::body::{self, Sent};
+use crate::call::Call;
+use crate::identity::{ANONYMOUS, Identity, User};
+use crate::metadata;
+use crate::render::Style;
+use crate::server::Body;
+use crate::tokens::Tokens;
+use crate::verbs::create;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Review {
+    /// Who am I?
+    SelfSubject,
+    /// May I?
+    SelfAccess,
+    /// May they?
+    Access,
+    /// May they, in this namespace?
+    LocalAccess,
+    /// What may I?
+    SelfRules,
+    /// Whose is this token?
+    Token,
+}
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+const REVIEWS: &[(&str, &str, Review)] = &[
+    (AUTHENTICATION, "selfsubjectreviews", Review::SelfSubject),
+    (AUTHENTICATION, "tokenreviews", Review::Token),
+    (AUTHORIZATION, "localsubjectaccessreviews", Review::LocalAccess),
+    (AUTHORIZATION, "selfsubjectaccessreviews", Review::SelfAccess),
+    (AUTHORIZATION, "selfsubjectrulesreviews", Review::SelfRules),
+    (AUTHORIZATION, "subjectaccessreviews", Review::Access),
+];
+
+impl Review {
+    /// Which question objects of this kind ask, if they ask one.
+    pub(crate) fn of(row: &Resource) -> Option<Review> {
+        let found =
+            REVIEWS.iter().find(|(group, plural, _)| *group == &*row.group && *plural == &*row.plural);
+        found.map(|(_, _, review)| *review)
+    }
+
+    /// Answers a question.
+    pub(crate) fn answer(
+        self,
+        call: &Call,
+        style: &Style,
+        identity: &Identity,
+        tokens: &Tokens,
+        bytes: &[u8],
+    ) -> Result<Response<Body>, Status> {
+        let Sent { mut object, warnings } = body::object(call, bytes)?;
+        call.query.dry_run()?;
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        let status = match self {
+            Review::SelfSubject => {
+                object = json!({ "metadata": { "creationTimestamp": metadata::now() } });
+                json!({ "userInfo": user_info(identity) })
+            }
+            Review::SelfAccess | Review::Access | Review::LocalAccess => {
+                let wanted = self.wanted(call, &mut object)?;
+                let who = match self {
+                    Review::SelfAccess => identity.clone(),
+                    _ => subject(&object["spec"]),
+                };
+                access(&who, &wanted)
+            }
+            Review::SelfRules => {
+                if text(&object["spec"], "namespace").is_empty() {
+                    return Err(Status::bad_request("no namespace on request"));
+                }
+                let (resources, paths) = authorize::rules(identity);
+                json!({ "resourceRules": resources, "nonResourceRules": paths, "incomplete": false })
+            }
+            Review::Token => token(&object["spec"], tokens)?,
+        };
+        let row = &call.row;
+        object["kind"] = (*row.kind).into();
+        object["apiVersion"] = row.api_version().into();
+        object["status"] = status;
+        Ok(create::warned(style.answer_tree(StatusCode::CREATED, &object, &[])?, &warnings))
+    }
+
+    /// What an access review asks about, if it is a proper one.
+    fn wanted(self, call: &Call, object: &mut Value) -> Result<Attributes, Status> {
+        let namespace = call.namespace.as_deref();
+        if let Some(namespace) = namespace {
+            let said = metadata::text(object, "namespace");
+            if !said.is_empty() && said != namespace {
+                return Err(Status::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+        }
+        let mut errors = Vec::new();
+        let wanted = attributes(&object["spec"]);
+        if let Err(error) = &wanted {
+            errors.push(error.clone());
+        }
+        if self != Review::SelfAccess {
+            errors.extend(nobody(&object["spec"]));
+        }
+        errors.extend(named(object));
+        if let (Some(namespace), Ok(wanted)) = (namespace, &wanted) {
+            errors.extend(elsewhere(namespace, wanted));
+            object["metadata"]["namespace"] = namespace.into();
+        }
+        match (wanted, errors.is_empty()) {
+            (Ok(wanted), true) => Ok(wanted),
+            _ => Err(Status::invalid(Grouped::new(AUTHORIZATION, ""), "", &errors)),
+        }
+    }
+}
+
+/// What a specification asks about: a resource or a path, one of the two.
+fn attributes(spec: &Value) -> Result<Attributes, FieldError> {
+    match (&spec["resourceAttributes"], &spec["nonResourceAttributes"]) {
+        (Value::Null, Value::Null) => Err(FieldError::invalid(
+            "spec.resourceAttributes",
+            Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )),
+        (Value::Null, path) => Ok(Attributes::Path { path: text(path, "path"), verb: text(path, "verb") }),
+        (resource, Value::Null) => Ok(Attributes::Resource(ResourceAttributes {
+            verb: text(resource, "verb"),
+            group: text(resource, "group"),
+            version: text(resource, "version"),
+            resource: text(resource, "resource"),
+            subresource: text(resource, "subresource"),
+            namespace: text(resource, "namespace"),
+            name: text(resource, "name"),
+        })),
+        (_, path) => Err(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            shown(&text(path, "path"), &text(path, "verb")),
+            "cannot be specified in combination with resourceAttributes",
+        )),
+    }
+}
+
+/// A path and a verb as upstream prints them in errors.
+fn shown(path: &str, verb: &str) -> Value {
+    json!({ "Path": path, "Verb": verb })
+}
+
+/// Complains if a question about somebody does not say about whom.
+fn nobody(spec: &Value) -> Option<FieldError> {
+    let groups = spec["groups"].as_array().map_or(0, Vec::len);
+    (text(spec, "user").is_empty() && groups == 0)
+        .then(|| FieldError::invalid("spec.user", "", "at least one of user or group must be specified"))
+}
+
+/// Complains about names and labels on what is never kept.
+fn named(object: &Value) -> Option<FieldError> {
+    let mut metadata = object["metadata"].as_object().cloned().unwrap_or_default();
+    metadata.remove("namespace");
+    metadata.remove("managedFields");
+    metadata.retain(|_, value| !value.is_null());
+    (!metadata.is_empty()).then(|| FieldError::invalid("metadata", Value::Object(metadata), "must be empty"))
+}
+
+/// Complains if a question for one namespace is about anything else.
+fn elsewhere(namespace: &str, wanted: &Attributes) -> Option<FieldError> {
+    match wanted {
+        Attributes::Path { path, verb } => Some(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            shown(path, verb),
+            "disallowed on this kind of request",
+        )),
+        Attributes::Resource(resource) => (resource.namespace != namespace).then(|| {
+            let said = resource.namespace.as_str();
+            FieldError::invalid("spec.resourceAttributes.namespace", said, "must match metadata.namespace")
+        }),
+    }
+}
+
+/// Whom a specification is about. Whoever asks need not be them.
+fn subject(spec: &Value) -> Identity {
+    let name = text(spec, "user");
+    if name == ANONYMOUS.0 {
+        return Identity::Anonymous;
+    }
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    Identity::User(Arc::new(User {
+        name,
+        uid: text(spec, "uid"),
+        groups: texts(&spec["groups"]),
+        extra: extra.map(|(name, values)| (name.clone(), texts(values))).collect(),
+    }))
+}
+
+fn access(who: &Identity, wanted: &Attributes) -> Value {
+    let decision = authorize::may(who, wanted);
+    let mut status = json!({ "allowed": decision.allowed });
+    if !decision.reason.is_empty() {
+        status["reason"] = decision.reason.into();
+    }
+    status
+}
+
+/// Whose a token is. Ours are for this server and for no other audience.
+fn token(spec: &Value, tokens: &Tokens) -> Result<Value, Status> {
+    let token = text(spec, "token");
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
+    let for_us = texts(&spec["audiences"]).is_empty();
+    Ok(match tokens.find(&token).filter(|_| for_us) {
+        Some(identity) => json!({ "authenticated": true, "user": user_info(&identity) }),
+        None => json!({ "user": {}, "error": "invalid bearer token" }),
+    })
+}
+
+fn user_info(identity: &Identity) -> Value {
+    let Identity::User(user) = identity else {
+        return json!({ "username": ANONYMOUS.0, "groups": [ANONYMOUS.1] });
+    };
+    let mut info = Map::new();
+    info.insert("username".to_owned(), user.name.as_str().into());
+    if !user.uid.is_empty() {
+        info.insert("uid".to_owned(), user.uid.as_str().into());
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".to_owned(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        info.insert("extra".to_owned(), json!(user.extra));
+    }
+    Value::Object(info)
+}
+
+fn text(object: &Value, field: &str) -> String {
+    object[field].as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}

@@ -1,0 +1,102 @@
+//! A client of the server whose data directory is at hand: an administrator, one request per connection.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use apiserver::pki::Authority;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::kubeconfig::{ADDRESS, ADMIN};
+
+pub(crate) struct Client {
+    data_dir: PathBuf,
+    /// `https://127.0.0.1:6443`
+    url: String,
+    tls: Arc<ClientConfig>,
+}
+
+impl Client {
+    /// Finds the server that runs, or last ran, in a directory.
+    pub(crate) fn open(data_dir: &Path) -> Result<Client> {
+        let url = address(data_dir)?;
+        let authority = Authority::open(&data_dir.join("pki"))?;
+        let tls = authority.client_tls(&authority.client(ADMIN.0, ADMIN.1)?)?;
+        Ok(Client { data_dir: data_dir.to_owned(), url, tls })
+    }
+
+    /// Asks, and returns the object answered with. What the server refuses is an error in the server's words.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let (code, bytes) = self.exchange(method, path, body).await?;
+        let answer: Value = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} answered {code} with something that is not JSON", self.url))?;
+        match code.is_success() {
+            true => Ok(answer),
+            false => bail!("{}", answer["message"].as_str().unwrap_or("the server gives no reason")),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes)> {
+        let (sender, connection) = self.connect().await?;
+        let mut request = Request::builder().method(method).uri(path).header("host", self.host());
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = request.body(Full::new(Bytes::from(body)))?;
+        // Owns the sender, so that the connection ends with it.
+        let exchange = async move {
+            let mut sender = sender;
+            let response = sender.send_request(request).await?;
+            let code = response.status();
+            Ok::<_, hyper::Error>((code, response.into_body().collect().await?.to_bytes()))
+        };
+        let (answer, _) = tokio::join!(exchange, connection);
+        answer.with_context(|| format!("asking {}", self.url))
+    }
+
+    async fn connect(
+        &self,
+    ) -> Result<(http1::SendRequest<Full<Bytes>>, impl Future<Output = Result<(), hyper::Error>>)> {
+        let stream = TcpStream::connect(self.host()).await.map_err(|error| {
+            let dir = self.data_dir.display();
+            anyhow!(
+                "no server answers at {} ({error}); start it with `holon start --data-dir {dir}`",
+                self.url
+            )
+        })?;
+        let (name, _) = self.host().rsplit_once(':').unwrap_or((self.host(), ""));
+        let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
+            .with_context(|| format!("{} is no address", self.url))?;
+        let stream = TlsConnector::from(self.tls.clone())
+            .connect(name, stream)
+            .await
+            .with_context(|| format!("{} is not the server of {}", self.url, self.data_dir.display()))?;
+        Ok(http1::handshake(TokioIo::new(stream)).await?)
+    }
+
+    fn host(&self) -> &str {
+        self.url.trim_start_matches("https://")
+    }
+}
+
+/// Where the server of a directory says that it is. Asked before its certificates are: to open those would make new
+/// ones where there are none, which no server knows.
+pub(crate) fn address(data_dir: &Path) -> Result<String> {
+    let said = std::fs::read_to_string(data_dir.join(ADDRESS));
+    said.with_context(|| format!("no server has run in {}; name its --data-dir", data_dir.display()))
+}

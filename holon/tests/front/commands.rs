@@ -1,0 +1,114 @@
+//! The small commands around a server.
+
+use std::process::{Command, Output};
+
+use crate::client::Client;
+use crate::common::Server;
+
+fn holon(server: &Server, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+    let Output { status, stdout, stderr } =
+        command.args(arguments).arg("--data-dir").arg(server.file("")).output().unwrap();
+    (status.success(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+}
+
+#[test]
+fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
+    let server = Server::start();
+    let check = |arguments: &[&str], works: bool, expected: &str| {
+        let (worked, said) = holon(&server, arguments);
+        assert!(worked == works && said.contains(expected), "holon {arguments:?} said {said}");
+    };
+    check(&["lc", "list"], true, "There is none in root. Make one: holon lc create NAME");
+    check(&["lc", "create", "team-a"], true, "holon kubeconfig root:team-a");
+    check(&["lc", "create", "web", "--in", "root:team-a"], true, "root:team-a:web is there");
+    check(&["lc", "list"], true, "root:team-a  Ready");
+    check(&["lc", "list", "--in", "root:team-a"], true, "root:team-a:web  Ready");
+    check(&["lc", "create", "team-a"], false, "logicalclusters.holon.dev \"team-a\" already exists");
+    check(&["lc", "create", "Team_A"], false, "cannot be a name");
+    check(&["lc", "delete", "../x"], false, "cannot be a name");
+    check(&["lc", "delete", "nobody"], false, "not found");
+    check(&["lc", "list", "--in", "root:nowhere"], false, "cannot list what is in root:nowhere");
+    check(&["lc", "delete", "team-a"], true, "root:team-a is being deleted");
+    check(&["lc", "list"], true, "There is none in root");
+}
+
+#[test]
+fn who_finds_no_server_is_told_what_to_do() {
+    let server = Server::start();
+    let dir = server.file("");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let run = |dir: &std::path::Path| {
+        let output = Command::new(env!("CARGO_BIN_EXE_holon"))
+            .args(["lc", "list", "--data-dir"])
+            .arg(dir)
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = run(elsewhere.path());
+    assert!(said.contains("no server has run in") && said.contains("--data-dir"), "{said}");
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "asking leaves nothing behind");
+    // The address of a server that is gone: nobody listens on port 1.
+    std::fs::write(dir.join("address"), "https://127.0.0.1:1").unwrap();
+    let said = run(&dir);
+    assert!(
+        said.contains("no server answers at https://127.0.0.1:1") && said.contains("holon start"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_kubeconfig_has_a_context_for_each_logical_cluster_asked_for() {
+    let server =
+        Server::start_in(tempfile::tempdir().unwrap(), &["--context", "root:a", "--context", "root:b"]);
+    let contexts = |text: &str| -> Vec<String> {
+        let (_, rest) = text.split_once("contexts:\n").unwrap();
+        let lines = rest.lines().take_while(|line| !line.starts_with("users:"));
+        lines.filter_map(|line| line.strip_prefix("- name: ")).map(str::to_owned).collect()
+    };
+    let written = std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap();
+    assert_eq!(contexts(&written), ["root", "root:a", "root:b"]);
+    assert!(written.contains("current-context: root\n"));
+    let (worked, printed) = holon(&server, &["kubeconfig", "root:b", "root", "root:b"]);
+    assert!(worked, "{printed}");
+    assert_eq!(contexts(&printed), ["root:b", "root"]);
+    let (worked, said) = holon(&server, &["kubeconfig", "Root"]);
+    assert!(!worked && said.contains("names no logical cluster"), "{said}");
+    assert!(server.kubeconfig("root:c").contains("/clusters/root:c\n"));
+    assert!(server.stop());
+}
+
+#[test]
+fn a_log_is_an_object_per_line_without_secrets() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens.csv");
+    std::fs::write(&tokens, "s3cret,ann,7\n").unwrap();
+    let tokens = tokens.to_str().unwrap().to_owned();
+    let log = dir.path().join("log");
+    let file = std::fs::File::create(&log).unwrap();
+    let arguments =
+        ["--log-format", "json", "--log-level", "info,apiserver=debug", "--token-auth-file", &tokens];
+    let server = Server::start_logging(dir, &arguments, file);
+    let ann = Client::new(&server, false).with("Authorization: Bearer s3cret").with("Audit-ID: the-one");
+    let body = serde_json::json!({ "metadata": { "name": "a" }, "data": { "k": "h1dden" } });
+    assert_eq!(ann.ask("POST", "/clusters/root/api/v1/namespaces/default/secrets?x=qu3ry", &body).code, 400);
+    let log = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let line = lines.iter().find(|line| line["id"] == "the-one").unwrap_or_else(|| panic!("{log}"));
+    let expected = [
+        ("method", "POST"),
+        ("path", "/clusters/root/api/v1/namespaces/default/secrets"),
+        ("cluster", "root"),
+        ("verb", "create"),
+        ("resource", "secrets"),
+        ("user", "ann"),
+    ];
+    for (field, value) in expected {
+        assert_eq!(line[field], value, "{line}");
+    }
+    assert!(line["code"] == 400 && line["duration_ms"].is_number(), "{line}");
+    for secret in ["s3cret", "h1dden", "qu3ry"] {
+        assert!(!log.contains(secret), "{log}");
+    }
+}

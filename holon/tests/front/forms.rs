@@ -1,0 +1,81 @@
+//! How bodies look: lines for people, compression for wires, headers for caches.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::common::Server;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[test]
+fn people_get_lines_and_programs_do_not() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let lines = |client: &Client, path: &str| client.get(path).body.lines().count();
+    let path = "/api/v1/namespaces/default";
+    assert_eq!(lines(&client, path), 1);
+    assert!(lines(&client, &format!("{path}?pretty=true")) > 10);
+    let curl = client.with("User-Agent: curl/8.5.0");
+    assert!(lines(&curl, path) > 10);
+    assert_eq!(lines(&curl, &format!("{path}?pretty=false")), 1);
+    assert_eq!(curl.get(path).json(), client.get(path).json());
+    assert!(lines(&curl, "/api/v1/namespaces/nowhere") > 5, "errors too");
+    // A watch is a line per event, whoever reads it.
+    let watch = "/api/v1/namespaces?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Ddefault";
+    assert_eq!(curl.watched(watch).len(), 1);
+}
+
+#[test]
+fn large_bodies_are_compressed_for_those_who_can() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let gzip = client.with("Accept-Encoding: gzip");
+    let length =
+        |client: &Client, path: &str| -> u64 { client.get(path).header("Content-Length").parse().unwrap() };
+    let small = gzip.get(MAPS);
+    assert_eq!((small.header("Content-Encoding"), small.header("Vary")), (String::new(), String::new()));
+    let text = "all work and no play ".repeat(10_000);
+    let large = json!({ "metadata": { "name": "large" }, "data": { "text": text } });
+    assert_eq!(client.ask("POST", MAPS, &large).code, 201);
+    for path in
+        [MAPS.to_owned(), format!("{MAPS}/large"), "/openapi/v2".to_owned(), "/openapi/v3/api/v1".to_owned()]
+    {
+        let (plain, packed) = (client.get(&path), gzip.get(&path));
+        assert_eq!((plain.code, plain.header("Content-Encoding").as_str()), (200, ""), "{path}");
+        assert_eq!((packed.code, packed.header("Content-Encoding").as_str()), (200, "gzip"), "{path}");
+        assert!(plain.header("Vary").contains("Accept-Encoding"), "{path}: {}", plain.header("Vary"));
+        assert!(length(&gzip, &path) * 4 < length(&client, &path), "{path}");
+    }
+    let watched = gzip.get(&format!("{MAPS}?watch=1&timeoutSeconds=1"));
+    assert_eq!(watched.header("Content-Encoding"), "");
+}
+
+#[test]
+fn a_head_is_the_head_of_what_get_answers() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    for path in ["/api/v1/namespaces", "/readyz", "/openapi/v3/apis/apps/v1", "/nothing"] {
+        let (get, head) = (client.get(path), client.ask("HEAD", path, &Value::Null));
+        assert_eq!((head.code, head.body.as_str()), (get.code, ""), "{path}");
+        assert_eq!(head.header("Content-Length"), get.body.len().to_string(), "{path}");
+        assert_eq!(head.header("Content-Type"), get.header("Content-Type"), "{path}");
+    }
+}
+
+#[test]
+fn a_document_asked_for_by_its_hash_can_be_kept() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let index = client.get("/clusters/root/openapi/v3").json();
+    let address = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
+    assert!(address.starts_with("/openapi/v3/apis/apps/v1?hash="), "{address}");
+    let kept = client.get(address);
+    assert_eq!((kept.code, kept.header("Cache-Control").as_str()), (200, "public, immutable"));
+    assert!(kept.header("Expires").ends_with("GMT") && kept.header("Vary").starts_with("Accept"));
+    // Another hash leads to what there is now, and promises nothing.
+    let other = client.get("/openapi/v3/apis/apps/v1?hash=0");
+    assert_eq!((other.code, other.header("Cache-Control").as_str()), (200, "no-cache, private"));
+    assert!(other.body == kept.body && other.header("Expires").is_empty());
+    let known = client.with(&format!("If-None-Match: {}", kept.header("ETag"))).get(address);
+    assert_eq!((known.code, known.body.as_str()), (304, ""));
+}

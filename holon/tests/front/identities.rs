@@ -1,0 +1,71 @@
+//! Who comes in.
+
+use serde_json::json;
+
+use crate::client::Client;
+use crate::common::Server;
+
+const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+/// Whom the server takes a client for.
+fn who(client: &Client) -> serde_json::Value {
+    client.ask("POST", WHO, &json!({})).json()["status"]["userInfo"].clone()
+}
+
+#[test]
+fn a_token_is_as_good_as_a_certificate_and_a_wrong_one_is_worse_than_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.csv");
+    std::fs::write(&file, "s3cret,ann,7,\"dev,ops\"\nother,bob,8\n").unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    let server = Server::start_in(dir, &["--token-auth-file", &file]);
+    let stranger = Client::new(&server, false);
+
+    let ann = stranger.with("Authorization: Bearer s3cret");
+    assert_eq!(ann.get("/api/v1/namespaces").code, 200);
+    let expected = json!({ "username": "ann", "uid": "7", "groups": ["dev", "ops", "system:authenticated"] });
+    assert_eq!(who(&ann), expected);
+    let bob = stranger.with("authorization: bearer other");
+    assert_eq!(who(&bob), json!({ "username": "bob", "uid": "8", "groups": ["system:authenticated"] }));
+
+    // Whoever shows a wrong token believes to be somebody, and is told even where nobody need be anybody.
+    let wrong = stranger.with("Authorization: Bearer wrong");
+    for path in ["/version", "/readyz", "/api"] {
+        let answer = wrong.get(path);
+        assert_eq!((answer.code, &answer.json()["message"]), (401, &json!("Unauthorized")), "{path}");
+    }
+    assert_eq!(stranger.with("Authorization: Basic YTpi").get("/version").code, 200);
+    assert_eq!(stranger.get("/metrics").code, 401);
+
+    let review = |token: &str| {
+        let body = json!({ "spec": { "token": token } });
+        ann.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", &body).json()["status"].clone()
+    };
+    assert_eq!(review("s3cret"), json!({ "authenticated": true, "user": expected }));
+    assert_eq!(review("wrong"), json!({ "user": {}, "error": "invalid bearer token" }));
+}
+
+#[test]
+fn a_certificate_speaks_for_itself() {
+    let server = Server::start();
+    let admin = Client::new(&server, true);
+    let info = who(&admin);
+    assert_eq!(info["username"], "holon-admin");
+    assert_eq!(info["groups"], json!(["system:masters", "system:authenticated"]));
+    let credential = info["extra"]["authentication.kubernetes.io/credential-id"][0].as_str().unwrap();
+    assert!(credential.starts_with("X509SHA256="), "{credential}");
+    // As for Kubernetes: the certificate is looked at first, and is enough.
+    assert_eq!(who(&admin.with("Authorization: Bearer wrong")), info);
+}
+
+#[test]
+fn a_list_of_tokens_that_cannot_be_read_is_said_before_anything_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_holon"))
+        .args(["start", "--listen", "127.0.0.1:0", "--token-auth-file", "/nonexistent", "--data-dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot read /nonexistent"), "{said}");
+}

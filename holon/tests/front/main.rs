@@ -1,0 +1,11 @@
+//! Everything around the verbs, as bytes on a wire: who may come in, and how answers look.
+
+#[path = "../common/client.rs"]
+mod client;
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+mod forms;
+mod identities;
+mod operations;
+mod reviews;

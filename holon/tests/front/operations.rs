@@ -1,0 +1,114 @@
+//! What operators look at: probes, version, figures, ids, deadlines.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::common::Server;
+
+#[test]
+fn every_answer_has_an_id_the_clients_if_it_has_one() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let made = client.get("/api");
+    assert_eq!(made.header("Audit-Id").len(), 36, "{}", made.header("Audit-Id"));
+    assert_ne!(made.header("Audit-Id"), client.get("/api").header("Audit-Id"));
+    assert_eq!(client.with("Audit-ID: my-own.id").get("/nothing").header("Audit-Id"), "my-own.id");
+    assert_ne!(client.with("Audit-ID: two words").get("/api").header("Audit-Id"), "two words");
+    let stranger = Client::new(&server, false);
+    assert_eq!(stranger.with("Audit-ID: x").get("/api").header("Audit-Id"), "x");
+}
+
+#[test]
+fn operators_see_how_it_is_which_it_is_and_what_it_does() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let stranger = Client::new(&server, false);
+    let said = "[+]ping ok\n[+]store ok\n[+]shutdown ok\nreadyz check passed\n";
+    assert_eq!(stranger.get("/readyz?verbose").body, said);
+    assert_eq!(stranger.get("/readyz/store").body, "ok");
+    assert_eq!(stranger.get("/readyz/etcd").code, 404);
+
+    let version = stranger.get("/version").json();
+    for field in ["major", "minor", "gitVersion", "buildDate", "goVersion", "compiler", "platform"] {
+        assert!(version[field].as_str().is_some_and(|text| !text.is_empty()), "{field} in {version}");
+    }
+
+    let index = client.get("/").json();
+    let paths = index["paths"].as_array().unwrap();
+    for path in ["/api/v1", "/apis/apps", "/apis/apps/v1", "/metrics", "/openapi/v3/apis/apps/v1", "/readyz"]
+    {
+        assert!(paths.contains(&json!(path)), "{path} in {index}");
+    }
+
+    assert_eq!(stranger.get("/metrics").code, 401);
+    assert_eq!(client.get("/api/v1/namespaces").code, 200);
+    let figures = client.get("/metrics").body;
+    for line in [
+        r#"apiserver_request_total{verb="LIST",group="",resource="namespaces",code="200"} 1"#,
+        r#"apiserver_request_duration_seconds_count{verb="LIST"} 1"#,
+        r#"apiserver_current_inflight_requests{request_kind="readOnly"} 1"#,
+        "holon_store_entries ",
+        "process_cpu_seconds_total ",
+    ] {
+        assert!(figures.lines().any(|found| found.starts_with(line)), "{line} in\n{figures}");
+    }
+}
+
+#[test]
+fn a_deadline_is_the_clients_within_reason() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let check = |path: &str, code: u16, message: &str| {
+        let answer = client.get(path);
+        let found = answer.json();
+        assert_eq!((answer.code, found["message"].as_str().unwrap_or_default()), (code, message), "{path}");
+    };
+    check("/api/v1/pods?timeout=32s", 200, "");
+    check("/api/v1/pods?timeout=0s", 200, "");
+    let text = "invalid timeout specified in the request URL - time: invalid duration \"bogus\"";
+    check("/api/v1/pods?timeout=bogus", 400, text);
+    // A body that is announced and never comes.
+    let slow = client.with("Content-Length: 10");
+    let late = slow.ask("POST", "/api/v1/namespaces?timeout=100ms", &Value::Null);
+    assert_eq!((late.code, &late.json()["reason"]), (504, &json!("Timeout")), "{}", late.body);
+    assert_eq!(late.header("Retry-After"), "", "what might have happened is not sent again by itself");
+}
+
+#[test]
+fn a_wrong_method_is_told_which_would_be_right() {
+    let server = Server::start();
+    let client = Client::new(&server, true);
+    let check = |method: &str, path: &str, allow: &str| {
+        let answer = client.ask(method, path, &Value::Null);
+        let status = answer.json();
+        let text = "the server does not allow this method on the requested resource";
+        assert_eq!((answer.code, &status["message"], &status["details"]), (405, &json!(text), &json!({})));
+        assert_eq!(answer.header("Allow"), allow, "{method} {path}");
+    };
+    check("PUT", "/api/v1/namespaces/default/configmaps", "GET, HEAD, POST, DELETE");
+    check("POST", "/api/v1/namespaces/default", "GET, HEAD, PUT, PATCH, DELETE");
+    check("DELETE", "/api/v1/namespaces/default/status", "GET, HEAD, PUT, PATCH");
+    check("GET", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "POST");
+    check("BREW", "/api/v1/namespaces", "GET, HEAD, POST");
+    check("POST", "/version", "GET, HEAD");
+    check("DELETE", "/openapi/v3", "GET, HEAD");
+}
+
+#[test]
+fn a_server_that_stops_says_so_before_it_closes_the_door() {
+    // Longer than any test takes, so that the door is still open whenever we look.
+    let server = Server::start_in(tempfile::tempdir().unwrap(), &["--shutdown-delay", "600"]);
+    let client = Client::new(&server, true);
+    assert_eq!(client.get("/readyz").code, 200);
+    server.ask_to_stop();
+    // The signal arrives when it arrives.
+    let told = (0..500).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        Some(client.get("/readyz")).filter(|answer| answer.code != 200)
+    });
+    let told = told.expect("a server that was asked to stop says so");
+    assert_eq!(told.code, 500);
+    assert!(told.body.contains("[-]shutdown failed: reason withheld\n"), "{}", told.body);
+    assert_eq!(client.get("/livez").code, 200);
+    assert_eq!(client.get("/api/v1/namespaces").code, 200);
+}
