@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Fields a server fills in from what it has, not from what it was sent. An explicit `None` is the user's.
 const ALLOCATED: &[&str] =
-    &["clusterIP", "nodePort", "healthCheckNodePort", "uid", "resourceVersion", "continue"];
+    &["clusterIP", "nodePort", "healthCheckNodePort", "uid", "resourceVersion", "continue", "serverAddress"];
 const TIMES: &[&str] = &["creationTimestamp", "deletionTimestamp", "lastTransitionTime", "lastUpdateTime"];
 
 pub(crate) fn mask(value: &mut Value) {

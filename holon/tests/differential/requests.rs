@@ -65,8 +65,11 @@ fn read(name: &str, text: &str) -> Story {
                     Some(change) => merged(&base, change).to_string(),
                     None => sent.to_owned(),
                 };
+                let named = [("as", &content_type), ("for", &accept)];
+                let named = named.map(|(word, media)| media.as_ref().map(|media| format!(" {word} {media}")));
+                let hex: String = body.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
                 steps.push(Step {
-                    told: line.to_owned(),
+                    told: format!("{line} {hex}{}", named.into_iter().flatten().collect::<String>()),
                     method: method.to_owned(),
                     path: path.strip_prefix('.').map_or(path.to_owned(), |rest| format!("{at}{rest}")),
                     content_type: content_type.take().unwrap_or_else(|| media_type(patch).to_owned()),
@@ -132,27 +135,31 @@ fn from_hex(text: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("two digits")).collect()
 }
 
-/// Every object of every manifest is created and deleted. Order does not matter to either server.
+/// Every object of every manifest is created, replaced by itself, and in the end deleted.
 pub(crate) fn corpus(directory: &Path) -> Vec<Story> {
     let files = files(directory, "yaml").into_iter();
     files
         .map(|file| {
             let text = std::fs::read_to_string(&file).unwrap();
-            let documents = text.split("\n---\n").filter_map(|text| {
+            let documents = text.split_inclusive("\n---\n").filter_map(|text| {
+                let text = text.strip_suffix("---\n").unwrap_or(text);
                 let object = decode(text.as_bytes(), Syntax::Yaml).ok()?.value;
                 Some((text.to_owned(), object)).filter(|(_, object)| object["kind"].is_string())
             });
-            let steps = documents.flat_map(|(text, object)| lifetime(&text, &object)).collect();
+            let (made, gone): (Vec<_>, Vec<_>) =
+                documents.filter_map(|(text, object)| lifetime(&text, &object)).unzip();
+            let steps = made.into_iter().flatten().chain(gone.into_iter().rev()).collect();
             Story { name: stem(&file), steps }
         })
         .collect()
 }
 
-fn lifetime(text: &str, object: &Value) -> Vec<Step> {
+/// How an object comes to be and is replaced by itself, and how it goes.
+fn lifetime(text: &str, object: &Value) -> Option<([Step; 2], Step)> {
     let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     let (group, bare_version) = version.split_once('/').unwrap_or(("", version));
     // A List is kubectl's affair: it is never sent.
-    let Some(row) = catalog::find_kind(group, bare_version, kind) else { return Vec::new() };
+    let row = catalog::find_kind(group, bare_version, kind)?;
     let root = if group.is_empty() { "api" } else { "apis" };
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or("{ns}");
     let namespace = if row.namespaced { format!("/namespaces/{namespace}") } else { String::new() };
@@ -166,11 +173,9 @@ fn lifetime(text: &str, object: &Value) -> Vec<Step> {
         accept: JSON.to_owned(),
         body: body.as_bytes().to_vec(),
     };
-    vec![
-        step("POST", format!("{collection}?fieldValidation=Strict"), text),
-        step("PUT", format!("{collection}/{name}?dryRun=All"), text),
-        step("DELETE", format!("{collection}/{name}"), ""),
-    ]
+    let created = step("POST", format!("{collection}?fieldValidation=Strict"), text);
+    let replaced = step("PUT", format!("{collection}/{name}?dryRun=All"), text);
+    Some(([created, replaced], step("DELETE", format!("{collection}/{name}"), "")))
 }
 
 fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use openapi::decode::{Syntax, decode};
 use peers::{Answer, Cluster, Proxy, Request};
 use serde_json::{Value, json};
 
@@ -53,6 +54,29 @@ impl Side {
         }
         answer
     }
+
+    /// An answer as one value.
+    fn comparable(&self, answer: &Answer) -> Value {
+        let text = answer.text();
+        // A watch is a line per event.
+        let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+        let is_yaml = answer.header("content-type").is_some_and(|media| media.contains("yaml"));
+        let yaml = is_yaml.then(|| decode(text.as_bytes(), Syntax::Yaml).ok()).flatten();
+        let mut body = match (serde_json::from_str(&text), lines, yaml) {
+            (Ok(body), _, _) => body,
+            (_, Ok(lines), _) => Value::Array(lines),
+            (_, _, Some(yaml)) => yaml.value,
+            _ => Value::String(text),
+        };
+        mask(&mut body);
+        // Some errors name the version that is there.
+        if let Some(message) = body.get_mut("message").and_then(|message| message.as_str().map(str::to_owned))
+        {
+            body["message"] = message.replace(&format!("({})", self.version), "(resourceVersion)").into();
+        }
+        let media_type = answer.header("content-type").unwrap_or_default();
+        json!({"code": answer.code, "type": media_type, "warnings": answer.warnings(), "body": body})
+    }
 }
 
 impl Sides {
@@ -82,26 +106,11 @@ impl Sides {
 
     pub(crate) fn compare(&mut self, step: &Step) -> Vec<String> {
         let (theirs, ours) = (self.theirs.send(step, &self.namespace), self.ours.send(step, &self.namespace));
-        let (theirs, ours) = (comparable(&theirs), comparable(&ours));
+        let (theirs, ours) = (self.theirs.comparable(&theirs), self.ours.comparable(&ours));
         let mut found = Vec::new();
         differ("", &theirs, &ours, &mut found);
         found
     }
-}
-
-/// An answer as one value.
-fn comparable(answer: &Answer) -> Value {
-    let text = answer.text();
-    // A watch is a line per event.
-    let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
-    let mut body = match (serde_json::from_str(&text), lines) {
-        (Ok(body), _) => body,
-        (Err(_), Ok(lines)) => Value::Array(lines),
-        (Err(_), Err(_)) => Value::String(text),
-    };
-    mask(&mut body);
-    let media_type = answer.header("content-type").unwrap_or_default();
-    json!({"code": answer.code, "type": media_type, "warnings": answer.warnings(), "body": body})
 }
 
 /// Where two values differ: `place: theirs | ours`.

@@ -55,12 +55,9 @@ fn applied(k: &Kubectl) {
     k.field(&["deploy", "web", N], "{.spec.template.spec.containers[*].image}", "web:1 proxy:2");
     // What is no longer in the file goes; what others set stays.
     k.says(&["label", "deploy", "web", N, "mine=kept"], "labeled");
-    k.with(
-        &["apply", N],
-        &WEB.replace(", labels: {app: web}}\nspec:\n  rep", "}\nspec:\n  rep"),
-        "configured",
-    );
-    k.field(&["deploy", "web", N], "{.metadata.labels}", "{\"mine\":\"kept\"}");
+    let relabelled = WEB.replace("name: web, labels: {app: web}", "name: web, labels: {tier: front}");
+    k.with(&["apply", N], &relabelled, "configured");
+    k.field(&["deploy", "web", N], "{.metadata.labels}", "{\"mine\":\"kept\",\"tier\":\"front\"}");
     k.says(&["apply", "view-last-applied", "deploy/web", N], "replicas: 2");
     k.with(&["apply", N], &format!("{SETTINGS}---{SERVICE}"), "service/web created");
     k.with(&["apply", N], &format!("{SETTINGS}---{SERVICE}"), "service/web unchanged");

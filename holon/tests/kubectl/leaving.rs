@@ -68,7 +68,7 @@ fn owned(k: &Kubectl) {
              kind: ConfigMap, name: {owner}, uid: {uid}, blockOwnerDeletion: true}}]}}}}"
         );
         k.with(&["create", N], &manifest, "created");
-        k.says(&["delete", "cm", &owner, N, "--cascade", cascade, "--timeout=30s"], "deleted");
+        k.says(&["delete", "cm", &owner, N, &format!("--cascade={cascade}"), "--timeout=30s"], "deleted");
         let child = format!("cm/{child}");
         if child_stays {
             k.field(&[&child, N], "{.metadata.ownerReferences}", "");

@@ -74,7 +74,6 @@ fn events(k: &Kubectl) {
     k.says(&["events", N, "--for", "deployment/web", "--types=Warning"], "TooQuiet");
     k.says(&["get", "events", N, "--field-selector=reason=TooQuiet", "-o", "name"], "event/web.1");
     k.says(&["get", "events.events.k8s.io", N], "web");
-    k.says(&["describe", "deploy/web", N], "TooQuiet");
 }
 
 const NODE: &str = "
