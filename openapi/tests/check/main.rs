@@ -65,7 +65,7 @@ fn what_is_wrong_is_what_a_real_server_said_was_wrong() {
 
 #[test]
 fn a_real_server_still_says_so() {
-    let Some(cluster) = cluster::Cluster::start() else { return };
+    let Some(cluster) = cluster::Cluster::start(&[]) else { return };
     let asked = record::ask(&cluster, &bases(), &case::all());
     if std::env::var_os("HOLON_RECORD").is_some() {
         asked.write();
