@@ -11,7 +11,7 @@ mod body;
 mod call;
 pub mod clusters;
 mod emptying;
-mod identity;
+pub mod identity;
 pub mod keys;
 mod metadata;
 mod negotiate;

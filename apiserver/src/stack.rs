@@ -31,6 +31,9 @@ use crate::{body, clusters, emptying, publish};
 /// Kubernetes as which we speak, and who we are.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION")));
 
+/// Why a body could not be read.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
 pub struct Stack {
@@ -52,11 +55,28 @@ impl Stack {
         self.ready.store(false, Ordering::Relaxed);
     }
 
-    async fn answer(
-        &self,
-        identity: &Identity,
-        request: Request<Incoming>,
-    ) -> Result<Response<Body>, Status> {
+    /// The answer to a request, wherever it came from: it always has one.
+    pub async fn respond<B>(&self, identity: &Identity, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let is_head = request.method() == Method::HEAD;
+        let mut response = match self.answer(identity, request).await {
+            Ok(response) => response,
+            Err(status) => render::status(&status),
+        };
+        if is_head {
+            *response.body_mut() = render::nothing();
+        }
+        response
+    }
+
+    async fn answer<B>(&self, identity: &Identity, request: Request<B>) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
         let (head, incoming) = request.into_parts();
         let (cluster, target) = request::parse(head.uri.path()).map_err(|_| Status::unknown_path())?;
         match &target {
@@ -153,15 +173,7 @@ impl Stack {
 
 impl Handler for Stack {
     async fn handle(self: Arc<Self>, identity: Identity, request: Request<Incoming>) -> Response<Body> {
-        let is_head = request.method() == Method::HEAD;
-        let mut response = match self.answer(&identity, request).await {
-            Ok(response) => response,
-            Err(status) => render::status(&status),
-        };
-        if is_head {
-            *response.body_mut() = render::nothing();
-        }
-        response
+        self.respond(&identity, request).await
     }
 }
 

@@ -61,7 +61,13 @@ pub(crate) async fn watch(
     };
     let after = following.start(store, call, begin).await?;
     let range = list::range(call, &following.selection);
-    following.watch = Some(store.watch(range, after).await.map_err(unreadable)?);
+    match store.watch(range, after).await {
+        Ok(watch) => following.watch = Some(watch),
+        // That the past is gone is said in the stream, as upstream says it: kube's watcher lists again when it
+        // hears it there, and asks the same question forever when the request itself fails.
+        Err(error @ ReadError::Compacted { .. }) => following.fail(error),
+        Err(error) => return Err(unreadable(error)),
+    }
     let frames = stream::unfold(following, |mut following| async move {
         following.next().await.map(|frame| (Ok::<_, Infallible>(Frame::data(frame)), following))
     });
@@ -263,5 +269,38 @@ impl Following {
     fn fail(&mut self, error: ReadError) {
         self.pending.push_back(Pending::Error(unreadable(error)));
         self.done = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::cluster::Id;
+    use controller::tasks::Tasks;
+    use http::Request;
+    use http_body_util::Full;
+    use serde_json::Value;
+    use storage::memory::Memory;
+
+    use super::*;
+    use crate::clusters;
+    use crate::identity::Identity;
+    use crate::stack::Stack;
+
+    /// kube's watcher asked for the same forgotten version for ever: the request failed with 410, and it lists
+    /// again only when an event says so.
+    #[tokio::test]
+    async fn that_the_past_is_gone_is_an_event() {
+        let store = Arc::new(Memory::new());
+        clusters::fill(&*store, Id::ROOT).await.unwrap();
+        store.compact(Revision(2)).await.unwrap();
+        let stack = Stack::new(store, String::new(), Tasks::new().stop());
+        let user = Identity::User { name: "one".to_owned(), groups: Vec::new() };
+        let request = Request::get("/api/v1/namespaces?watch=1&resourceVersion=1");
+        let response = stack.respond(&user, request.body(Full::<Bytes>::default()).unwrap()).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let event: Value = serde_json::from_slice(&body).unwrap();
+        let told = (&event["type"], &event["object"]["code"], &event["object"]["reason"]);
+        assert_eq!(told, (&json!("ERROR"), &json!(410), &json!("Expired")), "{event}");
     }
 }
