@@ -6,4 +6,5 @@
 //!
 //! Nothing in the product depends on this package.
 
+pub mod holon;
 pub mod peers;
