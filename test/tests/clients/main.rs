@@ -75,16 +75,18 @@ impl Informer {
 
     fn sleep(&self) -> Result<()> {
         match &self.runs {
-            Runs::Here(follower) => Ok(follower.sleep()),
-            Runs::There(program) => program.sleep(),
+            Runs::Here(follower) => follower.sleep(),
+            Runs::There(program) => program.sleep()?,
         }
+        Ok(())
     }
 
     fn wake(&self) -> Result<()> {
         match &self.runs {
-            Runs::Here(follower) => Ok(follower.wake()),
-            Runs::There(program) => program.wake(),
+            Runs::Here(follower) => follower.wake(),
+            Runs::There(program) => program.wake()?,
         }
+        Ok(())
     }
 
     /// Waits until it has what a fresh list has. Nobody writes meanwhile.
@@ -191,7 +193,8 @@ async fn write_while(writers: &Writers, mut happens: impl AsyncFnMut() -> Result
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     happens().await?;
-    Ok(writing.await?)
+    writing.await?;
+    Ok(())
 }
 
 /// Everybody sleeps while the server writes, restarts and forgets what they have not seen.
@@ -201,38 +204,33 @@ async fn sleep_through_a_compaction(
     writers: &Writers,
     informers: &[Informer],
 ) -> Result<()> {
-    let seen = objects::ask(client, "GET", &format!("{}?limit=1", Kind::ConfigMap.path()), None).await?;
-    let seen = objects::version(&seen).context("the version of a list")?;
     informers.iter().try_for_each(Informer::sleep)?;
     writers.write(WRITES).await;
-    // Their connections are cut, so that what is on its way to them is not all they missed.
+    // Their connections are cut, so that nothing newer than this is on its way to them; and this is forgotten.
     server.restart(End::Killed, &["--history-seconds", "1"])?;
-    writers.write(1).await;
-    forgotten(client, seen).await?;
+    let listed = objects::ask(client, "GET", &format!("{}?limit=1", Kind::ConfigMap.path()), None).await?;
+    let newest = objects::version(&listed).context("the version of a list")?;
+    let since = Instant::now();
+    while !forgotten(client, newest).await? {
+        ensure!(since.elapsed() < PATIENCE, "version {newest} is never forgotten");
+        // Only what something came after is past.
+        writers.write(1).await;
+    }
     server.restart(End::Terminated, &[])?;
     informers.iter().try_for_each(Informer::wake)?;
     writers.write(WRITES).await;
     Ok(())
 }
 
-/// Waits until a watch can no longer begin there. It says so in its stream, where clients look for it.
-async fn forgotten(client: &kube::Client, version: u64) -> Result<()> {
+/// Whether a watch can no longer begin there. It says so in its stream, where clients look for it.
+async fn forgotten(client: &kube::Client, version: u64) -> Result<bool> {
     let path = format!("{}?watch=1&timeoutSeconds=1&resourceVersion={version}", Kind::ConfigMap.path());
-    let since = Instant::now();
-    loop {
-        let request = http::Request::get(&path).body(Vec::new())?;
-        let said = client.request_text(request).await?;
-        let events = said.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
-        if let [only] = &events[..]
-            && only["type"] == "ERROR"
-        {
-            let told = (&only["object"]["code"], &only["object"]["reason"]);
-            ensure!(told == (&json!(410), &json!("Expired")), "the watch said {only}");
-            return Ok(());
-        }
-        ensure!(since.elapsed() < PATIENCE, "version {version} is never forgotten");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let said = client.request_text(http::Request::get(&path).body(Vec::new())?).await?;
+    let events = said.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    let Some(error) = events.iter().find(|event| event["type"] == "ERROR") else { return Ok(false) };
+    let told = (&error["object"]["code"], &error["object"]["reason"]);
+    ensure!(told == (&json!(410), &json!("Expired")), "the watch said {error}");
+    Ok(true)
 }
 
 /// Leader election and the life of a Deployment, with what a Go operator has in its hands.
