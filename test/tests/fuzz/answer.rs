@@ -23,8 +23,9 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// What may be answered when something does not work, and why. A version that has not happened yet is a timeout
-/// (504), as for Kubernetes; nothing else above 499 is anybody's fault but ours.
+/// What may be answered when something does not work, and why. Two answers above 499 are as Kubernetes gives them:
+/// a version that has not happened yet is a timeout, and one on a new object ([`VERSIONED`]) an error without a
+/// reason. Nothing else is anybody's fault but ours.
 const REASONS: &[(u16, &[&str])] = &[
     (400, &["BadRequest", ""]),
     (401, &["Unauthorized"]),
@@ -37,8 +38,10 @@ const REASONS: &[(u16, &[&str])] = &[
     (413, &["RequestEntityTooLarge"]),
     (415, &["UnsupportedMediaType"]),
     (422, &["Invalid", ""]),
+    (500, &[""]),
     (504, &["Timeout"]),
 ];
+const VERSIONED: &str = "resourceVersion should not be set on objects to be created";
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
 pub(crate) fn check(request: &Request, answer: &Answer) -> Result<()> {
@@ -85,5 +88,6 @@ fn status(told: &Value, code: u16) -> Result<()> {
     let reasons = REASONS.iter().find(|(known, _)| *known == code).context("a code that is not expected")?.1;
     ensure!(reasons.contains(&text("reason")), "code {code} for the reason {:?}", text("reason"));
     ensure!(!text("message").is_empty(), "no message");
+    ensure!(code != 500 || text("message") == VERSIONED, "its own fault");
     Ok(())
 }
