@@ -20,7 +20,7 @@ pub mod controllers;
 mod deadline;
 mod deletion;
 mod health;
-mod identity;
+pub mod identity;
 pub mod keys;
 mod limits;
 mod metadata;

@@ -45,7 +45,7 @@ pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
     object["kind"] = (*row.kind).into();
     place(call, object)?;
     if !text(object, "resourceVersion").is_empty() {
-        return Err(Status::internal("resourceVersion should not be set on objects to be created"));
+        return Err(Status::version_on_create());
     }
     let metadata = of(object)?;
     let name = match (

@@ -42,6 +42,9 @@ use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
 use crate::{births, body, clusters, deadline, publish, version};
 
+/// Why a body could not be read.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
 pub struct Stack {
@@ -80,26 +83,56 @@ impl Stack {
         self.ready.store(false, Ordering::Relaxed);
     }
 
+    /// The answer to a request, wherever it came from: it always has one. `peer` is who the connection belongs to.
+    pub async fn respond<B>(&self, peer: Identity, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let (head, incoming) = request.into_parts();
+        let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
+        let wants = Wants::of(&asked, &head.headers);
+        let encoding = negotiate::encoding(&head.headers);
+        let identity = Identity::of_request(peer, &head.headers, &self.tokens);
+        let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
+        let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
+        let mut response = wants.dress(response).await;
+        if asked.method == Method::HEAD {
+            render::behead(&mut response);
+        }
+        let took = trace.end(&asked, identity.as_ref().map_or("", Identity::name), &mut response);
+        self.metrics.count(&asked, took, &mut response);
+        response
+    }
+
     /// Answers if we know who asks or that nobody says, if there is room, and if that takes no longer than it may.
-    async fn admitted(
+    async fn admitted<B>(
         &self,
         identity: &Result<Identity, Status>,
         asked: &Asked,
         headers: HeaderMap,
-        incoming: Incoming,
-    ) -> Result<Response<Body>, Status> {
+        incoming: B,
+    ) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
         let identity = identity.as_ref().map_err(Status::clone)?;
         let _place = self.limits.enter(identity, asked)?;
         deadline::within(asked, self.answer(identity, asked, headers, incoming)).await
     }
 
-    async fn answer(
+    async fn answer<B>(
         &self,
         identity: &Identity,
         asked: &Asked,
         headers: HeaderMap,
-        incoming: Incoming,
-    ) -> Result<Response<Body>, Status> {
+        incoming: B,
+    ) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
         // Whoever is known may do everything, so whoever may not is not known.
         if !authorize::may(identity, &Attributes::of(asked)).allowed {
             return Err(Status::unauthorized());
@@ -212,20 +245,7 @@ impl Stack {
 
 impl Handler for Stack {
     async fn handle(self: Arc<Self>, peer: Identity, request: Request<Incoming>) -> Response<Body> {
-        let (head, incoming) = request.into_parts();
-        let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
-        let wants = Wants::of(&asked, &head.headers);
-        let encoding = negotiate::encoding(&head.headers);
-        let identity = Identity::of_request(peer, &head.headers, &self.tokens);
-        let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
-        let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
-        let mut response = wants.dress(response).await;
-        if asked.method == Method::HEAD {
-            render::behead(&mut response);
-        }
-        let took = trace.end(&asked, identity.as_ref().map_or("", Identity::name), &mut response);
-        self.metrics.count(&asked, took, &mut response);
-        response
+        self.respond(peer, request).await
     }
 }
 

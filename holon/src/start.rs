@@ -47,6 +47,9 @@ pub(crate) struct Start {
     /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times
     #[arg(long = "context", value_name = "PATH", value_delimiter = ',')]
     contexts: Vec<Path>,
+    /// How long the past is kept: a client that was away for longer has to list everything again
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    history_seconds: u64,
 }
 
 impl Start {
@@ -115,8 +118,10 @@ impl Start {
     }
 
     async fn store(&self, tasks: &mut Tasks) -> Result<Arc<dyn Store>> {
+        let history_age = Duration::from_secs(self.history_seconds);
         if !self.etcd_endpoints.is_empty() {
-            let options = storage::etcd::Options::new(self.etcd_endpoints.iter().cloned());
+            let mut options = storage::etcd::Options::new(self.etcd_endpoints.iter().cloned());
+            options.compaction = Some(storage::etcd::Compaction { every: history_age });
             let (store, feed) = storage::etcd::Etcd::connect(options).await?;
             let mut stop = tasks.stop();
             tasks.spawn("etcd feed", async move {
@@ -129,7 +134,8 @@ impl Start {
         }
         let dir = self.data_dir.join("store");
         // Reads everything into memory, so off the async threads.
-        let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, Options::default())).await;
+        let options = Options { history_age, ..Options::default() };
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, options)).await;
         Ok(Arc::new(opened.context("opening the store")??))
     }
 

@@ -334,6 +334,12 @@ impl Status {
         Status::failure(429, Reason::TooManyRequests, message).retry_after(retry_after_seconds)
     }
 
+    /// A new object that claims to have a version. Kubernetes takes the blame, and gives no reason.
+    pub fn version_on_create() -> Status {
+        let message = "resourceVersion should not be set on objects to be created";
+        Status { reason: None, ..Status::failure(500, Reason::InternalError, message) }
+    }
+
     pub fn internal(message: &str) -> Status {
         Status::failure(500, Reason::InternalError, format!("Internal error occurred: {message}"))
             .because(Cause { message: message.to_owned(), ..Cause::default() })

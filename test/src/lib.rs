@@ -5,3 +5,5 @@
 //! the workspace in its shape.
 //!
 //! Nothing in the product depends on this package.
+
+pub mod holon;

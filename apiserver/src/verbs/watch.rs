@@ -59,7 +59,13 @@ pub(crate) async fn watch(
     };
     let after = following.start(store, call).await?;
     let range = list::range(call, &following.selection);
-    following.watch = Some(store.watch(range, after).await.map_err(unreadable)?);
+    match store.watch(range, after).await {
+        Ok(watch) => following.watch = Some(watch),
+        // That the past is gone is said in the stream, as upstream says it: kube's watcher lists again when it
+        // hears it there, and asks the same question forever when the request itself fails.
+        Err(error @ ReadError::Compacted { .. }) => following.fail(error),
+        Err(error) => return Err(unreadable(error)),
+    }
     let frames = stream::unfold(following, |mut following| async move {
         following.next().await.map(|frame| (Ok::<_, Infallible>(Frame::data(frame)), following))
     });
@@ -306,5 +312,42 @@ impl Following {
         out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
         out.put_slice(object);
         out.put_slice(b"}\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use api::cluster::Id;
+    use controller::tasks::Tasks;
+    use http::Request;
+    use http_body_util::Full;
+    use serde_json::Value;
+    use storage::memory::Memory;
+
+    use super::*;
+    use crate::births::{self, Birth};
+    use crate::identity::{Identity, User};
+    use crate::stack::Stack;
+
+    /// kube's watcher asked for the same forgotten version for ever: the request failed with 410, and it lists
+    /// again only when an event says so.
+    #[tokio::test]
+    async fn that_the_past_is_gone_is_an_event() {
+        let store = Arc::new(Memory::new());
+        for id in [Id::ROOT, Id::new(1)] {
+            births::write(&*store, id, &Birth::root()).await.unwrap();
+        }
+        store.compact(Revision(2)).await.unwrap();
+        let stack = Stack::new(store, String::new(), Tasks::new().stop());
+        let user = Identity::known(User { name: "one".to_owned(), ..User::default() });
+        let request = Request::get("/api/v1/namespaces?watch=1&resourceVersion=1");
+        let response = stack.respond(user, request.body(Full::<Bytes>::default()).unwrap()).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let event: Value = serde_json::from_slice(&body).unwrap();
+        let told = (&event["type"], &event["object"]["code"], &event["object"]["reason"]);
+        assert_eq!(told, (&json!("ERROR"), &json!(410), &json!("Expired")), "{event}");
     }
 }

@@ -1,0 +1,115 @@
+//! The program under test: built, started, killed, started again.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+/// How a server ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Without a word, as when the machine goes down.
+    Killed,
+    /// As an administrator stops it.
+    Terminated,
+}
+
+/// A server in a directory of its own, on one port for all its life. Killed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    program: PathBuf,
+    dir: TempDir,
+    child: Child,
+    /// `127.0.0.1:…`
+    pub address: String,
+}
+
+impl Server {
+    /// Returns once the server says that it is ready.
+    pub fn start(options: &[&str]) -> Result<Server> {
+        let (program, dir) = (program()?, tempfile::tempdir()?);
+        let (child, address) = spawn(&program, dir.path(), "127.0.0.1:0", options)?;
+        Ok(Server { program, dir, child, address })
+    }
+
+    /// Ends it and starts it again, on the same data and the same port.
+    pub fn restart(&mut self, end: End, options: &[&str]) -> Result<()> {
+        match end {
+            End::Killed => self.child.kill()?,
+            End::Terminated => signal("TERM", self.child.id())?,
+        }
+        self.child.wait()?;
+        (self.child, _) = spawn(&self.program, self.dir.path(), &self.address, options)?;
+        Ok(())
+    }
+
+    /// Writes what a client needs to reach a logical cluster, and says where.
+    pub fn kubeconfig(&self, cluster: &str) -> Result<PathBuf> {
+        let mut command = Command::new(&self.program);
+        let output = command.args(["kubeconfig", cluster, "--data-dir"]).arg(self.dir.path()).output()?;
+        if !output.status.success() {
+            bail!("holon kubeconfig {cluster}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let file = self.dir.path().join(format!("{}.kubeconfig", cluster.replace(':', "-")));
+        std::fs::write(&file, output.stdout)?;
+        Ok(file)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(program: &Path, dir: &Path, listen: &str, options: &[&str]) -> Result<(Child, String)> {
+    let mut child = Command::new(program)
+        .args(["start", "--listen", listen, "--data-dir"])
+        .arg(dir)
+        .args(options)
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {}", program.display()))?;
+    let mut said = String::new();
+    // The server keeps its end of the pipe; one line is all it is asked for.
+    BufReader::new(child.stdout.as_mut().context("its stdout is a pipe")?).read_line(&mut said)?;
+    let address = said.split([' ', ',']).find_map(|word| word.strip_prefix("https://"));
+    let address = address.with_context(|| format!("the server said {said:?}"))?.to_owned();
+    Ok((child, address))
+}
+
+/// Sends a signal to a process we started.
+pub fn signal(name: &str, pid: u32) -> Result<()> {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status()?;
+    if !sent.success() {
+        bail!("kill -{name} {pid} failed");
+    }
+    Ok(())
+}
+
+/// The binary, up to date.
+///
+/// Cargo tells a test where the programs of its own package are, and of no other. So this asks cargo for one of
+/// that package's tests, which makes the binary exactly as `cargo test --workspace` does: after that command
+/// nothing is left to do here.
+fn program() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let profile = test.ancestors().nth(2).context("tests are in target/<profile>/deps")?;
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--quiet", "--workspace", "--no-run", "--test", "front_door", "--target-dir"]);
+    cargo.arg(profile.parent().context("profiles are in the target directory")?);
+    cargo.args(profile.ends_with("release").then_some("--release"));
+    // What cargo tells a test about its own package would be news to build scripts, and everything be built anew.
+    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+        cargo.env_remove(name);
+    }
+    let built = cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).output()?;
+    if !built.status.success() {
+        bail!("cargo cannot build holon: {}", String::from_utf8_lossy(&built.stderr));
+    }
+    Ok(profile.join("holon"))
+}

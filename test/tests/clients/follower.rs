@@ -1,0 +1,108 @@
+//! kube-rs: a reflector in this process, and what it noticed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, reflector as reflect, watcher as watch};
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::watch as gate;
+use tokio::task::JoinHandle;
+
+use crate::Account;
+use crate::objects::{Kind, NAMESPACE, State};
+
+/// Ends with the test.
+pub(crate) struct Follower {
+    store: Store<ConfigMap>,
+    noticed: Arc<Mutex<Noticed>>,
+    awake: gate::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Noticed {
+    newest: BTreeMap<String, u64>,
+    /// Every version that was seen.
+    versions: BTreeSet<u64>,
+    back: u64,
+    lists: u64,
+    events: u64,
+    errors: u64,
+}
+
+impl Follower {
+    pub(crate) fn start(client: Client, config: watcher::Config) -> Follower {
+        let (store, writer) = reflector::store();
+        let (noticed, (awake, mut gate)) = (Arc::<Mutex<Noticed>>::default(), gate::channel(true));
+        let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
+        let mut events = Box::pin(reflect(writer, watch(api, config).default_backoff()));
+        let notices = noticed.clone();
+        let task = tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                notices.lock().unwrap().event(&event);
+                // Asleep, it takes nothing from its connection.
+                let _ = gate.wait_for(|awake| *awake).await;
+            }
+        });
+        Follower { store, noticed, awake, task }
+    }
+
+    pub(crate) fn sleep(&self) {
+        self.awake.send_replace(false);
+    }
+
+    pub(crate) fn wake(&self) {
+        self.awake.send_replace(true);
+    }
+
+    /// Versions that were acknowledged to a writer, and that a client which never listed again has not seen.
+    pub(crate) fn missed(&self, acknowledged: &BTreeSet<u64>) -> Vec<u64> {
+        acknowledged.difference(&self.noticed.lock().unwrap().versions).copied().collect()
+    }
+
+    pub(crate) fn account(&self) -> Account {
+        let found = self.store.state().into_iter().map(|map| {
+            let value = map.data.as_ref().and_then(|data| data.get("value")).cloned();
+            ((Kind::ConfigMap, map.name_any()), (version(&map), value.unwrap_or_default()))
+        });
+        let state: State = found.collect();
+        let noticed = self.noticed.lock().unwrap();
+        let told = format!("{} events, {} errors", noticed.events, noticed.errors);
+        Account { state, back: noticed.back, lists: noticed.lists, told }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Noticed {
+    fn event(&mut self, event: &watcher::Result<Event<ConfigMap>>) {
+        match event {
+            Ok(Event::Init) => self.lists += 1,
+            Ok(Event::InitDone) => {}
+            Ok(Event::InitApply(map) | Event::Apply(map) | Event::Delete(map)) => self.seen(map),
+            // The server is away, or the past is: the watcher knows what to do.
+            Err(_) => self.errors += 1,
+        }
+    }
+
+    fn seen(&mut self, map: &ConfigMap) {
+        self.events += 1;
+        let version = version(map);
+        self.versions.insert(version);
+        let newest = self.newest.entry(map.name_any()).or_default();
+        self.back += u64::from(version < *newest);
+        *newest = version.max(*newest);
+    }
+}
+
+fn version(map: &ConfigMap) -> u64 {
+    map.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default()
+}

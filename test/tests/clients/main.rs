@@ -1,0 +1,270 @@
+//! Informers of real clients, through everything a server goes through.
+//!
+//! ```text
+//!   10,000 ConfigMaps, Secrets, Pods ◄── writers that never stop
+//!        │ kube-rs (a list, a streaming list), client-go (both ways), Python
+//!        ▼
+//!   kill -9, SIGTERM, kill -9 ─► equal to a fresh list, without having listed again
+//!   some asleep, the past compacted meanwhile ─► awake, listed once more, equal to a fresh list
+//! ```
+//!
+//! What a fresh list says comes over plain HTTP. Nothing is asserted about time; a client that does not get there
+//! fails the test with what it lacks.
+
+mod follower;
+mod objects;
+mod program;
+mod writers;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use follower::Follower;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
+use objects::{Kind, NAMESPACE, State};
+use program::Program;
+use scenarios::holon::{End, Server};
+use scenarios::peers;
+use serde_json::{Value, json};
+use writers::Writers;
+
+/// How many ConfigMaps there are; of the other kinds there are fewer.
+const CONFIG_MAPS: usize = 10_000;
+const OTHERS: usize = 500;
+/// Writes around each thing that happens to the server: enough for some to be under way at any moment of it.
+const WRITES: usize = 1_500;
+const RESTARTS: [End; 3] = [End::Killed, End::Terminated, End::Killed];
+/// After so long without getting there, a client never will.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a client says about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Account {
+    state: State,
+    /// Objects shown older than they had been shown before.
+    back: u64,
+    /// How often everything of a kind was listed; of the kind for which that happened most.
+    lists: u64,
+    /// The rest, for people.
+    told: String,
+}
+
+/// A client that follows, whatever it is written in.
+struct Informer {
+    name: &'static str,
+    kinds: &'static [Kind],
+    /// How often it may list once more for each time its connection is cut. client-go does so when the next
+    /// request fails in a way it has no name for; the others go on from where they were.
+    lists_per_cut: u64,
+    runs: Runs,
+}
+
+enum Runs {
+    Here(Follower),
+    There(Program),
+}
+
+impl Informer {
+    fn account(&mut self) -> Result<Account> {
+        match &mut self.runs {
+            Runs::Here(follower) => Ok(follower.account()),
+            Runs::There(program) => program.account().with_context(|| self.name.to_owned()),
+        }
+    }
+
+    fn sleep(&self) -> Result<()> {
+        match &self.runs {
+            Runs::Here(follower) => follower.sleep(),
+            Runs::There(program) => program.sleep()?,
+        }
+        Ok(())
+    }
+
+    fn wake(&self) -> Result<()> {
+        match &self.runs {
+            Runs::Here(follower) => follower.wake(),
+            Runs::There(program) => program.wake()?,
+        }
+        Ok(())
+    }
+
+    /// Waits until it has what a fresh list has. Nobody writes meanwhile.
+    async fn catches_up(&mut self, fresh: &State) -> Result<Account> {
+        let expected = fresh.iter().filter(|((kind, _), _)| self.kinds.contains(kind));
+        let expected: State = expected.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let since = Instant::now();
+        loop {
+            let account = self.account()?;
+            let Some(difference) = objects::difference(&account.state, &expected) else {
+                println!(
+                    "{}: {} objects, {} lists, {}",
+                    self.name,
+                    expected.len(),
+                    account.lists,
+                    account.told
+                );
+                ensure!(account.back == 0, "{} saw {} objects go back in time", self.name, account.back);
+                return Ok(account);
+            };
+            if since.elapsed() > PATIENCE {
+                bail!("{} is not what a fresh list is: {difference}; {}", self.name, account.told);
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn informers_lose_nothing_over_restarts_and_a_compaction() -> Result<()> {
+    if !peers::present(
+        "informers_lose_nothing_over_restarts_and_a_compaction",
+        &["client-go", "python-kubernetes"],
+    ) {
+        return Ok(());
+    }
+    let mut server = Server::start(&[])?;
+    let kubeconfig = logical_cluster(&server).await?;
+    let client = connect(&kubeconfig).await?;
+    let writers = Writers::new(client.clone());
+    writers.fill().await;
+    let mut informers = informers(&client, &kubeconfig)?;
+    let fresh = objects::list(&client, &Kind::ALL).await?;
+    for informer in &mut informers {
+        informer.catches_up(&fresh).await?;
+    }
+
+    for end in RESTARTS {
+        write_while(&writers, async || server.restart(end, &[])).await?;
+    }
+    let fresh = objects::list(&client, &Kind::ALL).await?;
+    for informer in &mut informers {
+        let account = informer.catches_up(&fresh).await?;
+        // Three restarts, and nobody had to ask for everything again.
+        let most = 1 + informer.lists_per_cut * RESTARTS.len() as u64;
+        ensure!(account.lists <= most, "{} listed {} times over the restarts", informer.name, account.lists);
+        if let Runs::Here(follower) = &informer.runs {
+            let missed = follower.missed(&writers.versions());
+            ensure!(missed.is_empty(), "{} never saw {missed:?}", informer.name);
+        }
+    }
+
+    sleep_through_a_compaction(&mut server, &client, &writers, &informers).await?;
+    let fresh = objects::list(&client, &Kind::ALL).await?;
+    for informer in &mut informers {
+        let account = informer.catches_up(&fresh).await?;
+        // One list more, which nothing can spare them; and two restarts more.
+        let most = 2 + informer.lists_per_cut * (RESTARTS.len() as u64 + 2);
+        ensure!((2..=most).contains(&account.lists), "{} listed {} times", informer.name, account.lists);
+    }
+    Ok(())
+}
+
+fn informers(client: &kube::Client, kubeconfig: &str) -> Result<Vec<Informer>> {
+    let here = |name, config| {
+        let follower = Follower::start(client.clone(), config);
+        Informer { name, kinds: &[Kind::ConfigMap], lists_per_cut: 0, runs: Runs::Here(follower) }
+    };
+    let go = |name, streaming| -> Result<Informer> {
+        let variables = [("KUBE_FEATURE_WatchListClient", streaming)];
+        let program = Program::start("client-go", &["informers", kubeconfig, NAMESPACE], &variables)?;
+        Ok(Informer { name, kinds: &Kind::ALL, lists_per_cut: 1, runs: Runs::There(program) })
+    };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/informer.py");
+    let python = Program::start("python-kubernetes", &[script, kubeconfig, NAMESPACE], &[])?;
+    Ok(vec![
+        here("kube-rs, listing", watcher::Config::default()),
+        here("kube-rs, streaming", watcher::Config::default().streaming_lists()),
+        go("client-go, listing", "false")?,
+        go("client-go, streaming", "true")?,
+        Informer { name: "Python", kinds: &[Kind::ConfigMap], lists_per_cut: 0, runs: Runs::There(python) },
+    ])
+}
+
+/// Something happens to the server in the middle of the writing.
+async fn write_while(writers: &Writers, mut happens: impl AsyncFnMut() -> Result<()>) -> Result<()> {
+    writers.write(WRITES / 3).await;
+    let writing = tokio::spawn({
+        let writers = writers.clone();
+        async move { writers.write(WRITES * 2 / 3).await }
+    });
+    let from = writers.done();
+    while writers.done() < from + WRITES / 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    happens().await?;
+    writing.await?;
+    Ok(())
+}
+
+/// Everybody sleeps while the server writes, restarts and forgets what they have not seen.
+async fn sleep_through_a_compaction(
+    server: &mut Server,
+    client: &kube::Client,
+    writers: &Writers,
+    informers: &[Informer],
+) -> Result<()> {
+    informers.iter().try_for_each(Informer::sleep)?;
+    writers.write(WRITES).await;
+    // Their connections are cut, so that nothing newer than this is on its way to them; and this is forgotten.
+    server.restart(End::Killed, &["--history-seconds", "1"])?;
+    let listed = objects::ask(client, "GET", &format!("{}?limit=1", Kind::ConfigMap.path()), None).await?;
+    let newest = objects::version(&listed).context("the version of a list")?;
+    let since = Instant::now();
+    while !forgotten(client, newest).await? {
+        ensure!(since.elapsed() < PATIENCE, "version {newest} is never forgotten");
+        // Only what something came after is past.
+        writers.write(1).await;
+    }
+    server.restart(End::Terminated, &[])?;
+    informers.iter().try_for_each(Informer::wake)?;
+    writers.write(WRITES).await;
+    Ok(())
+}
+
+/// Whether a watch can no longer begin there. It says so in its stream, where clients look for it.
+async fn forgotten(client: &kube::Client, version: u64) -> Result<bool> {
+    let path = format!("{}?watch=1&timeoutSeconds=1&resourceVersion={version}", Kind::ConfigMap.path());
+    let said = client.request_text(http::Request::get(&path).body(Vec::new())?).await?;
+    let events = said.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    let Some(error) = events.iter().find(|event| event["type"] == "ERROR") else { return Ok(false) };
+    let told = (&error["object"]["code"], &error["object"]["reason"]);
+    ensure!(told == (&json!(410), &json!("Expired")), "the watch said {error}");
+    Ok(true)
+}
+
+/// Leader election and the life of a Deployment, with what a Go operator has in its hands.
+#[tokio::test(flavor = "multi_thread")]
+async fn typed_go_clients_speak_protobuf() -> Result<()> {
+    if !peers::present("typed_go_clients_speak_protobuf", &["client-go"]) {
+        return Ok(());
+    }
+    let server = Server::start(&[])?;
+    let kubeconfig = logical_cluster(&server).await?;
+    let said = program::run("client-go", &["typed", &kubeconfig, NAMESPACE])?;
+    let find =
+        |name: &str| said.iter().find_map(|line| line.get(name)).with_context(|| format!("{name}: {said:?}"));
+    find("lease")?;
+    find("deployment")?;
+    let traffic = &find("summary")?["traffic"];
+    println!("client-go sent and received {traffic}");
+    let sent = traffic["sent"]["application/vnd.kubernetes.protobuf"].as_u64().unwrap_or_default();
+    ensure!(sent > 5, "client-go writes protobuf by default: {traffic}");
+    Ok(())
+}
+
+/// A logical cluster of its own, and where its kubeconfig is.
+async fn logical_cluster(server: &Server) -> Result<String> {
+    let root = server.kubeconfig("root")?;
+    let root = connect(root.to_str().context("a path in UTF-8")?).await?;
+    let cluster = json!({ "metadata": { "name": "clients" } });
+    objects::ask(&root, "POST", "/apis/holon.dev/v1alpha1/logicalclusters", Some(&cluster)).await?;
+    let kubeconfig = server.kubeconfig("root:clients")?;
+    Ok(kubeconfig.to_str().context("a path in UTF-8")?.to_owned())
+}
+
+async fn connect(kubeconfig: &str) -> Result<kube::Client> {
+    let read = Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}

@@ -1,0 +1,126 @@
+//! Writers that create, change and delete at random, and go on when the server is away.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kube::Client;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::objects::{Kind, ask, version};
+use crate::{CONFIG_MAPS, OTHERS};
+
+/// Requests under way together.
+const TOGETHER: usize = 16;
+
+#[derive(Clone)]
+pub(crate) struct Writers {
+    client: Client,
+    seed: u64,
+    /// Writes that were acknowledged.
+    done: Arc<AtomicUsize>,
+    /// The versions of ConfigMaps that were acknowledged as created or changed.
+    versions: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+impl Writers {
+    pub(crate) fn new(client: Client) -> Writers {
+        // Which objects are written differs from run to run; nothing depends on it.
+        let seed = rand::random();
+        println!("writers begin with the seed {seed}");
+        Writers { client, seed, done: Arc::default(), versions: Arc::default() }
+    }
+
+    pub(crate) fn done(&self) -> usize {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn versions(&self) -> BTreeSet<u64> {
+        self.versions.lock().unwrap().clone()
+    }
+
+    /// Creates everything that is followed.
+    pub(crate) async fn fill(&self) {
+        let named = |kind: Kind, count: usize| (0..count).map(move |number| (kind, number));
+        let all: Vec<_> = Kind::ALL.into_iter().flat_map(|kind| named(kind, count(kind))).collect();
+        let mut tasks = JoinSet::new();
+        for part in all.chunks(all.len().div_ceil(TOGETHER)) {
+            let (writers, part) = (self.clone(), part.to_vec());
+            tasks.spawn(async move {
+                for (kind, number) in part {
+                    let made = writers.create(kind, number, "first").await;
+                    made.unwrap_or_else(|error| panic!("creating {kind:?} {number}: {error:#}"));
+                }
+            });
+        }
+        tasks.join_all().await;
+    }
+
+    /// Writes until so many writes more have been acknowledged.
+    pub(crate) async fn write(&self, more: usize) {
+        let until = self.done() + more;
+        let mut tasks = JoinSet::new();
+        for writer in 0..TOGETHER {
+            let (writers, mut random) =
+                (self.clone(), StdRng::seed_from_u64(self.seed + (until + writer) as u64));
+            tasks.spawn(async move {
+                while writers.done() < until {
+                    writers.one(&mut random).await;
+                }
+            });
+        }
+        tasks.join_all().await;
+    }
+
+    async fn one(&self, random: &mut StdRng) {
+        let kind = [Kind::ConfigMap, Kind::ConfigMap, Kind::Secret, Kind::Pod][random.random_range(0..4)];
+        // A few more names than there are objects, so that new ones come too.
+        let number = random.random_range(0..count(kind) + count(kind) / 20);
+        let value = format!("v{}", random.random::<u32>());
+        let path = format!("{}/{}", kind.path(), name(number));
+        let written = match random.random_range(0..10) {
+            0..6 => ask(&self.client, "PATCH", &path, Some(&kind.with(&value))).await.map(|made| {
+                self.acknowledged(kind, version(&made));
+            }),
+            6..8 => self.create(kind, number, &value).await,
+            _ => ask(&self.client, "DELETE", &path, None).await.map(|_| ()),
+        };
+        match written {
+            Ok(()) => drop(self.done.fetch_add(1, Ordering::Relaxed)),
+            // Already there, or not there: as good as written.
+            Err(error) if error.downcast_ref().is_some_and(is_answer) => {}
+            // The server is away. Nobody knows whether this one was written.
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+
+    async fn create(&self, kind: Kind, number: usize, value: &str) -> anyhow::Result<()> {
+        let mut object = kind.with(value);
+        object["metadata"] = json!({ "name": name(number) });
+        let made = ask(&self.client, "POST", &kind.path(), Some(&object)).await?;
+        self.acknowledged(kind, version(&made));
+        Ok(())
+    }
+
+    fn acknowledged(&self, kind: Kind, version: Option<u64>) {
+        if kind == Kind::ConfigMap {
+            self.versions.lock().unwrap().extend(version);
+        }
+    }
+}
+
+fn is_answer(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(_))
+}
+
+fn count(kind: Kind) -> usize {
+    if kind == Kind::ConfigMap { CONFIG_MAPS } else { OTHERS }
+}
+
+fn name(number: usize) -> String {
+    format!("m-{number:05}")
+}

@@ -1,0 +1,93 @@
+//! The rules every answer keeps.
+
+use std::fmt;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use serde_json::Value;
+
+use crate::request::Request;
+
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.body[..self.body.len().min(1000)];
+        write!(f, "{} {}", self.code, String::from_utf8_lossy(shown))
+    }
+}
+
+/// What may be answered when something does not work, and why. Two answers above 499 are as Kubernetes gives them:
+/// a version that has not happened yet is a timeout, and one on a new object ([`VERSIONED`]) an error without a
+/// reason. Nothing else is anybody's fault but ours.
+const REASONS: &[(u16, &[&str])] = &[
+    (400, &["BadRequest", ""]),
+    (401, &["Unauthorized"]),
+    (403, &["Forbidden"]),
+    (404, &["NotFound"]),
+    (405, &["MethodNotAllowed"]),
+    (406, &["NotAcceptable"]),
+    (409, &["AlreadyExists", "Conflict"]),
+    (410, &["Expired", "Gone"]),
+    (413, &["RequestEntityTooLarge"]),
+    (415, &["UnsupportedMediaType"]),
+    (422, &["Invalid", ""]),
+    (500, &[""]),
+    (504, &["Timeout"]),
+];
+const VERSIONED: &str = "resourceVersion should not be set on objects to be created";
+const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
+
+pub(crate) fn check(request: &Request, answer: &Answer) -> Result<()> {
+    if request.method == "HEAD" || answer.code == 304 {
+        ensure!(answer.body.is_empty(), "a body where none belongs");
+        ensure!(answer.code < 500 || answer.code == 504, "its own fault");
+        return Ok(());
+    }
+    let kind = answer.headers.get(CONTENT_TYPE).context("a media type")?.to_str()?;
+    match answer.code {
+        200..=299 if kind.starts_with("application/json") => documents(&answer.body),
+        200..=299 if kind.starts_with("application/vnd.kubernetes.protobuf") => {
+            let is_watch = kind.contains("stream=watch");
+            ensure!(is_watch || answer.body.starts_with(PROTOBUF_MAGIC), "protobuf without its magic");
+            Ok(())
+        }
+        200..=299 => Ok(()),
+        _ => refusal(answer),
+    }
+}
+
+/// One document, or the events of a watch.
+fn documents(body: &[u8]) -> Result<()> {
+    for document in serde_json::Deserializer::from_slice(body).into_iter::<Value>() {
+        let document = document.context("an answer that is not JSON")?;
+        ensure!(document.is_object(), "a document is an object");
+        if document["type"] == "ERROR" {
+            let code = document["object"]["code"].as_u64().context("a code")?;
+            status(&document["object"], u16::try_from(code)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn refusal(answer: &Answer) -> Result<()> {
+    let told: Value = serde_json::from_slice(&answer.body).context("a refusal that is not JSON")?;
+    status(&told, answer.code)
+}
+
+fn status(told: &Value, code: u16) -> Result<()> {
+    let text = |field: &str| told[field].as_str().unwrap_or_default();
+    ensure!((text("kind"), text("apiVersion"), text("status")) == ("Status", "v1", "Failure"), "no Status");
+    ensure!(told["code"] == code, "another code in its Status");
+    let reasons = REASONS.iter().find(|(known, _)| *known == code).context("a code that is not expected")?.1;
+    ensure!(reasons.contains(&text("reason")), "code {code} for the reason {:?}", text("reason"));
+    ensure!(!text("message").is_empty(), "no message");
+    ensure!(code != 500 || text("message") == VERSIONED, "its own fault");
+    Ok(())
+}

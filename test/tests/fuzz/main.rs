@@ -1,0 +1,131 @@
+//! Requests nobody would send, to the server itself, without a socket in between.
+//!
+//! ```text
+//!   kept requests (test/fuzz/corpus) ─► mutate: path, query, headers, trees, bytes ─► Stack on memory ─► check
+//! ```
+//!
+//! Whatever comes in, the server does not panic, does not hang, does not grow, does not say it is its own fault,
+//! and answers in words clients understand. The same seed makes the same requests:
+//!
+//! ```text
+//!   HOLON_FUZZ_ITERATIONS=1000000 HOLON_FUZZ_SEED=7 cargo test -p scenarios --test fuzz -- --nocapture
+//! ```
+//!
+//! A request that breaks a rule is printed and written to a file; kept in the corpus, it is tried in every run.
+
+mod answer;
+mod mutate;
+mod request;
+mod server;
+mod trees;
+mod watchdog;
+mod words;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use mutate::mutated;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use request::Request;
+use server::Server;
+use watchdog::Watchdog;
+
+/// About half a minute in a debug build.
+const ITERATIONS: u64 = 20_000;
+/// A server's store is thrown away after so many requests, so that a run does not become one about long lists.
+const REQUESTS_PER_SERVER: u64 = 400;
+/// How much more memory the process may have after a run, or at its worst moment, than after its first server.
+/// The largest body is 3 MiB and becomes a tree of some tens of them; documents made once are a few more.
+const GROWTH_BYTES_MAX: u64 = 512 << 20;
+
+fn corpus_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")
+}
+
+fn number(variable: &str, otherwise: impl FnOnce() -> u64) -> u64 {
+    let set = std::env::var(variable).ok();
+    set.map_or_else(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+/// Tries one request, and keeps it where somebody finds it if a rule is broken.
+async fn check(server: &Server, watchdog: &Watchdog, request: &Request) -> Result<u16> {
+    watchdog.begin(request);
+    let checked = server.try_out(request).await;
+    watchdog.end();
+    checked.with_context(|| {
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("finding.http");
+        let _ = std::fs::write(&kept, request.written());
+        format!("keep {} in test/fuzz/corpus; the request was\n{request:?}", kept.display())
+    })
+}
+
+fn run(story: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(story())
+}
+
+#[test]
+fn kept_requests_keep_the_rules() -> Result<()> {
+    let watchdog = Watchdog::start();
+    run(async || {
+        for (name, request) in request::read_all(&corpus_dir())? {
+            let server = Server::start().await?;
+            check(&server, &watchdog, &request).await.with_context(|| name)?;
+            server.still_works().await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn mutated_requests_keep_the_rules() -> Result<()> {
+    let iterations = number("HOLON_FUZZ_ITERATIONS", || ITERATIONS);
+    let seed = number("HOLON_FUZZ_SEED", rand::random);
+    println!("{iterations} requests from HOLON_FUZZ_SEED={seed}");
+    let watchdog = Watchdog::start();
+    run(async || {
+        let corpus: Vec<Request> =
+            request::read_all(&corpus_dir())?.into_iter().map(|(_, kept)| kept).collect();
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut codes: BTreeMap<u16, u64> = BTreeMap::new();
+        let (mut tried, mut base) = (0, None);
+        while tried < iterations {
+            let server = Server::start().await?;
+            let until = iterations.min(tried + REQUESTS_PER_SERVER);
+            while tried < until {
+                let kept = &corpus[random.random_range(0..corpus.len())];
+                let request = mutated(kept, &corpus, &mut random);
+                let told = || format!("request {tried} of HOLON_FUZZ_SEED={seed}");
+                *codes.entry(check(&server, &watchdog, &request).await.with_context(told)?).or_default() += 1;
+                tried += 1;
+            }
+            server
+                .still_works()
+                .await
+                .with_context(|| format!("after request {tried} of HOLON_FUZZ_SEED={seed}"))?;
+            base.get_or_insert(server::resident()?.now);
+        }
+        println!("answers by code: {codes:?}");
+        let memory = server::resident()?;
+        let base = base.unwrap_or_default();
+        println!("memory: {} MiB after the first server, {memory:?} at the end", base >> 20);
+        ensure!(memory.most < base + GROWTH_BYTES_MAX, "memory grew from {base} to {memory:?}");
+        ensure!(codes.keys().filter(|code| **code < 300).count() > 1, "requests that work are among them");
+        Ok(())
+    })
+}
+
+/// The limits themselves, which a mutation meets only by chance.
+#[test]
+fn limits_are_told_as_limits() -> Result<()> {
+    let watchdog = Watchdog::start();
+    run(async || {
+        let server = Server::start().await?;
+        for (name, request, code) in request::at_the_limits() {
+            let found = check(&server, &watchdog, &request).await.with_context(|| name)?;
+            ensure!(found == code, "{name}: {found} instead of {code}");
+        }
+        server.still_works().await
+    })
+}

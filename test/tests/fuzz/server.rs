@@ -1,0 +1,128 @@
+//! The server under test: the whole stack over a store in memory, with a few objects in it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use api::cluster::Id;
+use apiserver::clusters;
+use apiserver::identity::Identity;
+use apiserver::stack::Stack;
+use bytes::BytesMut;
+use controller::tasks::Tasks;
+use futures::FutureExt;
+use http_body_util::BodyExt;
+use serde_json::Value;
+use storage::memory::Memory;
+
+use crate::answer::{self, Answer};
+use crate::request::{MAPS, Request};
+
+/// Of a watch that goes on and on, so much is looked at.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// What the corpus refers to is there.
+const THERE: &[(&str, &str)] = &[
+    ("/apis/holon.dev/v1alpha1/logicalclusters", r#"{"metadata":{"name":"team"}}"#),
+    ("/api/v1/namespaces", r#"{"metadata":{"name":"shop"}}"#),
+    (MAPS, r#"{"metadata":{"name":"kept","labels":{"a":"b"}},"data":{"x":"y"}}"#),
+    (
+        "/apis/apps/v1/namespaces/default/deployments",
+        r#"{"metadata":{"name":"web"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"web","image":"web:1"}]}}}}"#,
+    ),
+    (
+        "/api/v1/namespaces/default/pods",
+        r#"{"metadata":{"name":"one"},"spec":{"containers":[{"name":"one","image":"one"}]}}"#,
+    ),
+];
+
+pub(crate) struct Server {
+    stack: Stack,
+    /// Watches end when their group does.
+    _tasks: Tasks,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Result<Server> {
+        let (store, tasks) = (Arc::new(Memory::new()), Tasks::new());
+        clusters::fill(&*store, Id::ROOT).await?;
+        let stack = Stack::new(store, "127.0.0.1:6443".to_owned(), tasks.stop());
+        let server = Server { stack, _tasks: tasks };
+        for (path, body) in THERE {
+            let request = Request::new("POST", path, "application/json", *body);
+            let answer = server.answer(&request).await?.context("is HTTP")?;
+            ensure!(answer.code == 201, "{path}: {answer:?}");
+        }
+        Ok(server)
+    }
+
+    /// Sends a request and checks the answer by the rules. Returns its code; 0 for what is no HTTP.
+    pub(crate) async fn try_out(&self, request: &Request) -> Result<u16> {
+        match self.answer(request).await? {
+            Some(answer) => {
+                answer::check(request, &answer).map(|()| answer.code).with_context(|| format!("{answer:?}"))
+            }
+            None => Ok(0),
+        }
+    }
+
+    async fn answer(&self, request: &Request) -> Result<Option<Answer>> {
+        let Some(sent) = request.http() else { return Ok(None) };
+        let administrator =
+            Identity::User { name: "admin".to_owned(), groups: vec!["system:masters".to_owned()] };
+        let answering = async {
+            let (head, mut body) = self.stack.respond(&administrator, sent).await.into_parts();
+            let mut bytes = BytesMut::new();
+            // A watch that has nothing more to say for now is a watch that works; nobody waits for its end.
+            while let Some(Some(frame)) = body.frame().now_or_never()
+                && bytes.len() < ANSWER_BYTES_MAX
+            {
+                // A body of the server's own cannot fail.
+                let Ok(frame) = frame;
+                bytes.extend_from_slice(&frame.into_data().unwrap_or_default());
+            }
+            Answer { code: head.status.as_u16(), headers: head.headers, body: bytes.freeze() }
+        };
+        match AssertUnwindSafe(answering).catch_unwind().await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(_) => bail!("the server panicked"),
+        }
+    }
+
+    /// Everything can still be listed, in every form.
+    pub(crate) async fn still_works(&self) -> Result<()> {
+        for path in ["/api/v1/configmaps", "/api/v1/pods", "/apis/apps/v1/deployments", "/api/v1/namespaces"]
+        {
+            for form in ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"] {
+                let mut request = Request::new("GET", path, "", "");
+                request.set_header("accept", form);
+                let answer = self.answer(&request).await?.context("is HTTP")?;
+                ensure!(answer.code == 200, "{path} as {form}: {answer:?}");
+                let listed: Value = serde_json::from_slice(&answer.body)?;
+                ensure!(
+                    listed["items"].is_array() || listed["rows"].is_array(),
+                    "{path} as {form}: {listed}"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What this process has in memory, in bytes.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    pub(crate) now: u64,
+    /// At its worst moment.
+    pub(crate) most: u64,
+}
+
+pub(crate) fn resident() -> Result<Resident> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let field = |name: &str| -> Result<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("the kernel says")?;
+        let kibibytes: u64 = line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").trim().parse()?;
+        Ok(kibibytes << 10)
+    };
+    Ok(Resident { now: field("VmRSS")?, most: field("VmHWM")? })
+}

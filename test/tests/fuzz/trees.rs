@@ -1,0 +1,90 @@
+//! Changes to JSON that know it is a tree.
+//!
+//! A tree cannot hold everything its text can: numbers beyond all types, a name twice, half a surrogate. So what
+//! is put in is first a word that stands for it, and becomes itself in the text.
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use serde_json::{Map, Value, json};
+
+use crate::mutate::pick;
+use crate::words;
+
+const STANDS_FOR: &str = "@@here@@";
+
+/// The body with one change somewhere in its tree. None if it is no JSON.
+pub(crate) fn mutated(body: &[u8], random: &mut StdRng) -> Option<Vec<u8>> {
+    let mut tree: Value = serde_json::from_slice(body).ok()?;
+    let nodes = count(&tree);
+    let mut at = random.random_range(0..nodes);
+    let text = change(node(&mut tree, &mut at)?, random);
+    let written = tree.to_string().replace(&format!("\"{STANDS_FOR}\""), &text);
+    Some(written.into_bytes())
+}
+
+fn count(tree: &Value) -> usize {
+    1 + match tree {
+        Value::Array(items) => items.iter().map(count).sum(),
+        Value::Object(fields) => fields.values().map(count).sum(),
+        _ => 0,
+    }
+}
+
+/// The node that is `at` nodes away, in the order of the text.
+fn node<'a>(tree: &'a mut Value, at: &mut usize) -> Option<&'a mut Value> {
+    if *at == 0 {
+        return Some(tree);
+    }
+    *at -= 1;
+    match tree {
+        Value::Array(items) => items.iter_mut().find_map(|item| node(item, at)),
+        Value::Object(fields) => fields.values_mut().find_map(|value| node(value, at)),
+        _ => None,
+    }
+}
+
+/// Changes a node, and says what the word in it stands for.
+fn change(node: &mut Value, random: &mut StdRng) -> String {
+    let here = || Value::from(STANDS_FOR);
+    match random.random_range(0..8) {
+        0 => {
+            let depth = random.random_range(1..300);
+            *node = here();
+            return format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        }
+        1 => {
+            *node = here();
+            return format!(
+                "\"{}\"",
+                pick(&["a", "ä", "💩", "/", "\\n", "."], random).repeat(random.random_range(1..5_000))
+            );
+        }
+        2 | 3 => put(node, pick(words::FIELDS, random), here()),
+        4 => remove(node, random),
+        5 => {
+            let copy = node.clone();
+            *node = json!([copy, copy, { "x": copy }]);
+        }
+        _ => *node = here(),
+    }
+    pick(words::LITERALS, random).to_owned()
+}
+
+fn put(node: &mut Value, field: &str, value: Value) {
+    match node {
+        Value::Object(fields) => drop(fields.insert(field.to_owned(), value)),
+        Value::Array(items) => items.push(value),
+        other => *other = Value::Object(Map::from_iter([(field.to_owned(), value)])),
+    }
+}
+
+fn remove(node: &mut Value, random: &mut StdRng) {
+    match node {
+        Value::Object(fields) if !fields.is_empty() => {
+            let name = fields.keys().nth(random.random_range(0..fields.len())).cloned();
+            fields.remove(&name.unwrap_or_default());
+        }
+        Value::Array(items) if !items.is_empty() => drop(items.remove(random.random_range(0..items.len()))),
+        other => *other = Value::Null,
+    }
+}
