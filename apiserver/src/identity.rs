@@ -65,7 +65,7 @@ impl Identity {
     }
 
     /// Somebody who has proved to be this user, and so is also one of those who have proved something.
-    pub(crate) fn known(mut user: User) -> Identity {
+    pub fn known(mut user: User) -> Identity {
         if user.groups.iter().all(|group| group != AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.to_owned());
         }

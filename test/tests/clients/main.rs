@@ -25,7 +25,6 @@ use kube::runtime::watcher;
 use objects::{Kind, NAMESPACE, State};
 use program::Program;
 use scenarios::holon::{End, Server};
-use scenarios::peers;
 use serde_json::{Value, json};
 use writers::Writers;
 

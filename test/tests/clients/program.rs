@@ -5,7 +5,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result};
 use scenarios::holon::signal;
-use scenarios::peers;
 use serde_json::Value;
 
 use crate::Account;
@@ -20,7 +19,7 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn start(peer: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Program> {
-        let mut command = Command::new(peers::find(peer)?);
+        let mut command = Command::new(peers::find(peer).with_context(|| format!("{peer} is not installed"))?);
         command.args(arguments).envs(variables.iter().copied());
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = spawned.with_context(|| format!("starting {peer}"))?;
@@ -76,7 +75,7 @@ impl Drop for Program {
 
 /// Runs a program to its end and returns the lines of JSON it printed.
 pub(crate) fn run(peer: &str, arguments: &[&str]) -> Result<Vec<Value>> {
-    let output = Command::new(peers::find(peer)?).args(arguments).stdin(Stdio::null()).output()?;
+    let output = Command::new(peers::find(peer).with_context(|| format!("{peer} is not installed"))?).args(arguments).stdin(Stdio::null()).output()?;
     let (said, complained) = (String::from_utf8(output.stdout)?, String::from_utf8_lossy(&output.stderr));
     anyhow::ensure!(output.status.success(), "{peer} {arguments:?} failed: {said}{complained}");
     said.lines().map(|line| serde_json::from_str(line).with_context(|| format!("it said {line:?}"))).collect()

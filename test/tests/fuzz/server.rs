@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use api::cluster::Id;
-use apiserver::clusters;
-use apiserver::identity::Identity;
+use apiserver::births::{self, Birth};
+use apiserver::identity::{Identity, User};
+use apiserver::newborn::{self, Newborn, Surroundings, Template};
 use apiserver::stack::Stack;
 use bytes::BytesMut;
 use controller::tasks::Tasks;
@@ -45,7 +46,9 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) async fn start() -> Result<Server> {
         let (store, tasks) = (Arc::new(Memory::new()), Tasks::new());
-        clusters::fill(&*store, Id::ROOT).await?;
+        let surroundings = Surroundings { authority: "an authority", address: ([127, 0, 0, 1], 6443).into() };
+        let store = Arc::new(Newborn::new(store, Template::new(newborn::objects(&surroundings))));
+        births::write(&*store, Id::ROOT, &Birth::root()).await?;
         let stack = Stack::new(store, "127.0.0.1:6443".to_owned(), tasks.stop());
         let server = Server { stack, _tasks: tasks };
         for (path, body) in THERE {
@@ -68,10 +71,10 @@ impl Server {
 
     async fn answer(&self, request: &Request) -> Result<Option<Answer>> {
         let Some(sent) = request.http() else { return Ok(None) };
-        let administrator =
-            Identity::User { name: "admin".to_owned(), groups: vec!["system:masters".to_owned()] };
+        let groups = vec!["system:masters".to_owned()];
+        let administrator = Identity::known(User { name: "admin".to_owned(), groups, ..User::default() });
         let answering = async {
-            let (head, mut body) = self.stack.respond(&administrator, sent).await.into_parts();
+            let (head, mut body) = self.stack.respond(administrator, sent).await.into_parts();
             let mut bytes = BytesMut::new();
             // A watch that has nothing more to say for now is a watch that works; nobody waits for its end.
             while let Some(Some(frame)) = body.frame().now_or_never()
