@@ -1,10 +1,9 @@
 //! A newborn has what a fresh Kubernetes cluster has, field by field. Asks a real one.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use apiserver::newborn::{self, Surroundings};
+use peers::Cluster;
 use serde_json::Value;
 
 /// What the real cluster has and a newborn has not: its controllers' accounts, and what its server notes for others.
@@ -12,55 +11,6 @@ const ELSEWHERE: &[&str] = &[
     "configmaps kube-system/extension-apiserver-authentication",
     "configmaps kube-system/kube-apiserver-legacy-service-account-token-tracking",
 ];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// Whether the peers are there. If not, says that this is skipped, or fails where peers are required.
-fn present() -> Option<PathBuf> {
-    let bin = Command::new(root().join("hack/peers")).arg("--bin").output().unwrap();
-    let bin = PathBuf::from(String::from_utf8(bin.stdout).unwrap().trim());
-    let needed = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"];
-    if needed.iter().all(|name| bin.join(name).exists()) {
-        return Some(bin.join("kubectl"));
-    }
-    let told = "newborns are compared with a real cluster only if its programs are there; run hack/peers";
-    assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none(), "{told}");
-    // Past the harness, which hides what a passing test prints.
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {told}\n").as_bytes());
-    None
-}
-
-/// Taken down whatever happens.
-struct Cluster(tempfile::TempDir);
-
-impl Cluster {
-    fn hack(&self, verb: &str) {
-        let mut command = Command::new(root().join("hack/cluster"));
-        let output = command.args([verb, "newborn"]).env("HOLON_CLUSTERS", self.0.path()).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.path().join("newborn").join(name)
-    }
-
-    fn list(&self, kubectl: &Path, resource: &str) -> Vec<Value> {
-        let mut command = Command::new(kubectl);
-        command.arg("--kubeconfig").arg(self.file("kubeconfig")).arg("--cache-dir").arg(self.file("cache"));
-        let output = command.args(["get", resource, "--all-namespaces", "-o", "json"]).output().unwrap();
-        let list: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-        list["items"].as_array().unwrap().clone()
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.hack("down");
-    }
-}
 
 /// Without what differs between any two clusters: uids, versions, times, who wrote it. The addresses of the service
 /// range and of the server are chosen by whoever starts them.
@@ -93,10 +43,13 @@ fn name(resource: &str, object: &Value) -> String {
 
 #[test]
 fn a_newborn_has_what_a_fresh_cluster_has() {
-    let Some(kubectl) = present() else { return };
-    let cluster = Cluster(tempfile::tempdir().unwrap());
-    cluster.hack("up");
-    let authority = std::fs::read_to_string(cluster.file("pki/ca.crt")).unwrap();
+    let Some(cluster) = Cluster::start("a_newborn_has_what_a_fresh_cluster_has", &[]) else { return };
+    let list = |resource: &str| -> Vec<Value> {
+        let said = cluster.run(&["get", resource, "--all-namespaces", "-o", "json"], "");
+        serde_json::from_str::<Value>(&said).unwrap()["items"].as_array().unwrap().clone()
+    };
+    let authority =
+        std::fs::read_to_string(cluster.kubeconfig().with_file_name("pki").join("ca.crt")).unwrap();
     let surroundings = Surroundings { authority: &authority, address: "192.0.2.10:6443".parse().unwrap() };
     let mut ours: BTreeMap<&str, BTreeMap<String, Value>> = BTreeMap::new();
     for object in newborn::objects(&surroundings) {
@@ -109,7 +62,7 @@ fn a_newborn_has_what_a_fresh_cluster_has() {
     }
     for (plural, ours) in ours {
         let mut theirs = BTreeMap::new();
-        for object in cluster.list(&kubectl, plural) {
+        for object in list(plural) {
             theirs.insert(name(plural, &object), comparable(&object));
         }
         let is_known = |name: &str| ELSEWHERE.contains(&name) || is_of_a_controller(name);

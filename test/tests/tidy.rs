@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("storage", &["peers"]),
     ("openapi", &["api", "peers"]),
     ("controller", &["api"]),
-    ("apiserver", &["api", "storage", "openapi", "controller"]),
+    ("apiserver", &["api", "storage", "openapi", "controller", "peers"]),
     ("splitter", &["api", "controller"]),
     ("syncer", &["api", "controller"]),
     ("holon", &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "peers"]),

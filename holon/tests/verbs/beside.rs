@@ -1,15 +1,10 @@
 //! The same requests to a real kube-apiserver and to us: the same answers, but for what no two servers share.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
+use peers::Cluster;
 use serde_json::Value;
 
 use crate::common::Server;
 use crate::wire::{Answer, Client, JSON, MERGE};
-
-const NEEDED: &[&str] =
-    &["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"];
 
 const MAPS: &str = "/api/v1/namespaces/beside/configmaps";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/beside/leases";
@@ -129,51 +124,6 @@ fn lines() -> Vec<Line> {
     lines
 }
 
-/// A cluster of `hack/cluster`, taken down whatever happens.
-struct Reference {
-    state: tempfile::TempDir,
-}
-
-impl Reference {
-    fn hack(&self, verb: &str) -> Output {
-        let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned();
-        let mut command = Command::new(root.join("hack/cluster"));
-        command.args([verb, "beside"]).env("HOLON_CLUSTERS", self.state.path()).output().unwrap()
-    }
-
-    fn start() -> (Reference, Client) {
-        let reference = Reference { state: tempfile::tempdir().unwrap() };
-        let up = reference.hack("up");
-        assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
-        let kubeconfig = reference.state.path().join("beside/kubeconfig");
-        let client = Client::of(&std::fs::read_to_string(kubeconfig).unwrap());
-        (reference, client)
-    }
-}
-
-impl Drop for Reference {
-    fn drop(&mut self) {
-        self.hack("down");
-    }
-}
-
-/// Whether the programs of others are there. Where they are required, it is a failure if not.
-fn present() -> bool {
-    let base = std::env::var_os("HOLON_PEERS").map(PathBuf::from).unwrap_or_else(|| {
-        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
-        std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("holon/peers")
-    });
-    let missing: Vec<_> = NEEDED.iter().filter(|name| !base.join("bin").join(name).exists()).collect();
-    if missing.is_empty() {
-        return true;
-    }
-    let told = format!("a comparison with Kubernetes needs the peers {missing:?}; run hack/peers");
-    assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none(), "{told}");
-    // Past the harness, which hides what a passing test prints.
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {told}\n").as_bytes());
-    false
-}
-
 /// What an answer says, less what is different on every server.
 fn said(answer: &Answer) -> String {
     let body = serde_json::from_slice::<Value>(&answer.body).map(|body| shared(&body));
@@ -196,12 +146,10 @@ fn shared(value: &Value) -> Value {
 
 #[test]
 fn kubernetes_answers_the_same() {
-    if !present() {
-        return;
-    }
+    let Some(cluster) = Cluster::start("kubernetes_answers_the_same", &[]) else { return };
+    let theirs = Client::of(&std::fs::read_to_string(cluster.kubeconfig()).unwrap());
     let server = Server::start();
     let ours = Client::new(&server);
-    let (_reference, theirs) = Reference::start();
     for (path, object) in MADE {
         let object: Value = serde_json::from_str(object).unwrap();
         ours.make(path, &object);
