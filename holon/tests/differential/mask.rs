@@ -17,6 +17,16 @@ pub(crate) fn mask(value: &mut Value) {
             {
                 *name = prefix;
             }
+            // kube-apiserver looks at metadata twice on its way to an update, and then says twice what is wrong.
+            if let Some(Value::Array(causes)) = fields.get_mut("causes") {
+                let mut seen = Vec::new();
+                causes.retain(|cause| {
+                    !seen.contains(cause) && {
+                        seen.push(cause.clone());
+                        true
+                    }
+                });
+            }
             for (key, value) in fields.iter_mut() {
                 let chosen = ALLOCATED.contains(&key.as_str()) || TIMES.contains(&key.as_str());
                 let said = !value.is_null() && *value != "None" && *value != "" && *value != "0";
