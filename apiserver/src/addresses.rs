@@ -12,7 +12,7 @@
 //! A claim whose Service was never written, or went without dropping it, is dropped by a
 //! [controller](crate::controllers).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use api::cluster::Id;
@@ -21,7 +21,7 @@ use openapi::resource::Resource;
 use openapi::status::{Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{Change, CommitError, Expect, Key, Store};
+use storage::{Change, CommitError, Expect, Key, Revision, Store};
 
 use crate::call::{unreadable, unwritten_in};
 use crate::keys::{Collection, Place};
@@ -33,6 +33,10 @@ pub(crate) const ADDRESSES: (Ipv4Addr, u32) = (Ipv4Addr::new(10, 96, 0, 0), 12);
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 /// A number that is taken is drawn again this often before all are tried in order.
 const DRAWS: usize = 32;
+
+/// Who looks after an address, as Kubernetes says it.
+const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 pub(crate) const SERVICES: Collection<'static> = Collection { group: "", plural: "services" };
 pub(crate) const ADDRESS_CLAIMS: Collection<'static> =
@@ -83,7 +87,7 @@ impl Claim {
                 let mut object = born("networking.k8s.io/v1", "IPAddress", address.to_string());
                 object["metadata"]["labels"] = json!({
                     "ipaddress.kubernetes.io/ip-family": "IPv4",
-                    "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+                    MANAGED_BY: ALLOCATOR,
                 });
                 object["spec"]["parentRef"].as_object_mut().map(|parent| parent.remove("group"));
                 object
@@ -111,17 +115,20 @@ fn port_of(value: &Value) -> Option<u16> {
     value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0)
 }
 
-/// The Service a claim was made for: namespace and name.
+/// The Service a claim was made for: namespace and name. An address may also be somebody else's, who made the object.
 pub(crate) fn holder(claim: &Value) -> Option<(&str, &str)> {
     let parent = &claim["spec"]["parentRef"];
-    Some((parent["namespace"].as_str()?, parent["name"].as_str()?))
+    let ours = parent["resource"] == "services" && parent["group"].as_str().unwrap_or_default().is_empty();
+    let labelled = claim["metadata"]["labels"][MANAGED_BY] == ALLOCATOR || claim["kind"] == "NodePort";
+    (ours && labelled).then_some((parent["namespace"].as_str()?, parent["name"].as_str()?))
 }
 
 /// Claims made for a write that may yet fail, and those that are free once it is done.
 #[derive(Debug, Default)]
 #[must_use = "claims are dropped when the write fails, and what is free now when it is done"]
 pub(crate) struct Claims {
-    made: BTreeSet<Claim>,
+    /// With the revision each was made at.
+    made: BTreeMap<Claim, Revision>,
     free: BTreeSet<Claim>,
     service: Option<Holder>,
 }
@@ -140,42 +147,41 @@ impl Holder {
         Holder { cluster, namespace: text("namespace"), name: text("name") }
     }
 
-    /// Drops a claim if it is this Service's. What fails here is found and dropped by the controller.
-    async fn release(&self, store: &dyn Store, claim: Claim) {
+    /// Drops a claim if it is this Service's, and no newer than what made it free: a Service of the same name may
+    /// have claimed it again. What fails here is found and dropped by the controller.
+    async fn release(&self, store: &dyn Store, claim: Claim, since: Revision) {
         let key = claim.key(self.cluster);
         let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value) else { return };
         let tree = stored::tree(&entry).unwrap_or_default();
-        if holder(&tree) == Some((&self.namespace, &self.name)) {
+        if entry.revision() <= since && holder(&tree) == Some((&self.namespace, &self.name)) {
             let _ = store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await;
         }
     }
 }
 
 impl Claims {
-    /// The Service was written.
-    pub(crate) async fn done(self, store: &dyn Store) {
-        self.drop_all(store, &self.free).await;
+    /// The Service was written, at this revision.
+    pub(crate) async fn done(self, store: &dyn Store, at: Revision) {
+        let Some(service) = &self.service else { return };
+        for claim in &self.free {
+            service.release(store, *claim, at).await;
+        }
     }
 
     /// It was not.
     pub(crate) async fn undo(self, store: &dyn Store) {
-        self.drop_all(store, &self.made).await;
-    }
-
-    async fn drop_all(&self, store: &dyn Store, claims: &BTreeSet<Claim>) {
-        for claim in claims {
-            if let Some(service) = &self.service {
-                service.release(store, *claim).await;
-            }
+        let Some(service) = &self.service else { return };
+        for (claim, made) in &self.made {
+            service.release(store, *claim, *made).await;
         }
     }
 }
 
-/// Drops everything a Service that is gone had to itself.
-pub(crate) async fn release_all(store: &dyn Store, cluster: Id, service: &Value) {
+/// Drops everything a Service had to itself that went at this revision.
+pub(crate) async fn release_all(store: &dyn Store, cluster: Id, service: &Value, at: Revision) {
     let holder = Holder::of(cluster, service);
     for claim in held(service) {
-        holder.release(store, claim).await;
+        holder.release(store, claim, at).await;
     }
 }
 
@@ -193,8 +199,11 @@ pub(crate) async fn assign(
     let mut desk = Desk { store, cluster, dry_run, before, claims };
     match desk.serve(new).await {
         Ok(()) => {
-            let now = held(new);
-            desk.claims.free = desk.before.difference(&now).copied().collect();
+            // A rehearsal gives nothing up.
+            if !dry_run {
+                let now = held(new);
+                desk.claims.free = desk.before.difference(&now).copied().collect();
+            }
             Ok(desk.claims)
         }
         Err(status) => {
@@ -321,7 +330,7 @@ impl Desk<'_> {
     async fn port(&mut self, service: &Value, said: &Value, field: &str) -> Result<u16, Status> {
         let Some(port) = port_of(said) else { return self.any_port(service).await };
         let claim = Claim::Port(port);
-        if self.before.contains(&claim) || self.claims.made.contains(&claim) {
+        if self.before.contains(&claim) || self.claims.made.contains_key(&claim) {
             return Ok(port);
         }
         if !PORTS.contains(&port) {
@@ -356,8 +365,8 @@ impl Desk<'_> {
         let (namespace, name) = (metadata::text(service, "namespace"), metadata::text(service, "name"));
         let value = Change::Put(stored::encode(&claim.object(namespace, name)));
         match self.store.commit(key, Expect::Absent, value).await {
-            Ok(_) => {
-                self.claims.made.insert(claim);
+            Ok(event) => {
+                self.claims.made.insert(claim, event.revision);
                 Ok(true)
             }
             Err(CommitError::Conflict { .. }) => Ok(false),
@@ -388,7 +397,7 @@ mod tests {
         let mut service = json!({ "metadata": { "namespace": "shop", "name": "web" }, "spec": spec });
         let claims =
             assign(store, CLUSTER, false, old, &mut service).await.map_err(|status| status.message)?;
-        claims.done(store).await;
+        claims.done(store, Revision(u64::MAX)).await;
         Ok(service)
     }
 
@@ -426,8 +435,21 @@ mod tests {
         }
         let alias = assigned(&store, Some(&second), json!({ "type": "ExternalName", "clusterIP": address }));
         assert!(held(&alias.await.unwrap()).is_empty());
-        release_all(&store, CLUSTER, &second).await;
+        release_all(&store, CLUSTER, &second, Revision(u64::MAX)).await;
         assert!(assigned(&store, None, json!({ "clusterIP": address })).await.is_ok());
+    }
+
+    /// A rehearsed change of a port freed the port for others while the Service went on using it.
+    #[tokio::test]
+    async fn a_rehearsal_gives_nothing_up_and_takes_nothing() {
+        let store = Memory::new();
+        let port = |node_port: u16| json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": node_port }] });
+        let first = assigned(&store, None, port(30080)).await.unwrap();
+        let mut rehearsed = first.clone();
+        rehearsed["spec"]["ports"][0]["nodePort"] = 30081.into();
+        let claims = assign(&store, CLUSTER, true, Some(&first), &mut rehearsed).await.unwrap();
+        claims.done(&store, Revision(u64::MAX)).await;
+        assert!(is_taken(&store, Claim::Port(30080)).await && !is_taken(&store, Claim::Port(30081)).await);
     }
 
     /// A Service that could not be written kept its address for ever.

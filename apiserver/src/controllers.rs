@@ -5,7 +5,8 @@
 //!                                    ├─► namespaces:   emptying what is leaving
 //!                                    ├─► clusters:     the same for logical clusters
 //!                                    ├─► furnishings:  what every namespace has
-//!                                    └─► addresses:    claims of Services that are gone
+//!                                    ├─► addresses:    claims of Services that are gone
+//!                                    └─► births:       of logical clusters that were never made
 //!                              clock ───► expiry:       events of an hour ago
 //! ```
 //!
@@ -18,6 +19,7 @@
 //! names the revision it was decided on, so two servers that do the same work at once only waste it.
 
 mod addresses;
+mod births;
 mod clusters;
 mod collections;
 mod expiry;
@@ -71,6 +73,7 @@ pub struct Controllers {
     furnishings: Queue<Namespace>,
     /// Claims, each with the revision that is a reason to look at it.
     addresses: Queue<(Key, Revision)>,
+    births: Queue<Id>,
     graph: std::sync::Mutex<Graph>,
 }
 
@@ -85,6 +88,7 @@ impl Controllers {
             clusters: Queue::new(),
             furnishings: Queue::new(),
             addresses: Queue::new(),
+            births: Queue::new(),
             graph: std::sync::Mutex::default(),
         }
     }
@@ -123,6 +127,7 @@ impl Controllers {
         [&self.garbage, &self.clusters].into_iter().for_each(Queue::clear);
         [&self.namespaces, &self.furnishings].into_iter().for_each(Queue::clear);
         self.addresses.clear();
+        self.births.clear();
         let infinite = tokio::join!(
             Feed::new(self).run(),
             work(&self.garbage, HANDS, |key| self.settled("garbage", garbage::look(self, key))),
@@ -134,6 +139,12 @@ impl Controllers {
             }),
             work(&self.furnishings, HANDS, |key| self.settled("furnishings", furnishings::look(self, key))),
             work(&self.addresses, HANDS, |key| self.settled("addresses", addresses::look(self, key))),
+            work(&self.births, HANDS, |id| self.settled("births", births::look(self, id))),
+            async {
+                if let Err(trouble) = births::look_at_all(self).await {
+                    tracing::warn!(controller = "births", %trouble, "will look again after the next start");
+                }
+            },
             expiry::run(self),
         );
         match infinite.0 {}

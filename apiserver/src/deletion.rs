@@ -210,7 +210,8 @@ pub(crate) fn ends_with(row: &Resource, old: &Value, new: &Value) -> bool {
 /// What became of an object.
 #[derive(Debug)]
 pub(crate) enum Deleted {
-    Gone(Entry),
+    /// As it was, and at which revision it went.
+    Gone(Entry, Revision),
     /// It waits for something, and says now that it is to go.
     Going(Entry),
 }
@@ -247,10 +248,16 @@ pub(crate) async fn delete(
     let shown = |revision: Revision| Entry::new(key.clone(), revision, shown.clone());
     if options.dry_run {
         let shown = shown(entry.revision());
-        return Ok(if change == Change::Delete { Deleted::Gone(shown) } else { Deleted::Going(shown) });
+        return Ok(match change {
+            Change::Delete => Deleted::Gone(shown, entry.revision()),
+            Change::Put(_) => Deleted::Going(shown),
+        });
     }
     match store.commit(key.clone(), Expect::Revision(entry.revision()), change).await {
-        Ok(event) => Ok(event.current.map_or_else(|| Deleted::Gone(shown(entry.revision())), Deleted::Going)),
+        Ok(event) => Ok(match event.current {
+            Some(current) => Deleted::Going(current),
+            None => Deleted::Gone(shown(entry.revision()), event.revision),
+        }),
         Err(CommitError::Conflict { current }) => Err(NotDeleted::Changed(current.value)),
         Err(error) => Err(NotDeleted::Failed(error)),
     }

@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use storage::{Change, CommitError, Expect, Page, Revision};
+use storage::{Page, Revision};
 use tokio::time::Instant;
 
-use super::Controllers;
+use super::{Controllers, sweep};
 use super::write::Trouble;
 use crate::keys::Collection;
 
@@ -65,14 +65,9 @@ async fn look(controllers: &Controllers, calendar: &mut Calendar) -> Result<(), 
         }
         let Some(through) = through else { return Ok(()) };
         page.after = read.value.entries.last().map(|entry| entry.key().clone());
-        for entry in read.value.entries.iter().filter(|entry| entry.revision() <= through) {
-            let expect = Expect::Revision(entry.revision());
-            match store.commit(entry.key().clone(), expect, Change::Delete).await {
-                // Written again meanwhile, so not old any more.
-                Ok(_) | Err(CommitError::Conflict { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let old = read.value.entries.into_iter().filter(|entry| entry.revision() <= through);
+        // Written again meanwhile means not old any more.
+        sweep::remove_each(store, old.collect()).await?;
         if !read.value.more {
             return Ok(());
         }

@@ -11,11 +11,11 @@ use api::cluster::Id;
 use storage::{Entry, Event, Key, Page, Range, ReadError, Revision};
 
 use super::head::{Head, Owner};
-use super::{Controllers, Namespace, addresses, furnishings, garbage};
+use super::{Controllers, Namespace, addresses, births, furnishings, garbage};
 use crate::addresses::{Claim, SERVICES, held};
 use crate::clusters as logical;
 use crate::deletion::{FOREGROUND, ORPHAN};
-use crate::keys::Place;
+use crate::keys::{self, Place};
 use crate::stored;
 
 /// Entries looked at together at the beginning.
@@ -73,11 +73,11 @@ impl<'a> Feed<'a> {
             let read = self.controllers.kept.list(Range::all(), page.clone()).await?;
             for entry in &read.value.entries {
                 self.appeared(None, entry);
-                self.claimed(entry.key(), read.revision);
             }
             page.at = Some(read.revision);
             page.after = read.value.entries.last().map(|entry| entry.key().clone());
             if !read.value.more {
+                self.controllers.graph().is_whole = true;
                 return Ok(read.revision);
             }
         }
@@ -93,13 +93,18 @@ impl<'a> Feed<'a> {
 
     /// An object is there, or is another than before.
     fn appeared(&mut self, previous: Option<&Entry>, current: &Entry) {
-        let Some(place) = Place::of(current.key()) else { return };
+        let Some(place) = Place::of(current.key()) else { return self.born(previous, current) };
+        self.claimed(&place, current);
         let Some(head) = Head::of(current) else {
-            // Something that is no object stands where one was: to everybody else it is gone.
+            // Something that is no object stands where one was, or where one shone through: to everybody else that
+            // is gone.
+            if furnishings::is_one(&place) {
+                self.furnish(place.cluster, place.namespace);
+            }
             return previous.into_iter().for_each(|previous| self.vanished(previous, current.revision()));
         };
         self.owned(&place, current.key(), &head, previous);
-        previous.into_iter().for_each(|previous| self.released(&place, previous, current.revision()));
+        previous.into_iter().for_each(|previous| self.released(&place, previous, Some(current), current.revision()));
         if furnishings::is_one(&place) {
             self.furnish(place.cluster, place.namespace);
         }
@@ -130,7 +135,7 @@ impl<'a> Feed<'a> {
         let dependents = controllers.graph().dependents(&(place.cluster, head.uid.as_str().into()));
         dependents.into_iter().for_each(|key| controllers.garbage.add(key));
         self.unblocked(&place, head.owners());
-        self.released(&place, previous, now);
+        self.released(&place, previous, None, now);
         if furnishings::is_one(&place) {
             self.furnish(place.cluster, place.namespace);
         }
@@ -169,18 +174,27 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// A claim was there when we began; it may be nobody's.
-    fn claimed(&self, key: &Key, now: Revision) {
-        if Place::of(key).and_then(|place| Claim::at(&place)).is_some() {
-            self.controllers.addresses.add_after((key.clone(), now), addresses::SETTLES);
+    /// A claim may be nobody's: whoever made it was cut off before its Service was written.
+    fn claimed(&self, place: &Place<'_>, current: &Entry) {
+        if Claim::at(place).is_some() {
+            let claim = (current.key().clone(), current.revision());
+            self.controllers.addresses.add_after(claim, addresses::SETTLES);
+        }
+    }
+
+    /// The same for a birth. Those that were there when we began are walked through together.
+    fn born(&self, previous: Option<&Entry>, current: &Entry) {
+        if let (Some(id), None, true) = (keys::born(current.key()), previous, self.controllers.graph().is_whole) {
+            self.controllers.births.add_after(id, births::SETTLES);
         }
     }
 
     /// A Service gave up what it had, or some of it.
-    fn released(&self, place: &Place<'_>, previous: &Entry, now: Revision) {
+    fn released(&self, place: &Place<'_>, previous: &Entry, current: Option<&Entry>, now: Revision) {
         if place.collection == SERVICES {
-            let service = stored::tree(previous).unwrap_or_default();
-            for claim in held(&service) {
+            let held = |entry: &Entry| held(&stored::tree(entry).unwrap_or_default());
+            let kept = current.map(held).unwrap_or_default();
+            for claim in held(previous).difference(&kept) {
                 self.controllers.addresses.add((claim.key(place.cluster), now));
             }
         }

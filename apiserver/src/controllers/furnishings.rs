@@ -11,7 +11,7 @@ use storage::{Change, Expect};
 use super::write::{Trouble, amend};
 use super::{Controllers, Namespace};
 use crate::keys::{Collection, Place};
-use crate::{clusters, metadata, stored};
+use crate::{births, clusters, metadata, stored};
 
 const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceaccounts" };
 const ACCOUNT: &str = "default";
@@ -33,6 +33,9 @@ pub(super) async fn look(
     (cluster, namespace): Namespace,
 ) -> Result<Outcome, Trouble> {
     let store = &*controllers.seen;
+    if births::find(store, cluster).await?.is_none() {
+        return Ok(Outcome::Done);
+    }
     let key = clusters::NAMESPACES.key(cluster, None, &namespace);
     let found = store.get(&key).await?.value.and_then(|entry| stored::tree(&entry).ok());
     if found.is_none_or(|namespace| metadata::is_leaving(&namespace)) {

@@ -25,6 +25,8 @@ use crate::deletion::{FOREGROUND, ORPHAN, Options, Propagation};
 use crate::keys::{Collection, Place};
 use crate::publish;
 
+/// While everything is walked through after a start.
+const BEGINNING: Duration = Duration::from_millis(100);
 /// Kinds come and go; an owner of an unknown one is looked for again after this long.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(300);
 
@@ -49,6 +51,10 @@ enum Verdict {
 }
 
 pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome, Trouble> {
+    // Who has no dependents that we know of may have some that we have not come to yet.
+    if !controllers.graph().is_whole {
+        return Ok(Outcome::Again(BEGINNING));
+    }
     let store = &*controllers.seen;
     let Some(place) = Place::of(&key) else { return Ok(Outcome::Done) };
     let Some(row) = row(place.collection) else { return Ok(Outcome::Done) };

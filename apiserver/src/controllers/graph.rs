@@ -15,6 +15,8 @@ pub(super) type OwnerId = (Id, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct Graph {
+    /// Whether everything that was there has been noted. Before, nobody is known to have no dependents.
+    pub(super) is_whole: bool,
     dependents: HashMap<OwnerId, HashSet<Key>>,
     owners: HashMap<Key, Vec<OwnerId>>,
 }

@@ -9,6 +9,7 @@
 //! something in it is gone.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use controller::queue::Outcome;
 use openapi::catalog;
@@ -25,6 +26,8 @@ use crate::{clusters, metadata, stored};
 
 /// Entries looked at together.
 const PAGE_ENTRIES: usize = 1000;
+/// Somebody who keeps changing what is to go is met again after this long.
+const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
 /// What holds a namespace until it is empty.
 const KUBERNETES: &str = "kubernetes";
 
@@ -34,6 +37,8 @@ struct Remaining {
     /// By `pods.` and `deployments.apps`: the resource, a dot, the group.
     objects: BTreeMap<String, usize>,
     finalizers: BTreeMap<String, usize>,
+    /// Objects that somebody else changed while they were to be deleted.
+    conflicts: usize,
 }
 
 pub(super) async fn look(controllers: &Controllers, namespace: Namespace) -> Result<Outcome, Trouble> {
@@ -52,7 +57,8 @@ pub(super) async fn look(controllers: &Controllers, namespace: Namespace) -> Res
             amend(store, row(), &entry, |object| say(object, &remaining)).await?;
         }
     }
-    Ok(Outcome::Done)
+    // What goes makes us look again; what was only changed does not.
+    Ok(if remaining.conflicts > 0 { Outcome::Again(CONFLICT_AGAIN) } else { Outcome::Done })
 }
 
 fn row() -> &'static Resource {
@@ -69,7 +75,7 @@ async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result
     for kept in &collections {
         let range = kept.collection().range(*cluster, Some(name));
         match kept.row {
-            Some(row) => sweep::delete_all(store, row, range.clone()).await?,
+            Some(row) => remaining.conflicts += sweep::delete_all(store, row, range.clone()).await?,
             // Nobody serves it, so nobody could ever finish it.
             None => drop(sweep::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?),
         }
@@ -190,6 +196,7 @@ mod tests {
         let remaining = Remaining {
             objects: [("configmaps.".to_owned(), 2), ("deployments.apps".to_owned(), 1)].into(),
             finalizers: [("a.b/c".to_owned(), 2)].into(),
+            conflicts: 0,
         };
         let mut object = json!({ "status": { "phase": "Terminating", "conditions": [
             { "type": "NamespaceContentRemaining", "status": "True", "lastTransitionTime": "then" },

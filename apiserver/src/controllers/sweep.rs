@@ -12,35 +12,32 @@ const PAGE_ENTRIES: usize = 500;
 /// Deletions under way at once: enough for the store to make one batch of many.
 const TOGETHER: usize = 64;
 
-/// Deletes every object of a range as a client would, leaving those that wait for something.
-pub(super) async fn delete_all(store: &dyn Store, row: &Resource, range: Range) -> Result<(), Trouble> {
+/// Deletes every object of a range as a client would, leaving those that wait for something. How many somebody else
+/// changed meanwhile: they have to be met again.
+pub(super) async fn delete_all(store: &dyn Store, row: &Resource, range: Range) -> Result<usize, Trouble> {
     // What is collected anyway need not be waited for by its owner.
     let options = Options { propagation: Some(Propagation::Background), ..Options::default() };
     let one = async |entry: Entry| match delete(store, row, &entry, &options).await {
-        // Whoever changed it, or refuses, is met again when the range is looked at next.
-        Ok(_) | Err(Trouble::Conflict) => Ok(()),
+        Ok(_) => Ok(0),
+        Err(Trouble::Conflict) => Ok(1),
         Err(trouble) => Err(trouble),
     };
+    let mut conflicts = 0;
     let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
     loop {
         let read = store.list(range.clone(), page.clone()).await?.value;
         page.after = read.entries.last().map(|entry| entry.key().clone());
-        stream::iter(read.entries).map(one).buffer_unordered(TOGETHER).try_collect::<()>().await?;
+        let each: Vec<usize> =
+            stream::iter(read.entries).map(one).buffer_unordered(TOGETHER).try_collect().await?;
+        conflicts += each.into_iter().sum::<usize>();
         if !read.more {
-            return Ok(());
+            return Ok(conflicts);
         }
     }
 }
 
 /// Removes the entries of a range, whatever they are and whatever holds them: at most `budget`. How many are done.
 pub(super) async fn remove_all(store: &dyn Store, range: Range, budget: usize) -> Result<usize, Trouble> {
-    let one = async |entry: Entry| match store
-        .commit(entry.key().clone(), Expect::Revision(entry.revision()), Change::Delete)
-        .await
-    {
-        Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
-        Err(error) => Err(Trouble::from(error)),
-    };
     let mut done = 0;
     while done < budget {
         let page = Page { limit: Some(PAGE_ENTRIES.min(budget - done)), ..Page::default() };
@@ -49,7 +46,19 @@ pub(super) async fn remove_all(store: &dyn Store, range: Range, budget: usize) -
             break;
         }
         done += entries.len();
-        stream::iter(entries).map(one).buffer_unordered(TOGETHER).try_collect::<()>().await?;
+        remove_each(store, entries).await?;
     }
     Ok(done)
+}
+
+/// Removes entries as they were read; those that have changed since stay.
+pub(super) async fn remove_each(store: &dyn Store, entries: Vec<Entry>) -> Result<(), Trouble> {
+    let one = async |entry: Entry| {
+        let expect = Expect::Revision(entry.revision());
+        match store.commit(entry.key().clone(), expect, Change::Delete).await {
+            Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(Trouble::from(error)),
+        }
+    };
+    stream::iter(entries).map(one).buffer_unordered(TOGETHER).try_collect().await
 }

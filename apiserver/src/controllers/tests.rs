@@ -8,7 +8,7 @@ use controller::tasks::Tasks;
 use openapi::resource::Resource;
 use serde_json::{Value, json};
 use storage::memory::Memory;
-use storage::{Change, Entry, Expect, Key, Page, Range, Store};
+use storage::{Change, Entry, Expect, Key, Page, Range, Revision, Store};
 
 use super::Controllers;
 use crate::deletion::{self, Deleted, Options, Propagation};
@@ -339,7 +339,7 @@ async fn what_a_service_had_to_itself_is_free_after_it() {
     let key = world.key("services", "shop", "web");
     let value = Change::Put(stored::encode(&service));
     world.store.commit(key, Expect::Absent, value).await.unwrap();
-    claims.done(&*world.store).await;
+    claims.done(&*world.store, Revision(u64::MAX)).await;
     let taken = async || {
         let mut taken = 0;
         for claim in addresses::held(&service) {

@@ -62,7 +62,7 @@ pub(super) async fn delete(
     options: &Options,
 ) -> Result<bool, Trouble> {
     match deletion::delete(store, row, entry.key().clone(), entry, options).await {
-        Ok(Deleted::Gone(_)) | Err(NotDeleted::Changed(None)) => Ok(true),
+        Ok(Deleted::Gone(..)) | Err(NotDeleted::Changed(None)) => Ok(true),
         Ok(Deleted::Going(_)) => Ok(false),
         Err(NotDeleted::Changed(Some(_))) => Err(Trouble::Conflict),
         Err(NotDeleted::Refused(status)) => Err(Trouble::Refused(status)),

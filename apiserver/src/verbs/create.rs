@@ -55,7 +55,7 @@ pub(crate) async fn attempt(
         other => other,
     };
     match &made {
-        Ok(Some(_)) => claims.done(store).await,
+        Ok(Some(entry)) => claims.done(store, entry.revision()).await,
         Ok(None) | Err(_) => claims.undo(store).await,
     }
     Ok(made?.ok_or(name))
@@ -77,7 +77,10 @@ async fn still_live(
     before: &Option<String>,
     entry: &Entry,
 ) -> Result<(), Status> {
+    let is_born = births::find(store, call.cluster).await.map_err(unreadable)?.is_some();
     let refused = match live_namespace(store, call).await {
+        // The same for the logical cluster: its birth ends first, and then what it holds is removed.
+        _ if !is_born => Status::unknown_path(),
         Ok(now) if now == *before || call.query.dry_run()? => return Ok(()),
         Ok(_) => {
             Status::not_found(Grouped::new("", "namespaces"), call.namespace.as_deref().unwrap_or_default())

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{Response, StatusCode};
+use openapi::builtin;
 use openapi::decode;
 use openapi::protobuf;
 use openapi::status::Status;
@@ -23,6 +24,7 @@ use crate::select::Selection;
 use crate::server::Body;
 use crate::stored;
 
+const OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 /// How often to decide anew when somebody else changes the object meanwhile.
 const ATTEMPTS: usize = 5;
 /// Deletions of one collection under way at once: enough for the store to make one batch of many.
@@ -42,8 +44,8 @@ pub(crate) async fn delete(
         return Err(call.not_found(name));
     };
     let response = match deleted {
-        Deleted::Gone(entry) if call.row.delete_answers_object => style.answer(StatusCode::OK, &entry)?,
-        Deleted::Gone(entry) => {
+        Deleted::Gone(entry, _) if call.row.delete_answers_object => style.answer(StatusCode::OK, &entry)?,
+        Deleted::Gone(entry, _) => {
             let tree = stored::tree(&entry).unwrap_or_default();
             style.status(&Status::deleted(call.grouped(), name, metadata::text(&tree, "uid")))
         }
@@ -113,9 +115,9 @@ async fn settle(
 
 /// What a Service had to itself is free as soon as it is gone: whoever replaces it may want the same.
 async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &Options) {
-    if let (Deleted::Gone(entry), true, false) = (deleted, addresses::concern(&call.row), options.dry_run) {
+    if let (Deleted::Gone(entry, at), true, false) = (deleted, addresses::concern(&call.row), options.dry_run) {
         let service = stored::tree(entry).unwrap_or_default();
-        addresses::release_all(store, call.cluster, &service).await;
+        addresses::release_all(store, call.cluster, &service, *at).await;
     }
 }
 
@@ -129,7 +131,10 @@ fn body(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
             protobuf::decode(bytes).map_err(|error| Status::bad_request(error.to_string()))?.value
         }
         (false, Ok(Written::Text(syntax))) => {
-            decode::decode(bytes, syntax).map_err(|error| Status::bad_request(error.to_string()))?.value
+            // Read by its schema: an option of the wrong type must not be taken for one that was not given.
+            let schema = builtin::schema(OPTIONS).expect("the built-in types have the options of a deletion");
+            let decoded = decode::decode_as(bytes, syntax, schema);
+            decoded.map_err(|error| Status::bad_request(error.to_string()))?.value
         }
     };
     let kind = options["kind"].as_str().unwrap_or("DeleteOptions");

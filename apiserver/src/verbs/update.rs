@@ -127,7 +127,7 @@ pub(crate) async fn replace(
     let claims = admit::update(store, call, &old, &mut new).await?;
     let replaced = write(store, call, entry, &old, &new).await;
     match &replaced {
-        Ok(Some(_)) => claims.done(store).await,
+        Ok(Some(entry)) => claims.done(store, entry.revision()).await,
         Ok(None) | Err(_) => claims.undo(store).await,
     }
     replaced

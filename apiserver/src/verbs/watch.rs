@@ -23,11 +23,11 @@ use openapi::status::{Grouped, Status};
 use openapi::table::Heading;
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{Entry, Event, ReadError, Revision, Store, Watch};
+use storage::{Entry, Event, Range, ReadError, Revision, Store, Watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::{get, list};
-use crate::call::{Call, unreadable};
+use crate::call::{Call, Reach, unreadable};
 use crate::negotiate::Encoding;
 use crate::pieces::PIECE_BYTES;
 use crate::render::{self, Style};
@@ -59,7 +59,7 @@ pub(crate) async fn watch(
     };
     let after = following.start(store, call).await?;
     let range = list::range(call, &following.selection);
-    match store.watch(range, after).await {
+    match begun(store, call, range, after).await {
         Ok(watch) => following.watch = Some(watch),
         // That the past is gone is said in the stream, as upstream says it: kube's watcher lists again when it
         // hears it there, and asks the same question forever when the request itself fails.
@@ -72,6 +72,18 @@ pub(crate) async fn watch(
     let mut response = render::typed(StatusCode::OK, style.form.encoding.stream_type(), Bytes::new());
     *response.body_mut() = StreamBody::new(frames).boxed_unsync();
     Ok(response)
+}
+
+/// What every newborn has appears at one revision. Who looks at all logical clusters and was cut off in the middle of
+/// that comes back with its version, having seen only some of it; so to them that version is shown once more.
+async fn begun(store: &dyn Store, call: &Call, range: Range, after: Revision) -> Result<Watch, ReadError> {
+    if let (Reach::Every, Some(before)) = (call.reach, after.0.checked_sub(1)) {
+        match store.watch(range.clone(), Revision(before)).await {
+            Err(ReadError::Compacted { .. }) => {}
+            begun => return begun,
+        }
+    }
+    store.watch(range, after).await
 }
 
 /// Where a watch begins.
