@@ -443,7 +443,8 @@ mod tests {
     #[tokio::test]
     async fn a_rehearsal_gives_nothing_up_and_takes_nothing() {
         let store = Memory::new();
-        let port = |node_port: u16| json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": node_port }] });
+        let port =
+            |node_port: u16| json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": node_port }] });
         let first = assigned(&store, None, port(30080)).await.unwrap();
         let mut rehearsed = first.clone();
         rehearsed["spec"]["ports"][0]["nodePort"] = 30081.into();

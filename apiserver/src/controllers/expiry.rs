@@ -10,8 +10,8 @@ use std::time::Duration;
 use storage::{Page, Revision};
 use tokio::time::Instant;
 
-use super::{Controllers, sweep};
 use super::write::Trouble;
+use super::{Controllers, sweep};
 use crate::keys::Collection;
 
 /// As on Kubernetes.

@@ -104,7 +104,9 @@ impl<'a> Feed<'a> {
             return previous.into_iter().for_each(|previous| self.vanished(previous, current.revision()));
         };
         self.owned(&place, current.key(), &head, previous);
-        previous.into_iter().for_each(|previous| self.released(&place, previous, Some(current), current.revision()));
+        previous
+            .into_iter()
+            .for_each(|previous| self.released(&place, previous, Some(current), current.revision()));
         if furnishings::is_one(&place) {
             self.furnish(place.cluster, place.namespace);
         }
@@ -184,7 +186,9 @@ impl<'a> Feed<'a> {
 
     /// The same for a birth. Those that were there when we began are walked through together.
     fn born(&self, previous: Option<&Entry>, current: &Entry) {
-        if let (Some(id), None, true) = (keys::born(current.key()), previous, self.controllers.graph().is_whole) {
+        if let (Some(id), None, true) =
+            (keys::born(current.key()), previous, self.controllers.graph().is_whole)
+        {
             self.controllers.births.add_after(id, births::SETTLES);
         }
     }

@@ -8,15 +8,54 @@ use controller::tasks::Tasks;
 use openapi::resource::Resource;
 use serde_json::{Value, json};
 use storage::memory::Memory;
-use storage::{Change, Entry, Expect, Key, Page, Range, Revision, Store};
+use storage::{
+    At, Boxed, Change, CommitError, Entry, Event, Expect, Key, Listing, Page, Range, ReadError, Revision,
+    Store, Watch,
+};
 
 use super::Controllers;
+use crate::births::{self, Birth};
 use crate::deletion::{self, Deleted, Options, Propagation};
 use crate::keys::{Collection, Place};
 use crate::{addresses, clusters, publish, stored};
 
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The model, which lets others run before each of its answers, as a store on a disk or a network does.
+#[derive(Debug, Default)]
+struct Patient(Memory);
+
+impl Store for Patient {
+    fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.0.get(key).await
+        })
+    }
+
+    fn list(&self, range: Range, page: Page) -> Boxed<'_, Result<At<Listing>, ReadError>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.0.list(range, page).await
+        })
+    }
+
+    fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.0.commit(key, expect, change).await
+        })
+    }
+
+    fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>> {
+        self.0.watch(range, after)
+    }
+
+    fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>> {
+        self.0.compact(through)
+    }
+}
 
 struct World {
     store: Arc<dyn Store>,
@@ -26,13 +65,23 @@ struct World {
 
 impl World {
     async fn new() -> World {
-        let store: Arc<dyn Store> = Arc::new(Memory::new());
-        let mut tasks = Tasks::new();
-        let controllers = Controllers::new(store.clone(), store.clone(), "the authority".to_owned());
-        tasks.spawn("controllers", controllers.run(tasks.stop()));
-        let world = World { store, tasks, cluster: Id::new(7) };
+        let mut world = World::asleep().await;
+        world.wake();
+        world
+    }
+
+    /// Before any controller runs.
+    async fn asleep() -> World {
+        let world = World { store: Arc::new(Patient::default()), tasks: Tasks::new(), cluster: Id::new(7) };
+        births::write(&*world.store, world.cluster, &Birth::new(Id::ROOT, "seven")).await.unwrap();
         world.put("namespaces", "-", "shop", json!({})).await;
         world
+    }
+
+    fn wake(&mut self) {
+        let controllers =
+            Controllers::new(self.store.clone(), self.store.clone(), "the authority".to_owned());
+        self.tasks.spawn("controllers", controllers.run(self.tasks.stop()));
     }
 
     fn row(&self, plural: &str) -> &'static Resource {
@@ -185,6 +234,25 @@ async fn orphans_stay_and_forget_their_owner() {
     world.end().await;
 }
 
+/// The owner was taken to have no dependents because they had not been walked through yet; it went, and they followed.
+#[tokio::test]
+async fn orphans_stay_when_the_controllers_begin_in_the_middle() {
+    let mut world = World::asleep().await;
+    world.put("configmaps", "shop", "owner", json!({})).await;
+    for number in 0..1500 {
+        let owned = owned_by(&[("v1", "ConfigMap", "owner")]);
+        world.put("secrets", "shop", &format!("heir-{number}"), owned).await;
+    }
+    world.delete("configmaps", "shop", "owner", Propagation::Orphan).await;
+    world.wake();
+    world.gone("configmaps", "shop", "owner").await;
+    world.settled().await;
+    let heirs = Collection { group: "", plural: "secrets" }.range(world.cluster, Some("shop"));
+    let heirs = world.store.list(heirs, Page::default()).await.unwrap().value.entries;
+    assert_eq!(heirs.len(), 1500);
+    world.end().await;
+}
+
 #[tokio::test]
 async fn one_owner_of_two_is_enough_to_stay() {
     let world = World::new().await;
@@ -303,21 +371,35 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
     for (within, name, id) in [(outer, "web", web), (web, "inner", inner)] {
         world.cluster = within;
         let key = world.key("logicalclusters", "-", name);
-        let object = json!({ "metadata": { "name": name, "uid": name }, "status": status(id) });
+        births::write(&*world.store, id, &Birth::new(within, name)).await.unwrap();
+        // Whoever would do the work of this finalizer cannot reach it once the outer one is leaving.
+        let finalizers = if within == web { json!(["a.b/c"]) } else { json!([]) };
+        let metadata = json!({ "name": name, "uid": name, "finalizers": finalizers });
+        let object = json!({ "metadata": metadata, "status": status(id) });
         let value = Change::Put(stored::encode(&object));
         world.store.commit(key, Expect::Absent, value).await.unwrap();
     }
     for cluster in [web, inner] {
         world.cluster = cluster;
+        for number in 0..20 {
+            world.put("namespaces", "-", &format!("space-{number}"), json!({})).await;
+        }
         world.put("namespaces", "-", "shop", json!({})).await;
         for number in 0..300 {
             let held = json!({ "finalizers": ["a.b/c"] });
             world.put("configmaps", "shop", &format!("map-{number}"), held).await;
         }
     }
+    // Each of these namespaces is given back what it lost, for as long as there is somebody to give it to.
+    world
+        .until("the last namespace is furnished", async || {
+            world.get("configmaps", "shop", "kube-root-ca.crt").await.is_some()
+        })
+        .await;
     world.cluster = outer;
     world.delete("logicalclusters", "-", "web", Propagation::Background).await;
     world.gone("logicalclusters", "-", "web").await;
+    world.settled().await;
     let all = world.store.list(Range::all(), Page::default()).await.unwrap().value.entries;
     let left: Vec<_> = all
         .iter()

@@ -14,10 +14,15 @@ use super::template::{Row, Stretch};
 use super::{Born, Shared, is_tombstone};
 use crate::keys;
 
+/// Entries read at a time while counting.
+const COUNTED_TOGETHER: usize = 1000;
+
 /// One page of a range.
 pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<At<Listing>, ReadError> {
-    // One more than wanted tells whether it goes on. Tombstones may make it read again.
-    let chunk = page.limit.filter(|_| !page.count).map(|limit| limit.saturating_add(1));
+    // One more than wanted tells whether it goes on. Tombstones may make it read again. What is only counted is read
+    // in larger pieces, and never all at once.
+    let least = if page.count { COUNTED_TOGETHER } else { 0 };
+    let chunk = page.limit.map(|limit| limit.max(least).saturating_add(1));
     let mut stored = Pages::new(range.clone(), page.after.clone(), page.at, chunk);
     stored.fetch(shared).await?;
     let revision = stored.revision();

@@ -10,6 +10,7 @@ use openapi::status::{Grouped, Status};
 use serde_json::{Value, json};
 use storage::{Change, Store};
 
+use super::update::Version;
 use super::{delete, evict, get, update};
 use crate::body;
 use crate::call::Call;
@@ -38,6 +39,8 @@ pub(crate) async fn bind(
     let pod = pod(call, name)?;
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, &pod).await?;
+        // Whoever decided on a pod that is gone must not bind another one of the same name.
+        update::expected(&pod, name, &binding, &entry, Version::May)?;
         let new = bound(pod.tree(&entry)?, &binding)
             .map_err(|why| Status::conflict(Grouped::new("", "pods/binding"), name, &why))?;
         let change = Change::Put(pod.encode(&new));

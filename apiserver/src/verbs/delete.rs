@@ -115,7 +115,8 @@ async fn settle(
 
 /// What a Service had to itself is free as soon as it is gone: whoever replaces it may want the same.
 async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &Options) {
-    if let (Deleted::Gone(entry, at), true, false) = (deleted, addresses::concern(&call.row), options.dry_run) {
+    if let (Deleted::Gone(entry, at), true, false) = (deleted, addresses::concern(&call.row), options.dry_run)
+    {
         let service = stored::tree(entry).unwrap_or_default();
         addresses::release_all(store, call.cluster, &service, *at).await;
     }
