@@ -12,10 +12,24 @@ pub(crate) fn mask(value: &mut Value) {
         Value::Object(fields) => {
             // Who wrote which field is a later issue.
             fields.remove("managedFields");
+            // A controller inside kube-apiserver writes this status, sooner or later.
+            if fields.get("kind").is_some_and(|kind| kind == "FlowSchema") {
+                fields.remove("status");
+            }
             if let Some(prefix) = fields.get("generateName").cloned()
                 && let Some(name) = fields.get_mut("name")
             {
                 *name = prefix;
+            }
+            // kube-apiserver looks at metadata twice on its way to an update, and then says twice what is wrong.
+            if let Some(Value::Array(causes)) = fields.get_mut("causes") {
+                let mut seen = Vec::new();
+                causes.retain(|cause| {
+                    !seen.contains(cause) && {
+                        seen.push(cause.clone());
+                        true
+                    }
+                });
             }
             for (key, value) in fields.iter_mut() {
                 let chosen = ALLOCATED.contains(&key.as_str()) || TIMES.contains(&key.as_str());
