@@ -183,7 +183,8 @@ impl Stack {
         if call.subresource.as_deref().is_some_and(|part| row.subresource(part).is_none()) {
             return Err(Status::unknown_path());
         }
-        let verb = verb(asked, &call).ok_or_else(Status::wrong_method)?;
+        let verb = asked.verb().filter(|verb| verbs_at(row, resource).contains(verb));
+        let verb = verb.ok_or_else(Status::wrong_method)?;
         // A write is for one logical cluster, and so is a look at one object: names repeat in others.
         if reach == Reach::Every && !matches!(verb, Verb::List | Verb::Watch) {
             return Err(Status::wrong_method());
@@ -249,13 +250,16 @@ impl Handler for Stack {
     }
 }
 
-/// What is asked for, if the kind can do it.
-fn verb(asked: &Asked, call: &Call) -> Option<Verb> {
-    let verbs = match &call.subresource {
-        None => &call.row.verbs,
-        Some(part) => &call.row.subresource(part)?.verbs,
+/// What can be done at an address. Across namespaces objects are looked at, never made or deleted: whoever leaves
+/// out the namespace by mistake must not empty all of them.
+fn verbs_at(row: &openapi::resource::Resource, named: &Resource) -> Vec<Verb> {
+    let verbs = match &named.subresource {
+        Some(part) => row.subresource(part).map_or(&[][..], |part| &part.verbs),
+        None => &row.verbs,
     };
-    asked.verb().filter(|verb| verbs.contains(verb))
+    let across = row.namespaced && named.namespace.is_none();
+    let can = |verb: &&Verb| !across || matches!(verb, Verb::List | Verb::Watch);
+    verbs.iter().filter(can).copied().collect()
 }
 
 /// How to write the answer.
@@ -290,10 +294,7 @@ fn methods(asked: &Asked) -> Vec<&'static str> {
     let Some((named, row)) = asked.resource().and_then(|named| Some((named, row(named)?))) else {
         return vec!["GET", "HEAD"];
     };
-    let verbs = match named.subresource.as_ref().and_then(|part| row.subresource(part)) {
-        Some(part) => &part.verbs,
-        None => &row.verbs,
-    };
+    let verbs = verbs_at(row, named);
     let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
     let means = |method: &&str| {
         let method = Method::from_bytes(method.as_bytes()).ok()?;
@@ -306,6 +307,17 @@ fn methods(asked: &Asked) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use crate::identity::User;
+
+    /// `DELETE /api/v1/configmaps` used to delete the ConfigMaps of all namespaces.
+    #[test]
+    fn nothing_is_written_across_namespaces() {
+        let check =
+            |line: &str, expected: &[&str]| assert_eq!(methods(&Asked::line(line)), expected, "{line}");
+        check("DELETE /api/v1/configmaps", &["GET", "HEAD"]);
+        check("DELETE /api/v1/namespaces/shop/configmaps", &["GET", "HEAD", "POST", "DELETE"]);
+        check("PUT /api/v1/nodes", &["GET", "HEAD", "POST", "DELETE"]);
+        check("POST /api/v1/namespaces/shop/pods/web/status", &["GET", "HEAD", "PUT", "PATCH"]);
+    }
 
     /// Whoever could reach another logical cluster by its id could read everybody's secrets.
     #[tokio::test]
