@@ -45,13 +45,14 @@ pub(crate) async fn update(
     if call.subresource.is_none() {
         fill::prepare_update(&call.row, old, new, Timestamp::now());
     }
+    let mut errors = metadata::condemned(old, new);
     metadata::carried(call, old, new)?;
     let (name, _) = call.named()?;
-    let errors = match call.subresource.as_deref() {
+    errors.extend(match call.subresource.as_deref() {
         None => check::update(&call.row, old, new),
         Some("status") => check::status(&call.row, old, new),
         Some(part) => parts::check(part, old, new),
-    };
+    });
     refuse(call, name, &errors)?;
     assign(store, call, Some(old), new).await
 }

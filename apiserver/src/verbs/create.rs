@@ -38,8 +38,17 @@ pub(crate) async fn create(
     }
     Err(match generated {
         true => Status::no_free_name(call.grouped(), &taken),
-        false => Status::already_exists(call.grouped(), &taken),
+        false => exists(store, call, &taken).await,
     })
+}
+
+/// What somebody is told who wants a name that is taken.
+async fn exists(store: &dyn Store, call: &Call, name: &str) -> Status {
+    let found = store.get(&call.key(name)).await.ok().and_then(|found| found.value);
+    match found.and_then(|entry| call.tree(&entry).ok()).is_some_and(|tree| metadata::is_leaving(&tree)) {
+        true => Status::still_exists(call.grouped(), name),
+        false => Status::already_exists(call.grouped(), name),
+    }
 }
 
 /// Makes an object once: it, or the name that is taken.

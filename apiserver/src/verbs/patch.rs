@@ -44,9 +44,9 @@ pub(crate) async fn patch(
         let old = call.tree(&entry)?;
         let (new, warnings) = patched(call, old.clone(), bytes)?;
         update::named(call, name, &new)?;
-        let (said, is) = (metadata::text(&new, "uid"), metadata::text(&old, "uid"));
-        if !said.is_empty() && said != is {
-            let error = FieldError::invalid("metadata.uid", said, "field is immutable");
+        let (uid, is) = (metadata::text(&new, "uid"), metadata::text(&old, "uid"));
+        if !uid.is_empty() && uid != is {
+            let error = FieldError::invalid("metadata.uid", uid, metadata::IMMUTABLE);
             return Err(Status::invalid(call.grouped_kind(), name, &[error]));
         }
         update::expected(call, name, &new, &entry, Version::May)?;

@@ -84,7 +84,7 @@ pub(crate) fn named(call: &Call, name: &str, object: &Value) -> Result<(), Statu
     Err(Status::bad_request(why))
 }
 
-/// The client may say which version it replaces, and which object; some kinds insist on the version.
+/// The client may say which version it replaces, and which object; some kinds insist on the version. Zero is any.
 pub(crate) fn expected(
     call: &Call,
     name: &str,
@@ -94,14 +94,13 @@ pub(crate) fn expected(
 ) -> Result<(), Status> {
     same_uid(call, name, metadata::text(object, "uid"), metadata::text(&call.tree(entry)?, "uid"))?;
     match metadata::text(object, "resourceVersion") {
-        "" if version == Version::Must => {
+        "" | "0" if version == Version::Must => {
             let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
             // Kubernetes names the resource here, where it otherwise names the kind.
             Err(Status::invalid(call.grouped(), name, &[error]))
         }
-        said if !said.is_empty() && said != entry.revision().to_string() => {
-            Err(Status::modified(call.grouped(), name))
-        }
+        "" | "0" => Ok(()),
+        said if said != entry.revision().to_string() => Err(Status::modified(call.grouped(), name)),
         _ => Ok(()),
     }
 }
