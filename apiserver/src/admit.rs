@@ -26,6 +26,7 @@ pub(crate) async fn create(
 ) -> Result<(String, Claims), Status> {
     fill::fill(&call.row, object);
     let name = metadata::born(call, object)?;
+    special::requested(call, object);
     fill::prepare_create(&call.row, object, Timestamp::now());
     let mut errors = check::create(&call.row, object);
     errors.extend(special::misnamed(&call.row, &name));

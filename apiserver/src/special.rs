@@ -10,6 +10,7 @@ use openapi::resource::Resource;
 use openapi::status::{Grouped, Status};
 use serde_json::{Value, json};
 
+use crate::call::Call;
 use crate::clusters;
 
 /// Namespaces nobody may delete. As for Kubernetes.
@@ -54,6 +55,21 @@ pub(crate) fn born(row: &Resource, name: &str, object: &mut Value) {
         Some(Holder::LogicalCluster) => drop(clusters::born(object)),
         None => {}
     }
+}
+
+/// Kinds that say who asked for them, whatever whoever asks says.
+const SIGNED: &[(&str, &str)] = &[("certificates.k8s.io", "certificatesigningrequests")];
+
+/// Writes into a new object of such a kind who asks for it.
+pub(crate) fn requested(call: &Call, object: &mut Value) {
+    if !SIGNED.contains(&(&*call.row.group, &*call.row.plural)) {
+        return;
+    }
+    let Some(spec) = object["spec"].as_object_mut() else { return };
+    for said in ["username", "uid", "groups", "extra"] {
+        spec.remove(said);
+    }
+    spec.extend(call.identity.info());
 }
 
 /// What no update of such a kind changes. A logical cluster's id above all: it says whose objects are reached.

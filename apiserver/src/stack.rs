@@ -173,6 +173,7 @@ impl Stack {
             subresource: resource.subresource.clone(),
             query: asked.query.clone(),
             headers,
+            identity: identity.clone(),
         };
         // A path with a namespace leads to kinds that have one, and to no others.
         if call.namespace.is_some() && !row.namespaced
@@ -193,15 +194,21 @@ impl Stack {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
         };
+        let style = style(verb, &call)?;
         match Review::of(&call.row) {
-            Some(review) => review.answer(&call, &style(verb, &call)?, identity, &self.tokens, &bytes),
-            None => self.run(verb, &call, &bytes).await,
+            Some(review) => review.answer(&call, &style, &self.tokens, &bytes),
+            None => self.run(verb, &call, &style, &bytes).await,
         }
     }
 
-    async fn run(&self, verb: Verb, call: &Call, bytes: &Bytes) -> Result<Response<Body>, Status> {
+    async fn run(
+        &self,
+        verb: Verb,
+        call: &Call,
+        style: &Style,
+        bytes: &Bytes,
+    ) -> Result<Response<Body>, Status> {
         let store = &*self.store;
-        let style = &style(verb, call)?;
         if let Some(answer) = verbs::apart(store, verb, call, style, bytes).await {
             return answer;
         }

@@ -203,6 +203,7 @@ mod tests {
             subresource: None,
             query: Query::parse(None),
             headers: http::HeaderMap::new(),
+            identity: crate::identity::Identity::Anonymous,
         };
         let mut ids = Vec::new();
         for first in [true, false] {

@@ -265,6 +265,7 @@ mod tests {
             subresource: None,
             query: Query::parse(Some(query)),
             headers: http::HeaderMap::new(),
+            identity: crate::identity::Identity::Anonymous,
         }
     }
 
