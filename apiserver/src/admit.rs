@@ -69,7 +69,7 @@ async fn assign(
     object: &mut Value,
 ) -> Result<Claims, Status> {
     match addresses::concern(&call.row) && call.subresource.is_none() {
-        true => addresses::assign(store, call.cluster, call.query.dry_run()?, old, object).await,
+        true => addresses::assign(store, call.cluster, call.query.dry_run(), old, object).await,
         false => Ok(Claims::default()),
     }
 }

@@ -27,6 +27,7 @@ mod metadata;
 mod metrics;
 mod negotiate;
 pub mod newborn;
+mod options;
 mod parts;
 mod pieces;
 pub mod pki;

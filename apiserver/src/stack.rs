@@ -40,7 +40,7 @@ use crate::tokens::Tokens;
 use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
-use crate::{births, body, clusters, deadline, publish, version};
+use crate::{births, body, clusters, deadline, options, publish, version};
 
 /// Why a body could not be read.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -195,6 +195,7 @@ impl Stack {
             _ => body::read(incoming).await?,
         };
         let style = style(verb, &call)?;
+        options::check(verb, &call.query)?;
         match Review::of(&call.row) {
             Some(review) => review.answer(&call, &style, &self.tokens, &bytes),
             None => self.run(verb, &call, &style, &bytes).await,

@@ -87,7 +87,7 @@ async fn still_live(
     entry: &Entry,
 ) -> Result<(), Status> {
     let refused = match live_namespace(store, call).await {
-        Ok(now) if now == *before || call.query.dry_run()? => return Ok(()),
+        Ok(now) if now == *before || call.query.dry_run() => return Ok(()),
         Ok(_) => {
             Status::not_found(Grouped::new("", "namespaces"), call.namespace.as_deref().unwrap_or_default())
         }
@@ -102,13 +102,13 @@ async fn still_live(
 async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> Result<Option<Entry>, Status> {
     let (key, value) = (call.key(name), call.encode(object));
     let id = clusters::id(object).filter(|_| Holder::of(&call.row) == Some(Holder::LogicalCluster));
-    if call.query.dry_run()? || id.is_some() {
+    if call.query.dry_run() || id.is_some() {
         let found = store.get(&key).await.map_err(unreadable)?;
         if found.value.is_some() {
             return Ok(None);
         }
     }
-    if call.query.dry_run()? {
+    if call.query.dry_run() {
         return Ok(Some(Entry::new(key, Revision::ZERO, value)));
     }
     // A logical cluster is born before anybody can find it.

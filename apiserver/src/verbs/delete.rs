@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{Response, StatusCode};
-use openapi::decode;
+use openapi::decode::{self, DecodeError};
 use openapi::protobuf;
 use openapi::status::Status;
 use serde_json::{Value, json};
@@ -17,7 +17,6 @@ use crate::deletion::{self, Deleted, NotDeleted, Options};
 use crate::keys::Place;
 use crate::metadata;
 use crate::negotiate::{self, Written};
-use crate::query;
 use crate::render::Style;
 use crate::select::Selection;
 use crate::server::Body;
@@ -128,18 +127,23 @@ fn body(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
         (false, Ok(Written::Protobuf)) => {
             protobuf::decode(bytes).map_err(|error| Status::bad_request(error.to_string()))?.value
         }
-        (false, Ok(Written::Text(syntax))) => {
-            decode::decode(bytes, syntax).map_err(|error| Status::bad_request(error.to_string()))?.value
-        }
+        (false, Ok(Written::Text(syntax))) => decode::decode(bytes, syntax).map_err(unreadable)?.value,
     };
     let kind = options["kind"].as_str().unwrap_or("DeleteOptions");
     if !options.is_object() || kind != "DeleteOptions" {
         return Err(Status::bad_request(format!("{kind:?} cannot be handled as a DeleteOptions")));
     }
-    if query::dry_run(&[call.query.text("dryRun")])? {
+    if call.query.dry_run() {
         options["dryRun"] = json!(["All"]);
     }
     Ok(options)
+}
+
+fn unreadable(error: DecodeError) -> Status {
+    Status::bad_request(match error {
+        DecodeError::Json(why) => format!("couldn't get version/kind; json parse error: {why}"),
+        other => other.to_string(),
+    })
 }
 
 fn asked(call: &Call) -> Result<Value, Status> {

@@ -89,8 +89,9 @@ struct Patched {
 }
 
 fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
-    let parsed =
-        decode::decode(bytes, Syntax::Json).map_err(|error| Status::bad_request(error.to_string()))?.value;
+    let parsed = decode::decode(bytes, Syntax::Json)
+        .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?
+        .value;
     let refused = |error: PatchError| {
         tracing::debug!(%error, "a patch does not apply");
         error.status()
@@ -112,9 +113,9 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
 
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
 fn understood(call: &Call, Patched { object, shown }: Patched) -> Result<(Value, Vec<String>), Status> {
-    body::check_kind(call, &object)?;
+    body::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
     let Some(schema) = publish::schema(&call.row) else { return Ok((object, Vec::new())) };
     let walked = walk::walk(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
-    let warnings = body::validation(call)?.settle(&walked.findings);
+    let warnings = body::validation(call).settle(&walked.findings);
     Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
 }
