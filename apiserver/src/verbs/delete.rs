@@ -17,6 +17,7 @@ use crate::deletion::{self, Deleted, NotDeleted, Options};
 use crate::keys::Place;
 use crate::metadata;
 use crate::negotiate::{self, Written};
+use crate::publish;
 use crate::render::Style;
 use crate::select::Selection;
 use crate::server::Body;
@@ -110,11 +111,22 @@ async fn settle(
     Err(Status::modified(call.grouped(), name))
 }
 
-/// What a Service had to itself is free as soon as it is gone: whoever replaces it may want the same.
+/// What a Service had to itself is free as soon as it is gone: whoever replaces it may want the same. Its Endpoints go
+/// with it, so that a new Service of its name does not begin by leading where the old one did.
 async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &Options) {
-    if let (Deleted::Gone(entry), true, false) = (deleted, addresses::concern(&call.row), options.dry_run) {
-        let service = stored::tree(entry).unwrap_or_default();
-        addresses::release_all(store, call.cluster, &service).await;
+    let Deleted::Gone(entry) = deleted else { return };
+    if options.dry_run || !addresses::concern(&call.row) {
+        return;
+    }
+    let service = stored::tree(entry).unwrap_or_default();
+    addresses::release_all(store, call.cluster, &service).await;
+    let (namespace, name) = (metadata::text(&service, "namespace"), metadata::text(&service, "name"));
+    let key = addresses::ENDPOINTS.key(call.cluster, Some(namespace), name);
+    let Some(row) = publish::find("", "v1", addresses::ENDPOINTS.plural) else { return };
+    if let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value)
+        && let Err(error) = deletion::delete(store, row, key, &entry, &Options::default()).await
+    {
+        tracing::warn!(name, ?error, "a Service is gone and its Endpoints are left");
     }
 }
 
