@@ -48,3 +48,4 @@ mod trace;
 mod verbs;
 mod version;
 mod wants;
+mod warnings;

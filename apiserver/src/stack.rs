@@ -40,7 +40,7 @@ use crate::tokens::Tokens;
 use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
-use crate::{births, body, clusters, deadline, options, publish, version};
+use crate::{births, body, clusters, deadline, options, publish, version, warnings};
 
 /// Why a body could not be read.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -96,7 +96,7 @@ impl Stack {
         let identity = Identity::of_request(peer, &head.headers, &self.tokens);
         let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
         let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
-        let mut response = wants.dress(response).await;
+        let mut response = wants.dress(deprecated(&asked, response)).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
@@ -294,6 +294,15 @@ fn refused(asked: &Asked, status: &Status, encoding: Encoding) -> Response<Body>
         response.headers_mut().insert(ALLOW, allowed.expect("methods are made of letters"));
     }
     response
+}
+
+/// Tells whoever uses what nobody should use any more, and got as far as using it.
+fn deprecated(asked: &Asked, response: Response<Body>) -> Response<Body> {
+    let strangers = [StatusCode::UNAUTHORIZED, StatusCode::METHOD_NOT_ALLOWED];
+    match asked.resource().and_then(warnings::deprecated) {
+        Some(text) if !strangers.contains(&response.status()) => create::warned(response, &[text.to_owned()]),
+        _ => response,
+    }
 }
 
 /// The methods that mean something for what is named.

@@ -16,6 +16,7 @@ use crate::metadata;
 use crate::render::Style;
 use crate::server::Body;
 use crate::special::Holder;
+use crate::warnings::{self, On};
 
 /// A generated name that is taken is drawn again this often.
 const ATTEMPTS: usize = 8;
@@ -32,7 +33,11 @@ pub(crate) async fn create(
     let mut taken = String::new();
     for _ in 0..attempts {
         match attempt(store, call, sent.object.clone()).await? {
-            Ok(entry) => return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &sent.warnings)),
+            Ok(entry) => {
+                let mut said = sent.warnings;
+                said.extend(warnings::about(&call.row, On::Create, &sent.object));
+                return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &said));
+            }
             Err(name) => taken = name,
         }
     }

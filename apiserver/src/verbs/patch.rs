@@ -24,6 +24,7 @@ use crate::metadata;
 use crate::publish;
 use crate::render::Style;
 use crate::server::Body;
+use crate::warnings::On;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -42,7 +43,7 @@ pub(crate) async fn patch(
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, call).await?;
         let old = call.tree(&entry)?;
-        let (new, warnings) = patched(call, old.clone(), bytes)?;
+        let (new, mut said) = patched(call, old.clone(), bytes)?;
         update::named(call, name, &new)?;
         let (uid, is) = (metadata::text(&new, "uid"), metadata::text(&old, "uid"));
         if !uid.is_empty() && uid != is {
@@ -50,8 +51,9 @@ pub(crate) async fn patch(
             return Err(Status::invalid(call.grouped_kind(), name, &[error]));
         }
         update::expected(call, name, &new, &entry, Version::May)?;
+        said.extend(update::about(call, On::Write, &new));
         if let Some(entry) = update::replace(store, call, &entry, new).await? {
-            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &warnings));
+            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &said));
         }
     }
     Err(Status::modified(call.grouped(), name))

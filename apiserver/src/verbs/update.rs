@@ -17,6 +17,7 @@ use crate::metadata;
 use crate::parts;
 use crate::render::Style;
 use crate::server::Body;
+use crate::warnings::{self, On};
 
 const ATTEMPTS: usize = 5;
 
@@ -51,10 +52,18 @@ pub(crate) async fn update(
             }
         };
         if let Some(entry) = written {
-            return Ok(warned(style.answer(code, &entry)?, &sent.warnings));
+            let on = if code == StatusCode::CREATED { On::Create } else { On::Write };
+            let mut said = sent.warnings;
+            said.extend(about(call, on, &sent.object));
+            return Ok(warned(style.answer(code, &entry)?, &said));
         }
     }
     Err(Status::modified(call.grouped(), name))
+}
+
+/// What is said about an object that is written as a whole.
+pub(crate) fn about(call: &Call, on: On, object: &Value) -> Vec<String> {
+    if call.subresource.is_some() { Vec::new() } else { warnings::about(&call.row, on, object) }
 }
 
 /// Some kinds are created by whoever replaces what is not there. The version does not matter then, the uid does.
