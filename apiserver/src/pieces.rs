@@ -67,9 +67,10 @@ fn in_protobuf(style: &Style, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
 
 /// What a list of this shape calls itself.
 fn kind(style: &Style) -> (String, String) {
+    let meta = || style.form.meta.api_version().to_owned();
     match style.form.shape {
-        Shape::PartialList => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
-        Shape::Table => ("Table".to_owned(), "meta.k8s.io/v1".to_owned()),
+        Shape::PartialList => ("PartialObjectMetadataList".to_owned(), meta()),
+        Shape::Table => ("Table".to_owned(), meta()),
         _ => (style.row.list_kind.to_string(), style.row.api_version()),
     }
 }
@@ -111,7 +112,8 @@ impl Pieces {
         match self.style.form.shape {
             Shape::Table => {
                 if let Some(tree) = self.style.tree(entry, entry.revision()) {
-                    let row = table::row(&self.style.row.columns, &tree, self.style.include, self.now);
+                    let mut row = table::row(&self.style.row.columns, &tree, self.style.include, self.now);
+                    self.style.name_row(&mut row);
                     render::put(&mut self.out, &row);
                 }
             }
@@ -166,7 +168,7 @@ mod tests {
 
     fn style(shape: Shape) -> Style {
         let row = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
-        let form = Form { shape, encoding: Encoding::Json };
+        let form = Form { shape, ..Form::JSON };
         Style { form, row, include: Include::Nothing, reach: Reach::One }
     }
 

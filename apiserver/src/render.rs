@@ -20,7 +20,7 @@ use storage::{Entry, Revision};
 
 use crate::call::Reach;
 use crate::keys::Place;
-use crate::negotiate::{Encoding, Form, JSON, Shape};
+use crate::negotiate::{Encoding, Form, JSON, Meta, Shape};
 use crate::server::Body;
 use crate::stored;
 
@@ -92,9 +92,32 @@ impl Style {
     /// A tree in the shape asked for.
     pub(crate) fn shown(&self, tree: &Value, heading: Heading, columns: &[Column]) -> Value {
         match self.form.shape {
-            Shape::Table => table::single(columns, heading, tree, self.include, Timestamp::now()),
-            Shape::Partial | Shape::PartialList => table::partial(tree),
+            Shape::Table => {
+                let mut table = table::single(columns, heading, tree, self.include, Timestamp::now());
+                self.name(&mut table);
+                table["rows"].as_array_mut().into_iter().flatten().for_each(|row| self.name_row(row));
+                table
+            }
+            Shape::Partial | Shape::PartialList => {
+                let mut partial = table::partial(tree);
+                self.name(&mut partial);
+                partial
+            }
             Shape::Whole | Shape::Aggregated => tree.clone(),
+        }
+    }
+
+    /// Calls a table, or the metadata of an object, by the version the client asked for.
+    fn name(&self, made: &mut Value) {
+        if self.form.meta != Meta::V1 {
+            made["apiVersion"] = self.form.meta.api_version().into();
+        }
+    }
+
+    /// The same for what a row of a table says of its object.
+    pub(crate) fn name_row(&self, row: &mut Value) {
+        if row["object"]["kind"] == "PartialObjectMetadata" {
+            self.name(&mut row["object"]);
         }
     }
 

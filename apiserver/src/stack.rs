@@ -277,8 +277,13 @@ fn style(verb: Verb, call: &Call) -> Result<Style, Status> {
         Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
         _ => negotiate::objects(&call.headers, &api_version, &kind)?,
     };
-    let include = Include::parse(call.query.text("includeObject"))
-        .ok_or_else(|| Status::bad_request("includeObject must be None, Metadata or Object"))?;
+    let word = call.query.text("includeObject");
+    let include = Include::parse(word).ok_or_else(|| {
+        Status::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {word:?}: \
+             must be 'Metadata', 'Object', 'None', or empty"
+        ))
+    })?;
     Ok(Style { form, row: call.row.clone(), include, reach: call.reach })
 }
 
