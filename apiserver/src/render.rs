@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
-use openapi::resource::{Column, Resource};
+use openapi::resource::{Column, Origin, Resource};
 use openapi::status::Status;
 use openapi::table::{self, Heading, Include};
 use openapi::{convert, protobuf, yaml};
@@ -71,13 +71,24 @@ impl Style {
         }
     }
 
-    /// One object among others of a list in JSON.
-    pub(crate) fn item(&self, entry: &Entry, out: &mut BytesMut) {
+    /// One object among others of a list in JSON. Those of built-in kinds do not say again what the list
+    /// says: they are sent without their `heading`.
+    pub(crate) fn item(&self, entry: &Entry, heading: &str, out: &mut BytesMut) {
+        let is_said = self.form.shape == Shape::Whole && self.row.origin == Origin::BuiltIn;
         if self.form.shape == Shape::Whole && self.row.stored_as.is_none() {
-            return stored::write(entry.value(), entry.revision(), self.home(entry), out);
+            let (value, revision, home) = (entry.value(), entry.revision(), self.home(entry));
+            return match is_said {
+                true => stored::write_item(value, revision, home, heading, out),
+                false => stored::write(value, revision, home, out),
+            };
         }
         if let Some(tree) = self.tree(entry, entry.revision()) {
-            put(out, &self.shown(&tree, Heading::Omitted, &[]));
+            let mut shown = self.shown(&tree, Heading::Omitted, &[]);
+            if let (true, Some(fields)) = (is_said, shown.as_object_mut()) {
+                fields.remove("apiVersion");
+                fields.remove("kind");
+            }
+            put(out, &shown);
         }
     }
 
