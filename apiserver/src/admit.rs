@@ -26,8 +26,8 @@ pub(crate) async fn create(
 ) -> Result<(String, Claims), Status> {
     fill::fill(&call.row, object);
     let name = metadata::born(call, object)?;
-    special::requested(call, object);
     fill::prepare_create(&call.row, object, Timestamp::now());
+    special::requested(call, object);
     let mut errors = check::create(&call.row, object);
     errors.extend(special::misnamed(&call.row, &name));
     refuse(call, &name, &errors)?;

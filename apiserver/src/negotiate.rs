@@ -156,7 +156,7 @@ impl<'a> Media<'a> {
 pub(crate) fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Result<Form, Status> {
     choose(headers, offered).ok_or_else(|| match is_known(headers) {
         true => Status::not_acceptable(ACCEPTED),
-        false => Status::unknown_accept(&[ACCEPTED, ACCEPTED_OF_WATCH].concat()),
+        false => Status::unknown_accept(ACCEPTED),
     })
 }
 
@@ -169,6 +169,19 @@ fn is_known(headers: &HeaderMap) -> bool {
 /// The best form for objects of a kind.
 pub(crate) fn objects(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
     answer(headers, |form| has(form, api_version, kind))
+}
+
+/// The best form for a list. Where there is a list there is a watch, and who knows neither is told of both.
+pub(crate) fn lists(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
+    objects(headers, api_version, kind).map_err(|status| match is_known(headers) {
+        true => status,
+        false => Status::unknown_accept(&[ACCEPTED, ACCEPTED_OF_WATCH].concat()),
+    })
+}
+
+/// What is never stored has no columns either.
+pub(crate) fn no_table(form: Form) -> Result<(), Status> {
+    if form.shape == Shape::Table { Err(Status::not_acceptable(ACCEPTED)) } else { Ok(()) }
 }
 
 /// The best form for the events of a watch.

@@ -16,6 +16,7 @@ use crate::body::{self, Sent};
 use crate::call::Call;
 use crate::identity::{ANONYMOUS, Identity, User};
 use crate::metadata;
+use crate::negotiate;
 use crate::render::Style;
 use crate::server::Body;
 use crate::tokens::Tokens;
@@ -65,6 +66,7 @@ impl Review {
         tokens: &Tokens,
         bytes: &[u8],
     ) -> Result<Response<Body>, Status> {
+        negotiate::no_table(style.form)?;
         let identity = &call.identity;
         let Sent { mut object, warnings } = body::object(call, bytes)?;
         if !object["metadata"].is_object() {

@@ -275,6 +275,7 @@ fn style(verb: Verb, call: &Call) -> Result<Style, Status> {
     let (api_version, kind) = call.shown_kind();
     let form = match verb {
         Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
+        Verb::List => negotiate::lists(&call.headers, &api_version, &kind)?,
         _ => negotiate::objects(&call.headers, &api_version, &kind)?,
     };
     let word = call.query.text("includeObject");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
-use openapi::decode::{self, Syntax};
+use openapi::decode::{self, DecodeError, Syntax};
 use openapi::field::FieldError;
 use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
@@ -91,9 +91,11 @@ struct Patched {
 }
 
 fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
-    let parsed = decode::decode(bytes, Syntax::Json)
-        .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?
-        .value;
+    let unreadable = |error: DecodeError| match media {
+        Media::Strategic => Status::bad_request(error.to_string()),
+        Media::Json | Media::Merge => Status::bad_request(format!("error decoding patch: {error}")),
+    };
+    let parsed = decode::decode(bytes, Syntax::Json).map_err(unreadable)?.value;
     let refused = |error: PatchError| {
         tracing::debug!(%error, "a patch does not apply");
         error.status()
