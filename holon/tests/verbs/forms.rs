@@ -58,7 +58,7 @@ fn a_watch_in_protobuf_is_a_row_of_frames() {
     let server = Server::start();
     let client = Client::new(&server);
     client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
-    let begin = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
+    let begin = "fieldSelector=metadata.name%3Da&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
     let answer = client.get_as(&format!("{MAPS}?{begin}"), PROTOBUF);
     assert_eq!(answer.media_type, "application/vnd.kubernetes.protobuf;stream=watch");
     let (mut rest, mut frames) = (answer.body.as_slice(), Vec::new());
