@@ -1,4 +1,5 @@
-//! The few kinds that are more than their row: namespaces and logical clusters hold other objects.
+//! The few kinds that are more than their row: namespaces and logical clusters hold other objects, and a signing
+//! request says who asked for it.
 //!
 //! Everything else about kinds is data. What stands here is pure; acting on it is for the
 //! [controllers](crate::controllers).
