@@ -39,6 +39,8 @@ const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 pub(crate) const SERVICES: Collection<'static> = Collection { group: "", plural: "services" };
+/// Where Services lead, as of old: each has the one of its name.
+pub(crate) const ENDPOINTS: Collection<'static> = Collection { group: "", plural: "endpoints" };
 pub(crate) const ADDRESS_CLAIMS: Collection<'static> =
     Collection { group: "networking.k8s.io", plural: "ipaddresses" };
 pub(crate) const PORT_CLAIMS: Collection<'static> = Collection { group: "holon.dev", plural: "node-ports" };
@@ -241,6 +243,7 @@ impl Desk<'_> {
     async fn serve(&mut self, service: &mut Value) -> Result<(), Status> {
         let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
         if kind != "ExternalName" {
+            families(service)?;
             self.address(service).await?;
         }
         let allocates = service["spec"]["allocateLoadBalancerNodePorts"] != json!(false);
@@ -273,13 +276,17 @@ impl Desk<'_> {
             invalid(service, "spec.clusterIPs", json!([said]), &why)
         };
         let Ok(address) = said.parse::<Ipv4Addr>() else {
-            return Err(refused("the provided network does not match the current range"));
+            let why = "IPv6 is not configured on this cluster";
+            return Err(invalid(service, "spec.clusterIPs[0]", json!([said]), why));
         };
         if self.before.contains(&Claim::Address(address)) {
             return Ok(said.to_owned());
         }
         if !in_range(address) {
-            return Err(refused("the provided network does not match the current range"));
+            let (first, bits) = ADDRESSES;
+            return Err(refused(&format!(
+                "the provided IP ({said}) is not in the valid range. The range of valid IPs is {first}/{bits}"
+            )));
         }
         match self.claim(service, Claim::Address(address)).await? {
             true => Ok(said.to_owned()),
@@ -375,14 +382,36 @@ impl Desk<'_> {
     }
 }
 
+/// There are addresses of one family. Whoever looks after their own need none from us, and may name both.
+fn families(service: &Value) -> Result<(), Status> {
+    let spec = &service["spec"];
+    let selects = spec["selector"].as_object().is_some_and(|selector| !selector.is_empty());
+    if spec["clusterIP"] == "None" && !selects {
+        return Ok(());
+    }
+    let both = (spec["ipFamilyPolicy"] == "RequireDualStack").then(|| {
+        let why = "this cluster is not configured for dual-stack services";
+        FieldError::invalid("spec.ipFamilyPolicy", "RequireDualStack", why)
+    });
+    let families = spec["ipFamilies"].as_array().into_iter().flatten().enumerate();
+    let other = families.filter(|(_, family)| *family == "IPv6").map(|(place, _)| {
+        FieldError::invalid(format!("spec.ipFamilies[{place}]"), "IPv6", "not configured on this cluster")
+    });
+    let errors: Vec<FieldError> = both.into_iter().chain(other).collect();
+    if errors.is_empty() { Ok(()) } else { Err(invalid_for(service, &errors)) }
+}
+
 fn in_range(address: Ipv4Addr) -> bool {
     let mask = u32::MAX << (32 - ADDRESSES.1);
     u32::from(address) & mask == u32::from(ADDRESSES.0)
 }
 
 fn invalid(service: &Value, field: &str, value: Value, why: &str) -> Status {
-    let error = FieldError::invalid(field, value, why);
-    Status::invalid(Grouped::new("", "Service"), metadata::text(service, "name"), &[error])
+    invalid_for(service, &[FieldError::invalid(field, value, why)])
+}
+
+fn invalid_for(service: &Value, errors: &[FieldError]) -> Status {
+    Status::invalid(Grouped::new("", "Service"), metadata::text(service, "name"), errors)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub(crate) async fn create(
     fill::fill(&call.row, object);
     let name = metadata::born(call, object)?;
     fill::prepare_create(&call.row, object, Timestamp::now());
+    special::requested(call, object);
     let mut errors = check::create(&call.row, object);
     errors.extend(special::misnamed(&call.row, &name));
     refuse(call, &name, &errors)?;
@@ -45,13 +46,14 @@ pub(crate) async fn update(
     if call.subresource.is_none() {
         fill::prepare_update(&call.row, old, new, Timestamp::now());
     }
+    let mut errors = metadata::condemned(old, new);
     metadata::carried(call, old, new)?;
     let (name, _) = call.named()?;
-    let errors = match call.subresource.as_deref() {
+    errors.extend(match call.subresource.as_deref() {
         None => check::update(&call.row, old, new),
         Some("status") => check::status(&call.row, old, new),
         Some(part) => parts::check(part, old, new),
-    };
+    });
     refuse(call, name, &errors)?;
     assign(store, call, Some(old), new).await
 }
@@ -67,7 +69,7 @@ async fn assign(
     object: &mut Value,
 ) -> Result<Claims, Status> {
     match addresses::concern(&call.row) && call.subresource.is_none() {
-        true => addresses::assign(store, call.cluster, call.query.dry_run()?, old, object).await,
+        true => addresses::assign(store, call.cluster, call.query.dry_run(), old, object).await,
         false => Ok(Claims::default()),
     }
 }

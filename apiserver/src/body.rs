@@ -81,15 +81,15 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
         }
     };
     check_kind(call, &value)?;
-    let warnings = validation(call)?.settle(&findings).map_err(Status::bad_request)?;
+    let (kind, version) = (&*call.row.kind, &*call.row.version);
+    let refused = |why: String| Status::bad_request(decode::not_a(kind, (kind, version), &why));
+    let warnings = validation(call).settle(&findings).map_err(refused)?;
     Ok(Sent { object: value, warnings })
 }
 
-pub(crate) fn validation(call: &Call) -> Result<FieldValidation, Status> {
-    let text = call.query.text("fieldValidation");
-    FieldValidation::parse(text).ok_or_else(|| {
-        Status::bad_request(format!("invalid fieldValidation {text:?}: one of Ignore, Warn, Strict"))
-    })
+/// What was asked for; [`options`](crate::options) has seen to it that it is one of the three.
+pub(crate) fn validation(call: &Call) -> FieldValidation {
+    FieldValidation::parse(call.query.text("fieldValidation")).unwrap_or_default()
 }
 
 /// What the body calls itself must be what the path calls it; it may also say nothing.

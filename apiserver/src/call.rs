@@ -11,6 +11,7 @@ use openapi::status::{Grouped, Status};
 use serde_json::Value;
 use storage::{CommitError, Entry, Key, Range, ReadError};
 
+use crate::identity::Identity;
 use crate::keys::Collection;
 use crate::query::Query;
 use crate::stored;
@@ -34,6 +35,8 @@ pub(crate) struct Call {
     pub(crate) subresource: Option<String>,
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
+    /// Who asks.
+    pub(crate) identity: Identity,
 }
 
 impl Call {

@@ -1,16 +1,24 @@
 //! Bodies that are worth it go over the wire compressed.
 
+use std::convert::Infallible;
 use std::io::Write;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use futures::stream;
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+
+use crate::server::Body;
 
 /// Smaller bodies cost more time than they save. As for Kubernetes.
 pub(crate) const WORTH_BYTES: u64 = 128 << 10;
 pub(crate) const GZIP: &str = "gzip";
+/// Why an encoder that writes to memory cannot fail.
+const MEMORY: &str = "writing to memory does not fail";
 
 /// How hard to try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,12 +47,35 @@ pub(crate) fn gzip(bytes: &[u8], effort: Effort) -> Bytes {
     };
     let mut encoder = GzEncoder::new(BytesMut::with_capacity(bytes.len() / 8).writer(), level);
     let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
-    written.expect("writing to memory does not fail").into_inner().freeze()
+    written.expect(MEMORY).into_inner().freeze()
+}
+
+/// A body that comes in pieces, compressed as they come: none of it waits for the rest.
+pub(crate) fn gzip_pieces(body: Body) -> Body {
+    let begun = (body, GzEncoder::new(Vec::new(), Compression::fast()));
+    let frames = stream::unfold(Some(begun), async |state| {
+        let (mut body, mut encoder) = state?;
+        while let Some(Ok(frame)) = body.frame().await {
+            let Ok(piece) = frame.into_data() else { continue };
+            encoder.write_all(&piece).expect(MEMORY);
+            let made = std::mem::take(encoder.get_mut());
+            if !made.is_empty() {
+                return Some((data(made), Some((body, encoder))));
+            }
+        }
+        Some((data(encoder.finish().expect(MEMORY)), None))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+fn data(bytes: Vec<u8>) -> Result<Frame<Bytes>, Infallible> {
+    Ok(Frame::data(bytes.into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::StreamExt;
     use std::io::Read;
 
     #[test]
@@ -71,5 +102,15 @@ mod tests {
             flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut unpacked).unwrap();
             assert!(unpacked == body && packed.len() < body.len() / 50);
         }
+    }
+
+    #[tokio::test]
+    async fn so_does_what_comes_in_pieces() {
+        let pieces: Vec<String> = (0..300).map(|n| format!("{{\"name\":\"{n}\"}},").repeat(1000)).collect();
+        let frames = stream::iter(pieces.clone()).map(|piece| data(piece.into_bytes()));
+        let packed = gzip_pieces(StreamBody::new(frames).boxed_unsync()).collect().await.unwrap().to_bytes();
+        let mut unpacked = String::new();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut unpacked).unwrap();
+        assert!(unpacked == pieces.concat() && packed.len() < unpacked.len() / 50);
     }
 }

@@ -10,6 +10,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use openapi::status::Status;
 use rustls::pki_types::CertificateDer;
+use serde_json::{Map, Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::tokens::Tokens;
@@ -91,6 +92,25 @@ impl Identity {
             Identity::Anonymous => ANONYMOUS.0,
             Identity::User(user) => &user.name,
         }
+    }
+
+    /// As Kubernetes writes it down: fields that say nothing are left out.
+    pub(crate) fn info(&self) -> Map<String, Value> {
+        let Identity::User(user) = self else {
+            let (name, group) = ANONYMOUS;
+            return Map::from_iter([("username".into(), name.into()), ("groups".into(), json!([group]))]);
+        };
+        let mut info = Map::from_iter([("username".to_owned(), user.name.as_str().into())]);
+        if !user.uid.is_empty() {
+            info.insert("uid".to_owned(), user.uid.as_str().into());
+        }
+        if !user.groups.is_empty() {
+            info.insert("groups".to_owned(), json!(user.groups));
+        }
+        if !user.extra.is_empty() {
+            info.insert("extra".to_owned(), json!(user.extra));
+        }
+        info
     }
 
     /// Whether this is one of those who may do everything, always.

@@ -1,6 +1,7 @@
 //! What the server says about an object, whatever the client says.
 
 use jiff::Timestamp;
+use openapi::field::FieldError;
 use openapi::status::Status;
 use rand::RngExt;
 use serde_json::{Map, Value, json};
@@ -59,16 +60,12 @@ pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
     metadata.insert("name".to_owned(), name.clone().into());
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), now().into());
-    for never in [
-        "selfLink",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-    ] {
+    for never in
+        ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion"]
+    {
         metadata.remove(never);
     }
+    // Where nobody counts generations, what was sent stays.
     if let Some(first) = row.generation.first() {
         metadata.insert("generation".to_owned(), first.into());
     }
@@ -89,11 +86,12 @@ pub(crate) fn place(call: &Call, object: &mut Value) -> Result<(), Status> {
             metadata.insert("namespace".to_owned(), namespace.as_str().into());
             Ok(())
         }
-        None if said.is_empty() => {
+        // What is in no namespace cannot be in a wrong one.
+        None => {
             metadata.remove("namespace");
             Ok(())
         }
-        _ => Err(Status::bad_request(
+        Some(_) => Err(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         )),
     }
@@ -117,6 +115,19 @@ pub(crate) fn micro_now() -> String {
 /// Seconds, as Kubernetes writes times.
 pub(crate) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// What clients are told about a field that no update changes.
+pub(crate) const IMMUTABLE: &str = "field is immutable";
+
+/// Nobody but the server says that an object is to go. What says so already keeps saying it, whatever is sent.
+pub(crate) fn condemned(old: &Value, new: &Value) -> Vec<FieldError> {
+    let fields = ["deletionTimestamp", "deletionGracePeriodSeconds"].into_iter();
+    let said = fields.filter(|field| old["metadata"][field].is_null() && !new["metadata"][field].is_null());
+    said.map(|field| {
+        FieldError::invalid(format!("metadata.{field}"), new["metadata"][field].clone(), IMMUTABLE)
+    })
+    .collect()
 }
 
 /// Carries over what an update cannot change, and counts the generation.

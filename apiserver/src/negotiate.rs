@@ -21,6 +21,33 @@ const ACCEPTED_OF_WATCH: &[&str] = &["application/json;stream=watch", PROTOBUF_W
 pub(crate) struct Form {
     pub(crate) shape: Shape,
     pub(crate) encoding: Encoding,
+    pub(crate) meta: Meta,
+}
+
+/// Which version of tables and metadata is meant. They look the same, and are called otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Meta {
+    #[default]
+    V1,
+    V1Beta1,
+}
+
+impl Meta {
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Meta::V1 => "meta.k8s.io/v1",
+            Meta::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+
+    /// The one that a client calls so. The older was never written in protobuf here.
+    fn named(group: Option<&str>, version: Option<&str>, encoding: Encoding) -> Option<Meta> {
+        match (group?, version?, encoding) {
+            ("meta.k8s.io", "v1", _) => Some(Meta::V1),
+            ("meta.k8s.io", "v1beta1", Encoding::Json | Encoding::Yaml) => Some(Meta::V1Beta1),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +88,7 @@ impl Encoding {
 }
 
 impl Form {
-    pub(crate) const JSON: Form = Form { shape: Shape::Whole, encoding: Encoding::Json };
+    pub(crate) const JSON: Form = Form { shape: Shape::Whole, encoding: Encoding::Json, meta: Meta::V1 };
 }
 
 /// What a body is written in.
@@ -104,21 +131,24 @@ impl<'a> Media<'a> {
     /// The form this alternative stands for, if there is such.
     fn form(&self) -> Option<Form> {
         let encoding = match self.essence {
-            JSON | "*/*" | "application/*" => Encoding::Json,
+            JSON | "*/*" => Encoding::Json,
             YAML => Encoding::Yaml,
             PROTOBUF => Encoding::Protobuf,
             _ => return None,
         };
-        let group_version = (self.parameter("g"), self.parameter("v"));
-        let shape = match (self.parameter("as"), group_version) {
-            (None, _) => Shape::Whole,
-            (Some("Table"), (Some("meta.k8s.io"), Some("v1"))) => Shape::Table,
-            (Some("PartialObjectMetadata"), (Some("meta.k8s.io"), Some("v1"))) => Shape::Partial,
-            (Some("PartialObjectMetadataList"), (Some("meta.k8s.io"), Some("v1"))) => Shape::PartialList,
-            (Some("APIGroupDiscoveryList"), (Some("apidiscovery.k8s.io"), Some("v2"))) => Shape::Aggregated,
+        let (group, version) = (self.parameter("g"), self.parameter("v"));
+        let meta = Meta::named(group, version, encoding);
+        let (shape, meta) = match (self.parameter("as"), (group, version)) {
+            (None, _) => (Shape::Whole, Meta::V1),
+            (Some("Table"), _) => (Shape::Table, meta?),
+            (Some("PartialObjectMetadata"), _) => (Shape::Partial, meta?),
+            (Some("PartialObjectMetadataList"), _) => (Shape::PartialList, meta?),
+            (Some("APIGroupDiscoveryList"), (Some("apidiscovery.k8s.io"), Some("v2"))) => {
+                (Shape::Aggregated, Meta::V1)
+            }
             _ => return None,
         };
-        Some(Form { shape, encoding })
+        Some(Form { shape, encoding, meta })
     }
 }
 
@@ -139,6 +169,19 @@ fn is_known(headers: &HeaderMap) -> bool {
 /// The best form for objects of a kind.
 pub(crate) fn objects(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
     answer(headers, |form| has(form, api_version, kind))
+}
+
+/// The best form for a list. Where there is a list there is a watch, and who knows neither is told of both.
+pub(crate) fn lists(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
+    objects(headers, api_version, kind).map_err(|status| match is_known(headers) {
+        true => status,
+        false => Status::unknown_accept(&[ACCEPTED, ACCEPTED_OF_WATCH].concat()),
+    })
+}
+
+/// What is never stored has no columns either.
+pub(crate) fn no_table(form: Form) -> Result<(), Status> {
+    if form.shape == Shape::Table { Err(Status::not_acceptable(ACCEPTED)) } else { Ok(()) }
 }
 
 /// The best form for the events of a watch.
@@ -176,7 +219,13 @@ fn choose(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Option<Form> {
 /// What the body of a write is written in.
 pub(crate) fn body(headers: &HeaderMap) -> Result<Written, Status> {
     let text = headers.get(CONTENT_TYPE).map_or(Ok(""), |value| value.to_str()).unwrap_or_default();
-    match text.split(';').next().unwrap_or_default().trim() {
+    let mut parts = text.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    // A parameter is a name and a value. What is neither makes the whole unreadable.
+    if !parts.all(|part| part.is_empty() || part.contains('=')) {
+        return Err(Status::unsupported_media_type(ACCEPTED));
+    }
+    match essence {
         "" | JSON => Ok(Written::Text(Syntax::Json)),
         YAML => Ok(Written::Text(Syntax::Yaml)),
         PROTOBUF => Ok(Written::Protobuf),
@@ -208,7 +257,9 @@ mod tests {
         check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Table, Json)));
         check("application/json;v=v1;g=meta.k8s.io;as=Table", Some((Table, Json)));
         check("application/yaml;v=v1;g=meta.k8s.io;as=Table", Some((Table, Yaml)));
+        check("application/json;as=Table;v=v1beta1;g=meta.k8s.io", Some((Table, Json)));
         check("application/json;as=Table;v=v9;g=meta.k8s.io", None);
+        check("application/*", None);
         check("application/json;as=Other;v=v1;g=meta.k8s.io", None);
         check("application/vnd.kubernetes.protobuf;v=v1;g=meta.k8s.io;as=Table", None);
         check(

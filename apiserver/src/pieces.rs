@@ -20,9 +20,14 @@ use storage::Entry;
 use crate::negotiate::{Encoding, Shape};
 use crate::render::{self, Style};
 use crate::server::Body;
+use crate::stored;
 
 /// About so much is sent at a time: enough that the calls per byte do not count, too little to weigh in memory.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
+
+/// Marks an answer that is sent in pieces and has an end, unlike a watch. It is longer than one piece.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Long;
 
 /// A list as an answer.
 pub(crate) fn list(style: Style, metadata: Value, entries: Vec<Entry>) -> Response<Body> {
@@ -38,6 +43,7 @@ pub(crate) fn list(style: Style, metadata: Value, entries: Vec<Entry>) -> Respon
                 let all = std::iter::once(first).chain(pieces);
                 let frames = stream::iter(all.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
                 *response.body_mut() = StreamBody::new(frames).boxed_unsync();
+                response.extensions_mut().insert(Long);
             }
             response
         }
@@ -67,9 +73,10 @@ fn in_protobuf(style: &Style, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
 
 /// What a list of this shape calls itself.
 fn kind(style: &Style) -> (String, String) {
+    let meta = || style.form.meta.api_version().to_owned();
     match style.form.shape {
-        Shape::PartialList => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
-        Shape::Table => ("Table".to_owned(), "meta.k8s.io/v1".to_owned()),
+        Shape::PartialList => ("PartialObjectMetadataList".to_owned(), meta()),
+        Shape::Table => ("Table".to_owned(), meta()),
         _ => (style.row.list_kind.to_string(), style.row.api_version()),
     }
 }
@@ -77,6 +84,8 @@ fn kind(style: &Style) -> (String, String) {
 struct Pieces {
     style: Style,
     now: Timestamp,
+    /// What every object of the kind begins with.
+    heading: String,
     /// What has been written and not been taken.
     out: BytesMut,
     is_first: bool,
@@ -97,8 +106,9 @@ impl Pieces {
         let head = format!(
             "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},{list}:["
         );
-        let out = BytesMut::from(head.as_bytes());
-        Pieces { style, now: Timestamp::now(), out, is_first: true, entries: Some(entries.into_iter()) }
+        let heading = stored::heading(&style.row.api_version(), &style.row.kind);
+        let (out, entries) = (BytesMut::from(head.as_bytes()), Some(entries.into_iter()));
+        Pieces { style, now: Timestamp::now(), heading, out, is_first: true, entries }
     }
 
     /// Writes one object, or nothing at all.
@@ -111,11 +121,12 @@ impl Pieces {
         match self.style.form.shape {
             Shape::Table => {
                 if let Some(tree) = self.style.tree(entry, entry.revision()) {
-                    let row = table::row(&self.style.row.columns, &tree, self.style.include, self.now);
+                    let mut row = table::row(&self.style.row.columns, &tree, self.style.include, self.now);
+                    self.style.name_row(&mut row);
                     render::put(&mut self.out, &row);
                 }
             }
-            _ => self.style.item(entry, &mut self.out),
+            _ => self.style.item(entry, &self.heading, &mut self.out),
         }
         match self.out.len() > begun {
             true => self.is_first = false,
@@ -150,7 +161,6 @@ mod tests {
     use super::*;
     use crate::call::Reach;
     use crate::negotiate::Form;
-    use crate::stored;
     use openapi::catalog;
     use openapi::table::Include;
     use storage::{Key, Revision};
@@ -166,7 +176,7 @@ mod tests {
 
     fn style(shape: Shape) -> Style {
         let row = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
-        let form = Form { shape, encoding: Encoding::Json };
+        let form = Form { shape, ..Form::JSON };
         Style { form, row, include: Include::Nothing, reach: Reach::One }
     }
 

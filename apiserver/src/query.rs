@@ -2,8 +2,7 @@
 
 use std::num::{IntErrorKind, ParseIntError};
 
-use openapi::field::FieldError;
-use openapi::status::{Grouped, Status};
+use openapi::status::Status;
 use storage::Revision;
 
 /// A resourceVersion that is none. Who lists is told that the request was bad; everybody else, as
@@ -82,21 +81,10 @@ impl Query {
         })
     }
 
-    /// Whether nothing is to be stored. A word that is not known must not turn into a real write.
-    pub(crate) fn dry_run(&self) -> Result<bool, Status> {
-        dry_run(&[self.text("dryRun")])
-    }
-}
-
-/// What the words of `dryRun` mean, in a query or in the options of a deletion.
-pub(crate) fn dry_run(words: &[&str]) -> Result<bool, Status> {
-    let said: Vec<&&str> = words.iter().filter(|word| !word.is_empty()).collect();
-    match said.iter().find(|word| ***word != "All") {
-        None => Ok(!said.is_empty()),
-        Some(word) => {
-            let error = FieldError::not_supported("dryRun", **word, &["All"]);
-            Err(Status::invalid(Grouped::new("meta.k8s.io", "Options"), "", &[error]))
-        }
+    /// Whether nothing is to be stored. Any word will do: those that are not known are
+    /// [refused](crate::options) before.
+    pub(crate) fn dry_run(&self) -> bool {
+        self.all("dryRun").next().is_some()
     }
 }
 

@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
-use openapi::resource::{Column, Resource};
+use openapi::resource::{Column, Origin, Resource};
 use openapi::status::Status;
 use openapi::table::{self, Heading, Include};
 use openapi::{convert, protobuf, yaml};
@@ -20,7 +20,7 @@ use storage::{Entry, Revision};
 
 use crate::call::Reach;
 use crate::keys::Place;
-use crate::negotiate::{Encoding, Form, JSON, Shape};
+use crate::negotiate::{Encoding, Form, JSON, Meta, Shape};
 use crate::server::Body;
 use crate::stored;
 
@@ -71,13 +71,24 @@ impl Style {
         }
     }
 
-    /// One object among others of a list in JSON.
-    pub(crate) fn item(&self, entry: &Entry, out: &mut BytesMut) {
+    /// One object among others of a list in JSON. Those of built-in kinds do not say again what the list
+    /// says: they are sent without their `heading`.
+    pub(crate) fn item(&self, entry: &Entry, heading: &str, out: &mut BytesMut) {
+        let is_said = self.form.shape == Shape::Whole && self.row.origin == Origin::BuiltIn;
         if self.form.shape == Shape::Whole && self.row.stored_as.is_none() {
-            return stored::write(entry.value(), entry.revision(), self.home(entry), out);
+            let (value, revision, home) = (entry.value(), entry.revision(), self.home(entry));
+            return match is_said {
+                true => stored::write_item(value, revision, home, heading, out),
+                false => stored::write(value, revision, home, out),
+            };
         }
         if let Some(tree) = self.tree(entry, entry.revision()) {
-            put(out, &self.shown(&tree, Heading::Omitted, &[]));
+            let mut shown = self.shown(&tree, Heading::Omitted, &[]);
+            if let (true, Some(fields)) = (is_said, shown.as_object_mut()) {
+                fields.remove("apiVersion");
+                fields.remove("kind");
+            }
+            put(out, &shown);
         }
     }
 
@@ -92,9 +103,32 @@ impl Style {
     /// A tree in the shape asked for.
     pub(crate) fn shown(&self, tree: &Value, heading: Heading, columns: &[Column]) -> Value {
         match self.form.shape {
-            Shape::Table => table::single(columns, heading, tree, self.include, Timestamp::now()),
-            Shape::Partial | Shape::PartialList => table::partial(tree),
+            Shape::Table => {
+                let mut table = table::single(columns, heading, tree, self.include, Timestamp::now());
+                self.name(&mut table);
+                table["rows"].as_array_mut().into_iter().flatten().for_each(|row| self.name_row(row));
+                table
+            }
+            Shape::Partial | Shape::PartialList => {
+                let mut partial = table::partial(tree);
+                self.name(&mut partial);
+                partial
+            }
             Shape::Whole | Shape::Aggregated => tree.clone(),
+        }
+    }
+
+    /// Calls a table, or the metadata of an object, by the version the client asked for.
+    fn name(&self, made: &mut Value) {
+        if self.form.meta != Meta::V1 {
+            made["apiVersion"] = self.form.meta.api_version().into();
+        }
+    }
+
+    /// The same for what a row of a table says of its object.
+    pub(crate) fn name_row(&self, row: &mut Value) {
+        if row["object"]["kind"] == "PartialObjectMetadata" {
+            self.name(&mut row["object"]);
         }
     }
 

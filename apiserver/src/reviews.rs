@@ -9,13 +9,14 @@ use http::{Response, StatusCode};
 use openapi::field::FieldError;
 use openapi::resource::Resource;
 use openapi::status::{Grouped, Status};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::authorize::{self, Attributes, ResourceAttributes};
 use crate::body::{self, Sent};
 use crate::call::Call;
 use crate::identity::{ANONYMOUS, Identity, User};
 use crate::metadata;
+use crate::negotiate;
 use crate::render::Style;
 use crate::server::Body;
 use crate::tokens::Tokens;
@@ -62,19 +63,19 @@ impl Review {
         self,
         call: &Call,
         style: &Style,
-        identity: &Identity,
         tokens: &Tokens,
         bytes: &[u8],
     ) -> Result<Response<Body>, Status> {
+        negotiate::no_table(style.form)?;
+        let identity = &call.identity;
         let Sent { mut object, warnings } = body::object(call, bytes)?;
-        call.query.dry_run()?;
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
         }
         let status = match self {
             Review::SelfSubject => {
                 object = json!({ "metadata": { "creationTimestamp": metadata::now() } });
-                json!({ "userInfo": user_info(identity) })
+                json!({ "userInfo": identity.info() })
             }
             Review::SelfAccess | Review::Access | Review::LocalAccess => {
                 let wanted = self.wanted(call, &mut object)?;
@@ -225,27 +226,9 @@ fn token(spec: &Value, tokens: &Tokens) -> Result<Value, Status> {
     }
     let for_us = texts(&spec["audiences"]).is_empty();
     Ok(match tokens.find(&token).filter(|_| for_us) {
-        Some(identity) => json!({ "authenticated": true, "user": user_info(&identity) }),
+        Some(identity) => json!({ "authenticated": true, "user": identity.info() }),
         None => json!({ "user": {}, "error": "invalid bearer token" }),
     })
-}
-
-fn user_info(identity: &Identity) -> Value {
-    let Identity::User(user) = identity else {
-        return json!({ "username": ANONYMOUS.0, "groups": [ANONYMOUS.1] });
-    };
-    let mut info = Map::new();
-    info.insert("username".to_owned(), user.name.as_str().into());
-    if !user.uid.is_empty() {
-        info.insert("uid".to_owned(), user.uid.as_str().into());
-    }
-    if !user.groups.is_empty() {
-        info.insert("groups".to_owned(), json!(user.groups));
-    }
-    if !user.extra.is_empty() {
-        info.insert("extra".to_owned(), json!(user.extra));
-    }
-    Value::Object(info)
 }
 
 fn text(object: &Value, field: &str) -> String {

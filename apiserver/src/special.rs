@@ -1,4 +1,5 @@
-//! The few kinds that are more than their row: namespaces and logical clusters hold other objects.
+//! The few kinds that are more than their row: namespaces and logical clusters hold other objects, and a signing
+//! request says who asked for it.
 //!
 //! Everything else about kinds is data. What stands here is pure; acting on it is for the
 //! [controllers](crate::controllers).
@@ -10,6 +11,7 @@ use openapi::resource::Resource;
 use openapi::status::{Grouped, Status};
 use serde_json::{Value, json};
 
+use crate::call::Call;
 use crate::clusters;
 
 /// Namespaces nobody may delete. As for Kubernetes.
@@ -54,6 +56,21 @@ pub(crate) fn born(row: &Resource, name: &str, object: &mut Value) {
         Some(Holder::LogicalCluster) => drop(clusters::born(object)),
         None => {}
     }
+}
+
+/// Kinds that say who asked for them, whatever whoever asks says.
+const SIGNED: &[(&str, &str)] = &[("certificates.k8s.io", "certificatesigningrequests")];
+
+/// Writes into a new object of such a kind who asks for it.
+pub(crate) fn requested(call: &Call, object: &mut Value) {
+    if !SIGNED.contains(&(&*call.row.group, &*call.row.plural)) {
+        return;
+    }
+    let Some(spec) = object["spec"].as_object_mut() else { return };
+    for said in ["username", "uid", "groups", "extra"] {
+        spec.remove(said);
+    }
+    spec.extend(call.identity.info());
 }
 
 /// What no update of such a kind changes. A logical cluster's id above all: it says whose objects are reached.

@@ -40,7 +40,7 @@ use crate::tokens::Tokens;
 use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
-use crate::{births, body, clusters, deadline, publish, version};
+use crate::{births, body, clusters, deadline, options, publish, version, warnings};
 
 /// Why a body could not be read.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -96,7 +96,7 @@ impl Stack {
         let identity = Identity::of_request(peer, &head.headers, &self.tokens);
         let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
         let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
-        let mut response = wants.dress(response).await;
+        let mut response = wants.dress(deprecated(&asked, response)).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
@@ -173,6 +173,7 @@ impl Stack {
             subresource: resource.subresource.clone(),
             query: asked.query.clone(),
             headers,
+            identity: identity.clone(),
         };
         // A path with a namespace leads to kinds that have one, and to no others.
         if call.namespace.is_some() && !row.namespaced
@@ -183,7 +184,8 @@ impl Stack {
         if call.subresource.as_deref().is_some_and(|part| row.subresource(part).is_none()) {
             return Err(Status::unknown_path());
         }
-        let verb = verb(asked, &call).ok_or_else(Status::wrong_method)?;
+        let verb = asked.verb().filter(|verb| verbs_at(row, resource).contains(verb));
+        let verb = verb.ok_or_else(Status::wrong_method)?;
         // A write is for one logical cluster, and so is a look at one object: names repeat in others.
         if reach == Reach::Every && !matches!(verb, Verb::List | Verb::Watch) {
             return Err(Status::wrong_method());
@@ -192,15 +194,22 @@ impl Stack {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
         };
+        let style = style(verb, &call)?;
+        options::check(verb, &call.query)?;
         match Review::of(&call.row) {
-            Some(review) => review.answer(&call, &style(verb, &call)?, identity, &self.tokens, &bytes),
-            None => self.run(verb, &call, &bytes).await,
+            Some(review) => review.answer(&call, &style, &self.tokens, &bytes),
+            None => self.run(verb, &call, &style, &bytes).await,
         }
     }
 
-    async fn run(&self, verb: Verb, call: &Call, bytes: &Bytes) -> Result<Response<Body>, Status> {
+    async fn run(
+        &self,
+        verb: Verb,
+        call: &Call,
+        style: &Style,
+        bytes: &Bytes,
+    ) -> Result<Response<Body>, Status> {
         let store = &*self.store;
-        let style = &style(verb, call)?;
         if let Some(answer) = verbs::apart(store, verb, call, style, bytes).await {
             return answer;
         }
@@ -249,13 +258,16 @@ impl Handler for Stack {
     }
 }
 
-/// What is asked for, if the kind can do it.
-fn verb(asked: &Asked, call: &Call) -> Option<Verb> {
-    let verbs = match &call.subresource {
-        None => &call.row.verbs,
-        Some(part) => &call.row.subresource(part)?.verbs,
+/// What can be done at an address. Across namespaces objects are looked at, never made or deleted: whoever leaves
+/// out the namespace by mistake must not empty all of them.
+fn verbs_at(row: &openapi::resource::Resource, named: &Resource) -> Vec<Verb> {
+    let verbs = match &named.subresource {
+        Some(part) => row.subresource(part).map_or(&[][..], |part| &part.verbs),
+        None => &row.verbs,
     };
-    asked.verb().filter(|verb| verbs.contains(verb))
+    let across = row.namespaced && named.namespace.is_none();
+    let can = |verb: &&Verb| !across || matches!(verb, Verb::List | Verb::Watch);
+    verbs.iter().filter(can).copied().collect()
 }
 
 /// How to write the answer.
@@ -263,10 +275,16 @@ fn style(verb: Verb, call: &Call) -> Result<Style, Status> {
     let (api_version, kind) = call.shown_kind();
     let form = match verb {
         Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
+        Verb::List => negotiate::lists(&call.headers, &api_version, &kind)?,
         _ => negotiate::objects(&call.headers, &api_version, &kind)?,
     };
-    let include = Include::parse(call.query.text("includeObject"))
-        .ok_or_else(|| Status::bad_request("includeObject must be None, Metadata or Object"))?;
+    let word = call.query.text("includeObject");
+    let include = Include::parse(word).ok_or_else(|| {
+        Status::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {word:?}: \
+             must be 'Metadata', 'Object', 'None', or empty"
+        ))
+    })?;
     Ok(Style { form, row: call.row.clone(), include, reach: call.reach })
 }
 
@@ -284,16 +302,22 @@ fn refused(asked: &Asked, status: &Status, encoding: Encoding) -> Response<Body>
     response
 }
 
+/// Tells whoever uses what nobody should use any more, and got as far as using it.
+fn deprecated(asked: &Asked, response: Response<Body>) -> Response<Body> {
+    let strangers = [StatusCode::UNAUTHORIZED, StatusCode::METHOD_NOT_ALLOWED];
+    match asked.resource().and_then(warnings::deprecated) {
+        Some(text) if !strangers.contains(&response.status()) => create::warned(response, &[text.to_owned()]),
+        _ => response,
+    }
+}
+
 /// The methods that mean something for what is named.
 fn methods(asked: &Asked) -> Vec<&'static str> {
     let row = |named: &Resource| publish::find(&named.group, &named.version, &named.resource);
     let Some((named, row)) = asked.resource().and_then(|named| Some((named, row(named)?))) else {
         return vec!["GET", "HEAD"];
     };
-    let verbs = match named.subresource.as_ref().and_then(|part| row.subresource(part)) {
-        Some(part) => &part.verbs,
-        None => &row.verbs,
-    };
+    let verbs = verbs_at(row, named);
     let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
     let means = |method: &&str| {
         let method = Method::from_bytes(method.as_bytes()).ok()?;
@@ -306,6 +330,17 @@ fn methods(asked: &Asked) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use crate::identity::User;
+
+    /// `DELETE /api/v1/configmaps` used to delete the ConfigMaps of all namespaces.
+    #[test]
+    fn nothing_is_written_across_namespaces() {
+        let check =
+            |line: &str, expected: &[&str]| assert_eq!(methods(&Asked::line(line)), expected, "{line}");
+        check("DELETE /api/v1/configmaps", &["GET", "HEAD"]);
+        check("DELETE /api/v1/namespaces/shop/configmaps", &["GET", "HEAD", "POST", "DELETE"]);
+        check("PUT /api/v1/nodes", &["GET", "HEAD", "POST", "DELETE"]);
+        check("POST /api/v1/namespaces/shop/pods/web/status", &["GET", "HEAD", "PUT", "PATCH"]);
+    }
 
     /// Whoever could reach another logical cluster by its id could read everybody's secrets.
     #[tokio::test]

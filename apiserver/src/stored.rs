@@ -27,15 +27,16 @@ const ADDED_BYTES_MAX: usize = 42 + 80;
 /// Turns an object into what is stored. Its metadata must not be empty; every stored object has a name.
 ///
 /// Fields are written one by one, to know where the contents of `metadata` begin. Searching for them would not
-/// do: a value may contain `"metadata":{` as well.
+/// do: a value may contain `"metadata":{` as well. What the object is stands first, where a list can leave it out.
 pub fn encode(object: &Value) -> Bytes {
     let mut bytes = vec![0; HEADER];
     let (mut at, mut notes) = (0, 0);
-    fields(&mut bytes, object.as_object().into_iter().flatten(), |bytes, name, value| {
-        match value.as_object() {
-            Some(inner) if name == "metadata" => (at, notes) = metadata(bytes, inner),
-            _ => put(bytes, value),
-        }
+    let all = || object.as_object().into_iter().flatten();
+    let kind = |(name, _): &(&String, &Value)| matches!(name.as_str(), "apiVersion" | "kind");
+    let ordered = all().filter(kind).chain(all().filter(|field| !kind(field)));
+    fields(&mut bytes, ordered, |bytes, name, value| match value.as_object() {
+        Some(inner) if name == "metadata" => (at, notes) = metadata(bytes, inner),
+        _ => put(bytes, value),
     });
     bytes[..4].copy_from_slice(&(at as u32).to_le_bytes());
     bytes[4..HEADER].copy_from_slice(&(notes as u32).to_le_bytes());
@@ -113,29 +114,56 @@ impl<'a> Parts<'a> {
             }
         }
     }
+
+    fn write(self, revision: Revision, home: Option<Id>, out: &mut BytesMut) {
+        let Parts { before, between, after } = self;
+        out.reserve(before.len() + between.map_or(0, <[u8]>::len) + after.len() + ADDED_BYTES_MAX);
+        out.put_slice(before);
+        if revision != Revision::ZERO {
+            out.put_slice(format!("\"resourceVersion\":\"{revision}\",").as_bytes());
+        }
+        match (between, home) {
+            (Some(between), Some(home)) => {
+                out.put_slice(between);
+                out.put_slice(format!("\"{LOGICAL_CLUSTER}\":\"{home}\",").as_bytes());
+            }
+            (Some(between), None) => out.put_slice(between),
+            (None, Some(home)) => {
+                out.put_slice(format!("\"annotations\":{{\"{LOGICAL_CLUSTER}\":\"{home}\"}},").as_bytes())
+            }
+            (None, None) => {}
+        }
+        out.put_slice(after);
+    }
+}
+
+/// How a stored object of a kind begins.
+pub(crate) fn heading(api_version: &str, kind: &str) -> String {
+    format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
+}
+
+/// Writes the object as it stands in a list whose kind says what is in it: without the [`heading`] of its own.
+pub(crate) fn write_item(
+    stored: &[u8],
+    revision: Revision,
+    home: Option<Id>,
+    heading: &str,
+    out: &mut BytesMut,
+) {
+    let Some(mut parts) = Parts::of(stored) else { return };
+    if let Some(rest) = parts.before.strip_prefix(heading.as_bytes()) {
+        out.put_u8(b'{');
+        parts.before = rest;
+    }
+    parts.write(revision, home, out);
 }
 
 /// Writes the object as clients see it, as of `revision`; one that was never stored (a dry run) has none. A reader
 /// who looks at several logical clusters is told the `home` of each object.
 pub fn write(stored: &[u8], revision: Revision, home: Option<Id>, out: &mut BytesMut) {
-    let Some(Parts { before, between, after }) = Parts::of(stored) else { return };
-    out.reserve(stored.len() + ADDED_BYTES_MAX);
-    out.put_slice(before);
-    if revision != Revision::ZERO {
-        out.put_slice(format!("\"resourceVersion\":\"{revision}\",").as_bytes());
+    if let Some(parts) = Parts::of(stored) {
+        parts.write(revision, home, out);
     }
-    match (between, home) {
-        (Some(between), Some(home)) => {
-            out.put_slice(between);
-            out.put_slice(format!("\"{LOGICAL_CLUSTER}\":\"{home}\",").as_bytes());
-        }
-        (Some(between), None) => out.put_slice(between),
-        (None, Some(home)) => {
-            out.put_slice(format!("\"annotations\":{{\"{LOGICAL_CLUSTER}\":\"{home}\"}},").as_bytes())
-        }
-        (None, None) => {}
-    }
-    out.put_slice(after);
 }
 
 /// The object as clients see it.
@@ -190,6 +218,21 @@ mod tests {
             expected["metadata"]["resourceVersion"] = json!(u64::MAX.to_string());
             assert_eq!(tree(&entry).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn in_a_list_of_its_kind_an_object_need_not_say_what_it_is() {
+        let object = json!({"addressType": "x", "apiVersion": "v1", "data": {"kind": "y"}, "kind": "K", "metadata": {"name": "a"}});
+        let item = |heading: &str| {
+            let mut out = BytesMut::new();
+            write_item(&encode(&object), Revision(7), None, heading, &mut out);
+            serde_json::from_slice::<Value>(&out).unwrap()
+        };
+        let mut expected = object.clone();
+        expected["metadata"]["resourceVersion"] = json!("7");
+        assert_eq!(item(&heading("v1", "Other")), expected, "not of this kind");
+        expected.as_object_mut().unwrap().retain(|name, _| name != "apiVersion" && name != "kind");
+        assert_eq!(item(&heading("v1", "K")), expected);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How a client wants its answer, whatever is in it: with line breaks for people, compressed for wires.
 //!
-//! Only bodies that are there as a whole are changed. A watch is made while it is sent, and goes out as it is.
+//! Only bodies with an end are changed. A long list is compressed while it is made; a watch goes out as it is.
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Full};
 use crate::asked::Asked;
 use crate::compress::{self, Effort, GZIP, WORTH_BYTES};
 use crate::negotiate::JSON;
+use crate::pieces::Long;
 use crate::pretty;
 use crate::request::Target;
 use crate::server::Body;
@@ -33,9 +34,13 @@ impl Wants {
 
     /// The answer as wanted.
     pub(crate) async fn dress(self, mut response: Response<Body>) -> Response<Body> {
-        let (Some(length), headers) = (response.body().size_hint().exact(), response.headers()) else {
-            return response;
+        let is_long = response.extensions().get::<Long>().is_some();
+        let length = match response.body().size_hint().exact() {
+            Some(length) => length,
+            None if is_long => u64::MAX,
+            None => return response,
         };
+        let headers = response.headers();
         let is_packed = headers.contains_key(CONTENT_ENCODING);
         let is_large = length > WORTH_BYTES && !is_packed;
         let is_json =
@@ -50,6 +55,10 @@ impl Wants {
             return response;
         }
         let (mut head, body) = response.into_parts();
+        if is_long && !pretty {
+            head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+            return Response::from_parts(head, compress::gzip_pieces(body));
+        }
         let Ok(whole) = body.collect().await;
         let changed = change(whole.to_bytes(), pretty, gzip, is_large).await;
         if gzip {

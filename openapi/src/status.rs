@@ -24,7 +24,8 @@ pub struct Status {
     pub reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<Details>>,
-    /// The HTTP status, repeated.
+    /// The HTTP status, repeated, unless it is the usual one.
+    #[serde(skip_serializing_if = "is_ok")]
     pub code: u16,
 }
 
@@ -250,6 +251,13 @@ impl Status {
             .about(resource, name)
     }
 
+    /// The name is taken by an object that is on its way out: it is worth trying again.
+    pub fn still_exists(resource: Grouped<'_>, name: &str) -> Status {
+        let mut status = Status::already_exists(resource, name);
+        status.message.insert_str(0, "object is being deleted: ");
+        status
+    }
+
     /// Every name made from a `generateName` was taken.
     pub fn no_free_name(resource: Grouped<'_>, name: &str) -> Status {
         let message = format!(
@@ -394,6 +402,10 @@ fn apply_conflict_message(fields: &[OwnedField]) -> String {
         .collect();
     message.push_str(&lists.join("\n"));
     message
+}
+
+fn is_ok(code: &u16) -> bool {
+    *code == 200
 }
 
 fn is_zero(number: &u32) -> bool {

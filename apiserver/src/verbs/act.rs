@@ -66,7 +66,7 @@ pub(crate) async fn evict(
     let mut pod = pod(call, name)?;
     let entry = get::find(store, &pod).await?;
     let options = &eviction["deleteOptions"];
-    let dry = call.query.dry_run()? || options["dryRun"].as_array().is_some_and(|words| !words.is_empty());
+    let dry = call.query.dry_run() || options["dryRun"].as_array().is_some_and(|words| !words.is_empty());
     evict::spare(store, &pod, &pod.tree(&entry)?, dry).await?;
     // What is left is a deletion as any other.
     pod.headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));

@@ -16,6 +16,7 @@ use crate::metadata;
 use crate::render::Style;
 use crate::server::Body;
 use crate::special::Holder;
+use crate::warnings::{self, On};
 
 /// A generated name that is taken is drawn again this often.
 const ATTEMPTS: usize = 8;
@@ -32,14 +33,27 @@ pub(crate) async fn create(
     let mut taken = String::new();
     for _ in 0..attempts {
         match attempt(store, call, sent.object.clone()).await? {
-            Ok(entry) => return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &sent.warnings)),
+            Ok(entry) => {
+                let mut said = sent.warnings;
+                said.extend(warnings::about(&call.row, On::Create, &sent.object));
+                return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &said));
+            }
             Err(name) => taken = name,
         }
     }
     Err(match generated {
         true => Status::no_free_name(call.grouped(), &taken),
-        false => Status::already_exists(call.grouped(), &taken),
+        false => exists(store, call, &taken).await,
     })
+}
+
+/// What somebody is told who wants a name that is taken.
+async fn exists(store: &dyn Store, call: &Call, name: &str) -> Status {
+    let found = store.get(&call.key(name)).await.ok().and_then(|found| found.value);
+    match found.and_then(|entry| call.tree(&entry).ok()).is_some_and(|tree| metadata::is_leaving(&tree)) {
+        true => Status::still_exists(call.grouped(), name),
+        false => Status::already_exists(call.grouped(), name),
+    }
 }
 
 /// Makes an object once: it, or the name that is taken.
@@ -81,7 +95,7 @@ async fn still_live(
     let refused = match live_namespace(store, call).await {
         // The same for the logical cluster: its birth ends first, and then what it holds is removed.
         _ if !is_born => Status::unknown_path(),
-        Ok(now) if now == *before || call.query.dry_run()? => return Ok(()),
+        Ok(now) if now == *before || call.query.dry_run() => return Ok(()),
         Ok(_) => {
             Status::not_found(Grouped::new("", "namespaces"), call.namespace.as_deref().unwrap_or_default())
         }
@@ -96,13 +110,13 @@ async fn still_live(
 async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> Result<Option<Entry>, Status> {
     let (key, value) = (call.key(name), call.encode(object));
     let id = clusters::id(object).filter(|_| Holder::of(&call.row) == Some(Holder::LogicalCluster));
-    if call.query.dry_run()? || id.is_some() {
+    if call.query.dry_run() || id.is_some() {
         let found = store.get(&key).await.map_err(unreadable)?;
         if found.value.is_some() {
             return Ok(None);
         }
     }
-    if call.query.dry_run()? {
+    if call.query.dry_run() {
         return Ok(Some(Entry::new(key, Revision::ZERO, value)));
     }
     // A logical cluster is born before anybody can find it.
@@ -197,6 +211,7 @@ mod tests {
             subresource: None,
             query: Query::parse(None),
             headers: http::HeaderMap::new(),
+            identity: crate::identity::Identity::Anonymous,
         };
         let mut ids = Vec::new();
         for first in [true, false] {

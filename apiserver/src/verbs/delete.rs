@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{Response, StatusCode};
 use openapi::builtin;
-use openapi::decode;
+use openapi::decode::{self, DecodeError};
 use openapi::protobuf;
 use openapi::status::Status;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::deletion::{self, Deleted, NotDeleted, Options};
 use crate::keys::Place;
 use crate::metadata;
 use crate::negotiate::{self, Written};
-use crate::query;
+use crate::publish;
 use crate::render::Style;
 use crate::select::Selection;
 use crate::server::Body;
@@ -113,12 +113,22 @@ async fn settle(
     Err(Status::modified(call.grouped(), name))
 }
 
-/// What a Service had to itself is free as soon as it is gone: whoever replaces it may want the same.
+/// What a Service had to itself is free as soon as it is gone: whoever replaces it may want the same. Its Endpoints go
+/// with it, so that a new Service of its name does not begin by leading where the old one did.
 async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &Options) {
-    if let (Deleted::Gone(entry, at), true, false) = (deleted, addresses::concern(&call.row), options.dry_run)
+    let Deleted::Gone(entry, at) = deleted else { return };
+    if options.dry_run || !addresses::concern(&call.row) {
+        return;
+    }
+    let service = stored::tree(entry).unwrap_or_default();
+    addresses::release_all(store, call.cluster, &service, *at).await;
+    let (namespace, name) = (metadata::text(&service, "namespace"), metadata::text(&service, "name"));
+    let key = addresses::ENDPOINTS.key(call.cluster, Some(namespace), name);
+    let Some(row) = publish::find("", "v1", addresses::ENDPOINTS.plural) else { return };
+    if let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value)
+        && let Err(error) = deletion::delete(store, row, key, &entry, &Options::default()).await
     {
-        let service = stored::tree(entry).unwrap_or_default();
-        addresses::release_all(store, call.cluster, &service, *at).await;
+        tracing::warn!(name, ?error, "a Service is gone and its Endpoints are left");
     }
 }
 
@@ -134,18 +144,24 @@ fn body(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
         (false, Ok(Written::Text(syntax))) => {
             // Read by its schema: an option of the wrong type must not be taken for one that was not given.
             let schema = builtin::schema(OPTIONS).expect("the built-in types have the options of a deletion");
-            let decoded = decode::decode_as(bytes, syntax, schema);
-            decoded.map_err(|error| Status::bad_request(error.to_string()))?.value
+            decode::decode_as(bytes, syntax, schema).map_err(unreadable)?.value
         }
     };
     let kind = options["kind"].as_str().unwrap_or("DeleteOptions");
     if !options.is_object() || kind != "DeleteOptions" {
         return Err(Status::bad_request(format!("{kind:?} cannot be handled as a DeleteOptions")));
     }
-    if query::dry_run(&[call.query.text("dryRun")])? {
+    if call.query.dry_run() {
         options["dryRun"] = json!(["All"]);
     }
     Ok(options)
+}
+
+fn unreadable(error: DecodeError) -> Status {
+    Status::bad_request(match error {
+        DecodeError::Json(why) => format!("couldn't get version/kind; json parse error: {why}"),
+        other => other.to_string(),
+    })
 }
 
 fn asked(call: &Call) -> Result<Value, Status> {

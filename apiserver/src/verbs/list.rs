@@ -11,6 +11,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
+use openapi::decode::{self, Syntax};
 use openapi::field::FieldError;
 use openapi::status::{Grouped, Status};
 use serde::{Deserialize, Serialize};
@@ -193,10 +194,14 @@ fn parse(token: &str, range: &Range) -> Result<Continue, Status> {
     let bad =
         |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| bad(&error.to_string()))?;
-    let token: Continue = serde_json::from_slice(&bytes).map_err(|error| bad(&error.to_string()))?;
+    let read = decode::decode(&bytes, Syntax::Json).map_err(|error| bad(&error.to_string()))?;
+    let token: Continue = serde_json::from_value(read.value).map_err(|error| bad(&error.to_string()))?;
+    if token.v != TOKEN_VERSION {
+        return Err(bad(&format!("server does not recognize this encoded version {:?}", token.v)));
+    }
     // A token only ever leads back into the list it came from, whatever somebody wrote into it.
-    if token.v != TOKEN_VERSION || !range.contains(token.start.as_bytes()) {
-        return Err(bad("it belongs to another list"));
+    if !range.contains(token.start.as_bytes()) {
+        return Err(bad(&token.start));
     }
     Ok(token)
 }
@@ -265,6 +270,7 @@ mod tests {
             subresource: None,
             query: Query::parse(Some(query)),
             headers: http::HeaderMap::new(),
+            identity: crate::identity::Identity::Anonymous,
         }
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
-use openapi::decode::{self, Syntax};
+use openapi::decode::{self, DecodeError, Syntax};
 use openapi::field::FieldError;
 use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
@@ -24,6 +24,7 @@ use crate::metadata;
 use crate::publish;
 use crate::render::Style;
 use crate::server::Body;
+use crate::warnings::On;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -42,16 +43,17 @@ pub(crate) async fn patch(
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, call).await?;
         let old = call.tree(&entry)?;
-        let (new, warnings) = patched(call, old.clone(), bytes)?;
+        let (new, mut said) = patched(call, old.clone(), bytes)?;
         update::named(call, name, &new)?;
-        let (said, is) = (metadata::text(&new, "uid"), metadata::text(&old, "uid"));
-        if !said.is_empty() && said != is {
-            let error = FieldError::invalid("metadata.uid", said, "field is immutable");
+        let (uid, is) = (metadata::text(&new, "uid"), metadata::text(&old, "uid"));
+        if !uid.is_empty() && uid != is {
+            let error = FieldError::invalid("metadata.uid", uid, metadata::IMMUTABLE);
             return Err(Status::invalid(call.grouped_kind(), name, &[error]));
         }
         update::expected(call, name, &new, &entry, Version::May)?;
+        said.extend(update::about(call, On::Write, &new));
         if let Some(entry) = update::replace(store, call, &entry, new).await? {
-            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &warnings));
+            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &said));
         }
     }
     Err(Status::modified(call.grouped(), name))
@@ -89,8 +91,11 @@ struct Patched {
 }
 
 fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
-    let parsed =
-        decode::decode(bytes, Syntax::Json).map_err(|error| Status::bad_request(error.to_string()))?.value;
+    let unreadable = |error: DecodeError| match media {
+        Media::Strategic => Status::bad_request(error.to_string()),
+        Media::Json | Media::Merge => Status::bad_request(format!("error decoding patch: {error}")),
+    };
+    let parsed = decode::decode(bytes, Syntax::Json).map_err(unreadable)?.value;
     let refused = |error: PatchError| {
         tracing::debug!(%error, "a patch does not apply");
         error.status()
@@ -112,9 +117,9 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
 
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
 fn understood(call: &Call, Patched { object, shown }: Patched) -> Result<(Value, Vec<String>), Status> {
-    body::check_kind(call, &object)?;
+    body::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
     let Some(schema) = publish::schema(&call.row) else { return Ok((object, Vec::new())) };
     let walked = walk::walk(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
-    let warnings = body::validation(call)?.settle(&walked.findings);
+    let warnings = body::validation(call).settle(&walked.findings);
     Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
 }

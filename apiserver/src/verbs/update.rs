@@ -17,6 +17,7 @@ use crate::metadata;
 use crate::parts;
 use crate::render::Style;
 use crate::server::Body;
+use crate::warnings::{self, On};
 
 const ATTEMPTS: usize = 5;
 
@@ -51,10 +52,18 @@ pub(crate) async fn update(
             }
         };
         if let Some(entry) = written {
-            return Ok(warned(style.answer(code, &entry)?, &sent.warnings));
+            let on = if code == StatusCode::CREATED { On::Create } else { On::Write };
+            let mut said = sent.warnings;
+            said.extend(about(call, on, &sent.object));
+            return Ok(warned(style.answer(code, &entry)?, &said));
         }
     }
     Err(Status::modified(call.grouped(), name))
+}
+
+/// What is said about an object that is written as a whole.
+pub(crate) fn about(call: &Call, on: On, object: &Value) -> Vec<String> {
+    if call.subresource.is_some() { Vec::new() } else { warnings::about(&call.row, on, object) }
 }
 
 /// Some kinds are created by whoever replaces what is not there. The version does not matter then, the uid does.
@@ -84,7 +93,7 @@ pub(crate) fn named(call: &Call, name: &str, object: &Value) -> Result<(), Statu
     Err(Status::bad_request(why))
 }
 
-/// The client may say which version it replaces, and which object; some kinds insist on the version.
+/// The client may say which version it replaces, and which object; some kinds insist on the version. Zero is any.
 pub(crate) fn expected(
     call: &Call,
     name: &str,
@@ -94,14 +103,13 @@ pub(crate) fn expected(
 ) -> Result<(), Status> {
     same_uid(call, name, metadata::text(object, "uid"), metadata::text(&call.tree(entry)?, "uid"))?;
     match metadata::text(object, "resourceVersion") {
-        "" if version == Version::Must => {
+        "" | "0" if version == Version::Must => {
             let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
             // Kubernetes names the resource here, where it otherwise names the kind.
             Err(Status::invalid(call.grouped(), name, &[error]))
         }
-        said if !said.is_empty() && said != entry.revision().to_string() => {
-            Err(Status::modified(call.grouped(), name))
-        }
+        "" | "0" => Ok(()),
+        said if said != entry.revision().to_string() => Err(Status::modified(call.grouped(), name)),
         _ => Ok(()),
     }
 }
@@ -160,7 +168,7 @@ pub(crate) async fn commit(
     change: Change,
 ) -> Result<Option<Entry>, Status> {
     let (name, key) = call.named()?;
-    if call.query.dry_run()? {
+    if call.query.dry_run() {
         return Ok(Some(entry.clone()));
     }
     match store.commit(key.clone(), Expect::Revision(entry.revision()), change).await {

@@ -12,6 +12,10 @@ pub(crate) fn mask(value: &mut Value) {
         Value::Object(fields) => {
             // Who wrote which field is a later issue.
             fields.remove("managedFields");
+            // A controller inside kube-apiserver writes this status, sooner or later.
+            if fields.get("kind").is_some_and(|kind| kind == "FlowSchema") {
+                fields.remove("status");
+            }
             if let Some(prefix) = fields.get("generateName").cloned()
                 && let Some(name) = fields.get_mut("name")
             {

@@ -45,6 +45,42 @@ fn a_token_is_as_good_as_a_certificate_and_a_wrong_one_is_worse_than_none() {
     assert_eq!(review("wrong"), json!({ "user": {}, "error": "invalid bearer token" }));
 }
 
+/// A user who could tell a way that is closed from one that is not there would know where to knock.
+#[test]
+fn who_may_not_look_at_all_logical_clusters_is_not_told_that_one_can() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.csv");
+    std::fs::write(&file, "s3cret,ann,7\nr00t,eve,8,system:masters\n").unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    let server = Server::start_in(dir, &["--token-auth-file", &file]);
+    let stranger = Client::new(&server, false);
+    let (ann, eve) =
+        ["s3cret", "r00t"].map(|token| stranger.with(&format!("Authorization: Bearer {token}"))).into();
+    let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
+    let made = eve.ask("POST", clusters, &json!({ "metadata": { "name": "there" } })).json();
+    let id = made["status"]["id"].as_str().unwrap();
+
+    let unknown = ann.get("/clusters/root:nowhere/api/v1/configmaps");
+    assert_eq!(unknown.code, 404);
+    for cluster in ["*", id, "~bbbbbbbbbbbbbbbc"] {
+        for (method, path) in [
+            ("GET", "/api/v1/configmaps"),
+            ("GET", "/api/v1/configmaps?watch=1"),
+            ("POST", "/api/v1/namespaces"),
+            ("DELETE", "/api/v1/namespaces/default/configmaps"),
+            ("GET", "/api"),
+        ] {
+            let answer = ann.ask(method, &format!("/clusters/{cluster}{path}"), &json!({}));
+            assert_eq!((answer.code, &answer.body), (404, &unknown.body), "{method} {cluster} {path}");
+            for header in ["Content-Type", "Cache-Control", "Allow", "Warning"] {
+                assert_eq!(answer.header(header), unknown.header(header), "{method} {cluster} {path}");
+            }
+        }
+    }
+    assert_eq!(eve.get("/clusters/*/api/v1/configmaps").code, 200);
+    assert_eq!(eve.get(&format!("/clusters/{id}/api/v1/configmaps")).code, 200);
+}
+
 #[test]
 fn a_certificate_speaks_for_itself() {
     let server = Server::start();

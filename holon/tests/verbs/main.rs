@@ -4,6 +4,7 @@
 mod common;
 
 mod across;
+mod again;
 mod beside;
 mod forms;
 mod lists;

@@ -112,7 +112,7 @@ fn fields_of_others_are_listed_by_owner() {
 fn success_has_no_reason() {
     check(
         Status::deleted(PODS, "a", "u-1"),
-        json!({"status": "Success", "code": 200, "details": {"name": "a", "kind": "pods", "uid": "u-1"}}),
+        json!({"status": "Success", "details": {"name": "a", "kind": "pods", "uid": "u-1"}}),
     );
 }
 

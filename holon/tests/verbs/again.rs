@@ -1,0 +1,74 @@
+//! Writing the same twice.
+
+use openapi::catalog;
+use openapi::decode::{self, Syntax};
+use serde_json::{Value, json};
+
+use crate::common::{Server, repository};
+use crate::wire::Client;
+
+/// The objects of the corpus that need nothing but themselves: built-in kinds, in no namespace of their own.
+fn objects() -> Vec<Value> {
+    let files = std::fs::read_dir(repository().join("test/corpus")).unwrap().map(|file| file.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|end| end == "yaml"));
+    let texts: Vec<String> = files.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let documents = texts.iter().flat_map(|text| text.split("\n---"));
+    let read = documents.filter_map(|text| decode::decode(text.as_bytes(), Syntax::Yaml).ok());
+    read.map(|read| read.value).filter(|object| object["metadata"].get("namespace").is_none()).collect()
+}
+
+/// An object of a built-in kind: where it is, where its collection is, and whether a write must name a version.
+struct Placed {
+    path: String,
+    collection: String,
+    needs_version: bool,
+}
+
+fn placed(object: &Value) -> Option<Placed> {
+    let api_version = object["apiVersion"].as_str()?;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let row = catalog::find_kind(group, version, object["kind"].as_str()?)?;
+    let root = if group.is_empty() { "api" } else { "apis" };
+    let namespace = if row.namespaced { "namespaces/default/" } else { "" };
+    let collection = format!("/{root}/{api_version}/{namespace}{}", row.plural);
+    let path = format!("{collection}/{}", object["metadata"]["name"].as_str()?);
+    Some(Placed { path, collection, needs_version: row.update_needs_version })
+}
+
+/// C-12. Controllers write what they want over and over; were each of these a change, all others would be woken by it.
+#[test]
+fn what_is_replaced_by_itself_stays_what_it_is() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    let mut tried = 0;
+    for mut object in objects() {
+        let Some(placed) = placed(&object) else { continue };
+        // Some refer to others that are not there, or are named like others.
+        if client.ask("POST", &placed.collection, &object).code != 201 {
+            continue;
+        }
+        // Labels that are none are no labels.
+        if object["metadata"]["labels"].is_null() {
+            object["metadata"]["labels"] = json!({});
+        }
+        replace(&client, &placed, &object);
+        let version = replace(&client, &placed, &object);
+        assert_eq!(replace(&client, &placed, &object), version, "{} changes each time", placed.path);
+        tried += 1;
+    }
+    assert!(tried > 60, "only {tried} objects");
+}
+
+/// Puts an object in its own place, and returns the version it has then. What may not be replaced by its manifest,
+/// like a Job, may be by what the server made of it.
+fn replace(client: &Client, placed: &Placed, object: &Value) -> Value {
+    let mut object = object.clone();
+    let now = client.get(&placed.path).json();
+    if placed.needs_version {
+        object["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
+    }
+    let answer = client.ask("PUT", &placed.path, &object);
+    let answer = if answer.code == 422 { client.ask("PUT", &placed.path, &now) } else { answer };
+    assert_eq!(answer.code, 200, "{}: {}", placed.path, answer.text());
+    answer.json()["metadata"]["resourceVersion"].clone()
+}
