@@ -63,10 +63,11 @@ where
 
 /// Understands a body as an object of the kind the path names.
 pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
+    let kind = (&*call.row.kind, &*call.row.version);
     let (value, findings) = match negotiate::body(&call.headers)? {
         Written::Protobuf => {
             let decoded = protobuf::decode_as(body, &call.row.api_version(), &call.row.kind)
-                .map_err(|error| Status::bad_request(error.to_string()))?;
+                .map_err(|error| Status::bad_request(error.message(kind, body)))?;
             (decoded.value, Vec::new())
         }
         Written::Text(syntax) => {
@@ -75,7 +76,6 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
                 Some(schema) => decode::decode_as(body, syntax, schema),
                 None => decode::decode(body, syntax),
             };
-            let kind = (&*call.row.kind, &*call.row.version);
             let decoded = decoded.map_err(|error| Status::bad_request(error.message(kind, body, syntax)))?;
             (decoded.value, decoded.findings)
         }

@@ -67,7 +67,7 @@ impl Call {
 
     /// How errors name the kind.
     pub(crate) fn grouped_kind(&self) -> Grouped<'_> {
-        Grouped::new(&self.row.group, &self.row.kind)
+        self.row.grouped_kind()
     }
 
     /// What the answer is an object of: the kind of the resource, or that of a part with a kind of its own.

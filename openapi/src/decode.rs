@@ -18,6 +18,9 @@ use crate::{go, yaml};
 /// Lists and objects inside each other; one more is refused. `serde_json`'s own limit, and ours for YAML.
 pub const MAX_DEPTH: usize = 127;
 
+/// The same for JSON in fields that no kind has: nothing is made of them, but Go stops looking.
+const MAX_IGNORED_DEPTH: usize = 10_000;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syntax {
     Json,
@@ -49,8 +52,7 @@ pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
     match syntax {
         Syntax::Json => {
             let text = String::from_utf8_lossy(body);
-            let read = whole(&text, |source| walk::read_untyped(source))
-                .map_err(|error| json_error(&text, &error))?;
+            let read = whole(&text, |source| walk::read_untyped(source))?;
             Ok(Decoded { value: read.value, findings: read.findings })
         }
         Syntax::Yaml => {
@@ -65,8 +67,7 @@ pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded
     let (walked, mut findings) = match syntax {
         Syntax::Json => {
             let text = String::from_utf8_lossy(body);
-            let read = whole(&text, |source| walk::read(source, schema))
-                .map_err(|error| json_error(&text, &error))?;
+            let read = whole(&text, |source| walk::read(source, schema))?;
             (read?, Vec::new())
         }
         Syntax::Yaml => {
@@ -81,15 +82,12 @@ pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded
 impl DecodeError {
     /// What a client is told, with status 400, when `body` was to be an object of this kind and version.
     pub fn message(&self, (kind, version): (&str, &str), body: &[u8], syntax: Syntax) -> String {
-        let unrecognized = |why: &str| {
-            let shown = summary(body);
-            format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})")
+        let json_trouble = |why: &str| {
+            unrecognized(kind, &format!("couldn't get version/kind; json parse error: {why}"), body)
         };
-        let json_trouble =
-            |why: &str| unrecognized(&format!("couldn't get version/kind; json parse error: {why}"));
         match self {
             DecodeError::Json(why) => json_trouble(why),
-            DecodeError::Yaml(why) => unrecognized(why),
+            DecodeError::Yaml(why) => unrecognized(kind, why, body),
             DecodeError::Mismatch(mismatch) => match named_kind(body, syntax) {
                 Err(why) => json_trouble(&why),
                 Ok((found, group_version)) => {
@@ -118,6 +116,12 @@ fn named_kind(body: &[u8], syntax: Syntax) -> Result<(String, String), String> {
     };
     let text = |name: &str| read.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     Ok((text("kind"), text("apiVersion")))
+}
+
+/// The sentence around what is wrong with a body that does not even say its kind.
+pub(crate) fn unrecognized(wanted_kind: &str, why: &str, body: &[u8]) -> String {
+    let shown = summary(body);
+    format!("the object provided is unrecognized (must be of type {wanted_kind}): {why} ({shown})")
 }
 
 /// The sentence around everything that is wrong with an object of a known kind.
@@ -178,11 +182,35 @@ fn from_yaml(body: &[u8]) -> Result<(Value, Vec<Finding>), DecodeError> {
 fn whole<'t, T>(
     text: &'t str,
     read: impl FnOnce(&mut serde_json::Deserializer<serde_json::de::StrRead<'t>>) -> serde_json::Result<T>,
-) -> serde_json::Result<T> {
+) -> Result<T, DecodeError> {
+    if let Some(bracket) = too_deep(text) {
+        return Err(DecodeError::Json(format!(
+            "invalid character {} exceeded max depth",
+            go::quote_char(bracket)
+        )));
+    }
     let mut source = serde_json::Deserializer::from_str(text);
-    let value = read(&mut source)?;
-    source.end()?;
-    Ok(value)
+    let value = read(&mut source).and_then(|value| source.end().map(|()| value));
+    value.map_err(|error| json_error(text, &error))
+}
+
+/// The bracket that is one too many. Short texts cannot have it and are not looked at.
+fn too_deep(text: &str) -> Option<u8> {
+    if text.len() <= MAX_IGNORED_DEPTH {
+        return None;
+    }
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    text.bytes().find(|byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > MAX_IGNORED_DEPTH
+    })
 }
 
 /// Go's words for a syntax error: which byte, and what was expected of it.
@@ -217,7 +245,7 @@ fn json_error(text: &str, error: &serde_json::Error) -> DecodeError {
 }
 
 /// How `serde_json` begins and how Go ends.
-const CONTEXTS: [(&str, &str); 11] = [
+const CONTEXTS: [(&str, &str); 12] = [
     ("expected value", "looking for beginning of value"),
     ("expected ident", "in literal"),
     ("expected `:`", "after object key"),
@@ -229,6 +257,7 @@ const CONTEXTS: [(&str, &str); 11] = [
     ("invalid escape", "in string escape code"),
     ("invalid number", "in numeric literal"),
     ("control character", "in string literal"),
+    ("recursion limit", "exceeded max depth"),
 ];
 
 /// Which of the three words was begun before `column`, and how it goes on.

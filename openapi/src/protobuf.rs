@@ -52,17 +52,24 @@ type Fault = ProtobufError;
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Problem {
-    #[error("the body does not begin the way Kubernetes objects in protobuf do")]
+    #[error("empty data")]
+    Nothing,
+    #[error(
+        "provided data does not appear to be a protobuf message, expected prefix [{}]",
+        envelope::MAGIC.iter().map(u8::to_string).collect::<Vec<_>>().join(" ")
+    )]
     NotAnEnvelope,
+    #[error("empty body")]
+    EmptyEnvelope,
     #[error("the object does not say its apiVersion and kind")]
     NoType,
     #[error("there is no kind {kind:?} in {api_version:?} that protobuf could carry")]
     UnknownType { api_version: String, kind: String },
     #[error("the object is encoded in a way nobody defined")]
     Encoding,
-    #[error("the message ends in the middle of a field")]
+    #[error("unexpected EOF")]
     Truncated,
-    #[error("a number takes more than ten bytes")]
+    #[error("proto: integer overflow")]
     Varint,
     #[error("no field can have this number")]
     FieldNumber,
@@ -92,11 +99,10 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, ProtobufError> {
 
 /// Reads an object of the kind it says, or of this kind where it says none.
 pub fn decode_as(bytes: &[u8], api_version: &str, kind: &str) -> Result<Decoded, ProtobufError> {
-    let body = bytes.strip_prefix(envelope::MAGIC).ok_or(Problem::NotAnEnvelope)?;
-    let opened = envelope::open(body)?;
+    let opened = envelope::open(envelope::body(bytes)?)?;
     let api_version = if opened.api_version.is_empty() { api_version } else { opened.api_version };
     let kind = if opened.kind.is_empty() { kind } else { opened.kind };
-    let value = Decoder::new(body).opened(&opened, api_version, kind, 0)?;
+    let value = Decoder::new(bytes).opened(&opened, api_version, kind, 0)?;
     Ok(Decoded { api_version: api_version.to_owned(), kind: kind.to_owned(), value })
 }
 
@@ -169,6 +175,26 @@ fn place(path: &str) -> String {
 }
 
 impl ProtobufError {
+    /// What a client is told, with status 400, when `bytes` were to be an object of this kind and version.
+    pub fn message(&self, (kind, version): (&str, &str), bytes: &[u8]) -> String {
+        let why = match self.problem {
+            // Kubernetes does not say where.
+            Problem::Truncated | Problem::Varint => self.problem.to_string(),
+            _ => self.to_string(),
+        };
+        match envelope::body(bytes).and_then(envelope::open) {
+            Err(_) => crate::decode::unrecognized(kind, &why, bytes),
+            Ok(opened) => {
+                let found = if opened.kind.is_empty() { kind } else { opened.kind };
+                let found_version = match opened.api_version {
+                    "" => version,
+                    said => said.rsplit('/').next().unwrap_or_default(),
+                };
+                crate::decode::not_a(kind, (found, found_version), &why)
+            }
+        }
+    }
+
     /// The same, seen from the object that has the failing one as `field`.
     fn within(mut self, field: &str) -> Self {
         if field != "-" {

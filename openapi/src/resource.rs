@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::cell::Cell;
+use crate::status::Grouped;
 
 /// A resource of one version of an API group.
 #[derive(Clone, Debug)]
@@ -47,6 +48,12 @@ pub struct Resource {
 }
 
 impl Resource {
+    /// How errors name the kind. Kubernetes says what an object is kept as: an Event of `events.k8s.io` is an `Event`.
+    pub fn grouped_kind(&self) -> Grouped<'_> {
+        let group = self.stored_as.as_ref().map_or(&self.group, |(group, _)| group);
+        Grouped::new(group, &self.kind)
+    }
+
     /// `apps/v1`, or `v1` for the core group: what objects carry as `apiVersion`.
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)

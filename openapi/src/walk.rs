@@ -19,7 +19,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use self::types::{Own, go_type, name_of, or_zero, reads_itself, struct_name};
+use self::types::{Own, described, go_type, or_zero, reads_itself, struct_name, unconvertible};
 use self::untyped::Untyped;
 use crate::go;
 use crate::quantity::{Quantity, QuantityError};
@@ -67,6 +67,15 @@ pub fn walk(tree: Value, schema: &Schema) -> Result<Walked, Mismatch> {
     read(tree, schema).expect("a tree has no syntax to get wrong, and the walk takes all of it")
 }
 
+/// The same for what a strategic merge patch made. Kubernetes does not decode that but convert it, which has other words
+/// for what is wrong.
+pub fn convert(tree: Value, schema: &Schema) -> Result<Walked, Mismatch> {
+    let mut walk = Walk { converts: true, ..Walk::default() };
+    let read = Typed { walk: &mut walk, schema }.deserialize(tree);
+    let value = read.expect("a tree has no syntax to get wrong, and the walk takes all of it");
+    walk.finish(value)
+}
+
 /// Reads anything as what `schema` describes. The outer error is the source's.
 pub(crate) fn read<'de, D: Deserializer<'de>>(
     source: D,
@@ -93,6 +102,7 @@ struct Walk<'s> {
     owner: Option<&'s Schema>,
     findings: Vec<Finding>,
     fault: Option<Fault>,
+    converts: bool,
 }
 
 /// Go goes on after a wrong type and reports the first in the end; a type that reads itself stops everything.
@@ -160,8 +170,11 @@ impl<'s> Walk<'s> {
     }
 
     /// A value of another type than the schema's. It is replaced by nothing.
-    fn mismatch(&mut self, found: &str, schema: &Schema) -> Value {
-        let text = self.sentence(found, &go_type(schema));
+    fn mismatch(&mut self, found: &Value, schema: &Schema) -> Value {
+        let text = match self.converts {
+            true => unconvertible(found, schema),
+            false => self.sentence(&described(found, schema), &go_type(schema)),
+        };
         match (&schema.shape, reads_itself(schema)) {
             (_, Some(Own::Quantity)) => self.fail_for_good(QuantityError::Format.to_string()),
             (Shape::IntOrString, _) | (_, Some(Own::Time(_))) => self.fail_for_good(text),
@@ -185,7 +198,8 @@ impl<'s> Walk<'s> {
                 if schema.format.as_deref() == Some("byte")
                     && let Some(offset) = go::base64_fault(text)
                 {
-                    self.fail(format!("illegal base64 data at input byte {offset}"));
+                    let converting = if self.converts { "error decoding from json: " } else { "" };
+                    self.fail(format!("{converting}illegal base64 data at input byte {offset}"));
                 }
                 value
             }
@@ -195,10 +209,10 @@ impl<'s> Walk<'s> {
                 let fits = number.as_i64().is_some_and(|number| !narrow || i32::try_from(number).is_ok());
                 match fits {
                     true => value,
-                    false => self.mismatch(&format!("number {number}"), schema),
+                    false => self.mismatch(&value, schema),
                 }
             }
-            _ => self.mismatch(name_of(&value), schema),
+            _ => self.mismatch(&value, schema),
         }
     }
 
@@ -346,7 +360,7 @@ impl<'de> Visitor<'de> for Typed<'_, '_> {
             return self.walk.list(&list.items, access);
         }
         while access.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(self.walk.mismatch("array", self.schema))
+        Ok(self.walk.mismatch(&Value::Array(Vec::new()), self.schema))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
@@ -356,7 +370,7 @@ impl<'de> Visitor<'de> for Typed<'_, '_> {
             _ => {}
         }
         while access.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(self.walk.mismatch("object", self.schema))
+        Ok(self.walk.mismatch(&Value::Object(Map::new()), self.schema))
     }
 }
 

@@ -63,6 +63,7 @@ pub(crate) enum YamlError {
 pub(crate) fn parse(text: &str) -> Result<Document, YamlError> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
+        unended: unended(text),
         anchors: HashMap::new(),
         copied_bytes: 0,
         repeated: Vec::new(),
@@ -77,8 +78,16 @@ pub(crate) fn parse(text: &str) -> Result<Document, YamlError> {
     Ok(Document { value, repeated: reader.repeated })
 }
 
+/// Where a last line with something on it ends without a line break, in characters.
+fn unended(text: &str) -> Option<usize> {
+    let last = text.rsplit('\n').next().unwrap_or_default();
+    (!last.trim_start_matches(' ').is_empty()).then(|| text.chars().count())
+}
+
 struct Reader<'t> {
     parser: Parser<'t, StrInput<'t>>,
+    /// A block of text that ends here has no line break at its end either; the parser gives it one.
+    unended: Option<usize>,
     anchors: HashMap<usize, Node>,
     copied_bytes: usize,
     repeated: Vec<(usize, String)>,
@@ -111,7 +120,12 @@ impl<'t> Reader<'t> {
             Event::Alias(id) => return self.alias(id, line, depth),
             Event::Scalar(text, style, anchor, tag) => {
                 let bytes = NODE_BYTES + text.len();
-                let value = scalar(&text, style, tag.as_deref())?;
+                let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                let text = match is_block && self.unended.is_some_and(|end| span.end.index() >= end) {
+                    true => text.strip_suffix('\n').unwrap_or(&text),
+                    false => &text,
+                };
+                let value = scalar(text, style, tag.as_deref())?;
                 (anchor, Node { value, bytes, height: 0 })
             }
             Event::SequenceStart(anchor, _) => (anchor, self.sequence(line, depth)?),

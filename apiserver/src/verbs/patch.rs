@@ -10,8 +10,9 @@ use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
 use openapi::patch::{self, PatchError};
 use openapi::resource::Origin;
+use openapi::schema::Schema;
 use openapi::status::Status;
-use openapi::walk;
+use openapi::walk::{self, Mismatch, Walked};
 use serde_json::Value;
 use storage::Store;
 
@@ -88,6 +89,8 @@ impl Media {
 struct Patched {
     object: Value,
     shown: String,
+    /// Which of Kubernetes' two ways to read the object has the words for what is wrong with it.
+    read: fn(Value, &Schema) -> Result<Walked, Mismatch>,
 }
 
 fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
@@ -104,7 +107,8 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
         (Media::Strategic, Some(schema)) => {
             let patch = StrategicPatch::parse(parsed).map_err(refused)?;
             let shown = patch.shown();
-            return Ok(Patched { object: patch.apply(object, schema).map_err(refused)?, shown });
+            let object = patch.apply(object, schema).map_err(refused)?;
+            return Ok(Patched { object, shown, read: walk::convert });
         }
         (Media::Strategic, None) => return Err(Status::unknown_patch_type()),
         (Media::Json, _) => {
@@ -112,14 +116,14 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
         }
         (Media::Merge, _) => MergePatch::parse(parsed).map_err(refused)?.apply(&mut object),
     }
-    Ok(Patched { shown: object.to_string(), object })
+    Ok(Patched { shown: object.to_string(), object, read: walk::walk })
 }
 
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
-fn understood(call: &Call, Patched { object, shown }: Patched) -> Result<(Value, Vec<String>), Status> {
+fn understood(call: &Call, Patched { object, shown, read }: Patched) -> Result<(Value, Vec<String>), Status> {
     body::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
     let Some(schema) = publish::schema(&call.row) else { return Ok((object, Vec::new())) };
-    let walked = walk::walk(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
+    let walked = read(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
     let warnings = body::validation(call).settle(&walked.findings);
     Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
 }

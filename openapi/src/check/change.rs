@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use super::path::{Found, Path};
-use super::tables::{access, batch, clusters, config, network, pods, quotas, services, storage, workloads};
+use super::tables::{
+    access, batch, clusters, config, events, network, pods, quotas, services, storage, workloads,
+};
 use super::value::{at, same};
 use super::words::IMMUTABLE;
 
@@ -48,6 +50,7 @@ const CHANGES: &[(&str, &[Change])] = &[
     ("networking.v1.IngressClass", &[Fixed("spec.controller")]),
     ("node.v1.RuntimeClass", &[Fixed("handler")]),
     ("discovery.v1.EndpointSlice", &[Fixed("addressType")]),
+    ("events.v1.Event", &[Code(events::check_update)]),
     ("rbac.v1.RoleBinding", &[Code(access::check_update_binding)]),
     ("rbac.v1.ClusterRoleBinding", &[Code(access::check_update_binding)]),
     (
@@ -81,6 +84,7 @@ const BIRTHS: &[Birth] = &[
     ("core.v1.Pod", pods::check_create),
     ("apps.v1.StatefulSet", workloads::check_create_set),
     ("batch.v1.CronJob", batch::check_create_cron),
+    ("events.v1.Event", events::check_create),
     ("networking.v1.Ingress", network::check_create_ingress),
 ];
 

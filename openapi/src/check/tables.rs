@@ -6,6 +6,7 @@ pub(super) mod clusters;
 pub(super) mod config;
 mod containers;
 mod discovery;
+pub(super) mod events;
 mod flow;
 mod mounts;
 pub(super) mod network;
@@ -31,6 +32,7 @@ const TABLES: &[Table] = &[
     config::RULES,
     containers::RULES,
     discovery::RULES,
+    events::RULES,
     flow::RULES,
     network::RULES,
     pods::RULES,

@@ -60,6 +60,23 @@ fn yaml_gives_the_same_and_tells_duplicates_in_one() {
     assert_eq!(warnings, ["line 4: key \"replicas\" already set in map", "unknown field \"spec.zzz\""]);
 }
 
+/// A field no kind has is skipped without a stack; but not for ever.
+#[test]
+fn too_deep_is_refused_even_where_nobody_looks() {
+    let read = |levels: usize, end: &str| {
+        let body = format!(r#"{{"bogus": {}1{end}"#, r#"["}]\"]", {"a": "#.repeat(levels / 2));
+        decode_as(body.as_bytes(), Syntax::Json, &deployment()).map_err(|error| error.to_string())
+    };
+    assert!(read(9_998, &("}]".repeat(4_999) + "}")).is_ok());
+    let refused = Err("invalid character '{' exceeded max depth".to_owned());
+    assert_eq!(read(10_000, &("}]".repeat(5_000) + "}")), refused);
+    assert_eq!(read(1_000_000, ""), refused);
+    let known = format!(r#"{{"metadata": {{"managedFields": [{{"fieldsV1": {}"#, r#"{"a":"#.repeat(20_000));
+    assert!(decode_as(known.as_bytes(), Syntax::Json, &deployment()).is_err());
+    let refused = Err("invalid character '[' exceeded max depth".to_owned());
+    assert_eq!(json_text(&"[".repeat(128)), refused);
+}
+
 #[test]
 fn syntax_errors_in_gos_words() {
     for (body, expected) in [

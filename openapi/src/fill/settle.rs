@@ -42,7 +42,7 @@ fn read(message: &Message, fields: &mut Map<String, Value>) {
 /// empty lists and maps.
 fn print(message: &Message, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| match message.named(name) {
-        Some(field) => !(field.omit && is_empty(field, value)),
+        Some(field) => !(field.omit && is_empty(field, value)) || is_refused(message, field, value),
         None => true,
     });
     for field in message.always.iter().filter(|field| field.nullable) {
@@ -54,6 +54,13 @@ fn print(message: &Message, fields: &mut Map<String, Value>) {
             }
         }
     }
+}
+
+/// Lists that have a default when they are absent and are refused when they are empty. Whoever checks has to see it.
+const NEVER_EMPTY: &[(&str, &str)] = &[("autoscaling/v2.HPAScalingRules", "policies")];
+
+fn is_refused(message: &Message, field: &Field, value: &Value) -> bool {
+    value.is_array() && NEVER_EMPTY.contains(&(&*message.name, &*field.name))
 }
 
 fn field(message: &Message, field: &Field, value: &mut Value) {

@@ -13,7 +13,17 @@ pub(super) struct Opened<'a> {
     pub(super) raw: &'a [u8],
 }
 
-/// Reads what follows [`MAGIC`].
+/// What follows [`MAGIC`]; there must be something.
+pub(super) fn body(bytes: &[u8]) -> Result<&[u8], Problem> {
+    match bytes.strip_prefix(MAGIC) {
+        None if bytes.is_empty() => Err(Problem::Nothing),
+        None => Err(Problem::NotAnEnvelope),
+        Some([]) => Err(Problem::EmptyEnvelope),
+        Some(body) => Ok(body),
+    }
+}
+
+/// Reads a [`body`].
 pub(super) fn open(body: &[u8]) -> Result<Opened<'_>, Problem> {
     let mut opened = Opened { api_version: "", kind: "", raw: &[] };
     let mut reader = Reader::new(body);

@@ -29,6 +29,29 @@ fn unknown_fields_are_told_with_their_path_and_gone() {
     assert_eq!(walked.value, expected);
 }
 
+/// As a real kube-apiserver says it of the same strategic merge patches.
+#[test]
+fn what_a_strategic_merge_patch_made_is_converted() {
+    for (tree, told) in [
+        (json!({"metadata": {"labels": {"a": 1}}}), "cannot convert int64 to string"),
+        (json!({"metadata": {"labels": {"a": 1.5}}}), "unrecognized type: string"),
+        (json!({"metadata": {"labels": {"a": true}}}), "unrecognized type: string"),
+        (json!({"metadata": {"labels": {"a": []}}}), "unrecognized type: string"),
+        (json!({"metadata": {"labels": []}}), "cannot restore map from slice"),
+        (json!({"metadata": {"finalizers": "a"}}), "cannot restore slice from string"),
+        (json!({"metadata": []}), "cannot restore struct from: slice"),
+        (json!({"metadata": {"finalizers": [1]}}), "cannot convert int64 to string"),
+        (json!({"spec": {"replicas": "3"}}), "unrecognized type: int32"),
+        (json!({"spec": {"replicas": 1.5}}), "cannot convert float64 to int32"),
+        (json!({"spec": {"template": {"spec": {"containers": {}}}}}), "cannot restore slice from map"),
+    ] {
+        let refused = convert(tree.clone(), &deployment()).expect_err("a type is wrong");
+        assert_eq!(refused.to_string(), told, "{tree}");
+    }
+    let tree = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(convert(tree.clone(), &deployment()), walk(tree, &deployment()));
+}
+
 #[test]
 fn what_is_free_stays_free() {
     let tree = json!({"raw": {"any": [{"thing": null}]}, "metadata": {"labels": {"a": "b"}}});

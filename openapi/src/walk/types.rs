@@ -53,7 +53,44 @@ pub(super) fn go_type(schema: &Schema) -> String {
     }
 }
 
-pub(super) fn name_of(value: &Value) -> &'static str {
+/// What was found instead, as Go's JSON says it: a number is told where it might have fitted.
+pub(super) fn described(found: &Value, wanted: &Schema) -> String {
+    match (found, &wanted.shape) {
+        (Value::Number(number), Shape::Integer | Shape::IntOrString) => format!("number {number}"),
+        _ => name_of(found).to_owned(),
+    }
+}
+
+/// The same in the words of a conversion. Go converts whole numbers to texts, which is not meant, and no others.
+pub(super) fn unconvertible(found: &Value, wanted: &Schema) -> String {
+    let (kind, wanted_type) = (go_kind(found), go_type(wanted));
+    if matches!(wanted.shape, Shape::IntOrString) || matches!(reads_itself(wanted), Some(Own::Time(_))) {
+        let found = described(found, wanted);
+        return format!("json: cannot unmarshal {found} into Go value of type {wanted_type}");
+    }
+    match (&wanted.shape, found) {
+        (Shape::Map(_), _) => format!("cannot restore map from {kind}"),
+        (Shape::List(_), _) => format!("cannot restore slice from {kind}"),
+        (Shape::Object(_), _) => format!("cannot restore struct from: {kind}"),
+        (Shape::String, Value::Number(_)) if kind == "int64" => {
+            format!("cannot convert {kind} to {wanted_type}")
+        }
+        (Shape::Integer, Value::Number(_)) => format!("cannot convert {kind} to {wanted_type}"),
+        _ => format!("unrecognized type: {wanted_type}"),
+    }
+}
+
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+        other => name_of(other),
+    }
+}
+
+fn name_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

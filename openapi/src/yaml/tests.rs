@@ -73,6 +73,26 @@ fn what_is_refused() {
     assert!(parse("a: [").expect_err("unfinished").to_string().starts_with("yaml: line "));
 }
 
+/// As a real kube-apiserver reads them.
+#[test]
+fn a_block_at_the_end_has_the_line_breaks_it_was_given() {
+    for (block, expected) in [
+        ("|\n    abc", "abc"),
+        ("|\n    abc\n", "abc\n"),
+        ("|+\n    abc", "abc"),
+        (">\n    abc", "abc"),
+        ("|\n    abc\n  ", "abc\n"),
+        ("|\n    abc\n\n", "abc\n"),
+        ("|\n    äbc # z", "äbc # z"),
+        ("|-\n    abc", "abc"),
+        ("|\n    abc\n  y: z", "abc\n"),
+        ("|\n    abc\n# z", "abc\n"),
+    ] {
+        let text = format!("d:\n  x: {block}");
+        assert_eq!(parse(&text).expect(block).value["d"]["x"], expected, "{block:?}");
+    }
+}
+
 #[test]
 fn repeated_keys_are_told_with_their_lines() {
     let document = parse("a: 1\nb: 2\na: 3\n9: x\n9: z\n").expect("valid");

@@ -18,7 +18,7 @@ use openapi::catalog;
 use openapi::check;
 use openapi::field::FieldError;
 use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::status::Status;
 use record::{Answer, Record};
 use serde_json::{Value, json};
 
@@ -149,7 +149,7 @@ fn answer(row: &Resource, object: &Value, errors: &[FieldError]) -> Answer {
         return Answer::default();
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let status = Status::invalid(Grouped::new(&row.group, &row.kind), name, errors);
+    let status = Status::invalid(row.grouped_kind(), name, errors);
     Answer::from_status(&serde_json::to_value(&status).expect("a status is JSON"))
 }
 

@@ -95,6 +95,32 @@ fn an_error_says_where_it_is() {
     assert_eq!(protobuf::decode(b"{}").unwrap_err().problem, Problem::NotAnEnvelope);
 }
 
+/// What a real kube-apiserver said to the same bytes.
+#[test]
+fn a_body_that_cannot_be_read_is_refused_in_kubernetes_words() {
+    let unrecognized =
+        |why: &str| format!("the object provided is unrecognized (must be of type ConfigMap): {why}");
+    let envelope = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap";
+    for (body, told) in [
+        (b"".to_vec(), unrecognized("empty data (<empty>)")),
+        (
+            b"{}".to_vec(),
+            unrecognized(
+                "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0] ({})",
+            ),
+        ),
+        (b"k8s\0".to_vec(), unrecognized("empty body (6b387300)")),
+        (b"k8s\0\xff".to_vec(), unrecognized("unexpected EOF (6b387300ff)")),
+        (
+            [envelope, &b"\x12\x02\x0a\x0a"[..]].concat(),
+            r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: unexpected EOF"#.to_owned(),
+        ),
+    ] {
+        let error = protobuf::decode_as(&body, "v1", "ConfigMap").unwrap_err();
+        assert_eq!(error.message(("ConfigMap", "v1"), &body), told);
+    }
+}
+
 /// Schemas hold every odd shape there is: lists, objects and booleans in one place, JSON as such, fractions.
 #[test]
 fn a_custom_resource_definition_keeps_its_schema() {

@@ -1,4 +1,5 @@
 //! What is filled in, compared: each object of the corpus is created there (dry run), and filled and prepared here.
+//! What was accepted there must then be found in order here.
 //!
 //! Whatever is allocated, counted or signed by the server is not compared; see [`forget`].
 
@@ -6,7 +7,9 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use openapi::builtin;
+use openapi::check;
 use openapi::decode::{Decoded, Syntax, decode_as};
+use openapi::field::FieldError;
 use openapi::fill::{fill, prepare_create, prepare_status, prepare_update};
 use openapi::resource::Resource;
 use serde_json::{Map, Value, json};
@@ -94,7 +97,7 @@ fn replace_with(
     path: &str,
     (next, part): &(Value, Option<&str>),
 ) -> Result<(), String> {
-    let prepare = part.map_or(prepare_update as Prepare, |_| prepare_status);
+    let way = if part.is_some() { &STATUS } else { &UPDATE };
     let place = part.map_or_else(|| path.to_owned(), |part| format!("{path}/{part}"));
     // A controller may come between; then once more.
     for _ in 0..5 {
@@ -104,7 +107,7 @@ fn replace_with(
         let answer =
             cluster.send("PUT", &format!("{place}?dryRun=All"), "application/json", &next.to_string());
         match answer.code {
-            200 => return compare_changed(row, prepare, &old, &next, answer.body),
+            200 => return compare_changed(row, way, &old, &next, answer.body),
             409 => continue,
             _ => return Err(refused(&next, &answer)),
         }
@@ -112,19 +115,31 @@ fn replace_with(
     Err(format!("never still enough to be replaced: {path}"))
 }
 
-type Prepare = fn(&Resource, &Value, &mut Value, Timestamp);
+/// How an object is replaced: as a whole, or its status alone.
+struct Way {
+    prepare: fn(&Resource, &Value, &mut Value, Timestamp),
+    check: fn(&Resource, &Value, &Value) -> Vec<FieldError>,
+}
+
+const UPDATE: Way = Way { prepare: prepare_update, check: check::update };
+const STATUS: Way = Way { prepare: prepare_status, check: check::status };
 
 fn compare_changed(
     row: &Resource,
-    prepare: Prepare,
+    way: &Way,
     old: &Value,
     next: &Value,
     theirs: Value,
 ) -> Result<(), String> {
     let mut ours = read(row, next);
     fill(row, &mut ours);
-    ours["metadata"]["namespace"] = old["metadata"]["namespace"].clone();
-    prepare(row, old, &mut ours, moment(&theirs));
+    for kept in ["namespace", "uid", "creationTimestamp", "generation"] {
+        if let Some(value) = old["metadata"].get(kept) {
+            ours["metadata"][kept] = value.clone();
+        }
+    }
+    (way.prepare)(row, old, &mut ours, moment(&theirs));
+    accepted(next, &(way.check)(row, old, &ours))?;
     same(next, ours, theirs, |object| forget_new(object, old))
 }
 
@@ -262,7 +277,16 @@ fn compare_new(row: &Resource, object: &Value, theirs: Value) -> Result<(), Stri
         }
     }
     prepare_create(row, &mut ours, moment(&theirs));
+    accepted(object, &check::create(row, &ours))?;
     same(object, ours, theirs, forget_allocated)
+}
+
+/// What the server took must not be refused here.
+fn accepted(object: &Value, errors: &[FieldError]) -> Result<(), String> {
+    match errors {
+        [] => Ok(()),
+        _ => Err(format!("{object}\n  refused by us: {errors:#?}")),
+    }
 }
 
 /// What is not for us to know aside, ours is theirs.

@@ -1,5 +1,7 @@
 //! Kinds about the cluster itself: nodes, namespaces, classes, leases, requests for certificates.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::check::metadata::STANDARD_FINALIZERS;
@@ -145,6 +147,10 @@ const USAGES: &[&str] = &[
 ];
 
 fn certificate(spec: &Value, at: &Path<'_>, found: &mut Found) {
+    let request = text(spec, "request");
+    if !is_request(request) {
+        found.invalid(&at.field("request"), request, "PEM block type must be CERTIFICATE REQUEST");
+    }
     let usages = items(spec, "usages");
     if usages.is_empty() {
         found.required(&at.field("usages"), "");
@@ -165,6 +171,19 @@ fn certificate(spec: &Value, at: &Path<'_>, found: &mut Found) {
         let detail = "may not specify a duration less than 600 seconds (10 minutes)";
         found.invalid(&at.field("expirationSeconds"), seconds.clone(), detail);
     }
+}
+
+/// Whether the first block of PEM in base64 is a request. What it asks for is for the signer to read.
+fn is_request(base64: &str) -> bool {
+    let pem = STANDARD.decode(base64).unwrap_or_default();
+    let pem = String::from_utf8_lossy(&pem);
+    let label = |line: &str, mark: &str| -> Option<String> {
+        Some(line.trim_end().strip_prefix(mark)?.strip_suffix("-----")?.to_owned())
+    };
+    let mut lines = pem.lines();
+    let begun = lines.find_map(|line| label(line, "-----BEGIN "));
+    let ended = lines.find_map(|line| label(line, "-----END "));
+    begun.as_deref() == Some("CERTIFICATE REQUEST") && begun == ended
 }
 
 /// `example.com/signer`.

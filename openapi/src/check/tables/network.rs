@@ -225,7 +225,11 @@ fn ip_block(block: &Value, at: &Path<'_>, found: &mut Found) {
     if range.is_empty() {
         return;
     }
-    found.faults(&at.field("cidr"), range, net::cidr(range));
+    let faults = net::cidr(range);
+    if !faults.is_empty() {
+        // What would be left out of nothing is not looked at.
+        return found.faults(&at.field("cidr"), range, faults);
+    }
     for (index, except) in items(block, "except").iter().filter_map(Value::as_str).enumerate() {
         let list = at.field("except");
         found.faults(&list.index(index), except, net::cidr(except));

@@ -173,10 +173,17 @@ fn check_selector(spec: &Value, kind: &str, nonsense: &str, at: &Path<'_>, found
         return found.invalid(&selector_at, selector.clone(), detail);
     }
     match selects_template(spec, selector).filter(|_| readable) {
-        None => found.invalid(&selector_at, selector.clone(), nonsense),
+        None => found.shown(&selector_at, Fault::Invalid, &shown_selector(selector), nonsense),
         Some(true) => {}
         Some(false) => not_selected(spec, at, found),
     }
+}
+
+/// As Kubernetes prints it, which is not in the order of the alphabet.
+fn shown_selector(selector: &Value) -> String {
+    let parts = ["matchLabels", "matchExpressions"].into_iter().filter(|part| has(selector, part));
+    let parts: Vec<_> = parts.map(|part| format!("\"{part}\":{}", get(selector, part))).collect();
+    format!("{{{}}}", parts.join(","))
 }
 
 pub(super) fn selects_template(spec: &Value, selector: &Value) -> Option<bool> {
@@ -233,6 +240,9 @@ fn template_of_daemons(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 fn template_of_controller(spec: &Value, at: &Path<'_>, found: &mut Found) {
+    if !has(spec, "template") {
+        return;
+    }
     let selector = json!({ "matchLabels": get(spec, "selector") });
     if selects_template(spec, &selector) == Some(false) {
         not_selected(spec, at, found);
