@@ -111,8 +111,8 @@ impl<'a> Life<'a> {
         let file = self.kubectl.file("exported.yaml", &exported);
         self.run(&["apply", "-f", &file])?;
 
-        // A namespace takes its time to go, and on a bare server it never does.
-        self.run(&["delete", "-f", self.manifest, "--wait=false"])?;
+        // A namespace takes its time to go, and what it holds along; on a bare server it never goes.
+        self.run(&["delete", "-f", self.manifest, "--wait=false", "--ignore-not-found"])?;
         let left = self.run(&["get", "-f", self.manifest, "--ignore-not-found", "-o", "name"])?;
         let left: Vec<_> = left.into_iter().filter(|line| !line.starts_with("namespace/")).collect();
         self.expect(left.is_empty(), &format!("left behind: {left:?}"))

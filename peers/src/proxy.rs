@@ -79,7 +79,7 @@ impl Proxy {
             .arg("--kubeconfig")
             .arg(kubeconfig)
             // Everything may be asked for; what is usually refused here is refused by the server.
-            .args(["proxy", "--port=0", "--reject-paths=^$"])
+            .args(["proxy", "--port=0", "--reject-paths=^$", "--append-server-path"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("kubectl runs");

@@ -1,18 +1,17 @@
-//! Differences that are meant.
+//! Differences that are known.
 //!
-//! One per line: `story | part of the request | why`. A story of `*` is any. Lines that begin with `#` are headings.
+//! One per line: `story | part of the request | part of the difference | why`. `*` is any. Lines that begin with `#` are
+//! headings. A request is explained when each of its differences is.
 
 use std::path::Path;
 
-pub(crate) struct Exceptions {
-    rows: Vec<Row>,
-    used: usize,
-}
+pub(crate) struct Exceptions(Vec<Row>);
 
 struct Row {
     line: String,
     story: String,
-    part: String,
+    request: String,
+    difference: String,
     used: bool,
 }
 
@@ -21,34 +20,35 @@ impl Exceptions {
         let text = std::fs::read_to_string(path).unwrap();
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let rows = lines.map(|line| {
-            let fields: Vec<_> = line.split(" | ").collect();
-            let [story, part, why] = fields[..] else { panic!("not three fields: {line}") };
+            let fields: Vec<_> = line.split(" | ").map(str::to_owned).collect();
+            let Ok([story, request, difference, why]) = <[String; 4]>::try_from(fields) else {
+                panic!("not four fields: {line}")
+            };
             assert!(!why.is_empty(), "without a reason: {line}");
-            Row { line: line.to_owned(), story: story.to_owned(), part: part.to_owned(), used: false }
+            Row { line: line.to_owned(), story, request, difference, used: false }
         });
-        Exceptions { rows: rows.collect(), used: 0 }
+        Exceptions(rows.collect())
     }
 
-    /// Whether a difference in this request is meant. Counts it as used.
-    pub(crate) fn explain(&mut self, story: &str, told: &str) -> bool {
-        let is_about = |row: &&mut Row| (row.story == "*" || row.story == story) && told.contains(&row.part);
-        let row = self.rows.iter_mut().find(is_about);
+    /// Whether this difference is known. Counts the exception as used.
+    pub(crate) fn explain(&mut self, story: &str, request: &str, difference: &str) -> bool {
+        let is_about = |row: &&mut Row| {
+            (row.story == "*" || row.story == story)
+                && (row.request == "*" || request.contains(&row.request))
+                && (row.difference == "*" || difference.contains(&row.difference))
+        };
+        let row = self.0.iter_mut().find(is_about);
         row.is_some_and(|row| {
             row.used = true;
-            self.used += 1;
             true
         })
     }
 
-    pub(crate) fn used(&self) -> usize {
-        self.used
-    }
-
     pub(crate) fn len(&self) -> usize {
-        self.rows.len()
+        self.0.len()
     }
 
     pub(crate) fn idle(&self) -> Vec<String> {
-        self.rows.iter().filter(|row| !row.used).map(|row| row.line.clone()).collect()
+        self.0.iter().filter(|row| !row.used).map(|row| row.line.clone()).collect()
     }
 }

@@ -12,10 +12,24 @@ pub(crate) fn mask(value: &mut Value) {
         Value::Object(fields) => {
             // Who wrote which field is a later issue.
             fields.remove("managedFields");
+            // A controller inside kube-apiserver writes this status, sooner or later.
+            if fields.get("kind").is_some_and(|kind| kind == "FlowSchema") {
+                fields.remove("status");
+            }
             if let Some(prefix) = fields.get("generateName").cloned()
                 && let Some(name) = fields.get_mut("name")
             {
                 *name = prefix;
+            }
+            // kube-apiserver looks at metadata twice on its way to an update, and then says twice what is wrong.
+            if let Some(Value::Array(causes)) = fields.get_mut("causes") {
+                let mut seen = Vec::new();
+                causes.retain(|cause| {
+                    !seen.contains(cause) && {
+                        seen.push(cause.clone());
+                        true
+                    }
+                });
             }
             for (key, value) in fields.iter_mut() {
                 let chosen = ALLOCATED.contains(&key.as_str()) || TIMES.contains(&key.as_str());
@@ -26,6 +40,7 @@ pub(crate) fn mask(value: &mut Value) {
                             *address = "clusterIPs".into();
                         });
                     }
+                    Value::Array(cells) if key == "cells" => cells.iter_mut().for_each(mask_age),
                     _ if chosen && said => *value = key.as_str().into(),
                     _ => mask(value),
                 }
@@ -34,6 +49,14 @@ pub(crate) fn mask(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(mask),
         Value::String(text) => mask_text(text),
         _ => {}
+    }
+}
+
+/// A table says how old an object is, and that differs while one looks.
+fn mask_age(cell: &mut Value) {
+    let seconds = cell.as_str().and_then(|text| text.strip_suffix('s'));
+    if seconds.is_some_and(|seconds| seconds.parse::<u32>().is_ok()) {
+        *cell = "age".into();
     }
 }
 

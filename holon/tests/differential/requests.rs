@@ -65,11 +65,13 @@ fn read(name: &str, text: &str) -> Story {
                     Some(change) => merged(&base, change).to_string(),
                     None => sent.to_owned(),
                 };
-                let named = [("as", &content_type), ("for", &accept)];
-                let named = named.map(|(word, media)| media.as_ref().map(|media| format!(" {word} {media}")));
                 let hex: String = body.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
+                let media = [("as", &content_type), ("for", &accept)];
+                let media = media.map(|(word, media)| media.as_ref().map(|media| format!("{word} {media}")));
+                let words = [line.to_owned(), hex].into_iter().chain(media.into_iter().flatten());
+                let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
                 steps.push(Step {
-                    told: format!("{line} {hex}{}", named.into_iter().flatten().collect::<String>()),
+                    told: words.join(" "),
                     method: method.to_owned(),
                     path: path.strip_prefix('.').map_or(path.to_owned(), |rest| format!("{at}{rest}")),
                     content_type: content_type.take().unwrap_or_else(|| media_type(patch).to_owned()),

@@ -1,6 +1,6 @@
 //! Both servers, and what differs in their answers.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use openapi::decode::{Syntax, decode};
 use peers::{Answer, Cluster, Proxy, Request};
@@ -27,7 +27,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(kubectl: &PathBuf, kubeconfig: &PathBuf) -> Side {
+    fn new(kubectl: &Path, kubeconfig: &Path) -> Side {
         Side { proxy: Proxy::start(kubectl, kubeconfig), uid: String::new(), version: String::new() }
     }
 
@@ -113,7 +113,7 @@ impl Sides {
     }
 }
 
-/// Where two values differ: `place: theirs | ours`.
+/// Where two values differ.
 fn differ(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(left), Value::Object(right)) => {
@@ -130,6 +130,6 @@ fn differ(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
             }
         }
         _ if theirs == ours => {}
-        _ => found.push(format!("{place}: theirs {theirs} | ours {ours}")),
+        _ => found.push(format!("{place}: theirs {theirs}; ours {ours}")),
     }
 }

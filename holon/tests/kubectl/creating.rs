@@ -10,6 +10,7 @@ pub(crate) fn suite(k: &Kubectl) {
     workloads(k);
     services(k);
     rights(k);
+    identity(k);
     shorthands(k);
 }
 
@@ -90,6 +91,9 @@ fn rights(k: &Kubectl) {
     k.field(&["clusterrolebinding", "suite-reader"], "{.subjects[*].name}", "ada builders");
     k.says(&["delete", "clusterrolebinding/suite-reader"], "deleted");
     k.says(&["delete", "clusterrole", "suite-reader", "suite-urls"], "\"suite-urls\" deleted");
+}
+
+fn identity(k: &Kubectl) {
     k.says(&["auth", "whoami"], "Username");
     k.prints(&["auth", "can-i", "create", "deployments", N], "yes");
     k.says(&["auth", "can-i", "--list", N], "*.*");

@@ -146,7 +146,7 @@ fn an_application(team: &Kubectl) {
 
     // Nobody runs it yet; so we say what a cluster would say, and the client believes it.
     team.fails(&["rollout", "status", "deploy/web", "-n", "shop", "--timeout=1s"], "timed out");
-    let status = r#"{"spec":{"replicas":1},"status":{"observedGeneration":3,"replicas":7,"updatedReplicas":7,"availableReplicas":7,"conditions":[{"type":"Available","status":"True"}]}}"#;
+    let status = r#"{"spec":{"replicas":1},"status":{"observedGeneration":3,"replicas":7,"updatedReplicas":7,"readyReplicas":7,"availableReplicas":7,"conditions":[{"type":"Available","status":"True"}]}}"#;
     team.says(&["patch", "deploy", "web", "-n", "shop", "--subresource=status", "-p", status], "patched");
     team.says(&["rollout", "status", "deploy/web", "-n", "shop", "--timeout=5s"], "successfully rolled out");
     team.says(

@@ -64,8 +64,8 @@ fn owned(k: &Kubectl) {
         k.says(&["create", "configmap", &owner, N], "created");
         let (_, uid) = k.run(&["get", "cm", &owner, N, "-o", "jsonpath={.metadata.uid}"]);
         let manifest = format!(
-            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {child}, ownerReferences: [{{apiVersion: v1, \
-             kind: ConfigMap, name: {owner}, uid: {uid}, blockOwnerDeletion: true}}]}}}}"
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {child}\n  ownerReferences:\n  - {{apiVersion: v1, \
+             kind: ConfigMap, name: {owner}, uid: {uid}, blockOwnerDeletion: true}}\n"
         );
         k.with(&["create", N], &manifest, "created");
         k.says(&["delete", "cm", &owner, N, &format!("--cascade={cascade}"), "--timeout=30s"], "deleted");

@@ -32,7 +32,7 @@ fn kubectl_at(server: &Server, program: &std::path::Path, path: &str) -> Kubectl
     let mut at = "root".to_owned();
     for name in path.split(':').skip(1) {
         let manifest =
-            format!("{{apiVersion: holon.dev/v1alpha1, kind: LogicalCluster, metadata: {{name: {name}}}}}");
+            format!("apiVersion: holon.dev/v1alpha1\nkind: LogicalCluster\nmetadata:\n  name: {name}\n");
         parent.with(&["create"], &manifest, "created");
         parent.finish();
         at = format!("{at}:{name}");

@@ -82,6 +82,13 @@ kind: Node
 metadata: {name: suite-node, labels: {kubernetes.io/hostname: suite-node}}
 ";
 
+const RESIDENT: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: resident, namespace: running}
+spec: {nodeName: suite-node, terminationGracePeriodSeconds: 0, containers: [{name: a, image: 'a:1'}]}
+";
+
 fn nodes(k: &Kubectl) {
     k.with(&["create"], NODE, "node/suite-node created");
     let ready = r#"{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Up","lastHeartbeatTime":"2026-01-01T00:00:00Z","lastTransitionTime":"2026-01-01T00:00:00Z"}],"capacity":{"cpu":"4"},"allocatable":{"cpu":"4"}}}"#;
@@ -96,9 +103,7 @@ fn nodes(k: &Kubectl) {
     k.says(&["taint", "nodes", "suite-node", "key-"], "untainted");
     k.says(&["label", "node", "suite-node", "disk=ssd"], "labeled");
     k.says(&["describe", "node", "suite-node"], "Taints:");
-    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: resident, namespace: running}, \
-               spec: {nodeName: suite-node, terminationGracePeriodSeconds: 0, containers: [{name: a, image: 'a:1'}]}}";
-    k.with(&["create"], pod, "created");
+    k.with(&["create"], RESIDENT, "created");
     k.says(&["get", "pods", "-A", "--field-selector=spec.nodeName=suite-node", "-o", "name"], "pod/resident");
     k.fails(&["drain", "suite-node", "--timeout=10s"], "cannot delete");
     k.says(&["drain", "suite-node", "--force", "--timeout=30s"], "node/suite-node drained");
