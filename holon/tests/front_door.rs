@@ -230,7 +230,9 @@ fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
 
     assert_eq!(client.ask("DELETE", &format!("{clusters}/a"), &json!(null)).code, 200);
     assert_eq!(client.ask("GET", maps, &json!(null)).code, 404);
-    assert_eq!(client.ask("POST", clusters, &named_a).code, 201);
+    // Its name is free when everything in it is gone.
+    let made = (0..500).map(|_| client.ask("POST", clusters, &named_a)).find(|answer| answer.code != 409);
+    assert_eq!(made.map(|answer| answer.code), Some(201));
     assert_eq!(names(maps), ["kube-root-ca.crt"]);
     assert_eq!(names("/clusters/root:a/api/v1/namespaces").len(), 4);
     let account = client.ask("GET", accounts, &json!(null)).json();
