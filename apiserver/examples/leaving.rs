@@ -103,7 +103,7 @@ impl Api {
 
     async fn make(&self, count: usize, what: &str, one: impl AsyncFn(usize)) {
         let begun = Instant::now();
-        stream::iter(0..count).map(one).buffer_unordered(TOGETHER).for_each(|()| async {}).await;
+        stream::iter(0..count).map(|nth| one(nth)).buffer_unordered(TOGETHER).for_each(|()| async {}).await;
         let took = begun.elapsed();
         println!("{count} {what} made in {took:.1?}: {:.0} a second", count as f64 / took.as_secs_f64());
         self.say_memory("now").await;

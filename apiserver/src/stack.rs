@@ -19,7 +19,7 @@ use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use openapi::resource::Verb;
-use openapi::status::Status;
+use openapi::status::{Grouped, Status};
 use openapi::table::Include;
 use storage::{Page, Range, Store};
 use tokio::runtime::Handle;
@@ -154,6 +154,11 @@ impl Stack {
                 return Err(Status::wrong_method());
             }
             if *target == Target::Metrics {
+                // They are about everybody, and cost a walk over the store.
+                if !identity.is_administrator() {
+                    let why = format!("User {:?} cannot get path \"/metrics\"", identity.name());
+                    return Err(Status::forbidden(Grouped::new("", ""), "", &why));
+                }
                 return Ok(self.metrics.answer(&self.limits, self.figures().await));
             }
             let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
@@ -181,7 +186,9 @@ impl Stack {
         {
             return Err(Status::unknown_path());
         }
-        if call.subresource.as_deref().is_some_and(|part| row.subresource(part).is_none()) {
+        // Only proxies lead further than a part of an object, and there are none.
+        let is_known = |part: &str| row.subresource(part).is_some() && resource.rest.is_empty();
+        if call.subresource.as_deref().is_some_and(|part| !is_known(part)) {
             return Err(Status::unknown_path());
         }
         let verb = asked.verb().filter(|verb| verbs_at(row, resource).contains(verb));

@@ -138,8 +138,8 @@ async fn pages(
     loop {
         let wanted = if limit == 0 { PAGE_ENTRIES } else { (limit - entries.len()).min(PAGE_ENTRIES) };
         page.limit = Some(wanted);
-        // What follows can only be counted where everything is shown.
-        page.count = limit > 0 && selection.is_everything();
+        // What follows can only be counted where everything is shown; and nobody counts everybody's.
+        page.count = limit > 0 && selection.is_everything() && call.reach == Reach::One;
         let read = store.list(range.clone(), page.clone()).await?;
         page.at = Some(read.revision);
         page.after = read.value.entries.last().map(|entry| entry.key().clone());

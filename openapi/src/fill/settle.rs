@@ -60,7 +60,7 @@ fn print(message: &Message, fields: &mut Map<String, Value>) {
 const NEVER_EMPTY: &[(&str, &str)] = &[("autoscaling/v2.HPAScalingRules", "policies")];
 
 fn is_refused(message: &Message, field: &Field, value: &Value) -> bool {
-    value.is_array() && NEVER_EMPTY.contains(&(&*message.name, &*field.name))
+    value.is_array() && NEVER_EMPTY.contains(&(message.name, field.name))
 }
 
 fn field(message: &Message, field: &Field, value: &mut Value) {
