@@ -7,7 +7,7 @@
 //!
 //! What is around the verbs is a file each ([`trace`](crate::trace), [`limits`](crate::limits),
 //! [`deadline`], [`authorize`], [`wants`](crate::wants), [`metrics`](crate::metrics)), put together in one place:
-//! `handle`.
+//! [`Stack::respond`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
