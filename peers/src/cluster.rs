@@ -54,6 +54,13 @@ impl Cluster {
         self.state.path().join(NAME).join("kubeconfig")
     }
 
+    /// The processes that answer requests and keep what is written: the API server and its etcd.
+    pub fn server_pids(&self) -> Vec<u32> {
+        let pids = self.state.path().join(NAME).join("pids");
+        let read = |component| std::fs::read_to_string(pids.join(component)).expect("the cluster is up");
+        ["kube-apiserver", "etcd"].map(|name| read(name).trim().parse().expect("a process id")).to_vec()
+    }
+
     pub fn send(&self, request: Request<'_>) -> Answer {
         self.proxy.as_ref().expect("the cluster is up").send(request)
     }

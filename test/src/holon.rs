@@ -29,9 +29,18 @@ pub struct Server {
 impl Server {
     /// Returns once the server says that it is ready.
     pub fn start(options: &[&str]) -> Result<Server> {
-        let (program, dir) = (program()?, tempfile::tempdir()?);
+        Server::start_program(program()?, options)
+    }
+
+    /// The same with a binary that is there already.
+    pub fn start_program(program: PathBuf, options: &[&str]) -> Result<Server> {
+        let dir = tempfile::tempdir()?;
         let (child, address) = spawn(&program, dir.path(), "127.0.0.1:0", options)?;
         Ok(Server { program, dir, child, address })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Ends it and starts it again, on the same data and the same port.
@@ -95,7 +104,7 @@ pub fn signal(name: &str, pid: u32) -> Result<()> {
 /// Cargo tells a test where the programs of its own package are, and of no other. So this asks cargo for one of
 /// that package's tests, which makes the binary exactly as `cargo test --workspace` does: after that command
 /// nothing is left to do here.
-fn program() -> Result<PathBuf> {
+pub fn program() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let profile = test.ancestors().nth(2).context("tests are in target/<profile>/deps")?;
     let mut cargo = Command::new(env!("CARGO"));

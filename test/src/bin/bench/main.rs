@@ -1,5 +1,6 @@
 //! Benchmarks, each beside what a user would use otherwise, in the same run. Started by `hack/bench`.
 
+mod api_bench;
 mod measure;
 mod storage_bench;
 
@@ -24,6 +25,8 @@ enum What {
         #[arg(long, default_value = "target/bench/storage.json")]
         json: PathBuf,
     },
+    /// The API beside kube-apiserver with its etcd.
+    Api(api_bench::Api),
     /// One measurement in a process of its own, so that its memory and time are its own.
     #[command(hide = true)]
     Child {
@@ -34,10 +37,12 @@ enum What {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().what {
-        What::Storage { quick, json } => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(storage_bench::run(quick, &json))
-        }
+        What::Storage { quick, json } => runtime()?.block_on(storage_bench::run(quick, &json)),
+        What::Api(api) => runtime()?.block_on(api.run()),
         What::Child { what } => what.run(),
     }
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }

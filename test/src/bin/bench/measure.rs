@@ -47,11 +47,6 @@ impl Row {
 pub(crate) fn print(rows: &[Row]) {
     println!("\n| what | unit | Holon | etcd | ratio | target |\n|---|---|---:|---:|---:|---|");
     for row in rows {
-        let shown = |figure: f64| match figure {
-            figure if figure >= 100.0 => format!("{figure:.0}"),
-            figure if figure >= 1.0 => format!("{figure:.2}"),
-            figure => format!("{figure:.3}"),
-        };
         let optional =
             |figure: Option<f64>, suffix: &str| figure.map_or(String::new(), |f| shown(f) + suffix);
         println!(
@@ -63,6 +58,15 @@ pub(crate) fn print(rows: &[Row]) {
             optional(row.ratio, "×"),
             row.target.unwrap_or_default()
         );
+    }
+}
+
+/// A figure with as many digits as mean something.
+pub(crate) fn shown(figure: f64) -> String {
+    match figure {
+        figure if figure >= 100.0 => format!("{figure:.0}"),
+        figure if figure >= 1.0 => format!("{figure:.2}"),
+        figure => format!("{figure:.3}"),
     }
 }
 
@@ -83,8 +87,27 @@ pub(crate) fn median(figures: &mut [f64]) -> f64 {
 
 /// Memory of this process that is in RAM.
 pub(crate) fn rss_bytes() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
+    rss_bytes_of("self")
+}
+
+/// The same of a process named by its id.
+pub(crate) fn rss_bytes_of(process: &str) -> Result<u64> {
+    let file = format!("/proc/{process}/status");
+    let status = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
     let kilobytes: u64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
     Ok(kilobytes * 1024)
+}
+
+/// Processor time a process has used so far, its threads together, in seconds.
+pub(crate) fn cpu_seconds_of(process: &str) -> Result<f64> {
+    /// Of the kernel's clock for users: the same on every architecture it runs on.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let file = format!("/proc/{process}/stat");
+    let stat = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
+    // The second field is the program's name, in parentheses and with anything inside.
+    let (_, fields) = stat.rsplit_once(')').context("no name")?;
+    let mut ticks = fields.split_whitespace().skip(11).map(str::parse::<u64>);
+    let (user, system) = (ticks.next().context("no time")??, ticks.next().context("no time")??);
+    Ok((user + system) as f64 / TICKS_PER_SECOND)
 }

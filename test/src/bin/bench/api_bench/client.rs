@@ -1,0 +1,124 @@
+//! Plain Kubernetes REST in JSON, over HTTP/2 and TLS, and the checks of what is answered.
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::target::Target;
+
+/// Clients that share a connection, as the informers of one program do.
+const STREAMS_PER_CONNECTION: usize = 8;
+/// What a server may send ahead of us reading it: a large page on every stream, so that it never waits for leave.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+
+/// One connection; its clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    sender: http2::SendRequest<Full<Bytes>>,
+    /// `https://127.0.0.1:6443/clusters/root`
+    base: String,
+}
+
+impl Connection {
+    pub(crate) async fn open(target: &Target) -> Result<Connection> {
+        let stream = TcpStream::connect(&target.address).await?;
+        stream.set_nodelay(true)?;
+        let (host, _) = target.address.rsplit_once(':').context("an address has a port")?;
+        let name = ServerName::try_from(host.to_owned())?;
+        let stream = TlsConnector::from(target.tls.clone()).connect(name, stream).await?;
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        // Ends with the last of its clones.
+        tokio::spawn(connection);
+        Ok(Connection { sender, base: format!("https://{}{}", target.address, target.prefix) })
+    }
+
+    /// Connections for so many clients, one for each of them to use.
+    pub(crate) async fn open_for(target: &Target, clients: usize) -> Result<Vec<Connection>> {
+        let mut connections: Vec<Connection> = Vec::with_capacity(clients);
+        for client in 0..clients {
+            connections.push(match client % STREAMS_PER_CONNECTION {
+                0 => Connection::open(target).await?,
+                _ => connections[client - 1].clone(),
+            });
+        }
+        Ok(connections)
+    }
+
+    /// Asks, and returns the answer once its head is there; whatever is no success is an error.
+    pub(crate) async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        request = request.header(ACCEPT, "application/json");
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request.body(Full::new(body))?).await?;
+        let code = response.status();
+        if !code.is_success() {
+            let said = response.into_body().collect().await?.to_bytes();
+            bail!("{path}: {code}: {}", String::from_utf8_lossy(&said));
+        }
+        Ok(response)
+    }
+
+    /// The whole answer.
+    pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Bytes> {
+        Ok(self.ask(method, path, body).await?.into_body().collect().await?.to_bytes())
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Bytes> {
+        self.send(Method::GET, path, Bytes::new()).await
+    }
+
+    pub(crate) async fn create_namespace(&mut self, name: &str) -> Result<()> {
+        let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        self.send(Method::POST, "/api/v1/namespaces", body.to_string().into()).await?;
+        Ok(())
+    }
+}
+
+/// The part of an object that is looked at in every answer; the rest is skipped, which costs the client little.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Head<'a> {
+    kind: &'a str,
+    #[serde(borrow)]
+    pub(crate) metadata: Metadata<'a>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct Metadata<'a> {
+    #[serde(default)]
+    name: &'a str,
+    #[serde(rename = "resourceVersion")]
+    pub(crate) version: &'a str,
+}
+
+impl<'a> Head<'a> {
+    /// Reads an answer, which must be of this kind, and have this name; a list's is empty.
+    pub(crate) fn of(answer: &'a [u8], kind: &str, name: &str) -> Result<Head<'a>> {
+        let head: Head = serde_json::from_slice(answer).context("the answer is not an object")?;
+        let found = (head.kind, head.metadata.name);
+        ensure!(found == (kind, name), "{found:?} instead of {kind} {name}");
+        Ok(head)
+    }
+}

@@ -1,0 +1,101 @@
+//! What is written: the same bytes to both servers, apart from names.
+
+use bytes::Bytes;
+use rand::RngExt;
+use serde_json::{Value, json};
+
+/// Of one ConfigMap's data.
+const FILL_BYTES: usize = 1024;
+/// One object in so many has the label that the selector asks for.
+pub(crate) const RARE: usize = 1000;
+
+/// Begins before `kube-root-ca.crt`, which a server may add to a namespace: pages begin with ours.
+pub(crate) const PREFIX: &str = "entry-";
+
+pub(crate) fn name(number: usize) -> String {
+    format!("{PREFIX}{number:08}")
+}
+
+/// ConfigMaps of 1 KB.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigMaps {
+    fill: String,
+}
+
+impl ConfigMaps {
+    pub(crate) fn new() -> ConfigMaps {
+        // Random letters: nobody gets a present from compression.
+        let mut rng = rand::rng();
+        ConfigMaps { fill: (0..FILL_BYTES).map(|_| rng.random_range('a'..='z')).collect() }
+    }
+
+    pub(crate) fn body(&self, number: usize) -> Bytes {
+        self.with(number, None, "0")
+    }
+
+    /// As a change of one that is at this version.
+    pub(crate) fn changed(&self, number: usize, version: &str, step: usize) -> Bytes {
+        self.with(number, Some(version), &step.to_string())
+    }
+
+    /// With a word for whoever watches.
+    pub(crate) fn told(&self, number: usize, word: &str) -> Bytes {
+        self.with(number, None, word)
+    }
+
+    fn with(&self, number: usize, version: Option<&str>, word: &str) -> Bytes {
+        let rare = if number.is_multiple_of(RARE) { "yes" } else { "no" };
+        let mut object = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "name": name(number), "labels": { "app": "bench", "rare": rare } },
+            "data": { "fill": self.fill, "word": word },
+        });
+        if let Some(version) = version {
+            object["metadata"]["resourceVersion"] = Value::from(version);
+        }
+        object.to_string().into()
+    }
+}
+
+/// What people deploy: one container with its ports, resources, probes and a mounted ConfigMap.
+pub(crate) fn deployment(name: &str) -> Bytes {
+    let labels = json!({ "app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "shop" });
+    let probe = |path: &str| json!({ "httpGet": { "path": path, "port": "http" }, "periodSeconds": 5 });
+    let container = json!({
+        "name": "web",
+        "image": "registry.example/shop/web:1.4.2",
+        "args": ["--listen=:8080", "--config=/etc/web/config.yaml"],
+        "env": [
+            { "name": "LOG_LEVEL", "value": "info" },
+            { "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } },
+            { "name": "PASSWORD", "valueFrom": { "secretKeyRef": { "name": "db", "key": "password" } } },
+        ],
+        "ports": [{ "name": "http", "containerPort": 8080 }, { "name": "metrics", "containerPort": 9090 }],
+        "resources": {
+            "requests": { "cpu": "100m", "memory": "128Mi" },
+            "limits": { "cpu": "1", "memory": "256Mi" },
+        },
+        "livenessProbe": probe("/healthz"),
+        "readinessProbe": probe("/readyz"),
+        "volumeMounts": [{ "name": "config", "mountPath": "/etc/web" }],
+    });
+    let object = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": name, "labels": labels },
+        "spec": {
+            "replicas": 3,
+            "selector": { "matchLabels": { "app.kubernetes.io/name": name } },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": {
+                    "securityContext": { "runAsNonRoot": true, "runAsUser": 1000 },
+                    "containers": [container],
+                    "volumes": [{ "name": "config", "configMap": { "name": "web" } }],
+                },
+            },
+        },
+    });
+    object.to_string().into()
+}

@@ -1,0 +1,142 @@
+//! Gets and lists, of one namespace full of ConfigMaps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Result, ensure};
+use hyper::Method;
+use memchr::memmem;
+use rand::RngExt;
+use tokio::task::JoinSet;
+
+use super::client::{Connection, Head};
+use super::load::{Comparison, Effort, Workload};
+use super::objects::{ConfigMaps, PREFIX, RARE, name};
+use super::report::{Better, Row};
+use super::target::{Pair, Target};
+
+const COLLECTION: &str = "/api/v1/namespaces/reads/configmaps";
+const PAGE: usize = 500;
+/// Clients that fill the namespace.
+const FILLERS: usize = 64;
+
+pub(crate) async fn compare(pair: &Pair, effort: Effort, objects: usize) -> Result<Vec<Row>> {
+    println!("filling a namespace with {objects} objects");
+    let config_maps = ConfigMaps::new();
+    for target in pair.targets() {
+        fill(target, objects, &config_maps).await?;
+    }
+    let gets = Comparison::run("G256", "get, 256 at once", pair, (256, effort), |_| Get { objects }).await?;
+    let page = List { path: format!("{COLLECTION}?limit={PAGE}"), count: PAGE.min(objects) };
+    let pages =
+        Comparison::run("L500", "list limit=500, 16 at once", pair, (16, effort), |_| page.clone()).await?;
+    let all = List { path: COLLECTION.to_owned(), count: objects };
+    let what = format!("list all {objects}, one after the other");
+    let alls = Comparison::run("LFULL", what, pair, (1, effort), |_| all.clone()).await?;
+    let rare = List { path: format!("{COLLECTION}?labelSelector=rare%3Dyes"), count: objects.div_ceil(RARE) };
+    let what = format!("list by a label that 1 in {RARE} has, 16 at once");
+    let rares = Comparison::run("LSEL", what, pair, (16, effort), |_| rare.clone()).await?;
+    let per_object = |list: &List, lists: &Comparison| {
+        let count = list.count as f64;
+        lists.row(": server CPU per object", "µs", Better::Less, move |round| round.cpu_us / count)
+    };
+    Ok(vec![
+        gets.rate().goal("≥ 15×"),
+        gets.p99(),
+        gets.cpu().goal("≤ 25 µs"),
+        pages.rate().goal("≥ 10×"),
+        pages.p99(),
+        per_object(&page, &pages).goal("≤ 3 µs"),
+        alls.p50().goal("≥ 10×"),
+        per_object(&all, &alls).goal("≤ 3 µs"),
+        rares.rate().goal("≥ 20×"),
+        rares.p99(),
+        rares.cpu(),
+    ])
+}
+
+async fn fill(target: &Target, objects: usize, config_maps: &ConfigMaps) -> Result<()> {
+    let mut connections = Connection::open_for(target, FILLERS).await?;
+    connections[0].create_namespace("reads").await?;
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for mut connection in connections {
+        let (next, config_maps) = (next.clone(), config_maps.clone());
+        tasks.spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= objects {
+                    return anyhow::Ok(());
+                }
+                connection.send(Method::POST, COLLECTION, config_maps.body(number)).await?;
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(())
+}
+
+/// Any of the objects.
+struct Get {
+    objects: usize,
+}
+
+impl Workload for Get {
+    type Client = Connection;
+    const WRITES: bool = false;
+
+    async fn prepare(&self, _setup: &mut Connection) -> Result<()> {
+        Ok(())
+    }
+
+    async fn client(&self, connection: Connection, _number: usize) -> Result<Connection> {
+        Ok(connection)
+    }
+
+    async fn step(&self, client: &mut Connection) -> Result<()> {
+        let name = name(rand::rng().random_range(0..self.objects));
+        let answer = client.get(&format!("{COLLECTION}/{name}")).await?;
+        Head::of(&answer, "ConfigMap", &name)?;
+        Ok(())
+    }
+}
+
+/// A list that holds so many of ours.
+#[derive(Clone)]
+struct List {
+    path: String,
+    count: usize,
+}
+
+impl Workload for List {
+    type Client = Connection;
+    const WRITES: bool = false;
+
+    async fn prepare(&self, setup: &mut Connection) -> Result<()> {
+        // What is counted below as bytes is here checked as objects.
+        let answer: serde_json::Value = serde_json::from_slice(&setup.get(&self.path).await?)?;
+        ensure!(answer["kind"] == "ConfigMapList", "{} is a {}", self.path, answer["kind"]);
+        let ours = |item: &&serde_json::Value| {
+            item.pointer("/metadata/name")
+                .and_then(|name| name.as_str())
+                .is_some_and(|n| n.starts_with(PREFIX))
+        };
+        let found = answer["items"].as_array().into_iter().flatten().filter(ours).count();
+        ensure!(found == self.count, "{} holds {found} instead of {}", self.path, self.count);
+        Ok(())
+    }
+
+    async fn client(&self, connection: Connection, _number: usize) -> Result<Connection> {
+        Ok(connection)
+    }
+
+    async fn step(&self, client: &mut Connection) -> Result<()> {
+        let answer = client.get(&self.path).await?;
+        // To parse megabytes would make this a benchmark of the client.
+        let found = memmem::find_iter(&answer, &format!("\"name\":\"{PREFIX}")).count();
+        ensure!(found == self.count, "{} holds {found} instead of {}", self.path, self.count);
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Rows of figures: a Markdown table for people, a line of JSON each for programs.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::target::Figures;
+use crate::measure::{median, shown};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Better {
+    More,
+    Less,
+}
+
+/// A figure, the median of its rounds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    id: &'static str,
+    what: String,
+    unit: &'static str,
+    ours: f64,
+    theirs: Option<f64>,
+    /// How many times better ours is; below one: worse.
+    ratio: Option<Ratio>,
+    goal: Option<&'static str>,
+    /// The most processors the benchmark itself kept busy while it loaded Holon.
+    client_cores: Option<f64>,
+}
+
+/// Over the ratios of single rounds: not the ratio of two medians, which may come from rounds far apart.
+#[derive(Clone, Debug, Serialize)]
+struct Ratio {
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Row {
+    pub(crate) fn new(
+        id: &'static str,
+        what: impl Into<String>,
+        unit: &'static str,
+        better: Better,
+        rounds: &[Figures],
+    ) -> Row {
+        let mut ours: Vec<f64> = rounds.iter().map(|(ours, _)| *ours).collect();
+        let mut theirs: Vec<f64> = rounds.iter().filter_map(|(_, theirs)| *theirs).collect();
+        let ratio = |(ours, theirs): &Figures| {
+            theirs.map(|theirs| if better == Better::More { ours / theirs } else { theirs / ours })
+        };
+        let mut ratios: Vec<f64> = rounds.iter().filter_map(ratio).collect();
+        Row {
+            id,
+            what: what.into(),
+            unit,
+            ours: median(&mut ours),
+            theirs: (!theirs.is_empty()).then(|| median(&mut theirs)),
+            ratio: (!ratios.is_empty()).then(|| Ratio {
+                median: median(&mut ratios),
+                least: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+                most: ratios.iter().copied().fold(0.0, f64::max),
+            }),
+            goal: None,
+            client_cores: None,
+        }
+    }
+
+    pub(crate) fn goal(self, goal: impl Into<Option<&'static str>>) -> Row {
+        Row { goal: goal.into(), ..self }
+    }
+
+    pub(crate) fn client_cores(self, cores: f64) -> Row {
+        Row { client_cores: Some(cores), ..self }
+    }
+
+    fn line(&self) -> String {
+        let ratio = self.ratio.as_ref().map_or(String::new(), |ratio| {
+            let [median, least, most] = [ratio.median, ratio.least, ratio.most].map(shown);
+            format!("{median}× ({least}–{most})")
+        });
+        let theirs = self.theirs.map_or(String::new(), shown);
+        let (id, what, unit, ours) = (self.id, &self.what, self.unit, shown(self.ours));
+        let goal = self.goal.unwrap_or_default();
+        format!("| {id} | {what} | {unit} | {ours} | {theirs} | {ratio} | {goal} |")
+    }
+}
+
+pub(crate) fn print(rows: &[Row]) {
+    println!("\n| id | what | unit | Holon | Kubernetes | ratio (least–most) | goal |");
+    println!("|---|---|---|---:|---:|---:|---|");
+    rows.iter().for_each(|row| println!("{}", row.line()));
+}
+
+/// Prints the same for programs, and keeps it.
+pub(crate) fn write(rows: &[Row], file: &Path) -> Result<()> {
+    let lines: Vec<_> = rows.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    let text = lines.join("\n") + "\n";
+    println!("\n{text}");
+    if let Some(parent) = file.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    std::fs::write(file, text)?;
+    println!("figures written to {}", file.display());
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! What only Holon is asked: how soon it serves, and what a logical cluster costs.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use hyper::Method;
+use scenarios::holon::Server;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::client::{Connection, Head};
+use super::report::{Better, Row};
+use super::target::Target;
+
+const COLLECTION: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
+/// Clients that create logical clusters.
+const CREATORS: usize = 16;
+
+/// From nothing at all to an answered request.
+pub(crate) async fn start(program: &Path, rounds: usize) -> Result<Vec<Row>> {
+    println!("START: from an empty directory");
+    let mut figures = Vec::new();
+    for _ in 0..rounds {
+        let begun = Instant::now();
+        let server = Server::start_program(program.to_owned(), &[])?;
+        let ready = begun.elapsed();
+        // To write the kubeconfig is another program's time.
+        let target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+        let begun = Instant::now();
+        let answer = Connection::open(&target).await?.get("/api/v1/namespaces/default").await?;
+        Head::of(&answer, "Namespace", "default")?;
+        figures.push(((ready + begun.elapsed()).as_secs_f64() * 1000.0, None));
+    }
+    let what = "start in an empty directory, to the first answer";
+    Ok(vec![Row::new("START", what, "ms", Better::Less, &figures).goal("≤ 60 ms")])
+}
+
+/// Many logical clusters in one server that has nothing else to do.
+pub(crate) async fn logical_clusters(program: &Path, count: usize) -> Result<Vec<Row>> {
+    println!("LC: {count} logical clusters");
+    let server = Server::start_program(program.to_owned(), &[])?;
+    let target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+    let connections = Connection::open_for(&target, CREATORS).await?;
+    let mut observer = connections[0].clone();
+    // The first one makes what all of them share.
+    create(&mut observer, "first").await?;
+    let (rss, cpu, begun) = (target.rss_bytes()?, target.cpu_seconds()?, Instant::now());
+    let mut tasks = JoinSet::new();
+    for (creator, mut connection) in connections.into_iter().enumerate() {
+        tasks.spawn(async move {
+            for number in (creator..count).step_by(CREATORS) {
+                create(&mut connection, &format!("lc-{number}")).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let each = |total: f64| [(total / count as f64, None)];
+    let rss = target.rss_bytes()?.saturating_sub(rss) as f64;
+    let cpu = (target.cpu_seconds()? - cpu) * 1e6;
+    all_ready(&mut observer, count + 1).await?;
+    let what = |figure: &str| format!("create {count} logical clusters: {figure}");
+    Ok(vec![
+        Row::new("LC", what("rate"), "1/s", Better::More, &[(count as f64 / seconds, None)]).goal("≥ 4000/s"),
+        Row::new("LC", what("server CPU each"), "µs", Better::Less, &each(cpu)),
+        Row::new("LC", what("memory each"), "B", Better::Less, &each(rss)),
+    ])
+}
+
+async fn create(connection: &mut Connection, name: &str) -> Result<()> {
+    let object = json!({
+        "apiVersion": "holon.dev/v1alpha1",
+        "kind": "LogicalCluster",
+        "metadata": { "name": name },
+    });
+    let answer = connection.send(Method::POST, COLLECTION, object.to_string().into()).await?;
+    Head::of(&answer, "LogicalCluster", name)?;
+    Ok(())
+}
+
+/// A logical cluster is ready from its first moment.
+async fn all_ready(connection: &mut Connection, count: usize) -> Result<()> {
+    let list: Value = serde_json::from_slice(&connection.get(COLLECTION).await?)?;
+    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ready = items.iter().filter(|item| item.pointer("/status/phase") == Some(&json!("Ready"))).count();
+    ensure!(ready == count, "{ready} logical clusters of {count} are ready");
+    Ok(())
+}

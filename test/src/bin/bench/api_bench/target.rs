@@ -1,0 +1,85 @@
+//! The servers that are measured, each as a client sees it, and its processes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::measure::{cpu_seconds_of, rss_bytes_of};
+
+/// A server under load.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    /// `127.0.0.1:…`
+    pub(crate) address: String,
+    /// What every path begins with: nothing, or `/clusters/…`.
+    pub(crate) prefix: String,
+    pub(crate) tls: Arc<ClientConfig>,
+    /// Whose time and memory count.
+    pids: Vec<u32>,
+}
+
+impl Target {
+    /// The server a kubeconfig with one cluster and one user leads to.
+    pub(crate) fn open(name: &'static str, kubeconfig: &Path, pids: Vec<u32>) -> Result<Target> {
+        let text = std::fs::read_to_string(kubeconfig)?;
+        let server = value(&text, "server")?.trim_start_matches("https://");
+        let (address, prefix) = server.split_at(server.find('/').unwrap_or(server.len()));
+        Ok(Target { name, address: address.to_owned(), prefix: prefix.to_owned(), tls: tls(&text)?, pids })
+    }
+
+    pub(crate) fn cpu_seconds(&self) -> Result<f64> {
+        self.pids.iter().map(|pid| cpu_seconds_of(&pid.to_string())).sum()
+    }
+
+    pub(crate) fn rss_bytes(&self) -> Result<u64> {
+        self.pids.iter().map(|pid| rss_bytes_of(&pid.to_string())).sum()
+    }
+}
+
+/// Both, or ours alone.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) ours: Target,
+    pub(crate) theirs: Option<Target>,
+}
+
+/// A figure of ours, and theirs if there is one.
+pub(crate) type Figures = (f64, Option<f64>);
+
+impl Pair {
+    pub(crate) fn each(&self, figure: impl Fn(&Target) -> Result<f64>) -> Result<Figures> {
+        Ok((figure(&self.ours)?, self.theirs.as_ref().map(&figure).transpose()?))
+    }
+
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &Target> {
+        [&self.ours].into_iter().chain(&self.theirs)
+    }
+}
+
+fn tls(kubeconfig: &str) -> Result<Arc<ClientConfig>> {
+    let pem = |key| anyhow::Ok(STANDARD.decode(value(kubeconfig, key)?)?);
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&pem("certificate-authority-data")?)?)?;
+    let certificate = CertificateDer::from_pem_slice(&pem("client-certificate-data")?)?;
+    let key = PrivateKeyDer::from_pem_slice(&pem("client-key-data")?)?;
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![certificate], key)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// What follows the first `key:`. The kubeconfigs at hand have one of each, and values without blanks.
+fn value<'a>(kubeconfig: &'a str, key: &str) -> Result<&'a str> {
+    let (_, rest) =
+        kubeconfig.split_once(&format!("{key}: ")).with_context(|| format!("the kubeconfig has no {key}"))?;
+    Ok(rest.trim_start_matches('"').split(['"', '}', ',', '\n']).next().unwrap_or_default().trim())
+}
