@@ -218,15 +218,16 @@ fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
     let uid = client.ask("GET", accounts, &json!(null)).json()["metadata"]["uid"].clone();
     let edited = client.ask("PATCH", accounts, &json!({ "automountServiceAccountToken": false }));
     assert_eq!((edited.code, &edited.json()["metadata"]["uid"]), (200, &uid), "{}", edited.body);
-    assert_eq!(client.ask("DELETE", &format!("{maps}/kube-root-ca.crt"), &json!(null)).code, 200);
-    assert_eq!(client.ask("GET", &format!("{maps}/kube-root-ca.crt"), &json!(null)).code, 404);
+    let class = "/clusters/root:a/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical";
+    assert_eq!(client.ask("DELETE", class, &json!(null)).code, 200);
+    assert_eq!(client.ask("GET", class, &json!(null)).code, 404);
     assert_eq!(client.ask("POST", maps, &named("mine", json!({}))).code, 201);
     let names = |path: &str| -> Vec<String> {
         let list = client.ask("GET", path, &json!(null)).json();
         let items = list["items"].as_array().unwrap_or_else(|| panic!("{list}"));
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(names(maps), ["mine"]);
+    assert_eq!(names(maps), ["kube-root-ca.crt", "mine"]);
 
     assert_eq!(client.ask("DELETE", &format!("{clusters}/a"), &json!(null)).code, 200);
     assert_eq!(client.ask("GET", maps, &json!(null)).code, 404);
@@ -235,6 +236,7 @@ fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
     assert_eq!(made.map(|answer| answer.code), Some(201));
     assert_eq!(names(maps), ["kube-root-ca.crt"]);
     assert_eq!(names("/clusters/root:a/api/v1/namespaces").len(), 4);
+    assert_eq!(client.ask("GET", class, &json!(null)).code, 200);
     let account = client.ask("GET", accounts, &json!(null)).json();
     assert!(
         account["metadata"]["uid"] != uid && account["automountServiceAccountToken"].is_null(),
