@@ -53,6 +53,7 @@ pub(crate) async fn watch(
         stop,
         pending: VecDeque::new(),
         watch: None,
+        resumed: None,
         bookmark: call.query.flag("allowWatchBookmarks").then(next_bookmark),
         ends: Instant::now() + lasts(call)?,
         is_done: false,
@@ -60,7 +61,7 @@ pub(crate) async fn watch(
     let after = following.start(store, call).await?;
     let range = list::range(call, &following.selection);
     match begun(store, call, range, after).await {
-        Ok(watch) => following.watch = Some(watch),
+        Ok((watch, resumed)) => (following.watch, following.resumed) = (Some(watch), resumed),
         // That the past is gone is said in the stream, as upstream says it: kube's watcher lists again when it
         // hears it there, and asks the same question forever when the request itself fails.
         Err(error @ ReadError::Compacted { .. }) => following.fail(error),
@@ -75,15 +76,21 @@ pub(crate) async fn watch(
 }
 
 /// What every newborn has appears at one revision. Who looks at all logical clusters and was cut off in the middle of
-/// that comes back with its version, having seen only some of it; so to them that version is shown once more.
-async fn begun(store: &dyn Store, call: &Call, range: Range, after: Revision) -> Result<Watch, ReadError> {
+/// that comes back with its version, having seen only some of it. So for them a watch begins one earlier, and what is
+/// there at that version is shown once more if it is more than one event.
+async fn begun(
+    store: &dyn Store,
+    call: &Call,
+    range: Range,
+    after: Revision,
+) -> Result<(Watch, Option<Revision>), ReadError> {
     if let (Reach::Every, Some(before)) = (call.reach, after.0.checked_sub(1)) {
         match store.watch(range.clone(), Revision(before)).await {
             Err(ReadError::Compacted { .. }) => {}
-            begun => return begun,
+            begun => return begun.map(|watch| (watch, Some(after))),
         }
     }
-    store.watch(range, after).await
+    store.watch(range, after).await.map(|watch| (watch, None))
 }
 
 /// Where a watch begins.
@@ -170,6 +177,8 @@ struct Following {
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
+    /// The version the client has seen, if the watch begins before it.
+    resumed: Option<Revision>,
     /// When the next one is due, if the client wants any.
     bookmark: Option<Instant>,
     ends: Instant,
@@ -234,7 +243,7 @@ impl Following {
         };
         tokio::select! {
             batch = watch.next() => match batch {
-                Ok(batch) => batch.events.iter().for_each(|event| self.event(event)),
+                Ok(batch) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
                 Err(error) => self.fail(error),
             },
             () = bookmark_due => {
@@ -258,6 +267,18 @@ impl Following {
     fn fail(&mut self, error: ReadError) {
         self.pending.push_back(Pending::Error(unreadable(error)));
         self.is_done = true;
+    }
+
+    /// Leaves out the one event of the version the client has seen; if there is more than one, it may have missed some.
+    fn news<'e>(&mut self, events: &'e [Event]) -> &'e [Event] {
+        let seen = self.resumed.take();
+        match events {
+            [first, others @ ..] if Some(first.revision) == seen => {
+                let is_alone = others.first().is_none_or(|second| Some(second.revision) != seen);
+                if is_alone { others } else { events }
+            }
+            _ => events,
+        }
     }
 
     /// What a change looks like to somebody who sees only what is selected.

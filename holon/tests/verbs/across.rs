@@ -136,3 +136,22 @@ fn ids_lead_to_one_logical_cluster_and_nothing_is_written_to_all() {
         assert_eq!(client.get(&path).code, 404, "{path}");
     }
 }
+
+/// What a newborn has appears at one version. A client that had seen the first of it and was cut off came back with that
+/// version, and never saw the rest.
+#[test]
+fn a_watch_that_was_cut_off_inside_a_birth_misses_nothing() {
+    let (server, client, _) = started();
+    let all = "/clusters/*/api/v1/namespaces";
+    let from = client.get(all).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    client.make("/apis/holon.dev/v1alpha1/logicalclusters", &json!({ "metadata": { "name": "late" } }));
+    let names = |from: &str| -> Vec<(String, String)> {
+        let events = client.watched(&format!("{all}?watch=1&timeoutSeconds=1&resourceVersion={from}"));
+        let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap().to_owned();
+        events.iter().map(|(_, object)| (text(object, "name"), text(object, "resourceVersion"))).collect()
+    };
+    let seen = names(&from);
+    assert_eq!(seen.len(), 4, "{seen:?}");
+    assert_eq!(names(&seen[0].1), seen);
+    assert!(server.stop());
+}

@@ -12,7 +12,7 @@ fn an_event_is_one_object_under_two_groups() {
     let (core, other) =
         ("/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events");
     client.make(core, &json!({ "metadata": { "name": "a" }, "involvedObject": { "kind": "Pod", "name": "p", "namespace": "default" }, "reason": "R", "message": "M", "type": "Normal" }));
-    client.make(other, &json!({ "metadata": { "name": "b" }, "regarding": { "kind": "Pod", "name": "q", "namespace": "default" }, "reason": "R", "note": "N", "type": "Normal" }));
+    client.make(other, &json!({ "metadata": { "name": "b" }, "regarding": { "kind": "Pod", "name": "q", "namespace": "default" }, "reason": "R", "note": "N", "type": "Normal", "action": "A", "eventTime": "2026-11-16T06:00:00.000000Z", "reportingController": "example.com/one", "reportingInstance": "one" }));
     let seen = client.get(&format!("{other}/a")).json();
     assert_eq!(
         (&seen["note"], &seen["regarding"]["name"], seen.get("message")),
@@ -26,8 +26,8 @@ fn an_event_is_one_object_under_two_groups() {
     assert_eq!(client.get(&format!("{core}?fieldSelector=involvedObject.name%3Dq")).names(), ["b"]);
     assert_eq!(client.get(&format!("{other}?fieldSelector=regarding.name%3Dp")).names(), ["a"]);
     assert_eq!(client.get(&format!("{other}?fieldSelector=involvedObject.name%3Dp")).code, 400);
-    let patched = client.ask("PATCH", &format!("{other}/a"), &json!({ "note": "changed" })).json();
-    assert_eq!((&patched["note"], &patched["kind"]), (&json!("changed"), &json!("Event")));
+    let patched = client.ask("PATCH", &format!("{core}/a"), &json!({ "message": "changed" })).json();
+    assert_eq!((&patched["message"], &patched["kind"]), (&json!("changed"), &json!("Event")), "{patched}");
     let events = client.watched(&format!("{core}?watch=1&timeoutSeconds=1"));
     let notes: Vec<_> =
         events.iter().map(|(kind, event)| (kind.as_str(), event["message"].as_str().unwrap())).collect();
