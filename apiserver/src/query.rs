@@ -16,7 +16,8 @@ impl BadVersion {
     }
 
     pub(crate) fn of_other(self) -> Status {
-        Status::failed(self.0)
+        // Kubernetes calls this an error of its own. It is the client's.
+        Status::bad_request(self.0)
     }
 }
 

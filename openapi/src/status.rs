@@ -342,10 +342,9 @@ impl Status {
         Status::failure(429, Reason::TooManyRequests, message).retry_after(retry_after_seconds)
     }
 
-    /// A new object that claims to have a version. Kubernetes takes the blame, and gives no reason.
+    /// A new object that claims to have a version. Kubernetes calls this an error of its own.
     pub fn version_on_create() -> Status {
-        let message = "resourceVersion should not be set on objects to be created";
-        Status { reason: None, ..Status::failure(500, Reason::InternalError, message) }
+        Status::bad_request("resourceVersion should not be set on objects to be created")
     }
 
     pub fn internal(message: &str) -> Status {

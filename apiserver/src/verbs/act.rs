@@ -96,7 +96,7 @@ fn pod(call: &Call, name: &str) -> Result<Call, Status> {
     Ok(Call { row: row.clone(), name: Some(name.to_owned()), subresource: None, ..call.clone() })
 }
 
-/// Kubernetes tells this as a failure of its own.
+/// Kubernetes tells this as a failure of its own; here it is the client's.
 fn bindable(binding: &Value) -> Result<(), Status> {
     let target = |field: &str| binding["target"][field].as_str().unwrap_or_default();
     let mut errors = Vec::new();
@@ -109,7 +109,7 @@ fn bindable(binding: &Value) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::failed(field::summary(&errors)))
+    Err(Status::bad_request(field::summary(&errors)))
 }
 
 /// The pod on its node, or why it cannot be there.

@@ -30,7 +30,7 @@ fn bad_queries_are_refused_in_kubernetes_words() {
         (version("-1", "invalid syntax"), version("99999999999999999999", "value out of range"));
     check("resourceVersion=-1", 400, &format!("invalid resource version: {negative}"));
     check("resourceVersion=99999999999999999999", 400, &format!("invalid resource version: {huge}"));
-    check("watch=1&resourceVersion=-1", 500, &negative);
+    check("watch=1&resourceVersion=-1", 400, &negative);
     let exact = "ListOptions.meta.k8s.io \"\" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided, resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"]";
     check("watch=1&resourceVersionMatch=Exact&resourceVersion=1", 422, exact);
     assert_eq!(client.get(&format!("{MAPS}?limit=-1&resourceVersion=01")).code, 200);
