@@ -30,6 +30,8 @@ use desk::Desk;
 
 /// Where Services get their addresses from. Each logical cluster has all of them to itself.
 pub(crate) const ADDRESSES: (Ipv4Addr, u32) = (Ipv4Addr::new(10, 96, 0, 0), 12);
+/// The first of them, which is the server's own.
+pub(crate) const FIRST: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// Where they get node ports from, as on Kubernetes.
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
@@ -43,6 +45,11 @@ pub(crate) const ENDPOINTS: Collection<'static> = Collection { group: "", plural
 pub(crate) const ADDRESS_CLAIMS: Collection<'static> =
     Collection { group: "networking.k8s.io", plural: "ipaddresses" };
 pub(crate) const PORT_CLAIMS: Collection<'static> = Collection { group: "holon.dev", plural: "node-ports" };
+
+/// The range, as people write it.
+pub(crate) fn cidr() -> String {
+    format!("{}/{}", ADDRESSES.0, ADDRESSES.1)
+}
 
 /// What a Service has to itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -69,31 +76,19 @@ impl Claim {
     }
 
     fn object(self, namespace: &str, service: &str) -> Value {
-        let parent = json!({ "group": "", "resource": "services", "namespace": namespace, "name": service });
-        let born = |api_version: &str, kind: &str, name: String| {
-            json!({
-                "apiVersion": api_version,
-                "kind": kind,
-                "metadata": {
-                    "name": name,
-                    "uid": uuid::Uuid::new_v4().to_string(),
-                    "creationTimestamp": metadata::now(),
-                },
-                "spec": { "parentRef": parent },
-            })
-        };
-        match self {
-            Claim::Port(port) => born("holon.dev/v1alpha1", "NodePort", port.to_string()),
+        let mut object = match self {
+            Claim::Port(port) => metadata::made("holon.dev/v1alpha1", "NodePort", None, &port.to_string()),
             Claim::Address(address) => {
-                let mut object = born("networking.k8s.io/v1", "IPAddress", address.to_string());
-                object["metadata"]["labels"] = json!({
-                    "ipaddress.kubernetes.io/ip-family": "IPv4",
-                    MANAGED_BY: ALLOCATOR,
-                });
-                object["spec"]["parentRef"].as_object_mut().map(|parent| parent.remove("group"));
+                let mut object =
+                    metadata::made("networking.k8s.io/v1", "IPAddress", None, &address.to_string());
+                let labels = json!({ "ipaddress.kubernetes.io/ip-family": "IPv4", MANAGED_BY: ALLOCATOR });
+                object["metadata"]["labels"] = labels;
                 object
             }
-        }
+        };
+        let parent = json!({ "resource": "services", "namespace": namespace, "name": service });
+        object["spec"] = json!({ "parentRef": parent });
+        object
     }
 }
 

@@ -42,9 +42,12 @@ pub(crate) async fn update(
     old: &Value,
     new: &mut Value,
 ) -> Result<Claims, Status> {
-    fill::fill(&call.row, new);
-    if call.subresource.is_none() {
-        fill::prepare_update(&call.row, old, new, Timestamp::now());
+    let (row, now) = (&call.row, Timestamp::now());
+    fill::fill(row, new);
+    match call.subresource.as_deref() {
+        None => fill::prepare_update(row, old, new, now),
+        Some("status") => fill::prepare_status(row, old, new, now),
+        Some(_) => {}
     }
     let mut errors = metadata::condemned(old, new);
     metadata::carried(call, old, new)?;

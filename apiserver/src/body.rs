@@ -27,21 +27,21 @@ pub(crate) struct Sent {
     pub(crate) warnings: Vec<String>,
 }
 
+/// A body on its way here, from a socket or from a test.
+pub trait Incoming: http_body::Body<Data = Bytes, Error: Into<BoxError>> {}
+
+impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> Incoming for B {}
+
+/// Why a body could not be read.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Reads a body, as far as it may go.
-pub(crate) async fn read<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+pub(crate) async fn read(body: impl Incoming) -> Result<Bytes, Status> {
     let read = tokio::time::timeout(BODY_LIMIT, collect(body)).await;
     read.map_err(|_| Status::timeout("the body did not come within the limit", 1))?
 }
 
-async fn collect<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn collect(body: impl Incoming) -> Result<Bytes, Status> {
     let mut body = std::pin::pin!(body);
     let (mut kept, mut seen) = (BytesMut::new(), 0);
     while let Some(frame) = body.as_mut().frame().await {

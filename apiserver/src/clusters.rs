@@ -89,6 +89,14 @@ pub(crate) fn definitions() -> Definitions {
         let reference = format!("#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.{kind}");
         json!({ "allOf": [{ "$ref": reference }], "default": {} })
     };
+    let condition = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
+    let conditions = json!({
+        "type": "array",
+        "description": "While it is deleted: how far that is.",
+        "items": { "$ref": condition },
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    });
     let kinds = |kind: &str| json!([{ "group": GROUP, "version": VERSION, "kind": kind }]);
     let one = json!({
         "type": "object",
@@ -104,6 +112,7 @@ pub(crate) fn definitions() -> Definitions {
                 "properties": {
                     "id": text("Tells it from every other one there is or has been."),
                     "phase": text("Ready, or Terminating while what it holds is deleted."),
+                    "conditions": conditions,
                 },
             },
         },

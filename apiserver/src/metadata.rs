@@ -103,6 +103,16 @@ fn generated(prefix: &str) -> String {
     prefix.chars().take(PREFIX_CHARS_MAX).chain(suffix).collect()
 }
 
+/// An object of the server's own making.
+pub(crate) fn made(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Value {
+    let mut metadata =
+        json!({ "name": name, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": now() });
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = namespace.into();
+    }
+    json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata })
+}
+
 pub(crate) fn now() -> String {
     time(Timestamp::now())
 }

@@ -43,6 +43,7 @@ use storage::{
 
 use crate::births::Birth;
 use crate::keys;
+pub(crate) use objects::ABOUT_THE_AUTHORITY;
 pub use objects::{Surroundings, objects};
 use template::Row;
 pub use template::{Object, Template};

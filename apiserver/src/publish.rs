@@ -3,7 +3,7 @@
 //! They are large and change only with the set of kinds, so each is made once and shared by every logical
 //! cluster with the same set.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use crate::clusters;
 use crate::compress::{self, Effort, GZIP};
+use crate::keys::Collection;
 use crate::negotiate::{self, Encoding, Shape};
 use crate::parts;
 use crate::query::Query;
@@ -74,7 +75,22 @@ pub(crate) fn schema(row: &Resource) -> Option<&'static SchemaRef> {
 }
 
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
-    rows().iter().find(|row| &*row.group == group && &*row.version == version && &*row.plural == plural)
+    called(plural).find(|row| &*row.group == group && &*row.version == version)
+}
+
+/// The resource whose objects are in a collection, in whatever version.
+pub(crate) fn find_collection(collection: Collection<'_>) -> Option<&'static Arc<Resource>> {
+    called(collection.plural).find(|row| *row.group == *collection.group)
+}
+
+/// Resources by their plural name, which hardly any two have in common: every request looks one up.
+fn called(plural: &str) -> impl Iterator<Item = &'static Arc<Resource>> + use<> {
+    static BY_PLURAL: LazyLock<HashMap<&str, Vec<&Arc<Resource>>>> = LazyLock::new(|| {
+        let mut by_plural: HashMap<&str, Vec<&Arc<Resource>>> = HashMap::new();
+        rows().iter().for_each(|row| by_plural.entry(&*row.plural).or_default().push(row));
+        by_plural
+    });
+    BY_PLURAL.get(plural).into_iter().flatten().copied()
 }
 
 /// The resource whose objects are of a kind, in whatever version; the one they are kept as.

@@ -17,7 +17,6 @@ use bytes::Bytes;
 use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use openapi::resource::Verb;
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
@@ -26,6 +25,7 @@ use tokio::runtime::Handle;
 
 use crate::asked::{self, Asked};
 use crate::authorize::{self, Attributes};
+use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
 use crate::health::{self, Patient};
 use crate::identity::Identity;
@@ -41,9 +41,6 @@ use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
 use crate::{births, body, clusters, deadline, options, publish, version, warnings};
-
-/// Why a body could not be read.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -84,11 +81,7 @@ impl Stack {
     }
 
     /// The answer to a request, wherever it came from: it always has one. `peer` is who the connection belongs to.
-    pub async fn respond<B>(&self, peer: Identity, request: Request<B>) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: Into<BoxError>,
-    {
+    pub async fn respond(&self, peer: Identity, request: Request<impl Incoming>) -> Response<Body> {
         let (head, incoming) = request.into_parts();
         let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
         let wants = Wants::of(&asked, &head.headers);
@@ -106,33 +99,25 @@ impl Stack {
     }
 
     /// Answers if we know who asks or that nobody says, if there is room, and if that takes no longer than it may.
-    async fn admitted<B>(
+    async fn admitted(
         &self,
         identity: &Result<Identity, Status>,
         asked: &Asked,
         headers: HeaderMap,
-        incoming: B,
-    ) -> Result<Response<Body>, Status>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: Into<BoxError>,
-    {
+        incoming: impl Incoming,
+    ) -> Result<Response<Body>, Status> {
         let identity = identity.as_ref().map_err(Status::clone)?;
         let _place = self.limits.enter(identity, asked)?;
         deadline::within(asked, self.answer(identity, asked, headers, incoming)).await
     }
 
-    async fn answer<B>(
+    async fn answer(
         &self,
         identity: &Identity,
         asked: &Asked,
         headers: HeaderMap,
-        incoming: B,
-    ) -> Result<Response<Body>, Status>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: Into<BoxError>,
-    {
+        incoming: impl Incoming,
+    ) -> Result<Response<Body>, Status> {
         // Whoever is known may do everything, so whoever may not is not known.
         if !authorize::may(identity, &Attributes::of(asked)).allowed {
             return Err(Status::unauthorized());
@@ -260,7 +245,11 @@ impl Stack {
 }
 
 impl Handler for Stack {
-    async fn handle(self: Arc<Self>, peer: Identity, request: Request<Incoming>) -> Response<Body> {
+    async fn handle(
+        self: Arc<Self>,
+        peer: Identity,
+        request: Request<hyper::body::Incoming>,
+    ) -> Response<Body> {
         self.respond(peer, request).await
     }
 }

@@ -21,6 +21,10 @@ use crate::call::Call;
 use crate::render::Style;
 use crate::server::Body;
 
+/// How often to decide anew when somebody else changes the object meanwhile. Whoever names no version does not want to
+/// hear of conflicts.
+const ATTEMPTS: usize = 5;
+
 /// Answers where the path leads to something other than a stored object or a part of it.
 pub(crate) async fn apart(
     store: &dyn Store,

@@ -30,7 +30,7 @@ pub(super) async fn all(kept: &dyn Store) -> Result<Vec<Kept>, ReadError> {
     let mut found: Vec<Kept> = Vec::new();
     let mut add = |group: &str, plural: &str| {
         if !found.iter().any(|kept| kept.is(group, plural)) {
-            let row = publish::rows().iter().find(|row| &*row.group == group && &*row.plural == plural);
+            let row = publish::find_collection(Collection { group, plural });
             found.push(Kept {
                 group: group.to_owned(),
                 plural: plural.to_owned(),

@@ -5,23 +5,19 @@
 
 use controller::queue::Outcome;
 use openapi::catalog;
-use serde_json::{Value, json};
+use serde_json::json;
 use storage::{Change, Expect};
 
 use super::write::{Trouble, amend};
 use super::{Controllers, Namespace};
 use crate::keys::{Collection, Place};
+use crate::newborn::ABOUT_THE_AUTHORITY;
 use crate::{births, clusters, metadata, stored};
 
 const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceaccounts" };
 const ACCOUNT: &str = "default";
 const MAPS: Collection<'static> = Collection { group: "", plural: "configmaps" };
 const AUTHORITY: &str = "kube-root-ca.crt";
-/// What the map says about itself, as on Kubernetes.
-const AUTHORITY_NOTE: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using \
-                              internal endpoints such as the internal service IP or kubernetes.default.svc. \
-                              No other usage is guaranteed across distributions of Kubernetes clusters.";
-
 /// Whether the object at this place is one of them.
 pub(super) fn is_one(place: &Place<'_>) -> bool {
     place.collection == ACCOUNTS && place.name == ACCOUNT
@@ -43,15 +39,15 @@ pub(super) async fn look(
     }
     let account = ACCOUNTS.key(cluster, Some(&namespace), ACCOUNT);
     if store.get(&account).await?.value.is_none() {
-        let object = born("ServiceAccount", &namespace, ACCOUNT);
+        let object = metadata::made("v1", "ServiceAccount", Some(&namespace), ACCOUNT);
         store.commit(account, Expect::Absent, Change::Put(stored::encode(&object))).await?;
     }
     let map = MAPS.key(cluster, Some(&namespace), AUTHORITY);
     let wanted = json!({ "ca.crt": controllers.authority_pem });
     match store.get(&map).await?.value {
         None => {
-            let mut object = born("ConfigMap", &namespace, AUTHORITY);
-            object["metadata"]["annotations"] = json!({ "kubernetes.io/description": AUTHORITY_NOTE });
+            let mut object = metadata::made("v1", "ConfigMap", Some(&namespace), AUTHORITY);
+            object["metadata"]["annotations"] = json!({ "kubernetes.io/description": ABOUT_THE_AUTHORITY });
             object["data"] = wanted;
             store.commit(map, Expect::Absent, Change::Put(stored::encode(&object))).await?;
         }
@@ -61,17 +57,4 @@ pub(super) async fn look(
         }
     }
     Ok(Outcome::Done)
-}
-
-fn born(kind: &str, namespace: &str, name: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": uuid::Uuid::new_v4().to_string(),
-            "creationTimestamp": metadata::now(),
-        },
-    })
 }

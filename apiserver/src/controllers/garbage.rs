@@ -57,7 +57,7 @@ pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome,
     }
     let store = &*controllers.seen;
     let Some(place) = Place::of(&key) else { return Ok(Outcome::Done) };
-    let Some(row) = row(place.collection) else { return Ok(Outcome::Done) };
+    let Some(row) = publish::find_collection(place.collection) else { return Ok(Outcome::Done) };
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
     let Some(head) = Head::of(&entry) else { return Ok(Outcome::Done) };
     if head.is_leaving() {
@@ -126,11 +126,6 @@ pub(super) fn owner_key(place: &Place<'_>, owner: &Owner) -> Option<Key> {
     Some(Collection { group, plural }.key(place.cluster, namespace, &owner.name))
 }
 
-fn row(collection: Collection<'_>) -> Option<&'static Resource> {
-    let mut rows = publish::rows().iter();
-    rows.find(|row| *row.group == *collection.group && *row.plural == *collection.plural).map(|row| &**row)
-}
-
 fn dependents(controllers: &Controllers, place: &Place<'_>, head: &Head) -> Vec<Key> {
     controllers.graph().dependents(&(place.cluster, Arc::from(head.uid.as_str())))
 }
@@ -169,7 +164,9 @@ async fn leave(
 /// Lets a dependent forget its owner.
 async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), Trouble> {
     let Some(entry) = controllers.seen.get(key).await?.value else { return Ok(()) };
-    let Some(row) = Place::of(key).and_then(|place| row(place.collection)) else { return Ok(()) };
+    let Some(row) = Place::of(key).and_then(|place| publish::find_collection(place.collection)) else {
+        return Ok(());
+    };
     amend(&*controllers.seen, row, &entry, |object| forget(object, &[uid.to_owned()])).await
 }
 

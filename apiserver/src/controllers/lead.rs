@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use api::cluster::Id;
-use serde_json::{Value, json};
+use serde_json::Value;
 use storage::{Change, Entry, Expect, Revision, Store};
 use tokio::time::Instant;
 
@@ -143,21 +143,12 @@ fn decide(lease: Option<&Value>, me: &str, unchanged: Duration) -> Turn {
 }
 
 fn born() -> Value {
-    json!({
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": NAME,
-            "namespace": NAMESPACE,
-            "uid": uuid::Uuid::new_v4().to_string(),
-            "creationTimestamp": metadata::now(),
-        },
-        "spec": {},
-    })
+    metadata::made("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), NAME)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use storage::memory::Memory;
 
     use super::*;

@@ -7,11 +7,12 @@
 
 mod flow;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 
 use super::template::{Object, TIME};
+use crate::addresses::{self, FIRST};
 use crate::keys::Collection;
 
 /// What the objects say about the server they are served by.
@@ -23,13 +24,10 @@ pub struct Surroundings<'a> {
     pub address: SocketAddr,
 }
 
-/// The addresses of Services, and the first of them. The range is Kubernetes' own habit.
-const SERVICES: &str = "10.96.0.0/12";
-const FIRST: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-
 const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
-const ABOUT_THE_AUTHORITY: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using \
+/// What the map with the authority's certificate says about itself.
+pub(crate) const ABOUT_THE_AUTHORITY: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using \
     internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed \
     across distributions of Kubernetes clusters.";
 
@@ -167,7 +165,7 @@ fn service_range() -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
         "metadata": { "name": "kubernetes", "finalizers": ["networking.k8s.io/service-cidr-finalizer"] },
-        "spec": { "cidrs": [SERVICES] },
+        "spec": { "cidrs": [addresses::cidr()] },
         "status": { "conditions": [{
             "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready",
             "lastTransitionTime": TIME,

@@ -10,6 +10,7 @@ use openapi::status::{Grouped, Status};
 use serde_json::{Value, json};
 use storage::{Change, Store};
 
+use super::ATTEMPTS;
 use super::update::Version;
 use super::{delete, evict, get, update};
 use crate::body;
@@ -19,9 +20,6 @@ use crate::negotiate::JSON;
 use crate::publish;
 use crate::render::Style;
 use crate::server::Body;
-
-/// How often to decide anew when somebody else changes the pod meanwhile.
-const ATTEMPTS: usize = 5;
 
 /// `POST …/pods/NAME/binding`, and `POST …/bindings` as of old.
 pub(crate) async fn bind(

@@ -10,6 +10,7 @@ use openapi::status::Status;
 use serde_json::{Value, json};
 use storage::{Entry, Store};
 
+use super::ATTEMPTS;
 use super::create::warned;
 use super::{get, list};
 use crate::addresses;
@@ -25,8 +26,6 @@ use crate::server::Body;
 use crate::stored;
 
 const OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
-/// How often to decide anew when somebody else changes the object meanwhile.
-const ATTEMPTS: usize = 5;
 /// Deletions of one collection under way at once: enough for the store to make one batch of many.
 const TOGETHER: usize = 64;
 

@@ -8,13 +8,12 @@ use openapi::status::{Cause, Grouped, Status};
 use serde_json::{Value, json};
 use storage::{Change, Entry, Page, Store};
 
+use super::ATTEMPTS;
 use super::update;
 use crate::call::{Call, unreadable};
 use crate::metadata;
 use crate::publish;
 
-/// How often to decide anew when somebody else spends from the budget meanwhile.
-const ATTEMPTS: usize = 5;
 /// So many pods may be on their way out before somebody who counts has to look. As for Kubernetes.
 const DISRUPTED_MAX: usize = 2000;
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";

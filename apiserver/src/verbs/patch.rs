@@ -16,6 +16,7 @@ use openapi::walk::{self, Mismatch, Walked};
 use serde_json::Value;
 use storage::Store;
 
+use super::ATTEMPTS;
 use super::create::warned;
 use super::update::Version;
 use super::{get, update};
@@ -30,9 +31,6 @@ use crate::warnings::On;
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
-
-/// A patch says what to change, not which version; so if somebody was faster it is made again on what is there.
-const ATTEMPTS: usize = 5;
 
 pub(crate) async fn patch(
     store: &dyn Store,

@@ -7,6 +7,7 @@ use openapi::status::Status;
 use serde_json::Value;
 use storage::{Entry, Store};
 
+use super::ATTEMPTS;
 use super::create::warned;
 use super::{get, patch, update};
 use crate::body;
@@ -14,9 +15,6 @@ use crate::call::Call;
 use crate::render::Style;
 use crate::scale;
 use crate::server::Body;
-
-/// How often to decide anew when somebody else changes the object meanwhile.
-const ATTEMPTS: usize = 5;
 
 pub(crate) async fn scale(
     store: &dyn Store,

@@ -7,6 +7,7 @@ use openapi::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Store};
 
+use super::ATTEMPTS;
 use super::create::warned;
 use super::{create, get};
 use crate::admit;
@@ -18,8 +19,6 @@ use crate::parts;
 use crate::render::Style;
 use crate::server::Body;
 use crate::warnings::{self, On};
-
-const ATTEMPTS: usize = 5;
 
 /// Whether a write names the version it replaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

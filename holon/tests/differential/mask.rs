@@ -5,7 +5,13 @@ use serde_json::Value;
 /// Fields a server fills in from what it has, not from what it was sent. An explicit `None` is the user's.
 const ALLOCATED: &[&str] =
     &["clusterIP", "nodePort", "healthCheckNodePort", "uid", "resourceVersion", "continue", "serverAddress"];
-const TIMES: &[&str] = &["creationTimestamp", "deletionTimestamp", "lastTransitionTime", "lastUpdateTime"];
+const TIMES: &[&str] = &[
+    "creationTimestamp",
+    "deletionTimestamp",
+    "lastPhaseTransitionTime",
+    "lastTransitionTime",
+    "lastUpdateTime",
+];
 
 pub(crate) fn mask(value: &mut Value) {
     match value {
