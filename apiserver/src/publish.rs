@@ -14,10 +14,9 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use openapi::discovery::{self, Root};
 use openapi::document::{self, Document};
-use openapi::resource::{Origin, Resource, Verb};
-use openapi::schema::SchemaRef;
+use openapi::resource::{Resource, Verb};
 use openapi::status::Status;
-use openapi::{builtin, catalog, hash};
+use openapi::{catalog, hash};
 use serde_json::{Value, json};
 
 use crate::clusters;
@@ -64,14 +63,6 @@ fn as_served(row: &Resource) -> Resource {
     let mut row = row.clone();
     row.subresources.retain(|part| parts::SERVED.contains(&&*part.name));
     row
-}
-
-/// What objects of a row look like.
-pub(crate) fn schema(row: &Resource) -> Option<&'static SchemaRef> {
-    match row.origin {
-        Origin::BuiltIn => builtin::schema(&row.type_name),
-        Origin::Custom => Some(clusters::schema()),
-    }
 }
 
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
