@@ -34,7 +34,7 @@ pub(crate) async fn scale(
         let entry = get::find(store, whole).await?;
         let old = whole.tree(&entry)?;
         let (sent, warnings) = match verb {
-            Verb::Patch => patch::patched(view, scale::of(&old), bytes)?,
+            Verb::Patch => patch::patched(view, scale::before(&call.row, &old), bytes)?,
             _ => {
                 let sent = body::object(view, bytes)?;
                 (sent.object, sent.warnings)
@@ -43,7 +43,7 @@ pub(crate) async fn scale(
         update::named(view, name, &sent)?;
         // Who names a version or a uid means those of the object.
         update::expected(whole, name, &sent, &entry, update::Version::May)?;
-        let new = scale::applied(old, &sent)?;
+        let new = scale::applied(&call.row, old, &sent)?;
         if let Some(entry) = update::replace(store, whole, &entry, new).await? {
             return Ok(warned(shown(whole, style, &entry)?, &warnings));
         }
@@ -52,6 +52,6 @@ pub(crate) async fn scale(
 }
 
 fn shown(whole: &Call, style: &Style, entry: &Entry) -> Result<Response<Body>, Status> {
-    let view: Value = scale::of(&whole.tree(entry)?);
+    let view: Value = scale::of(&whole.row, &whole.tree(entry)?)?;
     style.answer_tree(StatusCode::OK, &view, openapi::catalog::scale_columns())
 }
