@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::negotiate::{self, Written};
-use crate::publish;
 
 /// As for Kubernetes.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
@@ -71,8 +70,7 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
             (decoded.value, Vec::new())
         }
         Written::Text(syntax) => {
-            let schema = publish::schema(&call.row);
-            let decoded = match schema {
+            let decoded = match call.row.schema() {
                 Some(schema) => decode::decode_as(body, syntax, schema),
                 None => decode::decode(body, syntax),
             };

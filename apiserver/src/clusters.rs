@@ -78,6 +78,7 @@ fn make_row() -> Resource {
         delete_answers_object: false,
         stored_as: None,
         type_name: TYPE.into(),
+        schema: Some(schema()),
         storage_version_hash: None,
     }
 }
@@ -134,16 +135,13 @@ pub(crate) fn definitions() -> Definitions {
 }
 
 /// The same, for reading them.
-pub(crate) fn schema() -> &'static SchemaRef {
-    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-        let definition: Value = serde_json::from_str(&definitions()[TYPE]).expect("made of JSON above");
-        let mut resolve = |name: &str| {
-            let name = name.rsplit('/').next().unwrap_or_default();
-            builtin::schema(name).cloned().unwrap_or_else(|| Arc::new(Schema::default()))
-        };
-        Arc::new(parse::schema(&definition, Origin::BuiltIn, &mut resolve))
-    });
-    &SCHEMA
+fn schema() -> SchemaRef {
+    let definition: Value = serde_json::from_str(&definitions()[TYPE]).expect("made of JSON above");
+    let mut resolve = |name: &str| {
+        let name = name.rsplit('/').next().unwrap_or_default();
+        builtin::schema(name).cloned().unwrap_or_else(|| Arc::new(Schema::default()))
+    };
+    Arc::new(parse::schema(&definition, Origin::BuiltIn, &mut resolve))
 }
 
 /// The id of the logical cluster at `path`; none if there is no such, or it is on its way out.

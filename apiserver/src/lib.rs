@@ -22,6 +22,7 @@ mod deletion;
 mod health;
 pub mod identity;
 pub mod keys;
+pub mod kinds;
 mod limits;
 mod metadata;
 mod metrics;

@@ -1,14 +1,16 @@
 //! One row per resource: what the generic path has to know to serve it.
 //!
 //! A row says everything as data, so no code asks which kind it has in its hands. Built-in rows come from
-//! [`catalog`](crate::catalog); rows of custom kinds are made when their definition is accepted. What the object looks
-//! like inside is not here: see [`schema`](crate::schema).
+//! [`catalog`](crate::catalog); rows of custom kinds are made when their definition is accepted, and carry along what
+//! their objects look like inside. For a built-in kind that is in [`builtin`].
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::builtin;
 use crate::cell::Cell;
+use crate::schema::SchemaRef;
 use crate::status::Grouped;
 
 /// A resource of one version of an API group.
@@ -40,6 +42,8 @@ pub struct Resource {
     pub delete_answers_object: bool,
     /// The name of its type in OpenAPI documents. A custom kind has one too.
     pub type_name: Arc<str>,
+    /// What objects of a custom kind look like; see [`Resource::schema`].
+    pub schema: Option<SchemaRef>,
     /// Group and version of the resource its objects are kept as, where that is another: the same object, seen through
     /// two resources.
     pub stored_as: Option<(Arc<str>, Arc<str>)>,
@@ -64,6 +68,14 @@ impl Resource {
         match &*self.group {
             "" => self.plural.to_string(),
             group => format!("{}.{group}", self.plural),
+        }
+    }
+
+    /// What its objects look like; none for a built-in kind that has no type.
+    pub fn schema(&self) -> Option<&SchemaRef> {
+        match self.origin {
+            Origin::BuiltIn => builtin::schema(&self.type_name),
+            Origin::Custom => self.schema.as_ref(),
         }
     }
 

@@ -23,7 +23,6 @@ use super::{get, update};
 use crate::body;
 use crate::call::Call;
 use crate::metadata;
-use crate::publish;
 use crate::render::Style;
 use crate::server::Body;
 use crate::warnings::On;
@@ -101,7 +100,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
         tracing::debug!(%error, "a patch does not apply");
         error.status()
     };
-    match (media, publish::schema(&call.row)) {
+    match (media, call.row.schema()) {
         (Media::Strategic, Some(schema)) => {
             let patch = StrategicPatch::parse(parsed).map_err(refused)?;
             let shown = patch.shown();
@@ -120,7 +119,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
 fn understood(call: &Call, Patched { object, shown, read }: Patched) -> Result<(Value, Vec<String>), Status> {
     body::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
-    let Some(schema) = publish::schema(&call.row) else { return Ok((object, Vec::new())) };
+    let Some(schema) = call.row.schema() else { return Ok((object, Vec::new())) };
     let walked = read(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
     let warnings = body::validation(call).settle(&walked.findings);
     Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
