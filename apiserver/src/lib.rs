@@ -29,6 +29,7 @@ mod metrics;
 mod negotiate;
 pub mod newborn;
 mod options;
+mod owners;
 mod parts;
 mod pieces;
 pub mod pki;

@@ -28,6 +28,14 @@ impl Reset {
         }
     }
 
+    /// Whether nothing at the end of this way can be changed.
+    pub fn covers(self, way: &[&str]) -> bool {
+        match self {
+            Reset::These(paths) => paths.iter().any(|path| way.starts_with(path)),
+            Reset::AllBut(paths) => !paths.iter().any(|path| way.starts_with(path) || path.starts_with(way)),
+        }
+    }
+
     pub(super) fn keep<'a>(self, set: Set<'a>) -> Set<'a> {
         match self {
             _ if set.is_empty() => set,
