@@ -44,6 +44,7 @@ use controller::run::work;
 use controller::tasks::Stop;
 use storage::{Key, Revision, Store};
 
+use crate::kinds::Registry;
 use feed::Feed;
 use graph::Graph;
 use lead::Seat;
@@ -64,6 +65,8 @@ pub struct Controllers {
     seen: Arc<dyn Store>,
     /// What is kept: the same less what is only seen because every newborn has it.
     kept: Arc<dyn Store>,
+    /// What each logical cluster serves.
+    kinds: Arc<Registry>,
     /// The certificate of the authority that clients check the server by.
     authority_pem: String,
     garbage: Queue<Key>,
@@ -82,6 +85,7 @@ impl Controllers {
         Controllers {
             seen,
             kept,
+            kinds: Arc::default(),
             authority_pem,
             garbage: Queue::new(),
             namespaces: Queue::new(),
@@ -91,6 +95,12 @@ impl Controllers {
             births: Queue::new(),
             graph: std::sync::Mutex::default(),
         }
+    }
+
+    /// Knows the kinds of each logical cluster from this registry, which others may know too.
+    pub fn with_kinds(mut self, kinds: Arc<Registry>) -> Controllers {
+        self.kinds = kinds;
+        self
     }
 
     /// Works until told to stop.

@@ -9,15 +9,15 @@
 //! [`deadline`], [`authorize`], [`wants`](crate::wants), [`metrics`](crate::metrics)), put together in one place:
 //! [`Stack::respond`].
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use api::cluster::Id;
 use bytes::Bytes;
 use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use openapi::resource::Verb;
+use openapi::resource::{Resource as Row, Verb};
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
 use storage::{Page, Range, Store};
@@ -29,6 +29,7 @@ use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
 use crate::health::{self, Patient};
 use crate::identity::Identity;
+use crate::kinds::Registry;
 use crate::limits::Limits;
 use crate::metrics::{Metrics, StoreFigures};
 use crate::negotiate::{self, Encoding};
@@ -46,6 +47,8 @@ use crate::{births, body, clusters, deadline, options, publish, version, warning
 #[derive(Debug)]
 pub struct Stack {
     store: Arc<dyn Store>,
+    /// What each logical cluster serves.
+    kinds: Arc<Registry>,
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
@@ -60,6 +63,7 @@ impl Stack {
     pub fn new(store: Arc<dyn Store>, address: String, stop: Stop) -> Stack {
         Stack {
             store,
+            kinds: Arc::default(),
             address,
             ready: AtomicBool::new(true),
             tokens: Tokens::default(),
@@ -67,6 +71,12 @@ impl Stack {
             metrics: Metrics::default(),
             stop,
         }
+    }
+
+    /// Serves what this registry says, which others may know too.
+    pub fn with_kinds(mut self, kinds: Arc<Registry>) -> Stack {
+        self.kinds = kinds;
+        self
     }
 
     /// Also knows clients by these tokens.
@@ -87,8 +97,10 @@ impl Stack {
         let wants = Wants::of(&asked, &head.headers);
         let encoding = negotiate::encoding(&head.headers);
         let identity = Identity::of_request(peer, &head.headers, &self.tokens);
-        let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
-        let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
+        let row = OnceLock::new();
+        let answered = self.admitted(&identity, &asked, &row, head.headers, incoming).await;
+        let row = row.get().map(|row: &Arc<Row>| &**row);
+        let response = answered.unwrap_or_else(|status| refused(&asked, row, &status, encoding));
         let mut response = wants.dress(deprecated(&asked, response)).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
@@ -103,18 +115,21 @@ impl Stack {
         &self,
         identity: &Result<Identity, Status>,
         asked: &Asked,
+        row: &OnceLock<Arc<Row>>,
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
         let identity = identity.as_ref().map_err(Status::clone)?;
         let _place = self.limits.enter(identity, asked)?;
-        deadline::within(asked, self.answer(identity, asked, headers, incoming)).await
+        deadline::within(asked, self.answer(identity, asked, row, headers, incoming)).await
     }
 
+    /// Notes in `found` the row of the resource that is asked for, once it is known.
     async fn answer(
         &self,
         identity: &Identity,
         asked: &Asked,
+        found: &OnceLock<Arc<Row>>,
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
@@ -134,6 +149,7 @@ impl Stack {
             _ => {}
         }
         let (id, reach) = self.find(cluster, identity).await?;
+        let kinds = self.kinds.of(id);
         let Target::Resource(resource) = target else {
             if !is_read(&asked.method) {
                 return Err(Status::wrong_method());
@@ -148,12 +164,14 @@ impl Stack {
             }
             let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
             // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
-            let made =
-                tokio::task::spawn_blocking(move || publish::answer(&target, &query, &headers, &address));
+            let made = tokio::task::spawn_blocking(move || {
+                publish::answer(&kinds, &target, &query, &headers, &address)
+            });
             return made.await.map_err(|error| Status::internal(&error.to_string()))?;
         };
-        let row = publish::find(&resource.group, &resource.version, &resource.resource)
-            .ok_or_else(Status::unknown_path)?;
+        let row = kinds.find(&resource.group, &resource.version, &resource.resource);
+        let row = row.ok_or_else(Status::unknown_path)?;
+        let row = found.get_or_init(|| row.clone());
         let call = Call {
             cluster: id,
             reach,
@@ -187,7 +205,8 @@ impl Stack {
             _ => body::read(incoming).await?,
         };
         let style = style(verb, &call)?;
-        options::check(verb, &call.query)?;
+        let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;
+        options::check(verb, &call.query, applies)?;
         match Review::of(&call.row) {
             Some(review) => review.answer(&call, &style, &self.tokens, &bytes),
             None => self.run(verb, &call, &style, &bytes).await,
@@ -256,7 +275,7 @@ impl Handler for Stack {
 
 /// What can be done at an address. Across namespaces objects are looked at, never made or deleted: whoever leaves
 /// out the namespace by mistake must not empty all of them.
-fn verbs_at(row: &openapi::resource::Resource, named: &Resource) -> Vec<Verb> {
+fn verbs_at(row: &Row, named: &Resource) -> Vec<Verb> {
     let verbs = match &named.subresource {
         Some(part) => row.subresource(part).map_or(&[][..], |part| &part.verbs),
         None => &row.verbs,
@@ -289,10 +308,10 @@ fn is_read(method: &Method) -> bool {
 }
 
 /// The answer to a request that did not work. If it was the method, it says which methods would.
-fn refused(asked: &Asked, status: &Status, encoding: Encoding) -> Response<Body> {
+fn refused(asked: &Asked, row: Option<&Row>, status: &Status, encoding: Encoding) -> Response<Body> {
     let mut response = render::status(status, encoding);
     if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        let allowed = HeaderValue::from_str(&methods(asked).join(", "));
+        let allowed = HeaderValue::from_str(&methods(asked, row).join(", "));
         response.headers_mut().insert(ALLOW, allowed.expect("methods are made of letters"));
     }
     response
@@ -308,11 +327,8 @@ fn deprecated(asked: &Asked, response: Response<Body>) -> Response<Body> {
 }
 
 /// The methods that mean something for what is named.
-fn methods(asked: &Asked) -> Vec<&'static str> {
-    let row = |named: &Resource| publish::find(&named.group, &named.version, &named.resource);
-    let Some((named, row)) = asked.resource().and_then(|named| Some((named, row(named)?))) else {
-        return vec!["GET", "HEAD"];
-    };
+fn methods(asked: &Asked, row: Option<&Row>) -> Vec<&'static str> {
+    let (Some(named), Some(row)) = (asked.resource(), row) else { return vec!["GET", "HEAD"] };
     let verbs = verbs_at(row, named);
     let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
     let means = |method: &&str| {
@@ -326,12 +342,17 @@ fn methods(asked: &Asked) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use crate::identity::User;
+    use crate::kinds::Kinds;
 
     /// `DELETE /api/v1/configmaps` used to delete the ConfigMaps of all namespaces.
     #[test]
     fn nothing_is_written_across_namespaces() {
-        let check =
-            |line: &str, expected: &[&str]| assert_eq!(methods(&Asked::line(line)), expected, "{line}");
+        let check = |line: &str, expected: &[&str]| {
+            let asked = Asked::line(line);
+            let named = asked.resource().unwrap();
+            let row = Kinds::built_in().find(&named.group, &named.version, &named.resource);
+            assert_eq!(methods(&asked, row.map(|row| &**row)), expected, "{line}");
+        };
         check("DELETE /api/v1/configmaps", &["GET", "HEAD"]);
         check("DELETE /api/v1/namespaces/shop/configmaps", &["GET", "HEAD", "POST", "DELETE"]);
         check("PUT /api/v1/nodes", &["GET", "HEAD", "POST", "DELETE"]);

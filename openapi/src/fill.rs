@@ -31,7 +31,7 @@ mod update;
 mod various;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::protobuf::table::Table;
 use crate::resource::{Origin, Resource};
@@ -49,6 +49,15 @@ pub fn fill_kind(api_version: &str, kind: &str, object: &mut Value) {
     if let (Some(kind), Value::Object(fields)) = (kind, object) {
         settle::object(Table::get().message(kind.message), fields);
     }
+}
+
+/// An object of the kind about which nothing has been said, not even what it is: the fields that are there anyway.
+pub fn blank(row: &Resource) -> Value {
+    let kind = match row.origin {
+        Origin::BuiltIn => Table::get().kind(&row.api_version(), &row.kind),
+        Origin::Custom => None,
+    };
+    Value::Object(kind.map_or_else(Map::new, |kind| settle::blank(Table::get().message(kind.message))))
 }
 
 /// Makes a filled object new: without the status it claims, with what objects of its kind are born with. Its uid, where

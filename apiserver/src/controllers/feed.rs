@@ -206,8 +206,9 @@ impl<'a> Feed<'a> {
 
     /// Owners that may have waited for this object look again.
     fn unblocked(&self, place: &Place<'_>, owners: &[Owner]) {
+        let kinds = self.controllers.kinds.of(place.cluster);
         for owner in owners.iter().filter(|owner| owner.blocks()) {
-            if let Some(key) = garbage::owner_key(place, owner) {
+            if let Some(key) = garbage::owner_key(&kinds, place, owner) {
                 self.controllers.garbage.add_after(key, GATHER);
             }
         }

@@ -23,7 +23,7 @@ use super::head::{Head, Owner};
 use super::write::{Trouble, amend, delete};
 use crate::deletion::{FOREGROUND, ORPHAN, Options, Propagation};
 use crate::keys::{Collection, Place};
-use crate::publish;
+use crate::kinds::Kinds;
 
 /// While everything is walked through after a start.
 const BEGINNING: Duration = Duration::from_millis(100);
@@ -57,7 +57,8 @@ pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome,
     }
     let store = &*controllers.seen;
     let Some(place) = Place::of(&key) else { return Ok(Outcome::Done) };
-    let Some(row) = publish::find_collection(place.collection) else { return Ok(Outcome::Done) };
+    let kinds = controllers.kinds.of(place.cluster);
+    let Some(row) = kinds.find_collection(place.collection) else { return Ok(Outcome::Done) };
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
     let Some(head) = Head::of(&entry) else { return Ok(Outcome::Done) };
     if head.is_leaving() {
@@ -104,7 +105,9 @@ fn decide(head: &Head, standings: &[(&Owner, Standing)], has_dependents: bool) -
 }
 
 async fn standing(controllers: &Controllers, place: &Place<'_>, owner: &Owner) -> Result<Standing, Trouble> {
-    let Some(key) = owner_key(place, owner) else { return Ok(Standing::Unknown) };
+    let Some(key) = owner_key(&controllers.kinds.of(place.cluster), place, owner) else {
+        return Ok(Standing::Unknown);
+    };
     let found = controllers.seen.get(&key).await?.value;
     Ok(match found.as_ref().and_then(Head::of).filter(|head| head.uid == owner.uid) {
         None => Standing::Gone,
@@ -115,8 +118,8 @@ async fn standing(controllers: &Controllers, place: &Place<'_>, owner: &Owner) -
 
 /// Where the owner of an object at `place` would be; none if there is no such kind, or an object that has no
 /// namespace names an owner that has one.
-pub(super) fn owner_key(place: &Place<'_>, owner: &Owner) -> Option<Key> {
-    let row = publish::find_kind(owner.group(), &owner.kind)?;
+pub(super) fn owner_key(kinds: &Kinds, place: &Place<'_>, owner: &Owner) -> Option<Key> {
+    let row = kinds.find_kind(owner.group(), &owner.kind)?;
     let namespace = match (row.namespaced, place.namespace) {
         (true, None) => return None,
         (true, namespace) => namespace,
@@ -164,9 +167,9 @@ async fn leave(
 /// Lets a dependent forget its owner.
 async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), Trouble> {
     let Some(entry) = controllers.seen.get(key).await?.value else { return Ok(()) };
-    let Some(row) = Place::of(key).and_then(|place| publish::find_collection(place.collection)) else {
-        return Ok(());
-    };
+    let Some(place) = Place::of(key) else { return Ok(()) };
+    let kinds = controllers.kinds.of(place.cluster);
+    let Some(row) = kinds.find_collection(place.collection) else { return Ok(()) };
     amend(&*controllers.seen, row, &entry, |object| forget(object, &[uid.to_owned()])).await
 }
 
@@ -250,7 +253,7 @@ mod tests {
             ..Owner::default()
         };
         let key = |namespace, owner: &Owner| {
-            owner_key(&place(namespace), owner)
+            owner_key(Kinds::built_in(), &place(namespace), owner)
                 .map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned())
         };
         let id = id.to_string();
