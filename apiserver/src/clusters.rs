@@ -79,6 +79,7 @@ fn make_row() -> Resource {
         stored_as: None,
         type_name: TYPE.into(),
         schema: Some(schema()),
+        custom: None,
         storage_version_hash: None,
     }
 }

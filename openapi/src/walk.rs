@@ -7,8 +7,8 @@
 //! ```
 //!
 //! One walk serves JSON text, where the order is the document's, and trees made from YAML, protobuf or patches, where it
-//! is the alphabet's. Nulls disappear, quantities and times become canonical. Custom kinds are not read this way: see
-//! [`crate::prune`].
+//! is the alphabet's. Nulls disappear, quantities and times become canonical. Custom kinds are trees, and read as such:
+//! see [`crate::custom`].
 
 mod types;
 mod untyped;
@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 pub(crate) use self::types::struct_name;
 use self::types::{Own, described, go_type, or_zero, reads_itself, unconvertible};
 use self::untyped::Untyped;
+use crate::custom;
 use crate::go;
 use crate::quantity::{Quantity, QuantityError};
 use crate::schema::{Object, Schema, Shape};
@@ -68,6 +69,9 @@ pub struct Mismatch(pub String);
 
 /// Reads a tree as what `schema` describes.
 pub fn walk(tree: Value, schema: &Schema) -> Result<Walked, Mismatch> {
+    if schema.is_custom() {
+        return custom::read(tree, schema);
+    }
     read(tree, schema).expect("a tree has no syntax to get wrong, and the walk takes all of it")
 }
 

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -19,15 +20,18 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use openapi::field::FieldError;
 use openapi::protobuf;
+use openapi::resource::Resource;
 use openapi::status::{Grouped, Status};
 use openapi::table::Heading;
 use rand::RngExt;
 use serde_json::{Value, json};
 use storage::{Entry, Event, Range, ReadError, Revision, Store, Watch};
+use tokio::sync;
 use tokio::time::{Instant, sleep_until};
 
 use super::{get, list};
 use crate::call::{Call, Reach, unreadable};
+use crate::kinds::{Kinds, Registry};
 use crate::negotiate::Encoding;
 use crate::pieces::PIECE_BYTES;
 use crate::render::{self, Style};
@@ -42,6 +46,7 @@ const LASTS_SECONDS: std::ops::Range<f64> = 1800.0..3600.0;
 
 pub(crate) async fn watch(
     store: &dyn Store,
+    kinds: &Arc<Registry>,
     call: &Call,
     style: &Style,
     stop: Stop,
@@ -51,6 +56,7 @@ pub(crate) async fn watch(
         is_headed: false,
         selection: list::selection(call)?,
         stop,
+        served: Served::of(kinds, call),
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -167,6 +173,40 @@ enum Pending {
     Error(Status),
 }
 
+/// For how long what is watched is served as it was when the watch began: a client of a custom kind that has changed
+/// begins anew, with the kind as it is then.
+enum Served {
+    /// As long as the server runs, or somewhere.
+    Always,
+    WhileIn(Arc<Registry>, Arc<Resource>, sync::watch::Receiver<Arc<Kinds>>),
+    NoMore(Revision),
+}
+
+impl Served {
+    fn of(kinds: &Arc<Registry>, call: &Call) -> Served {
+        if call.reach == Reach::Every || Kinds::built_in().has(&call.row) {
+            return Served::Always;
+        }
+        match kinds.changes(call.cluster) {
+            Some(changes) => Served::WhileIn(kinds.clone(), call.row.clone(), changes),
+            None => Served::NoMore(kinds.newest()),
+        }
+    }
+
+    /// Returns when it is over, and a revision at or after which that was. Cancel-safe.
+    async fn ended(&mut self) -> Revision {
+        match self {
+            Served::Always => std::future::pending().await,
+            Served::NoMore(newest) => *newest,
+            Served::WhileIn(kinds, row, changes) => {
+                // If nobody can tell us any more, the logical cluster defines nothing.
+                while changes.borrow_and_update().has(row) && changes.changed().await.is_ok() {}
+                kinds.newest()
+            }
+        }
+    }
+}
+
 /// A watch on its way to a client.
 struct Following {
     style: Style,
@@ -174,6 +214,7 @@ struct Following {
     is_headed: bool,
     selection: Selection,
     stop: Stop,
+    served: Served,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
@@ -250,10 +291,23 @@ impl Following {
                 self.pending.push_back(Pending::Bookmark(watch.through()));
                 self.bookmark = Some(next_bookmark());
             }
+            newest = self.served.ended() => self.last(newest).await,
             () = sleep_until(self.ends) => self.end(),
             () = self.stop.requested() => self.end(),
         }
         Some(())
+    }
+
+    /// The kind is another now, or gone. What happened to its objects before is still told.
+    async fn last(&mut self, newest: Revision) {
+        while let Some(watch) = &mut self.watch {
+            match watch.until(newest).await {
+                Ok(Some(batch)) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
+                Ok(None) => break,
+                Err(error) => return self.fail(error),
+            }
+        }
+        self.end();
     }
 
     /// Ends well: with a bookmark, so that the client goes on from here and not from long ago.
