@@ -65,26 +65,6 @@ pub(crate) fn show(value: &Value) -> String {
     }
 }
 
-/// `%v` of a number: a whole one without a point, a very large or small one with an exponent.
-pub(crate) fn number(number: &serde_json::Number) -> String {
-    match number.as_f64().filter(|_| number.is_f64()) {
-        Some(float) => self::float(float),
-        None => number.to_string(),
-    }
-}
-
-/// The same of a float.
-pub(crate) fn float(float: f64) -> String {
-    let exponent = if float == 0.0 { 0 } else { float.abs().log10().floor() as i32 };
-    if (-4..21).contains(&exponent) {
-        return format!("{float}");
-    }
-    let text = format!("{float:e}");
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
-    format!("{mantissa}e{sign}{digits:0>2}")
-}
-
 /// `%s` of a JSON value read into Go's untyped form: what is no text is told with its type.
 pub(crate) fn text(value: &Value) -> String {
     match value {
@@ -106,6 +86,26 @@ pub(crate) fn type_of(value: &Value) -> &'static str {
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
     }
+}
+
+/// `%v` of a number: a whole one without a point, a very large or small one with an exponent.
+pub(crate) fn number(number: &serde_json::Number) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) => self::float(float),
+        None => number.to_string(),
+    }
+}
+
+/// The same of a float.
+pub(crate) fn float(float: f64) -> String {
+    let exponent = if float == 0.0 { 0 } else { float.abs().log10().floor() as i32 };
+    if (-4..21).contains(&exponent) {
+        return format!("{float}");
+    }
+    let text = format!("{float:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+    format!("{mantissa}e{sign}{digits:0>2}")
 }
 
 /// `%v` of a JSON value read into Go's untyped form, for example `map[a:1 b:[x y]]`.

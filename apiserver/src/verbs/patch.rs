@@ -4,7 +4,6 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
 use openapi::decode::{self, DecodeError, Decoded, Syntax};
-use openapi::field::FieldError;
 use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
@@ -19,14 +18,15 @@ use storage::Store;
 use super::ATTEMPTS;
 use super::create::warned;
 use super::update::Version;
-use super::{get, update};
+use super::{apply, get, update};
 use crate::body;
 use crate::call::Call;
-use crate::metadata;
+use crate::owners::Owners;
 use crate::render::Style;
 use crate::server::Body;
 use crate::warnings::On;
 
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
@@ -42,20 +42,20 @@ pub(crate) async fn patch(
     style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
+    if Media::of(call)? == Media::Apply {
+        return apply::apply(store, call, style, bytes).await;
+    }
     let (name, _) = call.named()?;
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, call).await?;
         let old = call.tree(&entry)?;
-        let (new, mut said) = patched(call, old.clone(), bytes)?;
+        let (mut new, mut said) = patched(call, old.clone(), bytes)?;
         update::named(call, name, &new)?;
-        let (uid, is) = (metadata::text(&new, "uid"), metadata::text(&old, "uid"));
-        if !uid.is_empty() && uid != is {
-            let error = FieldError::invalid("metadata.uid", uid, metadata::IMMUTABLE);
-            return Err(Status::invalid(call.grouped_kind(), name, &[error]));
-        }
+        apply::same_uid(call, name, &old, &new)?;
         update::expected(call, name, &new, &entry, Version::May)?;
         said.extend(update::about(call, On::Write, &new));
-        if let Some(entry) = update::replace(store, call, &entry, new).await? {
+        let owners = Owners::said(&mut new);
+        if let Some(entry) = update::replace(store, call, &entry, new, owners).await? {
             return Ok(warned(style.answer(StatusCode::OK, &entry)?, &said));
         }
     }
@@ -69,16 +69,18 @@ pub(crate) fn patched(call: &Call, old: Value, bytes: &[u8]) -> Result<(Value, V
 
 /// How a patch is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Media {
+pub(crate) enum Media {
+    Apply,
     Json,
     Merge,
     Strategic,
 }
 
 impl Media {
-    fn of(call: &Call) -> Result<Media, Status> {
+    pub(crate) fn of(call: &Call) -> Result<Media, Status> {
         let text = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         match text.split(';').next().unwrap_or_default().trim() {
+            APPLY_PATCH => Ok(Media::Apply),
             JSON_PATCH => Ok(Media::Json),
             MERGE_PATCH => Ok(Media::Merge),
             STRATEGIC_PATCH if call.row.origin == Origin::BuiltIn => Ok(Media::Strategic),
@@ -100,7 +102,7 @@ struct Patched {
 fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
     let unreadable = |error: DecodeError| match media {
         Media::Strategic => Status::bad_request(error.to_string()),
-        Media::Json | Media::Merge => Status::bad_request(format!("error decoding patch: {error}")),
+        _ => Status::bad_request(format!("error decoding patch: {error}")),
     };
     let Decoded { value: parsed, mut findings } = decode::decode(bytes, Syntax::Json).map_err(unreadable)?;
     let refused = |error: PatchError| {
@@ -117,7 +119,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
             object["kind"] = call.row.kind.to_string().into();
             return Ok(Patched { object, shown, findings, read: walk::convert });
         }
-        (Media::Strategic, None) => return Err(Status::unknown_patch_type()),
+        (Media::Strategic, None) | (Media::Apply, _) => return Err(Status::unknown_patch_type()),
         (Media::Json, _) => {
             let patch = JsonPatch::parse(parsed).map_err(refused)?;
             findings = findings.into_iter().map(|finding| Finding::Step(Box::new(finding))).collect();
