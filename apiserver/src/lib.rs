@@ -31,6 +31,7 @@ mod metrics;
 mod negotiate;
 pub mod newborn;
 mod options;
+mod owners;
 mod parts;
 mod pieces;
 pub mod pki;

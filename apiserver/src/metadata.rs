@@ -60,9 +60,7 @@ pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
     metadata.insert("name".to_owned(), name.clone().into());
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), now().into());
-    for never in
-        ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion"]
-    {
+    for never in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
         metadata.remove(never);
     }
     // Where nobody counts generations, what was sent stays.
@@ -163,8 +161,6 @@ pub(crate) fn carried(call: &Call, old: &Value, new: &mut Value) -> Result<(), S
         }
     }
     metadata.remove("selfLink");
-    // Nobody keeps account of them yet, and what a client says about them need not be so.
-    metadata.remove("managedFields");
     metadata.remove("resourceVersion");
     // Only whoever empties what holds others takes its finalizers away.
     if call.subresource.as_deref() != Some("finalize") {

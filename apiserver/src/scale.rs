@@ -5,13 +5,16 @@
 use std::sync::{Arc, LazyLock};
 
 use openapi::field::FieldError;
+use openapi::patch::apply;
 use openapi::resource::{Origin, Resource, Scale};
 use openapi::select::LabelSelector;
 use openapi::status::{Grouped, Status};
 use openapi::{builtin, catalog};
 use serde_json::{Value, json};
 
+use crate::call::Call;
 use crate::metadata;
+use crate::owners::{self, Owners};
 
 const GROUP: &str = "autoscaling";
 const VERSION: &str = "v1";
@@ -108,6 +111,25 @@ fn selector(value: &Value) -> String {
         false => LabelSelector::from_value(value),
     };
     labels.map(|labels| labels.to_string()).unwrap_or_default()
+}
+
+/// Where in the object a scale stands for it says how many.
+fn place(row: &Resource) -> Vec<&str> {
+    defined(row).map_or("/spec/replicas", |scale| &scale.replicas).split('/').skip(1).collect()
+}
+
+/// The owners of the scale of an object.
+pub(crate) fn owners(call: &Call, object: &Value) -> Option<Value> {
+    let entries = object["metadata"].get("managedFields");
+    apply::to_scale(entries, &place(&call.row), &|version| owners::knows(call, version))
+}
+
+/// The owners of an object whose scale has these.
+pub(crate) fn owned(call: &Call, object: &Value, owners: Option<Value>) -> Owners {
+    let entries = object["metadata"].get("managedFields");
+    let knows = |version: &str| owners::knows(call, version);
+    let api_version = call.row.api_version();
+    Owners::Known(apply::from_scale(entries, owners.as_ref(), &place(&call.row), &api_version, &knows))
 }
 
 /// The object with as many as the scale says.

@@ -205,7 +205,8 @@ impl Stack {
             _ => body::read(incoming).await?,
         };
         let style = self.style(verb, &call)?;
-        options::check(verb, &call.query)?;
+        let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;
+        options::check(verb, &call.query, applies)?;
         match Review::of(&call.row) {
             Some(review) => review.answer(&call, &style, &self.tokens, &bytes),
             None => self.run(verb, &call, &style, &bytes).await,

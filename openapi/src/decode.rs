@@ -125,7 +125,7 @@ fn named_kind(body: &[u8], syntax: Syntax) -> Result<(String, String), String> {
 }
 
 /// The sentence around what is wrong with a body that does not even say its kind.
-pub(crate) fn unrecognized(wanted_kind: &str, why: &str, body: &[u8]) -> String {
+pub fn unrecognized(wanted_kind: &str, why: &str, body: &[u8]) -> String {
     let shown = summary(body);
     format!("the object provided is unrecognized (must be of type {wanted_kind}): {why} ({shown})")
 }

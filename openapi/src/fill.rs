@@ -31,7 +31,7 @@ mod update;
 mod various;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::custom;
 use crate::protobuf::table::Table;
@@ -52,6 +52,15 @@ pub fn fill_kind(api_version: &str, kind: &str, object: &mut Value) {
     if let (Some(kind), Value::Object(fields)) = (kind, object) {
         settle::object(Table::get().message(kind.message), fields);
     }
+}
+
+/// An object of the kind about which nothing has been said, not even what it is: the fields that are there anyway.
+pub fn blank(row: &Resource) -> Value {
+    let kind = match row.origin {
+        Origin::BuiltIn => Table::get().kind(&row.api_version(), &row.kind),
+        Origin::Custom => None,
+    };
+    Value::Object(kind.map_or_else(Map::new, |kind| settle::blank(Table::get().message(kind.message))))
 }
 
 /// Our own kinds are custom ones without a definition, and prepared by whoever has them.

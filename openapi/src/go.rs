@@ -65,6 +65,29 @@ pub(crate) fn show(value: &Value) -> String {
     }
 }
 
+/// `%s` of a JSON value read into Go's untyped form: what is no text is told with its type.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::Bool(_) | Value::Number(_) => format!("%!s({}={value})", type_of(value)),
+        Value::String(_) | Value::Array(_) | Value::Object(_) => print(value),
+    }
+}
+
+/// The type that Go's untyped form of a JSON value has.
+pub(crate) fn type_of(value: &Value) -> &'static str {
+    match value {
+        // What Go prints for the type of nothing.
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// `%v` of a number: a whole one without a point, a very large or small one with an exponent.
 pub(crate) fn number(number: &serde_json::Number) -> String {
     match number.as_f64().filter(|_| number.is_f64()) {

@@ -149,6 +149,7 @@ fn field(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Field {
         default: default(json, origin),
         patch_merge: strategy.split(',').any(|word| word == "merge"),
         patch_retain_keys: strategy.split(',').any(|word| word == "retainKeys"),
+        patch_replace: strategy.split(',').any(|word| word == "replace"),
         patch_merge_key: text(&json["x-kubernetes-patch-merge-key"]),
     }
 }

@@ -78,6 +78,8 @@ pub struct Field {
     pub patch_merge: bool,
     /// `x-kubernetes-patch-strategy` contains `retainKeys`.
     pub patch_retain_keys: bool,
+    /// `x-kubernetes-patch-strategy` contains `replace`.
+    pub patch_replace: bool,
     /// `x-kubernetes-patch-merge-key`.
     pub patch_merge_key: Option<Arc<str>>,
 }
@@ -90,6 +92,7 @@ impl Field {
             default: None,
             patch_merge: false,
             patch_retain_keys: false,
+            patch_replace: false,
             patch_merge_key: None,
         }
     }

@@ -14,6 +14,7 @@ use crate::call::{Call, unreadable, unwritten};
 use crate::clusters;
 use crate::holders::{self, Holders};
 use crate::metadata;
+use crate::owners::Owners;
 use crate::render::Style;
 use crate::server::Body;
 use crate::special::Holder;
@@ -28,12 +29,13 @@ pub(crate) async fn create(
     style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let sent = body::object(call, bytes)?;
+    let mut sent = body::object(call, bytes)?;
+    let owners = Owners::said(&mut sent.object);
     let generated = metadata::text(&sent.object, "name").is_empty();
     let attempts = if generated { ATTEMPTS } else { 1 };
     let mut taken = String::new();
     for _ in 0..attempts {
-        match attempt(store, call, sent.object.clone()).await? {
+        match attempt(store, call, sent.object.clone(), owners.clone()).await? {
             Ok(entry) => {
                 let mut said = sent.warnings;
                 said.extend(warnings::about(&call.row, On::Create, &sent.object));
@@ -62,9 +64,10 @@ pub(crate) async fn attempt(
     store: &dyn Store,
     call: &Call,
     mut object: Value,
+    owners: Owners,
 ) -> Result<Result<Entry, String>, Status> {
     let namespace = holders::namespace(store, call).await?;
-    let (name, claims) = admit::create(store, call, &mut object).await?;
+    let (name, claims) = admit::create(store, call, &mut object, owners).await?;
     let made = match holders::definition(store, call, &name).await {
         Ok(definition) => {
             let before = Holders { namespace, definition };

@@ -22,24 +22,13 @@ use openapi::catalog;
 use openapi::decode::{Syntax, decode};
 use serde_json::Value;
 
+use crate::beside::Step;
+use crate::beside::step::{JSON, media_type};
+
 pub(crate) struct Story {
     pub(crate) name: String,
     pub(crate) steps: Vec<Step>,
 }
-
-pub(crate) struct Step {
-    /// The request as one line, for reports and exceptions.
-    pub(crate) told: String,
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) content_type: String,
-    pub(crate) accept: String,
-    pub(crate) body: Vec<u8>,
-    /// A JSON pointer into the answer, and the text or number to wait for there.
-    pub(crate) until: Option<(String, String)>,
-}
-
-const JSON: &str = "application/json";
 
 /// Every table in a directory but the one of exceptions.
 pub(crate) fn tables(directory: &Path) -> Vec<Story> {
@@ -80,6 +69,7 @@ fn read(name: &str, text: &str) -> Story {
                     path: path.strip_prefix('.').map_or(path.to_owned(), |rest| format!("{at}{rest}")),
                     content_type: content_type.take().unwrap_or_else(|| media_type(patch).to_owned()),
                     accept: accept.take().unwrap_or_else(|| JSON.to_owned()),
+                    user_agent: String::new(),
                     body: body.take().unwrap_or_else(|| expand(&sent).into_bytes()),
                     until: until.take(),
                 });
@@ -87,16 +77,6 @@ fn read(name: &str, text: &str) -> Story {
         }
     }
     Story { name: name.to_owned(), steps }
-}
-
-fn media_type(patch: &str) -> &'static str {
-    match patch {
-        "json" => "application/json-patch+json",
-        "merge" => "application/merge-patch+json",
-        "strategic" => "application/strategic-merge-patch+json",
-        "apply" => "application/apply-patch+yaml",
-        _ => JSON,
-    }
 }
 
 fn merged(base: &Value, change: &str) -> Value {
@@ -178,6 +158,7 @@ fn lifetime(text: &str, object: &Value) -> Option<([Step; 2], Step)> {
         path,
         content_type: "application/yaml".to_owned(),
         accept: JSON.to_owned(),
+        user_agent: String::new(),
         body: body.as_bytes().to_vec(),
         until: None,
     };

@@ -1,0 +1,132 @@
+//! Whether an applied object is one that can be shared: known fields, of their types, and items that can be told apart.
+//!
+//! Other bodies are read into the structs of their kind, which forgives and forgets. An applied one is not: each of its
+//! fields gets an owner, so each must be one.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::element::Element;
+use super::types::{Atom, Fields, Items, Type};
+use crate::go;
+use crate::schema::{Schema, Shape};
+
+/// What is wrong with an object, in the words of Kubernetes; none if nothing is.
+pub(super) fn fault(value: &Value, kind: Type<'_>) -> Option<String> {
+    let mut faults = Vec::new();
+    visit(value, kind, &mut String::new(), &mut faults);
+    match faults.len() {
+        0 | 1 => faults.pop(),
+        _ => Some(format!("errors:\n  {}", faults.join("\n  "))),
+    }
+}
+
+fn visit(value: &Value, kind: Type<'_>, path: &mut String, faults: &mut Vec<String>) {
+    let wrong = match (kind.atom(value), value) {
+        (Atom::Map(fields), Value::Object(object)) => {
+            for (name, value) in object {
+                field(fields, name, value, path, faults);
+            }
+            None
+        }
+        (Atom::List(items), Value::Array(list)) => return each(items, list, path, faults),
+        (_, Value::Null) => None,
+        (Atom::Map(_), _) => Some(format!("expected map, got &{{{}}}", go::print(value))),
+        (Atom::List(_), _) => Some(format!("expected list, got &{{{}}}", go::print(value))),
+        (Atom::Scalar, _) => scalar(value, kind),
+    };
+    if let Some(wrong) = wrong {
+        tell(path, &wrong, faults);
+    }
+}
+
+fn tell(path: &str, wrong: &str, faults: &mut Vec<String>) {
+    faults.push(match path.is_empty() {
+        true => wrong.to_owned(),
+        false => format!("{path}: {wrong}"),
+    });
+}
+
+/// Runs with the path one step longer.
+fn within(path: &mut String, element: &Element<'_>, run: impl FnOnce(&mut String)) {
+    let length = path.len();
+    path.push_str(&element.to_string());
+    run(path);
+    path.truncate(length);
+}
+
+fn field(fields: Fields<'_>, name: &str, value: &Value, path: &mut String, faults: &mut Vec<String>) {
+    within(path, &Element::Field(name), |path| match fields.field(name) {
+        Some((kind, _)) => visit(value, kind, path, faults),
+        None => tell(path, "field not declared in schema", faults),
+    });
+}
+
+fn each(items: Items<'_>, list: &[Value], path: &mut String, faults: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (place, item) in list.iter().enumerate() {
+        let element = match items.atomic() {
+            true => Element::Index(place as i64),
+            false => match items.element(item) {
+                Ok(element) => element,
+                Err(why) => return tell(path, &format!("element {place}: {why}"), faults),
+            },
+        };
+        within(path, &element, |path| visit(item, items.items, path, faults));
+        if !items.atomic() && !seen.insert(element.clone()) {
+            tell(path, &format!("duplicate entries for key {element}"), faults);
+        }
+    }
+}
+
+fn scalar(value: &Value, kind: Type<'_>) -> Option<String> {
+    let Type::Known { schema: Schema { shape, format, .. }, .. } = kind else { return None };
+    let plain = format.as_deref().is_none_or(|format| format == "byte");
+    match (shape, value) {
+        (Shape::Integer | Shape::Number, Value::Number(_)) | (Shape::Boolean, Value::Bool(_)) => None,
+        (Shape::String, Value::String(_)) => None,
+        (Shape::Integer | Shape::Number, _) => {
+            Some(format!("expected numeric (int or float), got {}", go_type(value)))
+        }
+        (Shape::Boolean, _) => Some(format!("expected boolean, got &{{{}}}", go::print(value))),
+        (Shape::String, _) if plain => {
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(value)))
+        }
+        (_, Value::Object(_) | Value::Array(_)) => {
+            Some(format!("expected any scalar, got &{{{}}}", go::print(value)))
+        }
+        _ => None,
+    }
+}
+
+/// `%T`
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// `%#v`
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(name, value)| format!("{}:{}", go::quote(name), go_syntax(value)))
+                .collect();
+            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+        scalar => go::show(scalar),
+    }
+}
