@@ -16,11 +16,20 @@ const TIMES: &[&str] = &[
 pub(crate) fn mask(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            // Who wrote which field is a later issue.
-            fields.remove("managedFields");
+            // Entries are kept in the order of their times, and a second may end between two requests.
+            if let Some(Value::Array(entries)) = fields.get_mut("managedFields") {
+                let times = entries.iter_mut().filter_map(|entry| entry.get_mut("time"));
+                times.for_each(|time| *time = "time".into());
+                entries.sort_by_key(Value::to_string);
+            }
             // A controller inside kube-apiserver writes this status, sooner or later.
             if fields.get("kind").is_some_and(|kind| kind == "FlowSchema") {
                 fields.remove("status");
+                let entries =
+                    fields.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
+                if let Some(Value::Array(entries)) = entries {
+                    entries.retain(|entry| entry.get("subresource").is_none());
+                }
             }
             if let Some(prefix) = fields.get("generateName").cloned()
                 && let Some(name) = fields.get_mut("name")
