@@ -22,6 +22,7 @@ mod pods;
 mod reach;
 mod resources;
 mod rules;
+mod seen;
 mod services;
 mod settle;
 mod status;
@@ -29,6 +30,8 @@ mod status;
 mod tests;
 mod update;
 mod various;
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -66,6 +69,14 @@ pub fn blank(row: &Resource) -> Value {
 /// Our own kinds are custom ones without a definition, and prepared by whoever has them.
 fn is_prepared(row: &Resource) -> bool {
     row.origin == Origin::BuiltIn || row.custom.is_some()
+}
+
+/// A filled object as it is to whoever finds out its owners.
+pub fn seen<'o>(row: &Resource, object: &'o Value) -> Cow<'o, Value> {
+    match row.origin {
+        Origin::BuiltIn => seen::seen(row, object),
+        Origin::Custom => Cow::Borrowed(object),
+    }
 }
 
 /// Makes a filled object new: without the status it claims, with what objects of its kind are born with. Its uid, where
