@@ -17,11 +17,11 @@ use openapi::schema::{Schema, SchemaRef};
 use openapi::status::{Cause, Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{ReadError, Store};
+use storage::{Entry, ReadError, Store};
 
 use crate::call::unreadable;
 use crate::keys::Collection;
-use crate::{metadata, stored};
+use crate::{skim, stored};
 
 pub(crate) const COLLECTION: Collection<'static> = Collection { group: GROUP, plural: "logicalclusters" };
 pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plural: "namespaces" };
@@ -155,13 +155,24 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     let mut id = Id::ROOT;
     for name in segments {
         let found = store.get(&COLLECTION.key(id, None, name)).await?;
-        let tree = found.value.and_then(|entry| stored::tree(&entry).ok());
-        match tree.filter(|tree| !metadata::is_leaving(tree)).as_ref().and_then(self::id) {
+        match found.value.filter(|entry| !is_leaving(entry)).as_ref().and_then(stored_id) {
             Some(inner) => id = inner,
             None => return Ok(None),
         }
     }
     Ok(Some(id))
+}
+
+/// Whether what is stored is on its way out. What cannot be read is.
+fn is_leaving(entry: &Entry) -> bool {
+    let said = stored::metadata_of(entry.value()).and_then(|text| skim::field(text, "deletionTimestamp"));
+    said.is_none_or(|said| said.is_some_and(|text| text != b"null"))
+}
+
+/// The id in the object of a logical cluster, as stored: looked for on every request, so nothing else is read.
+fn stored_id(entry: &Entry) -> Option<Id> {
+    let status = skim::field(stored::json(entry)?, "status")??;
+    skim::text(skim::field(status, "id")??)?.parse().ok()
 }
 
 /// The id in the object of a logical cluster.
@@ -181,9 +192,13 @@ pub fn born(object: &mut Value) -> Id {
 pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<String, Status> {
     let found = store.get(&NAMESPACES.key(id, None, namespace)).await.map_err(unreadable)?;
     let grouped = Grouped::new("", "namespaces");
-    let tree = found.value.and_then(|entry| stored::tree(&entry).ok());
-    let tree = tree.ok_or_else(|| Status::not_found(grouped, namespace))?;
-    if metadata::is_leaving(&tree) {
+    let uid = |entry: &Entry| {
+        let uid = skim::field(stored::metadata_of(entry.value())?, "uid")?.and_then(skim::text);
+        Some(uid.unwrap_or_default().to_owned())
+    };
+    let found = found.value.and_then(|entry| Some((uid(&entry)?, entry)));
+    let (uid, entry) = found.ok_or_else(|| Status::not_found(grouped, namespace))?;
+    if is_leaving(&entry) {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let cause = Cause {
@@ -193,5 +208,5 @@ pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -
         };
         return Err(Status::forbidden(grouped, namespace, &why).because(cause));
     }
-    Ok(metadata::text(&tree, "uid").to_owned())
+    Ok(uid)
 }
