@@ -52,13 +52,19 @@ pub fn fill_kind(api_version: &str, kind: &str, object: &mut Value) {
 }
 
 /// Makes a filled object new: without the status it claims, with what objects of its kind are born with. Its uid, where
-/// something is made of it, is expected in its metadata. The result is filled again.
+/// something is made of it, is expected in its metadata; since it was filled, only that may have changed. The result is
+/// filled again.
 pub fn prepare_create(row: &Resource, object: &mut Value, now: Timestamp) {
-    match object {
-        Value::Object(fields) if row.origin == Origin::BuiltIn => create::prepare(row, fields, now),
-        _ => return,
+    let Value::Object(fields) = &mut *object else { return };
+    if row.origin != Origin::BuiltIn {
+        return;
     }
-    fill(row, object);
+    if create::prepare(row, fields, now) {
+        return fill(row, object);
+    }
+    if let Some(kind) = Table::get().kind(&row.api_version(), &row.kind) {
+        settle::again(Table::get().message(kind.message), fields, &["metadata", "status"]);
+    }
 }
 
 /// Gives a filled object that is to replace `old` what it cannot change by that, such as its status, and what it need
