@@ -80,13 +80,18 @@ pub fn seen<'o>(row: &Resource, object: &'o Value) -> Cow<'o, Value> {
 }
 
 /// Makes a filled object new: without the status it claims, with what objects of its kind are born with. Its uid, where
-/// something is made of it, is expected in its metadata. The result is filled again.
+/// something is made of it, is expected in its metadata; since it was filled, only that may have changed. The result is
+/// filled again.
 pub fn prepare_create(row: &Resource, object: &mut Value, now: Timestamp) {
-    match object {
-        Value::Object(fields) if is_prepared(row) => create::prepare(row, fields, now),
-        _ => return,
+    let Value::Object(fields) = &mut *object else { return };
+    if !is_prepared(row) {
+        return;
     }
-    fill(row, object);
+    let only_status = !create::prepare(row, fields, now) && row.origin == Origin::BuiltIn;
+    match only_status.then(|| Table::get().kind(&row.api_version(), &row.kind)).flatten() {
+        Some(kind) => settle::again(Table::get().message(kind.message), fields, &["metadata", "status"]),
+        None => fill(row, object),
+    }
 }
 
 /// Gives a filled object that is to replace `old` what it cannot change by that, such as its status, and what it need
