@@ -113,15 +113,11 @@ fn selector(value: &Value) -> String {
     labels.map(|labels| labels.to_string()).unwrap_or_default()
 }
 
-/// Where in the object a scale stands for it says how many.
-fn place(row: &Resource) -> Vec<&str> {
-    defined(row).map_or("/spec/replicas", |scale| &scale.replicas).split('/').skip(1).collect()
-}
-
 /// The owners of the scale of an object.
 pub(crate) fn owners(call: &Call, object: &Value) -> Option<Value> {
     let entries = object["metadata"].get("managedFields");
-    apply::to_scale(entries, &place(&call.row), &|version| owners::knows(call, version))
+    let knows = |version: &str| owners::knows(call, version);
+    in_place(&call.row, |place| apply::to_scale(entries, place, &knows))
 }
 
 /// The owners of an object whose scale has these.
@@ -129,7 +125,20 @@ pub(crate) fn owned(call: &Call, object: &Value, owners: Option<Value>) -> Owner
     let entries = object["metadata"].get("managedFields");
     let knows = |version: &str| owners::knows(call, version);
     let api_version = call.row.api_version();
-    Owners::Known(apply::from_scale(entries, owners.as_ref(), &place(&call.row), &api_version, &knows))
+    let owned = |place: &[&str]| apply::from_scale(entries, owners.as_ref(), place, &api_version, &knows);
+    Owners::Known(in_place(&call.row, owned))
+}
+
+/// Runs with where in the object it says how many.
+fn in_place<R>(row: &Resource, run: impl FnOnce(&[&str]) -> R) -> R {
+    let Some(scale) = defined(row) else { return run(&["spec", "replicas"]) };
+    let steps: Vec<String> = steps(&scale.replicas).collect();
+    run(&steps.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// What a JSON pointer leads through.
+fn steps(pointer: &str) -> impl Iterator<Item = String> {
+    pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
 }
 
 /// The object with as many as the scale says.
@@ -151,11 +160,11 @@ pub(crate) fn applied(row: &Resource, mut object: Value, scale: &Value) -> Resul
 /// Puts a number where a JSON pointer leads, making what leads there.
 fn set(object: &mut Value, pointer: &str, number: i64) {
     let mut place = object;
-    for step in pointer.split('/').skip(1) {
+    for step in steps(pointer) {
         if !place.is_object() {
             *place = json!({});
         }
-        place = &mut place[step.replace("~1", "/").replace("~0", "~")];
+        place = &mut place[step];
     }
     *place = number.into();
 }
