@@ -33,6 +33,7 @@ pub(crate) fn objects(k: &Kubectl) {
     k.with(&["create"], &widget("one", 1), "widget.shop.example/one created");
     k.with(&["apply"], &widget("two", 2), "widget.shop.example/two created");
     k.with(&["apply"], &widget("two", 3), "widget.shop.example/two configured");
+    k.with(&["apply", "--server-side", "--force-conflicts"], &widget("two", 3), "serverside-applied");
     k.field(&["widget", "two"], "{.spec} {.metadata.generation}", r#"{"color":"blue","size":3} 2"#);
     let wrong = |expected: &str, text: &str, verb: &[&str]| {
         let file = k.file("wrong.yaml", text);
