@@ -31,9 +31,9 @@ pub(super) fn definitions(row: &Resource, version: &Value) -> Definitions {
     if object.get("type").is_none() {
         object["type"] = "object".into();
     }
-    object["properties"]["apiVersion"] = type_meta("apiVersion");
-    object["properties"]["kind"] = type_meta("kind");
-    object["properties"]["metadata"] = reference("ObjectMeta", OBJECT_META_DESCRIPTION);
+    add_property(&mut object, "apiVersion", type_meta("apiVersion"));
+    add_property(&mut object, "kind", type_meta("kind"));
+    add_property(&mut object, "metadata", reference("ObjectMeta", OBJECT_META_DESCRIPTION));
     object["x-kubernetes-group-version-kind"] = kinds(&row.kind);
     let mut list = json!({
         "type": "object",
@@ -68,6 +68,15 @@ pub(super) fn definitions(row: &Resource, version: &Value) -> Definitions {
     let list_name = type_name(&row.group, &row.version, &row.list_kind);
     let named = |name: &str, json: Value| (Arc::from(name), Arc::from(json.to_string()));
     [named(&row.type_name, object), named(&list_name, list)].into()
+}
+
+fn add_property(schema: &mut Value, name: &str, property: Value) {
+    match schema.get_mut("properties") {
+        Some(Value::Object(properties)) => {
+            properties.insert(name.to_owned(), property);
+        }
+        _ => schema["properties"] = json!({ name: property }),
+    }
 }
 
 const OBJECT_META_DESCRIPTION: &str = "Standard object's metadata.";
@@ -160,13 +169,15 @@ fn with_embedded(mut json: Value) -> Value {
     }
     if json.get(EMBEDDED) == Some(&Value::Bool(true)) {
         let text = |description: &str| json!({ "type": "string", "description": description });
-        json["properties"]["apiVersion"] = text(&format!(
+        let version = format!(
             "apiVersion defines the versioned schema of this representation of an object. {CONVENTIONS}#resources"
-        ));
-        json["properties"]["kind"] = text(&format!(
+        );
+        let kind = format!(
             "kind is a string value representing the type of this object. In CamelCase. {CONVENTIONS}#types-kinds"
-        ));
-        json["properties"]["metadata"] = reference("ObjectMeta", OBJECT_META_DESCRIPTION);
+        );
+        add_property(&mut json, "apiVersion", text(&version));
+        add_property(&mut json, "kind", text(&kind));
+        add_property(&mut json, "metadata", reference("ObjectMeta", OBJECT_META_DESCRIPTION));
         let mut required = json["required"].as_array().cloned().unwrap_or_default();
         for field in ["kind", "apiVersion"] {
             if !required.iter().any(|name| name == field) {

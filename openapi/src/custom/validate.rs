@@ -339,7 +339,7 @@ impl Walk {
         let mut outcome = Outcome::default();
         let Value::Object(fields) = value else { return outcome };
         self.count_fields(node, fields.len() as i64, &mut outcome);
-        let old = old.filter(|old| old.is_object() && !node.is_atomic());
+        let old = old.filter(|old| old.is_object());
         for (name, value) in fields {
             let Some(inner) = node.field(name) else { continue };
             let here = self.path.len();

@@ -1,0 +1,88 @@
+//! What is served about custom kinds, compared with what a real server served.
+
+use std::sync::Arc;
+
+use openapi::custom::Kind;
+use openapi::resource::Resource;
+use openapi::{convert, discovery, document};
+use serde_json::Value;
+
+use crate::ours;
+use crate::record::Record;
+
+fn rows(record: &Record) -> (Vec<Arc<Resource>>, document::Definitions) {
+    let kinds = ["samples", "pairs"].map(|name| Kind::of(&record.stored[name]));
+    let rows = kinds.iter().flat_map(|kind| kind.rows.clone()).collect();
+    let definitions = kinds.into_iter().flat_map(|kind| kind.definitions).collect();
+    (rows, definitions)
+}
+
+fn own(definitions: &Value) -> Value {
+    let named = definitions.as_object().into_iter().flatten();
+    named
+        .filter(|(name, _)| name.starts_with("com.example"))
+        .map(|(name, it)| (name.clone(), it.clone()))
+        .collect()
+}
+
+#[test]
+fn documents_say_what_a_real_server_says() {
+    let record = Record::read();
+    let (rows, definitions) = rows(&record);
+    let v2: Value = serde_json::from_str(&document::v2(&rows, &definitions).body).expect("JSON");
+    assert_same("/openapi/v2", &own(&v2["definitions"]), &record);
+    for version in ["v1", "v1beta1"] {
+        let v3 = document::v3(&rows, &definitions, "test.example.com", version).expect("it is served");
+        let v3: Value = serde_json::from_str(&v3.body).expect("JSON");
+        let path = format!("/openapi/v3/apis/test.example.com/{version}");
+        assert_same(&path, &own(&v3["components"]["schemas"]), &record);
+    }
+}
+
+fn assert_same(path: &str, ours: &Value, record: &Record) {
+    let theirs = &record.served[path];
+    for (name, theirs) in theirs.as_object().expect("definitions by name") {
+        assert_eq!(&ours[name], theirs, "{name} of {path}");
+    }
+    assert_eq!(ours.as_object().map(|them| them.len()), theirs.as_object().map(|them| them.len()), "{path}");
+}
+
+#[test]
+fn discovery_lists_what_a_real_server_lists() {
+    let record = Record::read();
+    let (rows, _) = rows(&record);
+    let group = discovery::group(&rows, "test.example.com").expect("it is served");
+    assert_eq!(group, record.served["/apis/test.example.com"]);
+    for version in ["v1", "v1beta1"] {
+        let mut ours = discovery::resource_list(&rows, "test.example.com", version).expect("it is served");
+        let mut theirs = record.served[&format!("/apis/test.example.com/{version}")].clone();
+        // Kinds come in no particular order.
+        for list in [&mut ours, &mut theirs] {
+            let resources = list["resources"].as_array_mut().expect("a list");
+            resources.sort_by_key(|resource| resource["name"].to_string());
+        }
+        assert_eq!(ours, theirs);
+    }
+}
+
+#[test]
+fn what_was_written_in_one_version_is_read_in_another() {
+    let record = Record::read();
+    for (name, path) in [
+        ("pair", "/apis/test.example.com/v1beta1/pairs/pair"),
+        ("oldPair", "/apis/test.example.com/v1/pairs/oldpair"),
+    ] {
+        let (written, theirs) = (&record.stored[name], &record.served[path]);
+        let (writer, reader) = (ours::row(written, &record, ""), ours::row(theirs, &record, ""));
+        let stored = convert::to_stored(&writer, written.clone());
+        assert_eq!(stored["apiVersion"], "test.example.com/v1beta1", "that is what is stored");
+        assert_eq!(&convert::from_stored(&reader, stored.clone()), theirs, "{path}");
+        assert!(!reader.reads_as_stored("test.example.com/v1beta1", 0));
+        // Read in the version it is stored in, under the schema it was stored under, nothing happens to it.
+        let kind = Kind::of(&record.stored["pairs"]);
+        let hash = kind.stored.custom.as_ref().expect("a definition made it").schema_hash;
+        assert!(kind.stored.reads_as_stored("test.example.com/v1beta1", hash));
+        let mut again = convert::from_stored(&kind.stored, stored);
+        assert!(!openapi::custom::convert::from_stored(&kind.stored, &mut again));
+    }
+}
