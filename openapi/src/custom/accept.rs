@@ -10,25 +10,26 @@
 //! where these are the same. Its messages name fields of that form, so a definition with one version is told about
 //! `spec.validation.openAPIV3Schema`; and so it is here ([`Shared`]).
 
+mod approval;
 mod columns;
 mod defaults;
 mod names;
 mod openapi;
 mod props;
 mod schema;
+mod stored;
 mod structural;
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::field::{Fault, FieldError};
+use crate::field::FieldError;
 use crate::names::{dns1035_label, dns1123_subdomain};
 
 use super::formats;
 
 const IMMUTABLE: &str = "field is immutable";
-const APPROVED: &str = "api-approved.kubernetes.io";
 
 /// What is wrong with a new definition, apart from what can be wrong with any object.
 pub fn check_create(definition: &Value) -> Vec<FieldError> {
@@ -326,91 +327,13 @@ fn check_conversion(conversion: &Value, found: &mut Vec<FieldError>) {
 /// The status a definition is written with, and what is said of the whole.
 fn check_rest(old: Option<&Value>, new: &Value, found: &mut Vec<FieldError>) {
     names::check(&new["status"]["acceptedNames"], "status.acceptedNames", found);
-    check_stored(new, found);
-    check_approval(old, new, found);
+    stored::check(new, found);
+    approval::check(old, new, found);
     let preserves = |definition: &Value| definition["spec"]["preserveUnknownFields"] == true;
     if preserves(new) && !old.is_some_and(preserves) {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                       spec.versions[*].schema instead";
         found.push(FieldError::invalid("spec.preserveUnknownFields", true, detail));
-    }
-}
-
-fn check_stored(definition: &Value, found: &mut Vec<FieldError>) {
-    const PATH: &str = "status.storedVersions";
-    let stored = definition["status"]["storedVersions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if stored.is_empty() {
-        let value = definition["status"]["storedVersions"].clone();
-        found.push(FieldError::invalid(PATH, value, "must have at least one stored version"));
-        return;
-    }
-    let versions = || items(&definition["spec"]["versions"]);
-    for version in
-        versions().filter(|version| version["storage"] == true && !stored.contains(&version["name"]))
-    {
-        let detail = format!("must have the storage version {}", text(&version["name"]));
-        found.push(FieldError::invalid(PATH, stored.to_vec(), detail));
-    }
-    for (index, name) in stored.iter().enumerate() {
-        if !versions().any(|version| version["name"] == *name) {
-            let name = text(name);
-            let detail = format!(
-                "missing from spec.versions; {name} was previously a storage version, and must remain in \
-                 spec.versions until a storage migration ensures no data remains persisted in {name} and removes \
-                 {name} from status.storedVersions"
-            );
-            found.push(FieldError::invalid(format!("{PATH}[{index}]"), name, detail));
-        }
-    }
-}
-
-/// Groups of the Kubernetes project are not for everybody.
-fn check_approval(old: Option<&Value>, new: &Value, found: &mut Vec<FieldError>) {
-    let group = text(&new["spec"]["group"]);
-    let is_protected = ["k8s.io", "kubernetes.io"]
-        .iter()
-        .any(|owner| group == *owner || group.strip_suffix(owner).is_some_and(|rest| rest.ends_with('.')));
-    let state = approval(new);
-    if !is_protected || old.is_some_and(|old| approval(old) == state) {
-        return;
-    }
-    let field = format!("metadata.annotations[{APPROVED}]");
-    let said = text(&new["metadata"]["annotations"][APPROVED]);
-    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
-    match state {
-        Approval::Missing => {
-            let detail = format!("protected groups must have approval annotation \"{APPROVED}\", {see}");
-            found.push(FieldError::required(field, detail));
-        }
-        Approval::Invalid => {
-            let detail = format!(
-                "protected groups must have approval annotation \"{APPROVED}\" with either a URL or a reason \
-                 starting with \"unapproved\", {see}"
-            );
-            found.push(FieldError { field, fault: Fault::Invalid, value: Some(said.into()), detail });
-        }
-        Approval::Given | Approval::Bypassed => {}
-    }
-}
-
-#[derive(PartialEq)]
-enum Approval {
-    Missing,
-    Bypassed,
-    Given,
-    Invalid,
-}
-
-fn approval(definition: &Value) -> Approval {
-    let said = text(&definition["metadata"]["annotations"][APPROVED]);
-    let is_address = said.split_once("://").is_some_and(|(scheme, rest)| {
-        !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/') && formats::is_valid("uri", said)
-    });
-    match said {
-        "" => Approval::Missing,
-        _ if said.starts_with("unapproved") => Approval::Bypassed,
-        _ if is_address => Approval::Given,
-        _ => Approval::Invalid,
     }
 }
 

@@ -3,7 +3,7 @@
 //! The schema of a definition is published as it is, with what every object has: a kind, metadata. Version 2 of OpenAPI
 //! can say less, and kubectl's reader of it trips over some of the rest, so there the schema is cut back.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
@@ -90,19 +90,20 @@ fn reference(kind: &str, description: &str) -> Value {
 
 /// What built-in objects say of these two fields.
 fn type_meta(field: &str) -> Value {
-    let description = described("io.k8s.api.core.v1.ConfigMap", field);
-    json!({ "type": "string", "description": description })
+    static CONFIG_MAP: LazyLock<Value> = LazyLock::new(|| properties("io.k8s.api.core.v1.ConfigMap"));
+    json!({ "type": "string", "description": CONFIG_MAP[field]["description"] })
 }
 
 /// What a field of metadata is for.
-pub(super) fn metadata_description(field: &str) -> String {
-    described(&format!("{META}.ObjectMeta"), field)
+pub(super) fn metadata_description(field: &str) -> &'static str {
+    static METADATA: LazyLock<Value> = LazyLock::new(|| properties(&format!("{META}.ObjectMeta")));
+    METADATA[field]["description"].as_str().unwrap_or_default()
 }
 
-fn described(type_name: &str, field: &str) -> String {
-    let definition: Value =
-        builtin::definition(type_name).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    definition["properties"][field]["description"].as_str().unwrap_or_default().to_owned()
+/// The fields of a built-in type, as documents have them.
+fn properties(type_name: &str) -> Value {
+    let definition = builtin::definition(type_name).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    definition.map(|mut definition| definition["properties"].take()).unwrap_or_default()
 }
 
 /// A schema without what says nothing, and with both types of what may be a number or a text.

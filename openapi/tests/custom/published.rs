@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use openapi::custom::Kind;
 use openapi::resource::Resource;
+use openapi::table::{self, Include};
 use openapi::{convert, discovery, document};
 use serde_json::Value;
 
@@ -62,6 +63,32 @@ fn discovery_lists_what_a_real_server_lists() {
             resources.sort_by_key(|resource| resource["name"].to_string());
         }
         assert_eq!(ours, theirs);
+    }
+}
+
+/// Cells are filled from the object that comes with each row, and compared with the cells that do. Of times only whether
+/// there is one: they go on while nobody looks.
+#[test]
+fn tables_show_what_a_real_server_shows() {
+    let record = Record::read();
+    for (kind, version) in [("samples", "v1"), ("pairs", "v1")] {
+        let rows = Kind::of(&record.stored[kind]).rows;
+        let row = rows.iter().find(|row| &*row.version == version).expect("it is served");
+        let theirs = &record.served[kind];
+        assert_eq!(Value::from(table::definitions(&row.columns)), theirs["columnDefinitions"]);
+        let shown = theirs["rows"].as_array().expect("rows");
+        assert_eq!(shown.len(), 2, "{shown:?}");
+        for shown in shown {
+            let object = &shown["object"];
+            let ours = table::row(&row.columns, object, Include::Nothing, jiff::Timestamp::now());
+            for (index, column) in row.columns.iter().enumerate() {
+                let (ours, theirs) = (&ours["cells"][index], &shown["cells"][index]);
+                match &*column.kind {
+                    "date" => assert_eq!(ours.is_string(), theirs.is_string(), "{} of {object}", column.name),
+                    _ => assert_eq!(ours, theirs, "{} of {object}", column.name),
+                }
+            }
+        }
     }
 }
 

@@ -193,6 +193,10 @@ fn ask_for_documents(cluster: &Cluster, record: &mut Record) {
         let path = format!("/apis/test.example.com/{version}");
         record.served.insert(path.clone(), cluster.get(&path).body);
     }
+    for kind in ["samples", "pairs"] {
+        let path = format!("/apis/test.example.com/v1/{kind}?includeObject=Object");
+        record.served.insert(kind.to_owned(), cluster.table(&path));
+    }
     let group = "/apis/test.example.com";
     record.served.insert(group.to_owned(), cluster.get(group).body);
 }

@@ -29,6 +29,13 @@ impl Cluster {
         self.send("GET", path, "application/json", "")
     }
 
+    /// The same as a table.
+    #[allow(dead_code, reason = "one of the tests asks for tables")]
+    pub(crate) fn table(&self, path: &str) -> Value {
+        let accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
+        self.0.send(Request { accept, ..Request::get(path) }).json()
+    }
+
     pub(crate) fn send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Answer {
         let request = Request { content_type, ..Request::json(method, path, body.as_bytes()) };
         let answer = self.0.send(request);

@@ -56,7 +56,7 @@ impl<'d> Props<'d> {
     }
 
     pub(super) fn property(self, name: &str) -> Option<Props<'d>> {
-        self.properties().find(|(known, _)| *known == name).map(|(_, schema)| schema)
+        self.get("properties")?.as_object()?.get(name).map(Props)
     }
 
     /// The exact words for what may be a number or a text.
