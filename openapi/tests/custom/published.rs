@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use openapi::custom::Kind;
+use openapi::discovery::Root;
 use openapi::resource::Resource;
 use openapi::table::{self, Include};
-use openapi::{convert, discovery, document};
+use openapi::{catalog, convert, discovery, document, fill};
 use serde_json::Value;
 
+use crate::bases;
 use crate::ours;
 use crate::record::Record;
 
@@ -54,15 +56,44 @@ fn discovery_lists_what_a_real_server_lists() {
     let (rows, _) = rows(&record);
     let group = discovery::group(&rows, "test.example.com").expect("it is served");
     assert_eq!(group, record.served["/apis/test.example.com"]);
+    let by_name = |list: &mut Value, name: &str| {
+        list.as_array_mut().expect("a list").sort_by_key(|resource| resource[name].to_string());
+    };
+    let mut ours = discovery::aggregated(&rows, Root::Groups)["items"][0].take();
+    let mut theirs = record.served["aggregated"].clone();
+    theirs["metadata"].as_object_mut().expect("metadata").remove("creationTimestamp");
+    for group in [&mut ours, &mut theirs] {
+        for version in group["versions"].as_array_mut().expect("versions") {
+            by_name(&mut version["resources"], "resource");
+        }
+    }
+    assert_eq!(ours, theirs);
     for version in ["v1", "v1beta1"] {
         let mut ours = discovery::resource_list(&rows, "test.example.com", version).expect("it is served");
         let mut theirs = record.served[&format!("/apis/test.example.com/{version}")].clone();
         // Kinds come in no particular order.
         for list in [&mut ours, &mut theirs] {
-            let resources = list["resources"].as_array_mut().expect("a list");
-            resources.sort_by_key(|resource| resource["name"].to_string());
+            by_name(&mut list["resources"], "name");
         }
         assert_eq!(ours, theirs);
+    }
+}
+
+#[test]
+fn a_definition_is_filled_as_by_a_real_server() {
+    let record = Record::read();
+    let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
+    for (name, definition) in bases().definitions {
+        let theirs = &record.stored[&name];
+        let mut ours = definition.clone();
+        fill::fill(row, &mut ours);
+        fill::prepare_create(row, &mut ours, jiff::Timestamp::now());
+        assert_eq!(ours["spec"], theirs["spec"]);
+        assert_eq!(ours["status"]["storedVersions"], theirs["status"]["storedVersions"]);
+        assert_eq!(ours["status"]["conditions"], Value::Null);
+        let mut again = theirs.clone();
+        fill::fill(row, &mut again);
+        assert_eq!(&again, theirs);
     }
 }
 

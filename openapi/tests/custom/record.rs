@@ -11,6 +11,8 @@ use crate::{bases, comparable, definition_cases, object_cases, outlawed_cases};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/custom/answers.jsonl");
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// A server takes a moment to serve what was just defined.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -195,8 +197,12 @@ fn ask_for_documents(cluster: &Cluster, record: &mut Record) {
     }
     for kind in ["samples", "pairs"] {
         let path = format!("/apis/test.example.com/v1/{kind}?includeObject=Object");
-        record.served.insert(kind.to_owned(), cluster.table(&path));
+        record.served.insert(kind.to_owned(), cluster.get_as(&path, TABLE));
     }
+    let groups = cluster.get_as("/apis", AGGREGATED);
+    let mut groups = groups["items"].as_array().into_iter().flatten();
+    let own = groups.find(|group| group["metadata"]["name"] == "test.example.com").cloned();
+    record.served.insert("aggregated".to_owned(), own.unwrap_or_default());
     let group = "/apis/test.example.com";
     record.served.insert(group.to_owned(), cluster.get(group).body);
 }

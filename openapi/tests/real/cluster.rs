@@ -29,10 +29,9 @@ impl Cluster {
         self.send("GET", path, "application/json", "")
     }
 
-    /// The same as a table.
-    #[allow(dead_code, reason = "one of the tests asks for tables")]
-    pub(crate) fn table(&self, path: &str) -> Value {
-        let accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    /// The same in another form.
+    #[allow(dead_code, reason = "one of the tests asks for other forms")]
+    pub(crate) fn get_as(&self, path: &str, accept: &str) -> Value {
         self.0.send(Request { accept, ..Request::get(path) }).json()
     }
 
