@@ -12,6 +12,7 @@
 
 mod approval;
 mod columns;
+mod conversion;
 mod defaults;
 mod names;
 mod openapi;
@@ -179,7 +180,7 @@ fn check_spec(spec: &Value, found: &mut Vec<FieldError>) {
     if let Some(first) = versions.first() {
         check_shared(first, versions, &shared, &mut cost, found);
     }
-    check_conversion(&spec["conversion"], found);
+    conversion::check(&spec["conversion"], versions.len(), found);
 }
 
 fn check_group(group: &str, found: &mut Vec<FieldError>) {
@@ -296,31 +297,6 @@ fn check_version_list(versions: &[Value], found: &mut Vec<FieldError>) {
         if !faults.is_empty() {
             found.push(FieldError::invalid("spec.version", name, faults.join(",")));
         }
-    }
-}
-
-fn check_conversion(conversion: &Value, found: &mut Vec<FieldError>) {
-    let path = "spec.conversion";
-    match text(&conversion["strategy"]) {
-        _ if conversion.is_null() => return,
-        "None" => {}
-        "" => found.push(FieldError::required(format!("{path}.strategy"), "")),
-        // A kind whose versions nobody converts would lose what its clients write.
-        "Webhook" => {
-            let detail = "conversion by webhook is not served yet, use None";
-            return found.push(FieldError::forbidden(format!("{path}.strategy"), detail));
-        }
-        other => {
-            found.push(FieldError::not_supported(format!("{path}.strategy"), other, &["None", "Webhook"]))
-        }
-    }
-    let webhook = &conversion["webhook"];
-    let unwanted = "should not be set when strategy is not set to Webhook";
-    if !webhook["clientConfig"].is_null() {
-        found.push(FieldError::forbidden(format!("{path}.webhookClientConfig"), unwanted));
-    }
-    if items(&webhook["conversionReviewVersions"]).next().is_some() {
-        found.push(FieldError::forbidden(format!("{path}.conversionReviewVersions"), unwanted));
     }
 }
 
