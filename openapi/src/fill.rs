@@ -44,8 +44,8 @@ use crate::resource::{Origin, Resource};
 pub fn fill(row: &Resource, object: &mut Value) {
     match (row.origin, row.schema()) {
         (Origin::BuiltIn, _) => fill_kind(&row.api_version(), &row.kind, object),
-        (Origin::Custom, Some(schema)) => custom::fill(object, schema),
-        (Origin::Custom, None) => {}
+        (Origin::Custom, Some(schema)) if row.custom.is_some() => custom::fill(object, schema),
+        (Origin::Custom, _) => {}
     }
 }
 
