@@ -4,6 +4,7 @@
 //!   the store's one history ─► feed ─┬─► garbage:      objects whose owners are gone
 //!                                    ├─► namespaces:   emptying what is leaving
 //!                                    ├─► clusters:     the same for logical clusters
+//!                                    ├─► definitions:  names of custom kinds, and emptying those that leave
 //!                                    ├─► furnishings:  what every namespace has
 //!                                    ├─► addresses:    claims of Services that are gone
 //!                                    └─► births:       of logical clusters that were never made
@@ -22,6 +23,7 @@ mod addresses;
 mod births;
 mod clusters;
 mod collections;
+mod definitions;
 mod expiry;
 mod feed;
 mod furnishings;
@@ -29,6 +31,7 @@ mod garbage;
 mod graph;
 mod head;
 mod lead;
+mod names;
 mod namespaces;
 mod sweep;
 #[cfg(test)]
@@ -73,6 +76,7 @@ pub struct Controllers {
     namespaces: Queue<Namespace>,
     /// By the key of the object that stands for it.
     clusters: Queue<Key>,
+    definitions: Queue<definitions::Group>,
     furnishings: Queue<Namespace>,
     /// Claims, each with the revision that is a reason to look at it.
     addresses: Queue<(Key, Revision)>,
@@ -83,13 +87,14 @@ pub struct Controllers {
 impl Controllers {
     pub fn new(seen: Arc<dyn Store>, kept: Arc<dyn Store>, authority_pem: String) -> Controllers {
         Controllers {
+            kinds: Arc::new(Registry::new(kept.clone())),
             seen,
             kept,
-            kinds: Arc::default(),
             authority_pem,
             garbage: Queue::new(),
             namespaces: Queue::new(),
             clusters: Queue::new(),
+            definitions: Queue::new(),
             furnishings: Queue::new(),
             addresses: Queue::new(),
             births: Queue::new(),
@@ -136,6 +141,7 @@ impl Controllers {
     async fn work(&self) {
         [&self.garbage, &self.clusters].into_iter().for_each(Queue::clear);
         [&self.namespaces, &self.furnishings].into_iter().for_each(Queue::clear);
+        self.definitions.clear();
         self.addresses.clear();
         self.births.clear();
         let infinite = tokio::join!(
@@ -146,6 +152,9 @@ impl Controllers {
             }),
             work(&self.clusters, HANDS_OF_HOLDERS, |key| {
                 self.settled("logical clusters", clusters::look(self, key))
+            }),
+            work(&self.definitions, HANDS_OF_HOLDERS, |group| {
+                self.settled("definitions", definitions::look(self, group))
             }),
             work(&self.furnishings, HANDS, |key| self.settled("furnishings", furnishings::look(self, key))),
             work(&self.addresses, HANDS, |key| self.settled("addresses", addresses::look(self, key))),

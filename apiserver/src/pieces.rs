@@ -177,7 +177,7 @@ mod tests {
     fn style(shape: Shape) -> Style {
         let row = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
         let form = Form { shape, ..Form::JSON };
-        Style { form, row, include: Include::Nothing, reach: Reach::One }
+        Style { form, row, include: Include::Nothing, reach: Reach::One, elsewhere: None }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! cluster with the same set.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::{
@@ -32,7 +32,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     /// By path.
-    v3: OnceLock<BTreeMap<String, Made>>,
+    v3: OnceLock<BTreeMap<String, Arc<Made>>>,
     v2: OnceLock<Made>,
     v2_protobuf: OnceLock<Made>,
     /// The core group, and all others.
@@ -47,14 +47,14 @@ pub(crate) fn answer(
     headers: &HeaderMap,
     address: &str,
 ) -> Result<Response<Body>, Status> {
-    let rows = kinds.rows();
+    let rows = || kinds.shown();
     let unknown = Status::unknown_path;
     let whole = |value: Value| Ok(render::value(StatusCode::OK, &value));
     match target {
         Target::Groups { core } => groups(kinds, *core, headers, address),
-        Target::Group { group } => whole(discovery::group(rows, group).ok_or_else(unknown)?),
+        Target::Group { group } => whole(discovery::group(&rows(), group).ok_or_else(unknown)?),
         Target::Resources { group, version } => {
-            whole(discovery::resource_list(rows, group, version).ok_or_else(unknown)?)
+            whole(discovery::resource_list(&rows(), group, version).ok_or_else(unknown)?)
         }
         Target::OpenApiV3 { group_version: None } => whole(document::index(
             documents(kinds).iter().map(|(path, made)| (path.as_str(), made.hash.as_str())),
@@ -152,29 +152,34 @@ fn lasts(headers: &mut HeaderMap) {
 fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
     let offered = |shape| matches!(shape, Shape::Whole | Shape::Aggregated);
     let form = negotiate::answer(headers, |form| form.encoding == Encoding::Json && offered(form.shape))?;
-    let rows = kinds.rows();
+    let rows = kinds.shown();
     if form.shape == Shape::Aggregated {
         let root = if core { Root::Core } else { Root::Groups };
         let (hash, body) = kinds.documents().aggregated[usize::from(!core)].get_or_init(|| {
-            let body = discovery::aggregated(rows, root).to_string();
+            let body = discovery::aggregated(&rows, root).to_string();
             (hash::content(body.as_bytes()), body.into())
         });
         let mut response = render::json(StatusCode::OK, body.clone());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
         return Ok(cached(headers, hash, response));
     }
-    let value = if core { discovery::core_versions(rows, address) } else { discovery::group_list(rows) };
+    let value = if core { discovery::core_versions(&rows, address) } else { discovery::group_list(&rows) };
     Ok(render::value(StatusCode::OK, &value))
 }
 
-fn documents(kinds: &Kinds) -> &BTreeMap<String, Made> {
+/// Documents of groups and versions in which nothing is defined are those of the built-in set.
+fn documents(kinds: &Kinds) -> &BTreeMap<String, Arc<Made>> {
     kinds.documents().v3.get_or_init(|| {
-        let named: BTreeSet<_> = kinds.rows().iter().map(|row| (&*row.group, &*row.version)).collect();
-        let made = named.into_iter().filter_map(|(group, version)| {
-            let path = document::path(group, version);
-            Some((path, Made::of(document::v3(kinds.rows(), kinds.definitions(), group, version)?)))
-        });
-        made.collect()
+        let mut made = match kinds.own().len() == kinds.rows().len() {
+            true => BTreeMap::new(),
+            false => documents(Kinds::built_in()).clone(),
+        };
+        let own: BTreeSet<_> = kinds.own().iter().map(|row| (&*row.group, &*row.version)).collect();
+        made.extend(own.into_iter().filter_map(|(group, version)| {
+            let document = document::v3(kinds.rows(), kinds.definitions(), group, version)?;
+            Some((document::path(group, version), Arc::new(Made::of(document))))
+        }));
+        made
     })
 }
 

@@ -17,10 +17,10 @@ use bytes::Bytes;
 use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use openapi::resource::{Resource as Row, Verb};
+use openapi::resource::{Origin, Resource as Row, Verb};
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
-use storage::{Page, Range, Store};
+use storage::{Page, Range, ReadError, Store};
 use tokio::runtime::Handle;
 
 use crate::asked::{self, Asked};
@@ -29,7 +29,7 @@ use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
 use crate::health::{self, Patient};
 use crate::identity::Identity;
-use crate::kinds::Registry;
+use crate::kinds::{DEFINITIONS, Kinds, Registry};
 use crate::limits::Limits;
 use crate::metrics::{Metrics, StoreFigures};
 use crate::negotiate::{self, Encoding};
@@ -62,8 +62,8 @@ pub struct Stack {
 impl Stack {
     pub fn new(store: Arc<dyn Store>, address: String, stop: Stop) -> Stack {
         Stack {
+            kinds: Arc::new(Registry::new(store.clone())),
             store,
-            kinds: Arc::default(),
             address,
             ready: AtomicBool::new(true),
             tokens: Tokens::default(),
@@ -101,7 +101,7 @@ impl Stack {
         let answered = self.admitted(&identity, &asked, &row, head.headers, incoming).await;
         let row = row.get().map(|row: &Arc<Row>| &**row);
         let response = answered.unwrap_or_else(|status| refused(&asked, row, &status, encoding));
-        let mut response = wants.dress(deprecated(&asked, response)).await;
+        let mut response = wants.dress(deprecated(&asked, row, response)).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
@@ -149,7 +149,6 @@ impl Stack {
             _ => {}
         }
         let (id, reach) = self.find(cluster, identity).await?;
-        let kinds = self.kinds.of(id);
         let Target::Resource(resource) = target else {
             if !is_read(&asked.method) {
                 return Err(Status::wrong_method());
@@ -162,6 +161,7 @@ impl Stack {
                 }
                 return Ok(self.metrics.answer(&self.limits, self.figures().await));
             }
+            let kinds = self.kinds.fresh(id).await.map_err(unreadable)?;
             let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
             // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
             let made = tokio::task::spawn_blocking(move || {
@@ -169,9 +169,9 @@ impl Stack {
             });
             return made.await.map_err(|error| Status::internal(&error.to_string()))?;
         };
-        let row = kinds.find(&resource.group, &resource.version, &resource.resource);
+        let row = self.row(id, reach, resource).await.map_err(unreadable)?;
         let row = row.ok_or_else(Status::unknown_path)?;
-        let row = found.get_or_init(|| row.clone());
+        let row = found.get_or_init(|| row);
         let call = Call {
             cluster: id,
             reach,
@@ -204,12 +204,28 @@ impl Stack {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
         };
-        let style = style(verb, &call)?;
+        let style = self.style(verb, &call)?;
         let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;
         options::check(verb, &call.query, applies)?;
         match Review::of(&call.row) {
             Some(review) => review.answer(&call, &style, &self.tokens, &bytes),
             None => self.run(verb, &call, &style, &bytes).await,
+        }
+    }
+
+    /// What is known of the resource that is named. Who looks at all logical clusters sees it as one of them does.
+    async fn row(&self, id: Id, reach: Reach, named: &Resource) -> Result<Option<Arc<Row>>, ReadError> {
+        let Resource { group, version, resource, .. } = named;
+        let find = |kinds: &Kinds| kinds.find(group, version, resource).cloned();
+        if reach == Reach::One {
+            return self.kinds.find(id, find).await;
+        }
+        match find(Kinds::built_in()).or_else(|| self.kinds.anywhere(group, version, resource)) {
+            Some(row) => Ok(Some(row)),
+            None => {
+                self.kinds.load().await?;
+                Ok(self.kinds.anywhere(group, version, resource))
+            }
         }
     }
 
@@ -224,16 +240,42 @@ impl Stack {
         if let Some(answer) = verbs::apart(store, verb, call, style, bytes).await {
             return answer;
         }
-        match verb {
+        let answer = match verb {
             Verb::Get => get::get(store, call, style).await,
             Verb::List => list::list(store, call, style).await,
-            Verb::Watch => watch::watch(store, call, style, self.stop.clone()).await,
+            Verb::Watch => watch::watch(store, &self.kinds, call, style, self.stop.clone()).await,
             Verb::Create => create::create(store, call, style, bytes).await,
             Verb::Update => update::update(store, call, style, bytes).await,
             Verb::Patch => patch::patch(store, call, style, bytes).await,
             Verb::Delete => delete::delete(store, call, style, bytes).await,
             Verb::DeleteCollection => delete::delete_collection(store, call, style, bytes).await,
+        };
+        // Whoever changes a definition finds it changed with their next request.
+        if call.collection() == DEFINITIONS && !matches!(verb, Verb::Get | Verb::List | Verb::Watch) {
+            self.kinds.fresh(call.cluster).await.map_err(unreadable)?;
         }
+        answer
+    }
+
+    /// How to write the answer.
+    fn style(&self, verb: Verb, call: &Call) -> Result<Style, Status> {
+        let (api_version, kind) = call.shown_kind();
+        let form = match verb {
+            Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
+            Verb::List => negotiate::lists(&call.headers, &api_version, &kind)?,
+            _ => negotiate::objects(&call.headers, &api_version, &kind)?,
+        };
+        let word = call.query.text("includeObject");
+        let include = Include::parse(word).ok_or_else(|| {
+            Status::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {word:?}: \
+                 must be 'Metadata', 'Object', 'None', or empty"
+            ))
+        })?;
+        // Objects of one name need not be of one kind in all logical clusters.
+        let elsewhere =
+            (call.reach == Reach::Every && call.row.origin == Origin::Custom).then(|| self.kinds.clone());
+        Ok(Style { form, row: call.row.clone(), include, reach: call.reach, elsewhere })
     }
 
     /// Counts what the store holds. That walks over all of it, so away from those who wait for answers.
@@ -285,24 +327,6 @@ fn verbs_at(row: &Row, named: &Resource) -> Vec<Verb> {
     verbs.iter().filter(can).copied().collect()
 }
 
-/// How to write the answer.
-fn style(verb: Verb, call: &Call) -> Result<Style, Status> {
-    let (api_version, kind) = call.shown_kind();
-    let form = match verb {
-        Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
-        Verb::List => negotiate::lists(&call.headers, &api_version, &kind)?,
-        _ => negotiate::objects(&call.headers, &api_version, &kind)?,
-    };
-    let word = call.query.text("includeObject");
-    let include = Include::parse(word).ok_or_else(|| {
-        Status::bad_request(format!(
-            "Unable to convert to Table as requested: includeObject: Invalid value: {word:?}: \
-             must be 'Metadata', 'Object', 'None', or empty"
-        ))
-    })?;
-    Ok(Style { form, row: call.row.clone(), include, reach: call.reach })
-}
-
 fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
@@ -318,9 +342,10 @@ fn refused(asked: &Asked, row: Option<&Row>, status: &Status, encoding: Encoding
 }
 
 /// Tells whoever uses what nobody should use any more, and got as far as using it.
-fn deprecated(asked: &Asked, response: Response<Body>) -> Response<Body> {
+fn deprecated(asked: &Asked, row: Option<&Row>, response: Response<Body>) -> Response<Body> {
     let strangers = [StatusCode::UNAUTHORIZED, StatusCode::METHOD_NOT_ALLOWED];
-    match asked.resource().and_then(warnings::deprecated) {
+    let defined = row.and_then(|row| row.custom.as_ref()?.warning.as_deref());
+    match asked.resource().and_then(warnings::deprecated).or(defined) {
         Some(text) if !strangers.contains(&response.status()) => create::warned(response, &[text.to_owned()]),
         _ => response,
     }
@@ -342,7 +367,6 @@ fn methods(asked: &Asked, row: Option<&Row>) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use crate::identity::User;
-    use crate::kinds::Kinds;
 
     /// `DELETE /api/v1/configmaps` used to delete the ConfigMaps of all namespaces.
     #[test]

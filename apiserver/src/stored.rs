@@ -9,18 +9,27 @@
 //! cluster an object lives in is part of its key. So both are left out, and put in whenever the object is written to
 //! somebody: the version at `at`, the logical cluster at `notes` (zero: there are no annotations), if the reader looks
 //! at several. That is a few copies instead of a parse. A get, a list and a watch never make a tree of an object.
+//!
+//! Objects of custom kinds carry a stamp between the header and the JSON, and the highest bit of `at` says so: the hash
+//! of the schema they were pruned and filled by. While the schema has that hash, doing so again would change nothing.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use api::cluster::Id;
 use api::names::LOGICAL_CLUSTER;
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use storage::{Entry, Revision};
 
+use crate::skim;
+
 /// The length of `at` and `notes`.
 const HEADER: usize = 8;
+/// Set in `at` where a stamp follows.
+const STAMPED: u32 = 1 << 31;
+/// The length of a stamp.
+const STAMP: usize = 16;
 /// `"resourceVersion":"18446744073709551615",`, and an annotation with what may have to be around it.
 const ADDED_BYTES_MAX: usize = 42 + 80;
 
@@ -29,23 +38,33 @@ const ADDED_BYTES_MAX: usize = 42 + 80;
 /// Fields are written one by one, to know where the contents of `metadata` begin. Searching for them would not
 /// do: a value may contain `"metadata":{` as well. What the object is stands first, where a list can leave it out.
 pub fn encode(object: &Value) -> Bytes {
+    encode_with(object, None)
+}
+
+/// The same, with a stamp.
+pub(crate) fn encode_with(object: &Value, stamp: Option<u128>) -> Bytes {
     let mut bytes = vec![0; HEADER];
+    bytes.extend(stamp.iter().flat_map(|stamp| stamp.to_le_bytes()));
+    let begun = bytes.len();
     let (mut at, mut notes) = (0, 0);
     let all = || object.as_object().into_iter().flatten();
     let kind = |(name, _): &(&String, &Value)| matches!(name.as_str(), "apiVersion" | "kind");
     let ordered = all().filter(kind).chain(all().filter(|field| !kind(field)));
     fields(&mut bytes, ordered, |bytes, name, value| match value.as_object() {
-        Some(inner) if name == "metadata" => (at, notes) = metadata(bytes, inner),
+        Some(inner) if name == "metadata" => (at, notes) = write_metadata(bytes, inner),
         _ => put(bytes, value),
     });
-    bytes[..4].copy_from_slice(&(at as u32).to_le_bytes());
-    bytes[4..HEADER].copy_from_slice(&(notes as u32).to_le_bytes());
+    // Places are counted from where the JSON begins; zero stands for none.
+    let place = |place: usize| place.saturating_sub(begun) as u32;
+    let flag = if stamp.is_some() { STAMPED } else { 0 };
+    bytes[..4].copy_from_slice(&(place(at) | flag).to_le_bytes());
+    bytes[4..HEADER].copy_from_slice(&place(notes).to_le_bytes());
     bytes.into()
 }
 
 /// Writes the metadata, and says where its contents begin, and those of the annotations.
-fn metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize) {
-    let (at, mut notes) = (bytes.len() + 1 - HEADER, 0);
+fn write_metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize) {
+    let (at, mut notes) = (bytes.len() + 1, 0);
     // What somebody else wrote there must not look as if it came from us.
     let annotations = metadata.get("annotations").and_then(Value::as_object).into_iter().flatten();
     let annotations: BTreeMap<_, _> = annotations.filter(|(key, _)| *key != LOGICAL_CLUSTER).collect();
@@ -56,7 +75,7 @@ fn metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize
     });
     fields(bytes, kept, |bytes, name, value| match name {
         "annotations" => {
-            notes = bytes.len() + 1 - HEADER;
+            notes = bytes.len() + 1;
             put(bytes, &annotations);
         }
         _ => put(bytes, value),
@@ -89,7 +108,31 @@ fn put(out: &mut Vec<u8>, value: &impl serde::Serialize) {
 
 /// The JSON of an object, without its version; for those who look at a part of it.
 pub(crate) fn json(entry: &Entry) -> Option<&[u8]> {
-    entry.value().get(HEADER..)
+    Some(split(entry.value())?.3)
+}
+
+/// What an object was stamped with.
+pub(crate) fn stamp(stored: &[u8]) -> Option<u128> {
+    split(stored)?.2
+}
+
+/// Whether the JSON of an object begins with this.
+pub(crate) fn begins_with(stored: &[u8], heading: &str) -> bool {
+    split(stored).is_some_and(|(.., json)| json.starts_with(heading.as_bytes()))
+}
+
+/// `at`, `notes`, the stamp if there is one, and the JSON.
+fn split(stored: &[u8]) -> Option<(usize, usize, Option<u128>, &[u8])> {
+    let (at, rest) = stored.split_first_chunk::<4>()?;
+    let (notes, rest) = rest.split_first_chunk::<4>()?;
+    let (at, notes) = (u32::from_le_bytes(*at), u32::from_le_bytes(*notes));
+    let (stamp, json) = match at & STAMPED {
+        0 => (None, rest),
+        _ => rest
+            .split_first_chunk::<STAMP>()
+            .map(|(stamp, json)| (Some(u128::from_le_bytes(*stamp)), json))?,
+    };
+    Some(((at & !STAMPED) as usize, notes as usize, stamp, json))
 }
 
 /// What is stored, taken apart at the places where something goes in.
@@ -102,9 +145,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn of(stored: &'a [u8]) -> Option<Parts<'a>> {
-        let (at, rest) = stored.split_first_chunk::<4>()?;
-        let (notes, json) = rest.split_first_chunk::<4>()?;
-        let (at, notes) = (u32::from_le_bytes(*at) as usize, u32::from_le_bytes(*notes) as usize);
+        let (at, notes, _, json) = split(stored)?;
         let (before, after) = json.split_at_checked(at)?;
         match notes {
             0 => Some(Parts { before, between: None, after }),
@@ -120,7 +161,8 @@ impl<'a> Parts<'a> {
         out.reserve(before.len() + between.map_or(0, <[u8]>::len) + after.len() + ADDED_BYTES_MAX);
         out.put_slice(before);
         if revision != Revision::ZERO {
-            out.put_slice(format!("\"resourceVersion\":\"{revision}\",").as_bytes());
+            // Writing to memory cannot fail.
+            let _ = write!(out, "\"resourceVersion\":\"{revision}\",");
         }
         match (between, home) {
             (Some(between), Some(home)) => {
@@ -178,19 +220,40 @@ pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
     serde_json::from_slice(&read(entry))
 }
 
-/// The labels of an object, borrowed from what is stored. Only the metadata is looked at, and nothing is copied.
-/// None if they cannot be read without that.
-pub fn labels(stored: &[u8]) -> Option<BTreeMap<&str, &str>> {
-    #[derive(Deserialize)]
-    struct Labelled<'a> {
-        #[serde(borrow)]
-        labels: Option<BTreeMap<&'a str, &'a str>>,
-    }
-    let json = stored.get(HEADER..)?;
+/// The metadata of an object and what follows it, as it is written; for those who [skim](crate::skim) it.
+pub(crate) fn metadata_of(stored: &[u8]) -> Option<&[u8]> {
+    let (at, _, _, json) = split(stored)?;
     // The brace that opens the metadata stands right before its contents.
-    let metadata = json.get(Parts::of(stored)?.before.len().checked_sub(1)?..)?;
-    let labelled = Labelled::deserialize(&mut serde_json::Deserializer::from_slice(metadata)).ok()?;
-    Some(labelled.labels.unwrap_or_default())
+    json.get(at.checked_sub(1)?..)
+}
+
+/// Whether an object is on its way out. What cannot be read is.
+pub(crate) fn is_leaving(entry: &Entry) -> bool {
+    let said = metadata_of(entry.value()).and_then(|text| skim::field(text, "deletionTimestamp"));
+    said.is_none_or(|said| said.is_some_and(|text| text != b"null"))
+}
+
+/// The uid of an object; empty if it has none, nothing if it cannot be read.
+pub(crate) fn uid(entry: &Entry) -> Option<&str> {
+    let uid = skim::field(metadata_of(entry.value())?, "uid")?;
+    Some(uid.and_then(skim::text).unwrap_or_default())
+}
+
+/// The labels of an object, as they are written. None if they cannot be read without decoding.
+pub(crate) fn labels(stored: &[u8]) -> Option<Labels<'_>> {
+    let labels =
+        skim::field(metadata_of(stored)?, "labels")?.filter(|text| *text != b"null").unwrap_or(b"{}");
+    (!labels.contains(&b'\\')).then_some(Labels(labels))
+}
+
+/// Labels that are plain text throughout.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Labels<'a>(&'a [u8]);
+
+impl<'a> Labels<'a> {
+    pub(crate) fn get(self, name: &str) -> Option<&'a str> {
+        skim::text(skim::field(self.0, name)??)
+    }
 }
 
 #[cfg(test)]
@@ -257,28 +320,45 @@ mod tests {
 
     #[test]
     fn labels_are_read_from_the_metadata_alone() {
-        let labels_of = |object: Value| {
+        let check = |object: Value, label: &str, expected: Option<&str>| {
             let stored = encode(&object);
-            let found = labels(&stored).unwrap();
-            found.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+            assert_eq!(labels(&stored).unwrap().get(label), expected, "{label} of {object}");
         };
-        let metadata = json!({"name": "a", "labels": {"app": "web", "k8s.io/x": ""}});
-        assert_eq!(
-            labels_of(json!({"labels": {"no": "no"}, "metadata": metadata})),
-            ["app=web", "k8s.io/x="]
-        );
-        assert!(labels_of(json!({"metadata": {"name": "a"}})).is_empty());
-        assert!(
-            labels(&encode(&json!({"metadata": {"labels": {"a": "\n"}}}))).is_none(),
-            "not without a copy"
-        );
+        let labelled = json!({"labels": {"no": "no"}, "metadata": {"name": "a", "labels": {"app": "web", "k8s.io/x": ""}}});
+        for (label, expected) in [("app", Some("web")), ("k8s.io/x", Some("")), ("no", None), ("ap", None)] {
+            check(labelled.clone(), label, expected);
+        }
+        check(json!({"metadata": {"name": "a"}}), "name", None);
+        check(json!({"metadata": {"name": "a", "labels": null}}), "name", None);
+        let escaped = encode(&json!({"metadata": {"labels": {"a": "\n"}}}));
+        assert!(labels(&escaped).is_none(), "not without decoding");
+    }
+
+    #[test]
+    fn a_stamp_is_kept_and_never_shown() {
+        for object in objects() {
+            let (plain, stamped) = (encode(&object), encode_with(&object, Some(7 << 100)));
+            assert_eq!((stamp(&plain), stamp(&stamped)), (None, Some(7 << 100)));
+            let shown = |stored: &[u8], home| {
+                let mut out = BytesMut::new();
+                write(stored, Revision(7), home, &mut out);
+                out
+            };
+            assert_eq!(shown(&plain, None), shown(&stamped, None));
+            assert_eq!(shown(&plain, Some(Id::new(1))), shown(&stamped, Some(Id::new(1))));
+            assert_eq!(labels(&plain), labels(&stamped));
+        }
     }
 
     #[test]
     fn damaged_bytes_are_empty_rather_than_a_panic() {
-        for bytes in
-            [&b""[..], b"abc", &[255, 255, 255, 255, 0, 0, 0, 0, b'{'], &[1, 0, 0, 0, 9, 0, 0, 0, b'{']]
-        {
+        for bytes in [
+            &b""[..],
+            b"abc",
+            &[255, 255, 255, 255, 0, 0, 0, 0, b'{'],
+            &[255, 255, 255, 127, 0, 0, 0, 0, b'{'],
+            &[1, 0, 0, 0, 9, 0, 0, 0, b'{'],
+        ] {
             let entry = Entry::new(Key::from("k"), Revision(1), Bytes::copy_from_slice(bytes));
             assert!(read(&entry).is_empty() && tree(&entry).is_err() && labels(bytes).is_none());
         }

@@ -47,7 +47,7 @@ pub enum DecodeError {
     Mismatch(#[from] Mismatch),
 }
 
-/// Reads a body as it is: custom kinds, patches, options.
+/// Reads a body as it is: patches, options, what is not known to be anything else.
 pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
     match syntax {
         Syntax::Json => {
@@ -62,8 +62,14 @@ pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// Reads a body as what `schema` describes: built-in kinds.
+/// Reads a body as what `schema` describes.
 pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded, DecodeError> {
+    if schema.is_custom() {
+        let Decoded { value, mut findings } = decode(body, syntax)?;
+        let read = walk::walk(value, schema)?;
+        findings.extend(read.findings);
+        return Ok(Decoded { value: read.value, findings });
+    }
     let (walked, mut findings) = match syntax {
         Syntax::Json => {
             let text = String::from_utf8_lossy(body);

@@ -44,6 +44,8 @@ pub struct Resource {
     pub type_name: Arc<str>,
     /// What objects of a custom kind look like; see [`Resource::schema`].
     pub schema: Option<SchemaRef>,
+    /// What only a kind with a definition has to say.
+    pub custom: Option<Arc<Custom>>,
     /// Group and version of the resource its objects are kept as, where that is another: the same object, seen through
     /// two resources.
     pub stored_as: Option<(Arc<str>, Arc<str>)>,
@@ -79,6 +81,13 @@ impl Resource {
         }
     }
 
+    /// Whether what was stored in this version, when the schema of the version had this hash, can be handed out as it
+    /// is: to read it is to prune and to fill it again, which then changes nothing.
+    pub fn reads_as_stored(&self, api_version: &str, schema_hash: u128) -> bool {
+        let same = |custom: &Arc<Custom>| custom.schema_hash == schema_hash;
+        self.custom.as_ref().is_none_or(same) && api_version == self.api_version()
+    }
+
     pub fn allows(&self, verb: Verb) -> bool {
         self.verbs.contains(&verb)
     }
@@ -94,6 +103,27 @@ impl Resource {
     pub fn has_scale(&self) -> bool {
         self.subresource("scale").is_some()
     }
+}
+
+/// What a custom resource definition says of one version of its kind, beyond a row.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Custom {
+    /// What whoever uses this version is told each time.
+    pub warning: Option<Arc<str>>,
+    pub scale: Option<Scale>,
+    /// What objects look like in the version they are stored in.
+    pub stored: SchemaRef,
+    /// Tells the schema of this version from others its definition has had.
+    pub schema_hash: u128,
+}
+
+/// Where the scale of a custom object is found in it, as JSON pointers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scale {
+    pub replicas: Arc<str>,
+    pub replicas_now: Arc<str>,
+    /// A label selector as text.
+    pub selector: Option<Arc<str>>,
 }
 
 /// Who described the kind.

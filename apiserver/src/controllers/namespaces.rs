@@ -68,7 +68,8 @@ fn row() -> &'static Resource {
 /// Deletes what can be deleted now, and says what is left.
 async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result<Remaining, Trouble> {
     let store = &*controllers.seen;
-    let mut collections = collections::all(&*controllers.kept, &controllers.kinds.of(*cluster)).await?;
+    let mut collections =
+        collections::all(&*controllers.kept, &*controllers.kinds.fresh(*cluster).await?).await?;
     collections.retain(|kept| kept.row.as_ref().is_none_or(|row| row.namespaced));
     collections.sort_by_key(|kept| !kept.is("", "pods"));
     let mut remaining = Remaining::default();

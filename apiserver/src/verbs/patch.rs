@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
-use openapi::decode::{self, DecodeError, Syntax};
+use openapi::decode::{self, DecodeError, Decoded, Syntax};
 use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
@@ -11,7 +11,7 @@ use openapi::patch::{self, PatchError};
 use openapi::resource::Origin;
 use openapi::schema::Schema;
 use openapi::status::Status;
-use openapi::walk::{self, Mismatch, Walked};
+use openapi::walk::{self, Finding, Mismatch, Walked};
 use serde_json::Value;
 use storage::Store;
 
@@ -29,7 +29,13 @@ use crate::warnings::On;
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
+const PATCHES_OF_CUSTOM: &[&str] = &[JSON_PATCH, MERGE_PATCH, "application/apply-patch+yaml"];
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+
+/// What Kubernetes says of a list where it looks for an object's kind.
+const KIND_OF_A_LIST: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value \
+    of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+    \"json:\\\"kind,omitempty\\\"\" }";
 
 pub(crate) async fn patch(
     store: &dyn Store,
@@ -79,6 +85,8 @@ impl Media {
             JSON_PATCH => Ok(Media::Json),
             MERGE_PATCH => Ok(Media::Merge),
             STRATEGIC_PATCH if call.row.origin == Origin::BuiltIn => Ok(Media::Strategic),
+            // Kubernetes has two ways to say this, depending on who describes the kind.
+            _ if call.row.origin == Origin::Custom => Err(Status::unsupported_media_type(PATCHES_OF_CUSTOM)),
             _ => Err(Status::unknown_patch_type()),
         }
     }
@@ -88,6 +96,8 @@ impl Media {
 struct Patched {
     object: Value,
     shown: String,
+    /// What is odd about the patch itself.
+    findings: Vec<Finding>,
     /// Which of Kubernetes' two ways to read the object has the words for what is wrong with it.
     read: fn(Value, &Schema) -> Result<Walked, Mismatch>,
 }
@@ -97,7 +107,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
         Media::Strategic => Status::bad_request(error.to_string()),
         _ => Status::bad_request(format!("error decoding patch: {error}")),
     };
-    let parsed = decode::decode(bytes, Syntax::Json).map_err(unreadable)?.value;
+    let Decoded { value: parsed, mut findings } = decode::decode(bytes, Syntax::Json).map_err(unreadable)?;
     let refused = |error: PatchError| {
         tracing::debug!(%error, "a patch does not apply");
         error.status()
@@ -106,23 +116,39 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
         (Media::Strategic, Some(schema)) => {
             let patch = StrategicPatch::parse(parsed).map_err(refused)?;
             let shown = patch.shown();
-            let object = patch.apply(object, schema).map_err(refused)?;
-            return Ok(Patched { object, shown, read: walk::convert });
+            object = patch.apply(object, schema).map_err(refused)?;
+            // Whatever it says of its kind, it is converted to the kind it had.
+            object["apiVersion"] = call.row.api_version().into();
+            object["kind"] = call.row.kind.to_string().into();
+            return Ok(Patched { object, shown, findings, read: walk::convert });
         }
         (Media::Strategic, None) | (Media::Apply, _) => return Err(Status::unknown_patch_type()),
         (Media::Json, _) => {
-            object = JsonPatch::parse(parsed).and_then(|patch| patch.apply(object)).map_err(refused)?
+            let patch = JsonPatch::parse(parsed).map_err(refused)?;
+            findings = findings.into_iter().map(|finding| Finding::Step(Box::new(finding))).collect();
+            findings.extend(patch.findings.iter().cloned());
+            object = patch.apply(object).map_err(refused)?;
         }
         (Media::Merge, _) => MergePatch::parse(parsed).map_err(refused)?.apply(&mut object),
     }
-    Ok(Patched { shown: object.to_string(), object, read: walk::walk })
+    Ok(Patched { shown: object.to_string(), object, findings, read: walk::walk })
 }
 
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
-fn understood(call: &Call, Patched { object, shown, read }: Patched) -> Result<(Value, Vec<String>), Status> {
+fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Status> {
+    let Patched { object, shown, mut findings, read } = patched;
+    if object.is_array() {
+        return Err(patch::unreadable(&shown, KIND_OF_A_LIST));
+    }
     body::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
     let Some(schema) = call.row.schema() else { return Ok((object, Vec::new())) };
+    let has_version = object["apiVersion"].as_str().is_some_and(|version| !version.is_empty());
+    if call.row.origin == Origin::BuiltIn && !has_version {
+        // Kubernetes reads an object of no version as one of its own making, whose metadata has another name.
+        return Err(update::nameless(call.named()?.0));
+    }
     let walked = read(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
-    let warnings = body::validation(call).settle(&walked.findings);
+    findings.extend(walked.findings);
+    let warnings = body::validation(call).settle(&findings);
     Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
 }

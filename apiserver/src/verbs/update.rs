@@ -84,16 +84,20 @@ async fn create_in_place(
 
 /// The body and the path must mean the same object.
 pub(crate) fn named(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
-    let why = match metadata::text(object, "name") {
-        "" => {
-            format!("the name of the object ({name} based on URL) was undeterminable: name must be provided")
-        }
-        said if said != name => {
-            format!("the name of the object ({said}) does not match the name on the URL ({name})")
-        }
-        _ => return metadata::place(call, &mut object.clone()),
-    };
-    Err(Status::bad_request(why))
+    match metadata::text(object, "name") {
+        "" => Err(nameless(name)),
+        said if said != name => Err(Status::bad_request(format!(
+            "the name of the object ({said}) does not match the name on the URL ({name})"
+        ))),
+        _ => metadata::place(call, &mut object.clone()),
+    }
+}
+
+/// What is told about an object that does not say its name.
+pub(crate) fn nameless(name: &str) -> Status {
+    Status::bad_request(format!(
+        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    ))
 }
 
 /// The client may say which version it replaces, and which object; some kinds insist on the version. Zero is any.

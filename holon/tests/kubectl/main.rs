@@ -7,9 +7,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod applying;
 mod changing;
 mod creating;
 mod first_day;
+mod history;
 mod leaving;
 mod looking;
 mod running;
@@ -21,7 +23,9 @@ fn suite(k: &Kubectl, has_controllers: bool) {
     looking::suite(k);
     creating::suite(k);
     changing::suite(k);
+    applying::suite(k);
     running::suite(k);
+    history::suite(k);
     leaving::suite(k, has_controllers);
     k.finish();
 }

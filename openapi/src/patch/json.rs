@@ -1,7 +1,8 @@
 //! JSON patch (RFC 6902): steps, one after the other, all or none.
 //!
 //! Written here rather than taken from a crate because Kubernetes is laxer than the RFC and clients rely on it: an index
-//! may count from the end, `replace` also adds a missing field, and `test` takes null for absent.
+//! may count from the end, `replace` also adds a missing field, `test` takes null for absent, and a path begins at its
+//! first slash, whatever is before it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -39,8 +40,9 @@ impl JsonPatch {
     pub fn parse(patch: Value) -> Result<JsonPatch, PatchError> {
         let walked = walk::walk(patch, &STEPS)
             .map_err(|mismatch| PatchError::Malformed(format!("error decoding patch: {mismatch}")))?;
+        let findings = walked.findings.into_iter().map(|finding| Finding::Step(Box::new(finding))).collect();
         let Value::Array(steps) = walked.value else {
-            return Ok(JsonPatch { steps: Vec::new(), findings: walked.findings });
+            return Ok(JsonPatch { steps: Vec::new(), findings });
         };
         if steps.len() > MAX_STEPS {
             let found = steps.len();
@@ -48,7 +50,7 @@ impl JsonPatch {
                 "The allowed maximum operations in a JSON patch is {MAX_STEPS}, got {found}"
             )));
         }
-        Ok(JsonPatch { steps: steps.into_iter().map(Step::from_value).collect(), findings: walked.findings })
+        Ok(JsonPatch { steps: steps.into_iter().map(Step::from_value).collect(), findings })
     }
 
     pub fn apply(self, mut object: Value) -> Result<Value, PatchError> {
@@ -170,7 +172,7 @@ enum Parent<'o> {
 /// The object or list that has, or will have, `value` at the end of `path`. Refuses to build what could not have been
 /// sent in one body.
 fn parent<'o>(object: &'o mut Value, path: &str, value: &Value) -> Result<(Parent<'o>, String), String> {
-    let tokens = path.strip_prefix('/').ok_or_else(|| format!("{path:?} does not name a field"))?;
+    let (_, tokens) = path.split_once('/').ok_or_else(|| format!("{path:?} does not name a field"))?;
     if path.matches('/').count() + height(value) > MAX_DEPTH {
         return Err(format!("{path} is too deep"));
     }
@@ -288,6 +290,7 @@ mod tests {
             (json!({}), json!([{"op": "test", "path": "/a", "value": null}]), json!({})),
             (json!({}), json!([{"op": "test", "path": "", "value": {}}]), json!({})),
             (json!({}), json!([{"op": "add", "path": "/", "value": 1}]), json!({"": 1})),
+            (json!({"a": {}}), json!([{"op": "add", "path": "x/a/b", "value": 1}]), json!({"a": {"b": 1}})),
             (json!({"a": 1}), json!([]), json!({"a": 1})),
         ] {
             assert_eq!(apply(object, steps.clone()), Ok(expected), "{steps}");
@@ -341,7 +344,7 @@ mod tests {
             assert_eq!(JsonPatch::parse(patch), Err(PatchError::Malformed(expected.to_owned())));
         }
         let odd = JsonPatch::parse(json!([{"op": "add", "path": "/a", "values": 1}])).expect("a patch");
-        assert_eq!(odd.findings, [Finding::Unknown("[0].values".to_owned())]);
+        assert_eq!(odd.findings, [Finding::Step(Box::new(Finding::Unknown("[0].values".to_owned())))]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) fn reads_itself(schema: &Schema) -> Option<Own> {
 }
 
 /// `PodSpec` of `io.k8s.api.core.v1.PodSpec`.
-pub(super) fn struct_name(schema: &Schema) -> &str {
+pub(crate) fn struct_name(schema: &Schema) -> &str {
     let name = schema.name.as_deref().unwrap_or_default();
     name.rsplit_once('.').map_or(name, |(_, last)| last)
 }

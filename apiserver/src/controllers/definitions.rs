@@ -1,0 +1,117 @@
+//! Giving definitions their names, and emptying those that are leaving.
+//!
+//! ```text
+//!   written ─► names accepted, established ─► served ─► … ─► marked ─► its objects deleted ─► gone
+//!           └► a name is taken: waits until it is free
+//! ```
+//!
+//! Names are a matter of one group, so the definitions of a group are looked at together, one after the other. Objects
+//! of a kind that is leaving go as if a client deleted them: what waits for a finalizer makes the definition wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster::Id;
+use controller::queue::Outcome;
+use openapi::catalog;
+use openapi::resource::Resource;
+use serde_json::Value;
+use storage::{Entry, Page};
+
+use super::names::{self, Taken};
+use super::write::{Trouble, amend};
+use super::{Controllers, sweep};
+use crate::conditions::{self, Condition};
+use crate::keys::{Collection, Place};
+use crate::kinds::{DEFINITIONS, ESTABLISHED, Kinds};
+use crate::special::{CLEANUP, TERMINATING};
+use crate::{metadata, stored};
+
+/// A group of a logical cluster.
+pub(super) type Group = (Id, Arc<str>);
+
+/// Somebody who keeps changing what is to go is met again after this long.
+const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
+
+/// The group a definition is about, as its name says: what it defines has no dots.
+pub(super) fn group(name: &str) -> &str {
+    name.split_once('.').map_or("", |(_, group)| group)
+}
+
+pub(super) async fn look(controllers: &Controllers, (cluster, group): Group) -> Result<Outcome, Trouble> {
+    let listed = controllers.seen.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
+    let ours = |entry: &Entry| Place::of(entry.key()).is_some_and(|place| self::group(place.name) == &*group);
+    let entries = listed.value.entries.into_iter().filter(ours);
+    let mut definitions: Vec<(Entry, Value)> =
+        entries.filter_map(|entry| Some((entry.clone(), stored::tree(&entry).ok()?))).collect();
+    let mut taken = Taken::built_in(Kinds::built_in().rows(), &group);
+    definitions.iter().for_each(|(_, definition)| taken.add(definition));
+    let mut outcome = Outcome::Done;
+    for (entry, definition) in &mut definitions {
+        if metadata::is_leaving(definition) {
+            if empty(controllers, cluster, entry, definition).await? > 0 {
+                outcome = Outcome::Again(CONFLICT_AGAIN);
+            }
+            continue;
+        }
+        names::settle(definition, &taken);
+        taken.add(definition);
+        amend(&*controllers.seen, row(), entry, |object| *object = definition.clone()).await?;
+    }
+    Ok(outcome)
+}
+
+fn row() -> &'static Resource {
+    catalog::find(DEFINITIONS.group, "v1", DEFINITIONS.plural).expect("the catalogue has definitions")
+}
+
+/// Deletes what there is of a kind, and then lets its definition go. How many objects have to be met again.
+async fn empty(
+    controllers: &Controllers,
+    cluster: Id,
+    entry: &Entry,
+    definition: &Value,
+) -> Result<usize, Trouble> {
+    let store = &*controllers.seen;
+    let finalizers = definition["metadata"]["finalizers"].as_array();
+    if !finalizers.is_some_and(|finalizers| finalizers.iter().any(|name| name == CLEANUP)) {
+        return Ok(0);
+    }
+    if !conditions::holds(definition, ESTABLISHED) {
+        let said = Condition::new(TERMINATING, false, "NeverEstablished", "resource was never established");
+        return release(controllers, entry, &said).await.map(|()| 0);
+    }
+    let (group, plural) = (&definition["spec"]["group"], &definition["spec"]["names"]["plural"]);
+    let collection =
+        Collection { group: group.as_str().unwrap_or_default(), plural: plural.as_str().unwrap_or_default() };
+    let range = collection.range(cluster, None);
+    let kinds = controllers.kinds.fresh(cluster).await?;
+    let conflicts = match kinds.find_collection(collection) {
+        Some(row) => sweep::delete_all(store, row, range.clone()).await?,
+        // What no version is served of nobody can look after.
+        None => {
+            sweep::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?;
+            0
+        }
+    };
+    let left = store.list(range, Page { limit: Some(1), ..Page::default() }).await?.value.entries;
+    if left.is_empty() {
+        let said = Condition::new(TERMINATING, false, "InstanceDeletionCompleted", "removed all instances");
+        return release(controllers, entry, &said).await.map(|()| 0);
+    }
+    let message = "CustomResource deletion is in progress";
+    let said = Condition::new(TERMINATING, true, "InstanceDeletionInProgress", message);
+    amend(store, row(), entry, |object| conditions::set(object, &said)).await?;
+    Ok(conflicts)
+}
+
+/// Nothing is left: the definition goes, unless somebody else's finalizer holds it.
+async fn release(controllers: &Controllers, entry: &Entry, said: &Condition) -> Result<(), Trouble> {
+    amend(&*controllers.seen, row(), entry, |object| {
+        conditions::set(object, said);
+        if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|name| name != CLEANUP);
+        }
+    })
+    .await
+}

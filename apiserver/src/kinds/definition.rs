@@ -1,0 +1,90 @@
+//! What a stored definition says, as far as serving goes.
+//!
+//! Most of a definition is schema. Whether its kind is served, and whether it is one that is served already, is found
+//! out from its text, without building a tree of it.
+
+use openapi::custom::Kind;
+use ring::digest;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use storage::Entry;
+
+use crate::keys::Collection;
+use crate::stored;
+
+/// Where definitions are kept.
+pub(crate) const DEFINITIONS: Collection<'static> =
+    Collection { group: "apiextensions.k8s.io", plural: "customresourcedefinitions" };
+
+/// The condition that says that a kind is served.
+pub(crate) const ESTABLISHED: &str = "Established";
+
+/// Two definitions with the same content define the same kind, whoever wrote them. Tenants share what is made of it, so
+/// it must not be possible to find a second content with the same name.
+pub(super) type Content = [u8; digest::SHA256_OUTPUT_LEN];
+
+/// A definition whose kind is served.
+#[derive(Debug)]
+pub(super) struct Definition<'a> {
+    text: &'a [u8],
+    pub(super) content: Content,
+    /// Whether it has been deleted, and its objects with it.
+    pub(super) is_leaving: bool,
+}
+
+#[derive(Deserialize)]
+struct Text<'a> {
+    metadata: Metadata,
+    #[serde(borrow)]
+    spec: &'a RawValue,
+    #[serde(borrow, default)]
+    status: Status<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    #[serde(borrow)]
+    accepted_names: Option<&'a RawValue>,
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    r#type: String,
+    status: String,
+}
+
+impl<'a> Definition<'a> {
+    /// None if its kind is not served (yet), or it cannot be read.
+    pub(super) fn of(entry: &'a Entry) -> Option<Definition<'a>> {
+        let text = stored::json(entry)?;
+        let Text { metadata, spec, status } = serde_json::from_slice(text).ok()?;
+        let mut conditions = status.conditions.iter().flatten();
+        if !conditions.any(|condition| condition.r#type == ESTABLISHED && condition.status == "True") {
+            return None;
+        }
+        let mut context = digest::Context::new(&digest::SHA256);
+        for part in [metadata.name.as_str(), spec.get(), status.accepted_names.map_or("", RawValue::get)] {
+            // With their lengths, so that no part can pass for the end of the one before.
+            context.update(&part.len().to_le_bytes());
+            context.update(part.as_bytes());
+        }
+        let content = context.finish().as_ref().try_into().ok()?;
+        Some(Definition { text, content, is_leaving: metadata.deletion_timestamp.is_some() })
+    }
+
+    pub(super) fn kind(&self) -> Option<Kind> {
+        let whole: Value = serde_json::from_slice(self.text).ok()?;
+        Some(Kind::of(&whole))
+    }
+}
