@@ -166,7 +166,8 @@ pub(crate) fn carried(call: &Call, old: &Value, new: &mut Value) -> Result<(), S
     if call.subresource.as_deref() != Some("finalize") {
         special::carried(row, old, new);
     }
-    if row.generation.grows(old, new) {
+    // A status is about a generation, and never makes a new one.
+    if call.subresource.as_deref() != Some("status") && row.generation.grows(old, new) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         new["metadata"]["generation"] = generation.into();
     }
