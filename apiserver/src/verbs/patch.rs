@@ -84,6 +84,9 @@ impl Media {
             JSON_PATCH => Ok(Media::Json),
             MERGE_PATCH => Ok(Media::Merge),
             STRATEGIC_PATCH if call.row.origin == Origin::BuiltIn => Ok(Media::Strategic),
+            _ if call.row.origin == Origin::Custom => {
+                Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, APPLY_PATCH]))
+            }
             _ => Err(Status::unknown_patch_type()),
         }
     }
