@@ -46,10 +46,11 @@ enum Way {
 }
 
 pub(crate) fn sequence(kind: &Kind, seed: u64) -> Vec<Step> {
-    let mut maker = Maker { kind, name: format!("o-{seed}"), random: Random::seeded(seed) };
+    let mut maker = Maker { kind, name: format!("o-{seed}"), random: Random::seeded(seed), begun: false };
     let first = if maker.random.percent(50) { Way::Create } else { Way::Apply };
     let length = 3 + maker.random.below(5);
     let mut steps = vec![maker.step(first)];
+    maker.begun = true;
     for _ in 0..length {
         let way = maker.way();
         steps.push(maker.step(way));
@@ -61,6 +62,8 @@ struct Maker<'k> {
     kind: &'k Kind,
     name: String,
     random: Random,
+    /// The first step makes the object, so that the others have one to change.
+    begun: bool,
 }
 
 /// A request but for its options.
@@ -126,7 +129,7 @@ impl Maker<'_> {
         if self.random.percent(if patch == "apply" { 35 } else { 2 }) {
             options.push("force=true".to_owned());
         }
-        if self.random.percent(10) {
+        if self.random.percent(10) && self.begun {
             options.push("dryRun=All".to_owned());
         }
         let name = if method == "POST" { String::new() } else { format!("/{}{subresource}", self.name) };
@@ -158,7 +161,8 @@ impl Maker<'_> {
 
     /// What somebody applies: what they have an opinion on, and seldom less than can be created.
     fn configuration(&mut self) -> Value {
-        let mut object = if self.random.percent(85) { self.kind.base.clone() } else { self.named() };
+        let complete = self.random.percent(85) || !self.begun;
+        let mut object = if complete { self.kind.base.clone() } else { self.named() };
         put(&mut object, "/metadata/name", self.name.clone().into());
         self.add_parts(&mut object, 25);
         match self.random.below(30) {

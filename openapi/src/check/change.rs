@@ -132,7 +132,13 @@ pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mu
     }
 }
 
+/// What is not allowed of a status, whatever it was before.
+const STATUSES: &[(&str, fn(&Value, &mut Found))] =
+    &[("core.v1.Pod", pods::check_status), ("core.v1.Service", services::check_status)];
+
 pub(super) fn check_status(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
+    let checks = STATUSES.iter().filter(|(name, _)| type_name.strip_prefix(PREFIX) == Some(*name));
+    checks.for_each(|(_, check)| check(new, found));
     let colliding = type_name.strip_prefix(PREFIX).is_some_and(|name| COLLIDING.contains(&name));
     let count = |object| at(object, "status.collisionCount").as_i64();
     if colliding && count(old).is_some_and(|before| count(new).unwrap_or(-1) < before) {

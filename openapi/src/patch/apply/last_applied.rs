@@ -42,14 +42,8 @@ pub(super) fn update(object: &mut Value, config: &Value) {
         return;
     }
     let mut config = config.clone();
-    if let Some(metadata) = config["metadata"].as_object_mut() {
-        let applied = metadata.get_mut("annotations").and_then(Value::as_object_mut);
-        if applied.is_some_and(|applied| {
-            applied.remove(ANNOTATION);
-            applied.is_empty()
-        }) {
-            metadata.remove("annotations");
-        }
+    if let Some(applied) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        applied.remove(ANNOTATION);
     }
     annotations.insert(ANNOTATION.to_owned(), format!("{config}\n").into());
     if bytes(annotations) > ANNOTATIONS_BYTES_MAX {

@@ -334,6 +334,12 @@ fn who_applied_from_the_client_goes_on_on_the_server() {
     let kept: Value =
         serde_json::from_str(story.live["metadata"]["annotations"][ANNOTATION].as_str().unwrap()).unwrap();
     assert_eq!(kept["data"], json!({ "x": "2" }));
+    // What kubectl left where the annotation was is not cleaned up.
+    let mut sent = config_map(json!({ "x": "2" }));
+    sent["metadata"]["annotations"] = json!({ ANNOTATION: "{}" });
+    story.apply("kubectl", &sent);
+    let kept = story.live["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
+    assert!(kept.contains("\"annotations\":{}"), "{kept}");
     // What somebody else changed since is theirs.
     story.set("editor", "/data/y", "9".into());
     let told = story.refusal("kubectl", &config_map(json!({ "x": "2", "y": "3" })));
