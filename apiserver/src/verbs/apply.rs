@@ -4,9 +4,11 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use openapi::decode::{self, DecodeError, Decoded, Syntax};
 use openapi::field::FieldError;
+use openapi::fill;
 use openapi::patch::{self, apply::Applied};
+use openapi::resource::Origin;
 use openapi::status::Status;
-use openapi::{fill, walk};
+use openapi::walk::{self, Mismatch};
 use serde_json::{Value, json};
 use storage::{Entry, Store};
 
@@ -152,9 +154,9 @@ pub(crate) fn settled(
 ) -> Result<(Value, Owners), Status> {
     let Applied { object, managed_fields } = owners::applied(call, live, config, blank)?;
     let object = match call.row.schema() {
-        Some(schema) if call.row.origin == openapi::resource::Origin::BuiltIn => {
-            let shown = object.to_string();
-            walk::walk(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?.value
+        Some(schema) if call.row.origin == Origin::BuiltIn => {
+            let unreadable = |why: Mismatch| patch::unreadable(&config.to_string(), &why.to_string());
+            walk::walk(object, schema).map_err(unreadable)?.value
         }
         _ => object,
     };

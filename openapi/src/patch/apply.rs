@@ -29,6 +29,7 @@ mod types;
 mod verify;
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
@@ -47,20 +48,22 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 const UNKNOWN: &str = "unknown";
 
 /// What nobody owns, because nobody can change it, or because it says which object it is.
-const NOBODYS: &[&[&str]] = &[
-    &["apiVersion"],
-    &["kind"],
-    &["metadata"],
-    &["metadata", "clusterName"],
-    &["metadata", "creationTimestamp"],
-    &["metadata", "generation"],
-    &["metadata", "managedFields"],
-    &["metadata", "name"],
-    &["metadata", "namespace"],
-    &["metadata", "resourceVersion"],
-    &["metadata", "selfLink"],
-    &["metadata", "uid"],
-];
+static NOBODYS: LazyLock<Set<'static>> = LazyLock::new(|| {
+    Set::of_fields(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "clusterName"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "resourceVersion"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+    ])
+});
 
 /// Who writes, and how.
 pub struct Writer<'a> {
@@ -123,14 +126,15 @@ impl<'a> Writer<'a> {
     /// them. An object nobody kept account of stays one, unless it is made just now: then `old` has no uid.
     pub fn updated(&self, old: &Value, new: &Value, sent: Option<&Value>) -> Option<Value> {
         let live = old["metadata"].get("managedFields");
+        let changes = self.changes(old, new);
+        if changes.is_empty() && sent.is_none_or(|sent| Some(sent) == live) {
+            return live.cloned();
+        }
         let managers = self.known(live, sent);
         if managers.is_empty() && old["metadata"]["uid"].is_string() {
             return None;
         }
-        let (mut managers, changed) = self.account(managers, self.manager, old, new);
-        if !changed && sent.is_none_or(|sent| Some(sent) == live) {
-            return live.cloned();
-        }
+        let mut managers = self.account(managers, self.manager, changes);
         managers.cap();
         managers.encode()
     }
@@ -150,25 +154,21 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Gives the fields that changed to whoever changed them. Whether anything is another way than before.
-    fn account<'v>(
-        &self,
-        mut managers: Managers<'v>,
-        name: &'v str,
-        old: &'v Value,
-        new: &'v Value,
-    ) -> (Managers<'v>, bool)
+    /// What a request changes, of what it may.
+    fn changes<'v>(&self, old: &'v Value, new: &'v Value) -> Changes<'v>
+    where
+        'a: 'v,
+    {
+        compare::changes(old, new, Type::of(self.schema)).filtered(|set| self.reset.keep(set))
+    }
+
+    /// Gives the fields that changed to whoever changed them.
+    fn account<'v>(&self, mut managers: Managers<'v>, name: &'v str, changes: Changes<'v>) -> Managers<'v>
     where
         'a: 'v,
     {
         let kind = Type::of(self.schema);
-        let changes = compare::changes(old, new, kind).filtered(|set| self.reset.keep(set));
-        let before = managers.0.len();
         managers.forget(self.knows);
-        if changes.is_empty() {
-            let forgot = managers.0.len() != before;
-            return (managers, forgot);
-        }
         let Changes { added, modified, removed } = changes;
         let theirs = added.union(modified);
         for manager in &mut managers.0 {
@@ -176,7 +176,7 @@ impl<'a> Writer<'a> {
             manager.set = set.difference(&theirs).difference(&removed);
         }
         managers.drop_empty();
-        let set = theirs.difference(&Set::of_fields(NOBODYS));
+        let set = theirs.difference(&NOBODYS);
         if !set.is_empty() {
             let writer = self.as_manager(name, Operation::Update, set);
             match managers.find(&writer) {
@@ -188,7 +188,7 @@ impl<'a> Writer<'a> {
                 None => managers.0.push(writer),
             }
         }
-        (managers, true)
+        managers
     }
 
     fn as_manager<'v>(&self, name: &'v str, operation: Operation, set: Set<'v>) -> Manager<'v>
@@ -211,17 +211,17 @@ impl<'a> Writer<'a> {
         let recorded = Managers::decode(live["metadata"].get("managedFields"))
             .map_err(|why| ApplyError::Unfit(format!("failed to decode managed fields: {why}")))?;
         let managers = match recorded.is_empty() {
-            true => self.account(recorded, BEFORE_FIRST_APPLY, self.blank, live).0,
+            true => self.account(recorded, BEFORE_FIRST_APPLY, self.changes(self.blank, live)),
             false => recorded,
         };
-        let outcome = self.apply(live, config, managers.clone(), force);
-        let mut applied = match outcome {
+        if self.manager != last_applied::KUBECTL {
+            return self.apply(live, config, managers, force).map_err(refused);
+        }
+        let mut applied = match self.apply(live, config, managers.clone(), force) {
             Err(conflicts) => self.taken_over(live, config, managers, conflicts)?,
             Ok(applied) => applied,
         };
-        if self.manager == last_applied::KUBECTL {
-            last_applied::update(&mut applied.object, config);
-        }
+        last_applied::update(&mut applied.object, config);
         Ok(applied)
     }
 
@@ -266,14 +266,14 @@ impl<'a> Writer<'a> {
             applier.time = before.time.clone();
             let others = managers.0.iter().map(|manager| manager.set.clone());
             let owned = others.fold(applier.set.clone(), Set::union);
-            if let Some(pruned) = prune::prune(&object, &before.set, &owned, kind) {
+            if let Some(pruned) = prune::prune(&object, &before.set, owned, kind) {
                 object = pruned;
             }
         } else {
             applier.time = "".into();
         }
         let differs = self.take(live, &object, &mut managers, force)?;
-        applier.set = applier.set.difference(&Set::of_fields(NOBODYS));
+        applier.set = applier.set.difference(&NOBODYS);
         if differs {
             applier.time = self.now.into();
         }
@@ -316,10 +316,7 @@ impl<'a> Writer<'a> {
         managers: Managers<'_>,
         mut conflicts: Vec<OwnedField>,
     ) -> Result<Applied, ApplyError> {
-        let before = match self.manager {
-            last_applied::KUBECTL => last_applied::config(live, self.api_version),
-            _ => None,
-        };
+        let before = last_applied::config(live, self.api_version);
         let theirs =
             before.as_ref().and_then(|before| last_applied::unchanged(before, live, Type::of(self.schema)));
         if let Some(theirs) = theirs {

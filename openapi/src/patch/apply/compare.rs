@@ -171,6 +171,12 @@ fn objects<'a>(
             (None, Some((name, new))) => (name, Pair::New(new)),
             (None, None) => return,
         };
+        // Most of an object does not change, and need not be looked up in the schema.
+        if let Pair::Both(old, new) = pair
+            && old == new
+        {
+            continue;
+        }
         if let Some((kind, _)) = fields.field(name) {
             let mut below = Changes::default();
             let own = visit(pair, kind, &mut below);

@@ -62,26 +62,24 @@ fn each<'a>(items: Items<'a>, list: &'a [Value], set: &mut Set<'a>) {
 
 /// The same set, with the fields on the way to a member as members too, if the schema names them. Whoever owns a field
 /// keeps what leads to it from being removed.
-pub(super) fn with_ways<'a>(set: &Set<'a>, kind: Option<Type<'_>>) -> Set<'a> {
-    let mut all = Set::default();
-    for node in set.nodes() {
-        let (below, named) = match (&node.element, kind) {
-            (Element::Field(name), Some(kind)) => match named_atom(kind) {
-                Atom::Map(fields) => {
-                    fields.field(name).map_or((None, false), |(kind, named)| (Some(kind), named))
-                }
-                _ => (None, false),
-            },
-            (Element::Key(_), Some(kind)) => match named_atom(kind) {
-                Atom::List(items) => (Some(items.items), false),
-                _ => (None, false),
-            },
-            _ => (None, false),
-        };
-        let member = node.member || named && !node.below.is_empty();
-        all.push(node.element.clone(), member, with_ways(&node.below, below));
+pub(super) fn with_ways<'a>(mut set: Set<'a>, kind: Type<'_>) -> Set<'a> {
+    mark_ways(&mut set, kind);
+    set
+}
+
+fn mark_ways(set: &mut Set<'_>, kind: Type<'_>) {
+    let atom = named_atom(kind);
+    for node in set.nodes_mut().iter_mut().filter(|node| !node.below.is_empty()) {
+        match (&node.element, atom) {
+            (Element::Field(name), Atom::Map(fields)) => {
+                let Some((kind, named)) = fields.field(name) else { continue };
+                node.member |= named;
+                mark_ways(&mut node.below, kind);
+            }
+            (Element::Key(_), Atom::List(items)) => mark_ways(&mut node.below, items.items),
+            _ => {}
+        }
     }
-    all
 }
 
 /// What a type says without a value.

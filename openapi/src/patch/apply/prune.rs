@@ -13,12 +13,12 @@ use super::types::Type;
 
 /// `merged` without what was in `before`, and is neither in what its owner applies now nor in what others own: both
 /// are in `owned`. None if all of it stays.
-pub(super) fn prune(merged: &Value, before: &Set<'_>, owned: &Set<'_>, kind: Type<'_>) -> Option<Value> {
-    if before.is_within(owned) {
+pub(super) fn prune(merged: &Value, before: &Set<'_>, owned: Set<'_>, kind: Type<'_>) -> Option<Value> {
+    if before.is_within(&owned) {
         return None;
     }
-    let before = with_ways(before, Some(kind));
-    let all = with_ways(&fields(merged, kind), Some(kind));
+    let before = with_ways(before.clone(), kind);
+    let all = with_ways(fields(merged, kind), kind);
     let without = |gone: &Set<'_>| {
         let mut object = merged.clone();
         remove(&mut object, gone, kind);
@@ -26,8 +26,8 @@ pub(super) fn prune(merged: &Value, before: &Set<'_>, owned: &Set<'_>, kind: Typ
     };
     // Without anything of before; then with what somebody owns; then with what nobody ever owned.
     let bare = without(&before);
-    let kept = with_ways(&fields(&bare, kind), Some(kind)).union(with_ways(owned, Some(kind)));
+    let kept = with_ways(fields(&bare, kind), kind).union(with_ways(owned, kind));
     let shared = without(&all.clone().difference(&kept));
-    let left = with_ways(&fields(&shared, kind), Some(kind));
+    let left = with_ways(fields(&shared, kind), kind);
     Some(without(&all.difference(&left).intersection(&before)))
 }

@@ -64,6 +64,11 @@ impl<'a> Set<'a> {
         &self.nodes
     }
 
+    /// Whoever changes them leaves them in order, and none of them empty.
+    pub(super) fn nodes_mut(&mut self) -> &mut [Node<'a>] {
+        &mut self.nodes
+    }
+
     pub(super) fn into_nodes(self) -> Vec<Node<'a>> {
         self.nodes
     }

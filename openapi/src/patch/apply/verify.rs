@@ -4,6 +4,7 @@
 //! fields gets an owner, so each must be one.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde_json::Value;
 
@@ -15,68 +16,75 @@ use crate::schema::{Schema, Shape};
 /// What is wrong with an object, in the words of Kubernetes; none if nothing is.
 pub(super) fn fault(value: &Value, kind: Type<'_>) -> Option<String> {
     let mut faults = Vec::new();
-    visit(value, kind, &mut String::new(), &mut faults);
+    visit(value, kind, None, &mut faults);
     match faults.len() {
         0 | 1 => faults.pop(),
         _ => Some(format!("errors:\n  {}", faults.join("\n  "))),
     }
 }
 
-fn visit(value: &Value, kind: Type<'_>, path: &mut String, faults: &mut Vec<String>) {
+/// The way to a value, written out only for those who are told about it.
+struct Way<'w> {
+    up: Option<&'w Way<'w>>,
+    element: &'w Element<'w>,
+}
+
+impl fmt::Display for Way<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.up.map_or(Ok(()), |up| up.fmt(f))?;
+        self.element.fmt(f)
+    }
+}
+
+fn visit(value: &Value, kind: Type<'_>, way: Option<&Way<'_>>, faults: &mut Vec<String>) {
     let wrong = match (kind.atom(value), value) {
         (Atom::Map(fields), Value::Object(object)) => {
             for (name, value) in object {
-                field(fields, name, value, path, faults);
+                field(fields, name, value, way, faults);
             }
             None
         }
-        (Atom::List(items), Value::Array(list)) => return each(items, list, path, faults),
+        (Atom::List(items), Value::Array(list)) => return each(items, list, way, faults),
         (_, Value::Null) => None,
         (Atom::Map(_), _) => Some(format!("expected map, got &{{{}}}", go::print(value))),
         (Atom::List(_), _) => Some(format!("expected list, got &{{{}}}", go::print(value))),
         (Atom::Scalar, _) => scalar(value, kind),
     };
     if let Some(wrong) = wrong {
-        tell(path, &wrong, faults);
+        tell(way, &wrong, faults);
     }
 }
 
-fn tell(path: &str, wrong: &str, faults: &mut Vec<String>) {
-    faults.push(match path.is_empty() {
-        true => wrong.to_owned(),
-        false => format!("{path}: {wrong}"),
-    });
+fn tell(way: Option<&Way<'_>>, wrong: &str, faults: &mut Vec<String>) {
+    faults.push(way.map_or_else(|| wrong.to_owned(), |way| format!("{way}: {wrong}")));
 }
 
-/// Runs with the path one step longer.
-fn within(path: &mut String, element: &Element<'_>, run: impl FnOnce(&mut String)) {
-    let length = path.len();
-    path.push_str(&element.to_string());
-    run(path);
-    path.truncate(length);
+fn field(fields: Fields<'_>, name: &str, value: &Value, up: Option<&Way<'_>>, faults: &mut Vec<String>) {
+    let way = Way { up, element: &Element::Field(name) };
+    match fields.field(name) {
+        Some((kind, _)) => visit(value, kind, Some(&way), faults),
+        None => tell(Some(&way), "field not declared in schema", faults),
+    }
 }
 
-fn field(fields: Fields<'_>, name: &str, value: &Value, path: &mut String, faults: &mut Vec<String>) {
-    within(path, &Element::Field(name), |path| match fields.field(name) {
-        Some((kind, _)) => visit(value, kind, path, faults),
-        None => tell(path, "field not declared in schema", faults),
-    });
-}
-
-fn each(items: Items<'_>, list: &[Value], path: &mut String, faults: &mut Vec<String>) {
+fn each(items: Items<'_>, list: &[Value], up: Option<&Way<'_>>, faults: &mut Vec<String>) {
     let mut seen = BTreeSet::new();
     for (place, item) in list.iter().enumerate() {
         let element = match items.atomic() {
             true => Element::Index(place as i64),
             false => match items.element(item) {
                 Ok(element) => element,
-                Err(why) => return tell(path, &format!("element {place}: {why}"), faults),
+                Err(why) => return tell(up, &format!("element {place}: {why}"), faults),
             },
         };
-        within(path, &element, |path| visit(item, items.items, path, faults));
-        if !items.atomic() && !seen.insert(element.clone()) {
-            tell(path, &format!("duplicate entries for key {element}"), faults);
+        visit(item, items.items, Some(&Way { up, element: &element }), faults);
+        if items.atomic() {
+            continue;
         }
+        if seen.contains(&element) {
+            tell(up, &format!("duplicate entries for key {element}"), faults);
+        }
+        seen.insert(element);
     }
 }
 
