@@ -5,7 +5,8 @@
 //! ```
 //!
 //! One logical cluster with many objects, then many namespaces with an object each, made and deleted through the API
-//! (without sockets) while the controllers run. Prints how far it is every second.
+//! (without sockets) while the controllers run. Prints how far it is every second, and of the memory that is resident
+//! what there was before anything was made, at most, and a few seconds after all is gone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,12 +22,19 @@ use controller::tasks::Tasks;
 use futures::{StreamExt, stream};
 use http::Request;
 use http_body_util::{BodyExt, Full};
+use mimalloc::MiMalloc;
 use serde_json::{Value, json};
 use storage::embedded::{Embedded, Options};
 use storage::{Page, Range, Store};
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
 /// Requests under way at once: enough for the store to make one batch of many.
 const TOGETHER: usize = 64;
+/// Until the store has noticed that nobody writes any more, and written what it held back.
+const SETTLES: Duration = Duration::from_secs(5);
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
 
 #[tokio::main]
@@ -47,6 +55,7 @@ async fn main() {
     tasks.spawn("controllers", controllers.run(tasks.stop()));
     let api = Api { stack: Stack::new(seen, String::new(), tasks.stop()), kept };
 
+    api.say_memory("before").await;
     // Twice: what the first left behind would be seen in the second.
     for _ in 0..2 {
         api.ask("POST", CLUSTERS, json!({ "metadata": { "name": "big" } })).await;
@@ -88,6 +97,9 @@ async fn main() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     api.say_memory("in the end").await;
+    tokio::time::sleep(SETTLES).await;
+    api.say_memory("a few seconds later").await;
+    println!("at most: {} MB resident", resident("VmHWM:") >> 20);
 }
 
 struct Api {
@@ -126,6 +138,8 @@ impl Api {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         self.say_memory("after it").await;
+        tokio::time::sleep(SETTLES).await;
+        self.say_memory("a few seconds later").await;
     }
 
     /// Resident memory, without the history of what was just deleted.
@@ -133,13 +147,14 @@ impl Api {
         self.kept.compact(storage::Revision(u64::MAX)).await.expect("compacted");
         let page = Page { limit: Some(0), count: true, ..Page::default() };
         let entries = self.kept.list(Range::all(), page).await.expect("listed").value.remaining.unwrap_or(0);
-        println!("  {when}: {} MB resident, {entries} entries", resident_bytes() >> 20);
+        println!("  {when}: {} MB resident, {entries} entries", resident("VmRSS:") >> 20);
     }
 }
 
-fn resident_bytes() -> u64 {
+/// In bytes, by the kernel's name for it.
+fn resident(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }

@@ -26,6 +26,7 @@ pub(crate) async fn create(
     object: &mut Value,
     owners: Owners,
 ) -> Result<(String, Claims), Status> {
+    metadata::uncondemned(object);
     fill::fill(&call.row, object);
     let owners = owners.of_new(call, object);
     let name = metadata::born(call, object)?;

@@ -17,11 +17,11 @@ use openapi::schema::{Schema, SchemaRef};
 use openapi::status::{Cause, Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{ReadError, Store};
+use storage::{Entry, ReadError, Store};
 
 use crate::call::unreadable;
 use crate::keys::Collection;
-use crate::{metadata, stored};
+use crate::{skim, stored};
 
 pub(crate) const COLLECTION: Collection<'static> = Collection { group: GROUP, plural: "logicalclusters" };
 pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plural: "namespaces" };
@@ -154,13 +154,18 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     let mut id = Id::ROOT;
     for name in segments {
         let found = store.get(&COLLECTION.key(id, None, name)).await?;
-        let tree = found.value.and_then(|entry| stored::tree(&entry).ok());
-        match tree.filter(|tree| !metadata::is_leaving(tree)).as_ref().and_then(self::id) {
+        match found.value.filter(|entry| !stored::is_leaving(entry)).as_ref().and_then(stored_id) {
             Some(inner) => id = inner,
             None => return Ok(None),
         }
     }
     Ok(Some(id))
+}
+
+/// The id in the object of a logical cluster, as stored: looked for on every request, so nothing else is read.
+fn stored_id(entry: &Entry) -> Option<Id> {
+    let status = skim::field(stored::json(entry)?, "status")??;
+    skim::text(skim::field(status, "id")??)?.parse().ok()
 }
 
 /// The id in the object of a logical cluster.
@@ -180,9 +185,9 @@ pub fn born(object: &mut Value) -> Id {
 pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<String, Status> {
     let found = store.get(&NAMESPACES.key(id, None, namespace)).await.map_err(unreadable)?;
     let grouped = Grouped::new("", "namespaces");
-    let tree = found.value.and_then(|entry| stored::tree(&entry).ok());
-    let tree = tree.ok_or_else(|| Status::not_found(grouped, namespace))?;
-    if metadata::is_leaving(&tree) {
+    let found = found.value.and_then(|entry| Some((stored::uid(&entry)?.to_owned(), entry)));
+    let (uid, entry) = found.ok_or_else(|| Status::not_found(grouped, namespace))?;
+    if stored::is_leaving(&entry) {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let cause = Cause {
@@ -192,5 +197,5 @@ pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -
         };
         return Err(Status::forbidden(grouped, namespace, &why).because(cause));
     }
-    Ok(metadata::text(&tree, "uid").to_owned())
+    Ok(uid)
 }

@@ -6,7 +6,6 @@
 
 use openapi::resource::Origin;
 use openapi::status::{Grouped, Status};
-use serde::Deserialize;
 use storage::{Key, Store};
 
 use crate::call::{Call, unreadable};
@@ -30,16 +29,10 @@ pub(crate) async fn namespace(store: &dyn Store, call: &Call) -> Result<Option<S
 
 /// The definition of a custom kind, if objects of the kind can be created.
 pub(crate) async fn definition(store: &dyn Store, call: &Call, name: &str) -> Result<Option<String>, Status> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        uid: String,
-        deletion_timestamp: Option<String>,
-    }
     let Some(key) = definition_key(call) else { return Ok(None) };
     let found = store.get(&key).await.map_err(unreadable)?.value.ok_or_else(Status::unknown_path)?;
-    match stored::metadata(found.value()) {
-        Some(Metadata { uid, deletion_timestamp: None }) => Ok(Some(uid)),
+    match stored::uid(&found).filter(|_| !stored::is_leaving(&found)) {
+        Some(uid) => Ok(Some(uid.to_owned())),
         _ => {
             let why = "create not allowed while custom resource definition is terminating";
             Err(Status::forbidden(call.grouped(), name, why))

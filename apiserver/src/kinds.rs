@@ -115,6 +115,10 @@ impl Kinds {
         &self.rows
     }
 
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.own_from == 0
+    }
+
     /// Those that are not in the built-in set; of the built-in set, all.
     pub(crate) fn own(&self) -> &[Arc<Resource>] {
         &self.rows[self.own_from..]

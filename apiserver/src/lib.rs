@@ -44,6 +44,7 @@ mod reviews;
 mod scale;
 mod select;
 pub mod server;
+mod skim;
 mod special;
 pub mod stack;
 pub mod stored;

@@ -26,8 +26,9 @@ const FIELD: &str = "managedFields";
 /// What is known about the owners of an object that is about to be written.
 #[derive(Clone, Debug)]
 pub(crate) enum Owners {
-    /// Whoever asks owns what they change. The client may have something to say about the others.
-    Asking(Option<Value>),
+    /// Whoever asks owns what they change. The client may have something to say about the others; and what it says is
+    /// empty is not the same as what it does not mention, though it is stored alike.
+    Asking { said: Option<Value>, empty: Vec<String> },
     /// They have been found out.
     Known(Option<Value>),
 }
@@ -35,7 +36,10 @@ pub(crate) enum Owners {
 impl Owners {
     /// Takes what the client says out of what it sent.
     pub(crate) fn said(object: &mut Value) -> Owners {
-        Owners::Asking(metadata_of(object).and_then(|metadata| metadata.remove(FIELD)))
+        let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+        let fields = object.as_object().into_iter().flatten();
+        let empty = fields.filter(|(_, value)| is_empty(value)).map(|(name, _)| name.clone()).collect();
+        Owners::Asking { said: metadata_of(object).and_then(|metadata| metadata.remove(FIELD)), empty }
     }
 
     /// Those of `new`, which is filled, and made from nothing.
@@ -50,10 +54,13 @@ impl Owners {
     pub(crate) fn after(self, call: &Call, old: &Value, new: &Value) -> Option<Value> {
         match self {
             Owners::Known(owners) => owners,
-            Owners::Asking(said) => {
-                let manager = manager(call);
-                let blank = Value::Null;
-                writing(call, &manager, &blank, |writer| writer.updated(old, new, said.as_ref())).flatten()
+            Owners::Asking { said, empty } => {
+                let mut seen = fill::seen(&call.row, new);
+                for name in empty.iter().filter(|name| new.get(name).is_some_and(Value::is_null)) {
+                    seen.to_mut()[name] = Value::Array(Vec::new());
+                }
+                let (manager, blank) = (manager(call), Value::Null);
+                writing(call, &manager, &blank, |writer| writer.updated(old, &seen, said.as_ref())).flatten()
             }
         }
     }

@@ -94,12 +94,14 @@ fn paths(kinds: &Kinds) -> Vec<String> {
 /// The older document, for clients that have not learned the newer one. Some take it only in its own protobuf.
 fn version_two(kinds: &Kinds, headers: &HeaderMap) -> Response<Body> {
     let Documents { v2, v2_protobuf, .. } = kinds.documents();
-    let text = || v2.get_or_init(|| Made::of(document::v2(kinds.rows(), kinds.definitions())));
+    // There may be a thousand sets of kinds, and hardly anybody asks for these, or for one that is not packed.
+    let kept = |made: Made| if kinds.is_built_in() { made } else { made.packed() };
+    let text = || v2.get_or_init(|| kept(Made::of(document::v2(kinds.rows(), kinds.definitions()))));
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let made = match accept.contains("com.github.proto-openapi.spec.v2") {
         true => v2_protobuf.get_or_init(|| {
             let body = document::v2_protobuf(kinds.rows(), kinds.definitions()).into();
-            Made::new(document::GNOSTIC, format!("{}-protobuf", text().hash), body)
+            kept(Made::new(document::GNOSTIC, format!("{}-protobuf", text().hash), body))
         }),
         false => text(),
     };
@@ -111,27 +113,41 @@ fn version_two(kinds: &Kinds, headers: &HeaderMap) -> Response<Body> {
 struct Made {
     content_type: &'static str,
     hash: String,
-    body: Bytes,
+    /// None if only the packed one is kept.
+    body: Option<Bytes>,
     packed: OnceLock<Bytes>,
 }
 
 impl Made {
     fn new(content_type: &'static str, hash: String, body: Bytes) -> Made {
-        Made { content_type, hash, body, packed: OnceLock::new() }
+        Made { content_type, hash, body: Some(body), packed: OnceLock::new() }
     }
 
     fn of(document: Document) -> Made {
         Made::new(negotiate::JSON, document.hash, document.body.into())
     }
 
+    /// The same, kept as small as it gets.
+    fn packed(mut self) -> Made {
+        self.gzip();
+        self.body = None;
+        self
+    }
+
+    fn gzip(&self) -> Bytes {
+        let body = self.body.as_deref().unwrap_or_default();
+        self.packed.get_or_init(|| compress::gzip(body, Effort::Often)).clone()
+    }
+
     fn answer(&self, headers: &HeaderMap) -> Response<Body> {
         let is_packed = compress::is_accepted(headers);
-        let body = match is_packed {
-            true => self.packed.get_or_init(|| compress::gzip(&self.body, Effort::Often)),
-            false => &self.body,
+        let body = match (is_packed, &self.body) {
+            (true, _) => self.gzip(),
+            (false, Some(body)) => body.clone(),
+            (false, None) => compress::gunzip(&self.gzip()),
         };
         let mut response =
-            cached(headers, &self.hash, render::typed(StatusCode::OK, self.content_type, body.clone()));
+            cached(headers, &self.hash, render::typed(StatusCode::OK, self.content_type, body));
         response.headers_mut().append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
         // What is not sent is not packed either: a client would note that about what it holds.
         if is_packed && response.status() == StatusCode::OK {
@@ -170,7 +186,7 @@ fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Resu
 /// Documents of groups and versions in which nothing is defined are those of the built-in set.
 fn documents(kinds: &Kinds) -> &BTreeMap<String, Arc<Made>> {
     kinds.documents().v3.get_or_init(|| {
-        let mut made = match kinds.own().len() == kinds.rows().len() {
+        let mut made = match kinds.is_built_in() {
             true => BTreeMap::new(),
             false => documents(Kinds::built_in()).clone(),
         };

@@ -61,6 +61,9 @@ impl Selection {
     }
 
     fn holds_place(&self, entry: &Entry) -> bool {
+        if self.place.is_empty() && self.namespace.is_none() {
+            return true;
+        }
         let Some(place) = Place::of(entry.key()) else { return false };
         let here = self.namespace.as_deref().is_none_or(|namespace| place.namespace == Some(namespace));
         here && self.place.matches(|field| match field {
@@ -74,7 +77,7 @@ impl Selection {
             return true;
         }
         if let Some(labels) = stored::labels(entry.value()) {
-            return self.labels.matches(|label| labels.get(label).copied());
+            return self.labels.matches(|label| labels.get(label));
         }
         stored::tree(entry).is_ok_and(|tree| {
             let labels = &tree["metadata"]["labels"];

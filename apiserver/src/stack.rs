@@ -101,7 +101,7 @@ impl Stack {
         let answered = self.admitted(&identity, &asked, &row, head.headers, incoming).await;
         let row = row.get().map(|row: &Arc<Row>| &**row);
         let response = answered.unwrap_or_else(|status| refused(&asked, row, &status, encoding));
-        let mut response = wants.dress(deprecated(&asked, response)).await;
+        let mut response = wants.dress(deprecated(&asked, row, response)).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
@@ -342,9 +342,10 @@ fn refused(asked: &Asked, row: Option<&Row>, status: &Status, encoding: Encoding
 }
 
 /// Tells whoever uses what nobody should use any more, and got as far as using it.
-fn deprecated(asked: &Asked, response: Response<Body>) -> Response<Body> {
+fn deprecated(asked: &Asked, row: Option<&Row>, response: Response<Body>) -> Response<Body> {
     let strangers = [StatusCode::UNAUTHORIZED, StatusCode::METHOD_NOT_ALLOWED];
-    match asked.resource().and_then(warnings::deprecated) {
+    let defined = row.and_then(|row| row.custom.as_ref()?.warning.as_deref());
+    match asked.resource().and_then(warnings::deprecated).or(defined) {
         Some(text) if !strangers.contains(&response.status()) => create::warned(response, &[text.to_owned()]),
         _ => response,
     }

@@ -14,13 +14,15 @@
 //! of the schema they were pruned and filled by. While the schema has that hash, doing so again would change nothing.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use api::cluster::Id;
 use api::names::LOGICAL_CLUSTER;
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use storage::{Entry, Revision};
+
+use crate::skim;
 
 /// The length of `at` and `notes`.
 const HEADER: usize = 8;
@@ -159,7 +161,8 @@ impl<'a> Parts<'a> {
         out.reserve(before.len() + between.map_or(0, <[u8]>::len) + after.len() + ADDED_BYTES_MAX);
         out.put_slice(before);
         if revision != Revision::ZERO {
-            out.put_slice(format!("\"resourceVersion\":\"{revision}\",").as_bytes());
+            // Writing to memory cannot fail.
+            let _ = write!(out, "\"resourceVersion\":\"{revision}\",");
         }
         match (between, home) {
             (Some(between), Some(home)) => {
@@ -217,22 +220,40 @@ pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
     serde_json::from_slice(&read(entry))
 }
 
-/// The metadata of an object, as much as somebody wants of it. Nothing else is looked at.
-pub(crate) fn metadata<'a, T: Deserialize<'a>>(stored: &'a [u8]) -> Option<T> {
+/// The metadata of an object and what follows it, as it is written; for those who [skim](crate::skim) it.
+pub(crate) fn metadata_of(stored: &[u8]) -> Option<&[u8]> {
     let (at, _, _, json) = split(stored)?;
     // The brace that opens the metadata stands right before its contents.
-    let metadata = json.get(at.checked_sub(1)?..)?;
-    T::deserialize(&mut serde_json::Deserializer::from_slice(metadata)).ok()
+    json.get(at.checked_sub(1)?..)
 }
 
-/// The labels of an object, borrowed from what is stored. Nothing is copied; none if they cannot be read without that.
-pub fn labels(stored: &[u8]) -> Option<BTreeMap<&str, &str>> {
-    #[derive(Deserialize)]
-    struct Labelled<'a> {
-        #[serde(borrow)]
-        labels: Option<BTreeMap<&'a str, &'a str>>,
+/// Whether an object is on its way out. What cannot be read is.
+pub(crate) fn is_leaving(entry: &Entry) -> bool {
+    let said = metadata_of(entry.value()).and_then(|text| skim::field(text, "deletionTimestamp"));
+    said.is_none_or(|said| said.is_some_and(|text| text != b"null"))
+}
+
+/// The uid of an object; empty if it has none, nothing if it cannot be read.
+pub(crate) fn uid(entry: &Entry) -> Option<&str> {
+    let uid = skim::field(metadata_of(entry.value())?, "uid")?;
+    Some(uid.and_then(skim::text).unwrap_or_default())
+}
+
+/// The labels of an object, as they are written. None if they cannot be read without decoding.
+pub(crate) fn labels(stored: &[u8]) -> Option<Labels<'_>> {
+    let labels =
+        skim::field(metadata_of(stored)?, "labels")?.filter(|text| *text != b"null").unwrap_or(b"{}");
+    (!labels.contains(&b'\\')).then_some(Labels(labels))
+}
+
+/// Labels that are plain text throughout.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Labels<'a>(&'a [u8]);
+
+impl<'a> Labels<'a> {
+    pub(crate) fn get(self, name: &str) -> Option<&'a str> {
+        skim::text(skim::field(self.0, name)??)
     }
-    metadata(stored).map(|labelled: Labelled<'_>| labelled.labels.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -299,21 +320,18 @@ mod tests {
 
     #[test]
     fn labels_are_read_from_the_metadata_alone() {
-        let labels_of = |object: Value| {
+        let check = |object: Value, label: &str, expected: Option<&str>| {
             let stored = encode(&object);
-            let found = labels(&stored).unwrap();
-            found.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+            assert_eq!(labels(&stored).unwrap().get(label), expected, "{label} of {object}");
         };
-        let metadata = json!({"name": "a", "labels": {"app": "web", "k8s.io/x": ""}});
-        assert_eq!(
-            labels_of(json!({"labels": {"no": "no"}, "metadata": metadata})),
-            ["app=web", "k8s.io/x="]
-        );
-        assert!(labels_of(json!({"metadata": {"name": "a"}})).is_empty());
-        assert!(
-            labels(&encode(&json!({"metadata": {"labels": {"a": "\n"}}}))).is_none(),
-            "not without a copy"
-        );
+        let labelled = json!({"labels": {"no": "no"}, "metadata": {"name": "a", "labels": {"app": "web", "k8s.io/x": ""}}});
+        for (label, expected) in [("app", Some("web")), ("k8s.io/x", Some("")), ("no", None), ("ap", None)] {
+            check(labelled.clone(), label, expected);
+        }
+        check(json!({"metadata": {"name": "a"}}), "name", None);
+        check(json!({"metadata": {"name": "a", "labels": null}}), "name", None);
+        let escaped = encode(&json!({"metadata": {"labels": {"a": "\n"}}}));
+        assert!(labels(&escaped).is_none(), "not without decoding");
     }
 
     #[test]

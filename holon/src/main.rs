@@ -11,6 +11,12 @@ mod store;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
+
+/// What is freed goes back to the system, also when other threads freed it than those that took it: after a logical
+/// cluster of 100,000 objects is deleted, the memory they took is there for others. And it is faster than malloc.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A Kubernetes cluster that is not tied to any cluster.
 #[derive(Parser)]

@@ -11,8 +11,8 @@
 //! by whoever reads it. All of it hangs on [`Schema`](crate::schema::Schema), so the generic path never asks whether a
 //! kind is built in: [`crate::decode`], [`crate::walk`], [`crate::fill`] and [`crate::check`] come here by themselves.
 //!
-//! Rules in CEL (`x-kubernetes-validations`) are kept and published, and not evaluated. Conversion by webhook is
-//! refused.
+//! Rules in CEL (`x-kubernetes-validations`) are kept and published, and not evaluated. A kind with
+//! several versions that wants a webhook to convert between them is refused.
 
 pub(crate) mod accept;
 pub mod convert;

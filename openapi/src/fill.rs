@@ -22,6 +22,7 @@ mod pods;
 mod reach;
 mod resources;
 mod rules;
+mod seen;
 mod services;
 mod settle;
 mod status;
@@ -29,6 +30,8 @@ mod status;
 mod tests;
 mod update;
 mod various;
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -41,8 +44,8 @@ use crate::resource::{Origin, Resource};
 pub fn fill(row: &Resource, object: &mut Value) {
     match (row.origin, row.schema()) {
         (Origin::BuiltIn, _) => fill_kind(&row.api_version(), &row.kind, object),
-        (Origin::Custom, Some(schema)) => custom::fill(object, schema),
-        (Origin::Custom, None) => {}
+        (Origin::Custom, Some(schema)) if row.custom.is_some() => custom::fill(object, schema),
+        (Origin::Custom, _) => {}
     }
 }
 
@@ -68,14 +71,27 @@ fn is_prepared(row: &Resource) -> bool {
     row.origin == Origin::BuiltIn || row.custom.is_some()
 }
 
-/// Makes a filled object new: without the status it claims, with what objects of its kind are born with. Its uid, where
-/// something is made of it, is expected in its metadata. The result is filled again.
-pub fn prepare_create(row: &Resource, object: &mut Value, now: Timestamp) {
-    match object {
-        Value::Object(fields) if is_prepared(row) => create::prepare(row, fields, now),
-        _ => return,
+/// A filled object as it is to whoever finds out its owners.
+pub fn seen<'o>(row: &Resource, object: &'o Value) -> Cow<'o, Value> {
+    match row.origin {
+        Origin::BuiltIn => seen::seen(row, object),
+        Origin::Custom => Cow::Borrowed(object),
     }
-    fill(row, object);
+}
+
+/// Makes a filled object new: without the status it claims, with what objects of its kind are born with. Its uid, where
+/// something is made of it, is expected in its metadata; since it was filled, only that may have changed. The result is
+/// filled again.
+pub fn prepare_create(row: &Resource, object: &mut Value, now: Timestamp) {
+    let Value::Object(fields) = &mut *object else { return };
+    if !is_prepared(row) {
+        return;
+    }
+    let only_status = !create::prepare(row, fields, now) && row.origin == Origin::BuiltIn;
+    match only_status.then(|| Table::get().kind(&row.api_version(), &row.kind)).flatten() {
+        Some(kind) => settle::again(Table::get().message(kind.message), fields, &["metadata", "status"]),
+        None => fill(row, object),
+    }
 }
 
 /// Gives a filled object that is to replace `old` what it cannot change by that, such as its status, and what it need

@@ -113,7 +113,7 @@ pub(crate) fn print(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::Bool(truth) => truth.to_string(),
-        Value::Number(number) => number.to_string(),
+        Value::Number(number) => self::number(number),
         Value::String(text) => text.clone(),
         Value::Array(items) => format!("[{}]", items.iter().map(print).collect::<Vec<_>>().join(" ")),
         Value::Object(fields) => {

@@ -4,6 +4,7 @@
 //! [`catalog`](crate::catalog); rows of custom kinds are made when their definition is accepted, and carry along what
 //! their objects look like inside. For a built-in kind that is in [`builtin`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -111,8 +112,8 @@ pub struct Custom {
     /// What whoever uses this version is told each time.
     pub warning: Option<Arc<str>>,
     pub scale: Option<Scale>,
-    /// What objects look like in the version they are stored in.
-    pub stored: SchemaRef,
+    /// What objects look like in each version of the kind, served or not: any of them may be stored.
+    pub versions: Arc<BTreeMap<Arc<str>, SchemaRef>>,
     /// Tells the schema of this version from others its definition has had.
     pub schema_hash: u128,
 }

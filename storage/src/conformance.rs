@@ -91,6 +91,7 @@ pub fn suite() -> &'static [Case] {
             a_watch_left_behind_is_told_and_claims_nothing
             a_watch_that_kept_up_goes_on
             beside_compaction_there_is_never_a_gap
+            what_is_deleted_and_forgotten_is_let_go
         }
         crowds {
             every_single_write_wakes_its_watcher

@@ -15,9 +15,12 @@ use api::cluster::Id;
 use controller::queue::Outcome;
 use openapi::catalog;
 use openapi::resource::Resource;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use storage::{Entry, Page};
 
+use super::head::Head;
 use super::names::{self, Taken};
 use super::write::{Trouble, amend};
 use super::{Controllers, sweep};
@@ -25,7 +28,7 @@ use crate::conditions::{self, Condition};
 use crate::keys::{Collection, Place};
 use crate::kinds::{DEFINITIONS, ESTABLISHED, Kinds};
 use crate::special::{CLEANUP, TERMINATING};
-use crate::{metadata, stored};
+use crate::stored;
 
 /// A group of a logical cluster.
 pub(super) type Group = (Id, Arc<str>);
@@ -38,25 +41,75 @@ pub(super) fn group(name: &str) -> &str {
     name.split_once('.').map_or("", |(_, group)| group)
 }
 
+/// As much of a definition as says whether there is anything to do about it. Most of it is schema, which is skipped.
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(borrow)]
+    spec: Spec<'a>,
+    #[serde(borrow, default)]
+    status: Status<'a>,
+}
+
+#[derive(Deserialize)]
+struct Spec<'a> {
+    #[serde(borrow)]
+    names: &'a RawValue,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    #[serde(borrow)]
+    accepted_names: Option<&'a RawValue>,
+    #[serde(default)]
+    conditions: Option<Value>,
+}
+
+impl<'a> Outline<'a> {
+    fn of(entry: &'a Entry) -> Option<Outline<'a>> {
+        serde_json::from_slice(stored::json(entry)?).ok()
+    }
+
+    /// Whether it has the names it wants, and has been told so.
+    fn is_settled(&self) -> bool {
+        let said = json!({ "status": { "conditions": self.status.conditions } });
+        let accepted = self.status.accepted_names.is_some_and(|names| names.get() == self.spec.names.get());
+        accepted && conditions::holds(&said, ESTABLISHED) && conditions::holds(&said, names::ACCEPTED)
+    }
+
+    fn accepted(&self) -> Value {
+        let names = self.status.accepted_names.and_then(|names| serde_json::from_str(names.get()).ok());
+        names.unwrap_or_default()
+    }
+}
+
+/// Whether a definition that is not leaving may be passed over when everything is looked at.
+pub(super) fn is_settled(place: &Place<'_>, entry: &Entry) -> bool {
+    !names::is_protected(group(place.name)) && Outline::of(entry).is_some_and(|outline| outline.is_settled())
+}
+
 pub(super) async fn look(controllers: &Controllers, (cluster, group): Group) -> Result<Outcome, Trouble> {
     let listed = controllers.seen.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
     let ours = |entry: &Entry| Place::of(entry.key()).is_some_and(|place| self::group(place.name) == &*group);
-    let entries = listed.value.entries.into_iter().filter(ours);
-    let mut definitions: Vec<(Entry, Value)> =
-        entries.filter_map(|entry| Some((entry.clone(), stored::tree(&entry).ok()?))).collect();
+    let entries: Vec<Entry> = listed.value.entries.into_iter().filter(ours).collect();
     let mut taken = Taken::built_in(Kinds::built_in().rows(), &group);
-    definitions.iter().for_each(|(_, definition)| taken.add(definition));
+    entries.iter().filter_map(Outline::of).for_each(|outline| taken.add(&outline.accepted()));
     let mut outcome = Outcome::Done;
-    for (entry, definition) in &mut definitions {
-        if metadata::is_leaving(definition) {
-            if empty(controllers, cluster, entry, definition).await? > 0 {
+    for entry in &entries {
+        let is_leaving = Head::of(entry).is_some_and(|head| head.is_leaving());
+        if !is_leaving && Place::of(entry.key()).is_some_and(|place| is_settled(&place, entry)) {
+            continue;
+        }
+        let Ok(mut definition) = stored::tree(entry) else { continue };
+        if is_leaving {
+            if empty(controllers, cluster, entry, &definition).await? > 0 {
                 outcome = Outcome::Again(CONFLICT_AGAIN);
             }
             continue;
         }
-        names::settle(definition, &taken);
-        taken.add(definition);
-        amend(&*controllers.seen, row(), entry, |object| *object = definition.clone()).await?;
+        names::settle(&mut definition, &taken);
+        taken.add(&definition["status"]["acceptedNames"]);
+        amend(&*controllers.seen, row(), entry, |object| *object = definition).await?;
     }
     Ok(outcome)
 }

@@ -130,7 +130,11 @@ impl<'a> Feed<'a> {
                 if head.is_leaving() {
                     self.definitions.entry(place.cluster).or_default().insert(place.name.to_owned());
                 }
-                self.defined(&place);
+                // At the beginning everything is looked at; those that have all they want need not be.
+                let is_first = !self.controllers.graph().is_whole;
+                if head.is_leaving() || !is_first || !definitions::is_settled(&place, current) {
+                    self.defined(&place);
+                }
             }
             _ if logical::COLLECTION == place.collection && head.is_leaving() => {
                 let tree = stored::tree(current).unwrap_or_default();

@@ -40,14 +40,10 @@ impl Owner {
 }
 
 impl Head {
-    /// None for what is no object.
+    /// None for what is no object. Only the metadata is read: this is done for every write there is.
     pub(super) fn of(entry: &Entry) -> Option<Head> {
-        #[derive(Deserialize)]
-        struct Whole {
-            metadata: Head,
-        }
-        let whole: Whole = serde_json::from_slice(stored::json(entry)?).ok()?;
-        Some(whole.metadata)
+        let metadata = stored::metadata_of(entry.value())?;
+        Head::deserialize(&mut serde_json::Deserializer::from_slice(metadata)).ok()
     }
 
     pub(super) fn owners(&self) -> &[Owner] {

@@ -15,7 +15,7 @@ use crate::kinds::ESTABLISHED;
 /// Who approves of kinds in Kubernetes's own groups says so here.
 const APPROVED: &str = "api-approved.kubernetes.io";
 
-const ACCEPTED: &str = "NamesAccepted";
+pub(super) const ACCEPTED: &str = "NamesAccepted";
 
 /// Names of one group that are taken.
 #[derive(Clone, Debug, Default)]
@@ -38,9 +38,8 @@ impl Taken {
         taken
     }
 
-    /// By a definition, too.
-    pub(super) fn add(&mut self, definition: &Value) {
-        let names = &definition["status"]["acceptedNames"];
+    /// By a definition that has these, too.
+    pub(super) fn add(&mut self, names: &Value) {
         let named =
             |fields: &[&str]| -> Vec<String> { fields.iter().map(|field| text(names, field)).collect() };
         let filled = |name: &String| !name.is_empty();
@@ -137,12 +136,15 @@ fn in_use(name: &str) -> String {
     format!("{name:?} is already in use")
 }
 
+/// Whether a group is one of Kubernetes's own.
+pub(super) fn is_protected(group: &str) -> bool {
+    let within = |domain: &&str| group == *domain || group.ends_with(&format!(".{domain}"));
+    ["k8s.io", "kubernetes.io"].iter().any(within)
+}
+
 /// What is said about kinds in Kubernetes's own groups. One that is not approved of at all was refused when it came.
 fn approval(definition: &Value) -> Option<Condition> {
     let group = text(&definition["spec"], "group");
-    let is_protected = ["k8s.io", "kubernetes.io"]
-        .iter()
-        .any(|domain| group == *domain || group.ends_with(&format!(".{domain}")));
     let said = |holds, reason, message| {
         Some(Condition::new("KubernetesAPIApprovalPolicyConformant", holds, reason, message))
     };
@@ -154,7 +156,7 @@ fn approval(definition: &Value) -> Option<Condition> {
         )
     };
     match word {
-        _ if !is_protected => None,
+        _ if !is_protected(&group) => None,
         "" => said(false, "MissingAnnotation", rule("")),
         word if word.starts_with("unapproved") => {
             said(false, "UnapprovedAnnotation", format!("not approved: {word:?}"))
@@ -195,7 +197,7 @@ mod tests {
         }));
         settle(&mut first, &Taken::default());
         let mut taken = Taken::default();
-        taken.add(&first);
+        taken.add(&first["status"]["acceptedNames"]);
         taken
     }
 

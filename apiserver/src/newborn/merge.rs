@@ -7,21 +7,25 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use api::cluster::Id;
 use storage::{At, Entry, Key, Listing, Page, Range, ReadError, Revision};
 
-use super::template::{Row, Stretch};
+use super::template::{Row, Shelf, Stretch};
 use super::{Born, Shared, is_tombstone};
 use crate::keys;
 
-/// Entries read at a time while counting.
+/// Entries read at a time while counting across logical clusters.
 const COUNTED_TOGETHER: usize = 1000;
 
 /// One page of a range.
 pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<At<Listing>, ReadError> {
+    let stretches = shared.template.within(range);
+    let alone = alone(&stretches);
     // One more than wanted tells whether it goes on. Tombstones may make it read again. What is only counted is read
-    // in larger pieces, and never all at once.
-    let least = if page.count { COUNTED_TOGETHER } else { 0 };
+    // in larger pieces, and never all at once; in one logical cluster it is not read at all.
+    let least = if page.count && alone.is_none() { COUNTED_TOGETHER } else { 0 };
     let chunk = page.limit.map(|limit| limit.max(least).saturating_add(1));
     let mut stored = Pages::new(range.clone(), page.after.clone(), page.at, chunk);
     stored.fetch(shared).await?;
@@ -31,7 +35,7 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
         None => range.clone(),
     };
     let stretches = shared.template.within(&range);
-    let template = Innate::new(range, &stretches, revision, chunk);
+    let template = Innate::new(range.clone(), &stretches, revision, chunk);
     let mut walk = Walk { shared, stored, template };
     let limit = page.limit.unwrap_or(usize::MAX);
     let mut listing = Listing::default();
@@ -42,16 +46,55 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
         };
         listing.entries.push(found.entry());
     }
-    if page.count {
-        let mut remaining = 0;
-        while walk.next().await?.is_some() {
-            remaining += 1;
-        }
-        (listing.more, listing.remaining) = (remaining > 0, Some(remaining));
-    } else {
+    if !page.count {
         listing.more = walk.next().await?.is_some();
+        return Ok(At { revision, value: listing });
     }
+    let remaining = match alone {
+        Some((id, shelf)) => {
+            let left = listing.entries.last().map_or_else(|| range.clone(), |last| rest(&range, last.key()));
+            count(shared, id, &shelf, left, revision).await?
+        }
+        None => {
+            let mut remaining = 0;
+            while walk.next().await?.is_some() {
+                remaining += 1;
+            }
+            remaining
+        }
+    };
+    (listing.more, listing.remaining) = (remaining > 0, Some(remaining));
     Ok(At { revision, value: listing })
+}
+
+/// The one logical cluster and the one shelf a range is about, if it is.
+fn alone(stretches: &[Stretch]) -> Option<(Id, Arc<Shelf>)> {
+    let [Stretch { shelf, only: Some(id), .. }] = stretches else { return None };
+    Some((*id, shelf.clone()))
+}
+
+/// How much is seen in a range of one logical cluster. The store counts what it has without looking at it; only at
+/// the few places of rows can more or less be seen than that.
+async fn count(
+    shared: &Shared,
+    id: Id,
+    shelf: &Shelf,
+    range: Range,
+    revision: Revision,
+) -> Result<usize, ReadError> {
+    let page = |limit, count| Page { at: Some(revision), limit, count, ..Page::default() };
+    let is_born = shared.born(id, revision).await?.is_some();
+    let places = shelf.rows.iter().map(|row| shelf.key(row, id));
+    let (mut innate, mut hidden) = (0, 0);
+    for key in places.filter(|key| range.contains(key.as_bytes())) {
+        let found = shared.inner.list(Range::key(key), page(None, false)).await?;
+        match found.value.entries.first() {
+            None => innate += usize::from(is_born),
+            Some(entry) => hidden += usize::from(is_tombstone(entry)),
+        }
+    }
+    let stored = shared.inner.list(range, page(Some(0), true)).await?.value.remaining.unwrap_or(0);
+    Ok((stored + innate).saturating_sub(hidden))
 }
 
 /// The part of a range that comes after a key.

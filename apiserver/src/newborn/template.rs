@@ -61,6 +61,8 @@ pub(super) struct Stretch {
     pub(super) shelf: Arc<Shelf>,
     /// The births of all logical clusters whose keys can lie in the range.
     pub(super) births: Range,
+    /// The one logical cluster in which all of the range lies, if there is one.
+    pub(super) only: Option<Id>,
 }
 
 impl Template {
@@ -129,13 +131,15 @@ impl Shelf {
                 None => return None,
             },
         };
+        let mut only = None;
         if from.len() == ID_BYTES && to == Some(from) {
             // One logical cluster, and perhaps one namespace of it that no row lies in.
             let cluster = std::str::from_utf8(from).ok()?.parse().ok()?;
             let covered = |row: &Arc<Row>| range.contains(self.key(row, cluster).as_bytes());
             self.rows.iter().any(covered).then_some(())?;
+            only = Some(cluster);
         }
-        Some(Stretch { shelf: self.clone(), births: keys::births_between(from, to) })
+        Some(Stretch { shelf: self.clone(), births: keys::births_between(from, to), only })
     }
 }
 

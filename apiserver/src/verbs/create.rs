@@ -9,7 +9,7 @@ use storage::{Change, CommitError, Entry, Expect, Revision, Store};
 
 use crate::admit;
 use crate::births::{self, Birth};
-use crate::body;
+use crate::body::{self, Sent};
 use crate::call::{Call, unreadable, unwritten};
 use crate::clusters;
 use crate::holders::{self, Holders};
@@ -29,25 +29,29 @@ pub(crate) async fn create(
     style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let mut sent = body::object(call, bytes)?;
-    let owners = Owners::said(&mut sent.object);
-    let generated = metadata::text(&sent.object, "name").is_empty();
-    let attempts = if generated { ATTEMPTS } else { 1 };
+    let Sent { mut object, warnings: mut said } = body::object(call, bytes)?;
+    let owners = Owners::said(&mut object);
+    said.extend(warnings::about(&call.row, On::Create, &object));
+    let made = match metadata::text(&object, "name").is_empty() {
+        true => generated(store, call, &object, &owners).await?,
+        false => match attempt(store, call, object, owners).await? {
+            Ok(entry) => entry,
+            Err(taken) => return Err(exists(store, call, &taken).await),
+        },
+    };
+    Ok(warned(style.answer(StatusCode::CREATED, &made)?, &said))
+}
+
+/// Makes an object whose name the server draws, until one is free.
+async fn generated(store: &dyn Store, call: &Call, object: &Value, owners: &Owners) -> Result<Entry, Status> {
     let mut taken = String::new();
-    for _ in 0..attempts {
-        match attempt(store, call, sent.object.clone(), owners.clone()).await? {
-            Ok(entry) => {
-                let mut said = sent.warnings;
-                said.extend(warnings::about(&call.row, On::Create, &sent.object));
-                return Ok(warned(style.answer(StatusCode::CREATED, &entry)?, &said));
-            }
+    for _ in 0..ATTEMPTS {
+        match attempt(store, call, object.clone(), owners.clone()).await? {
+            Ok(entry) => return Ok(entry),
             Err(name) => taken = name,
         }
     }
-    Err(match generated {
-        true => Status::no_free_name(call.grouped(), &taken),
-        false => exists(store, call, &taken).await,
-    })
+    Err(Status::no_free_name(call.grouped(), &taken))
 }
 
 /// What somebody is told who wants a name that is taken.

@@ -29,6 +29,7 @@ use crate::warnings::On;
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
+const PATCHES_OF_CUSTOM: &[&str] = &[JSON_PATCH, MERGE_PATCH, "application/apply-patch+yaml"];
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
 /// What Kubernetes says of a list where it looks for an object's kind.
@@ -84,9 +85,8 @@ impl Media {
             JSON_PATCH => Ok(Media::Json),
             MERGE_PATCH => Ok(Media::Merge),
             STRATEGIC_PATCH if call.row.origin == Origin::BuiltIn => Ok(Media::Strategic),
-            _ if call.row.origin == Origin::Custom => {
-                Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, APPLY_PATCH]))
-            }
+            // Kubernetes has two ways to say this, depending on who describes the kind.
+            _ if call.row.origin == Origin::Custom => Err(Status::unsupported_media_type(PATCHES_OF_CUSTOM)),
             _ => Err(Status::unknown_patch_type()),
         }
     }
@@ -140,7 +140,12 @@ fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Sta
     if object.is_array() {
         return Err(patch::unreadable(&shown, KIND_OF_A_LIST));
     }
-    body::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
+    match call.row.custom {
+        Some(_) => body::same_kind(call, &object)?,
+        None => {
+            body::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
+        }
+    }
     let Some(schema) = call.row.schema() else { return Ok((object, Vec::new())) };
     let has_version = object["apiVersion"].as_str().is_some_and(|version| !version.is_empty());
     if call.row.origin == Origin::BuiltIn && !has_version {

@@ -41,7 +41,7 @@ pub(crate) async fn scale(
         // Who names a version or a uid means those of the object.
         update::expected(whole, name, &sent, &entry, update::Version::May)?;
         let owners = scale::owned(whole, &old, owners);
-        let new = scale::applied(old, &sent)?;
+        let new = scale::applied(&call.row, old, &sent)?;
         if let Some(entry) = update::replace(store, whole, &entry, new, owners).await? {
             return Ok(warned(shown(whole, style, &entry)?, &warnings));
         }
@@ -57,7 +57,7 @@ fn sent(
     old: &Value,
     bytes: &[u8],
 ) -> Result<(Value, Vec<String>, Option<Value>), Status> {
-    let mut live = scale::of(old);
+    let mut live = scale::before(&whole.row, old);
     owners::put(&mut live, scale::owners(whole, old));
     let (mut sent, warnings) = match verb {
         Verb::Patch if Media::of(view)? == Media::Apply => {
@@ -80,6 +80,6 @@ fn sent(
 }
 
 fn shown(whole: &Call, style: &Style, entry: &Entry) -> Result<Response<Body>, Status> {
-    let view: Value = scale::of(&whole.tree(entry)?);
+    let view: Value = scale::of(&whole.row, &whole.tree(entry)?)?;
     style.answer_tree(StatusCode::OK, &view, openapi::catalog::scale_columns())
 }

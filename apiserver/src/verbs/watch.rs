@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use rand::RngExt;
 use serde_json::{Value, json};
 use storage::{Entry, Event, Range, ReadError, Revision, Store, Watch};
 use tokio::sync;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{get, list};
 use crate::call::{Call, Reach, unreadable};
@@ -41,6 +42,8 @@ use crate::server::Body;
 /// About once a minute, so that an idle client can resume close to now; not all at once, so that a thousand watches
 /// that began together do not all speak together.
 const BOOKMARK_SECONDS: std::ops::Range<f64> = 60.0..75.0;
+/// What stands around an object in an event, and what is put into it.
+const FRAME_BYTES: usize = 256;
 /// As for Kubernetes; clients connect again by themselves, and not all in the same moment.
 const LASTS_SECONDS: std::ops::Range<f64> = 1800.0..3600.0;
 
@@ -49,21 +52,26 @@ pub(crate) async fn watch(
     kinds: &Arc<Registry>,
     call: &Call,
     style: &Style,
-    stop: Stop,
+    mut stop: Stop,
 ) -> Result<Response<Body>, Status> {
-    let mut following = Following {
+    let ends = Instant::now() + lasts(call)?;
+    let mut following = Box::new(Following {
         style: style.clone(),
         is_headed: false,
         selection: list::selection(call)?,
-        stop,
         served: Served::of(kinds, call),
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
-        bookmark: call.query.flag("allowWatchBookmarks").then(next_bookmark),
-        ends: Instant::now() + lasts(call)?,
+        bookmark: call.query.flag("allowWatchBookmarks").then(|| Box::pin(sleep_until(next_bookmark()))),
+        over: Box::pin(async move {
+            tokio::select! {
+                () = sleep_until(ends) => {}
+                () = stop.requested() => {}
+            }
+        }),
         is_done: false,
-    };
+    });
     let after = following.start(store, call).await?;
     let range = list::range(call, &following.selection);
     match begun(store, call, range, after).await {
@@ -213,16 +221,17 @@ struct Following {
     /// Whether a table of this watch has said what its columns are.
     is_headed: bool,
     selection: Selection,
-    stop: Stop,
     served: Served,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
     /// The version the client has seen, if the watch begins before it.
     resumed: Option<Revision>,
-    /// When the next one is due, if the client wants any.
-    bookmark: Option<Instant>,
-    ends: Instant,
+    /// Until the next one is due, if the client wants any. It waits on, whatever happens meanwhile: most events would
+    /// cost less than to set a clock for each.
+    bookmark: Option<Pin<Box<Sleep>>>,
+    /// Until its time is up or the server stops.
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
     is_done: bool,
 }
 
@@ -277,8 +286,8 @@ impl Following {
     async fn wait(&mut self) -> Option<()> {
         let watch = self.watch.as_mut()?;
         let bookmark_due = async {
-            match self.bookmark {
-                Some(due) => sleep_until(due).await,
+            match &mut self.bookmark {
+                Some(due) => due.await,
                 None => std::future::pending().await,
             }
         };
@@ -289,11 +298,10 @@ impl Following {
             },
             () = bookmark_due => {
                 self.pending.push_back(Pending::Bookmark(watch.through()));
-                self.bookmark = Some(next_bookmark());
+                self.bookmark = Some(Box::pin(sleep_until(next_bookmark())));
             }
             newest = self.served.ended() => self.last(newest).await,
-            () = sleep_until(self.ends) => self.end(),
-            () = self.stop.requested() => self.end(),
+            () = &mut self.over => self.end(),
         }
         Some(())
     }
@@ -312,7 +320,7 @@ impl Following {
 
     /// Ends well: with a bookmark, so that the client goes on from here and not from long ago.
     fn end(&mut self) {
-        if let (Some(_), Some(watch)) = (self.bookmark, &mut self.watch) {
+        if let (Some(_), Some(watch)) = (&self.bookmark, &mut self.watch) {
             self.pending.push_back(Pending::Bookmark(watch.through()));
         }
         self.is_done = true;
@@ -355,13 +363,8 @@ impl Following {
         match pending {
             Pending::Object(kind, entry, revision) => {
                 let heading = if self.is_headed { Heading::Omitted } else { Heading::Shown };
-                let mut object = BytesMut::new();
-                self.style.object(&entry, revision, heading, &mut object);
-                // What cannot be read is no event either.
-                if !object.is_empty() {
-                    self.is_headed = true;
-                    self.frame(kind, &object, out);
-                }
+                let object = |out: &mut BytesMut| self.style.object(&entry, revision, heading, out);
+                self.is_headed |= self.frame(kind, entry.value().len(), object, out);
             }
             Pending::Bookmark(revision) => {
                 self.bookmark(json!({ "resourceVersion": revision.to_string() }), out);
@@ -385,20 +388,33 @@ impl Following {
     }
 
     fn tree(&self, kind: &str, tree: &Value, out: &mut BytesMut) {
-        let mut object = BytesMut::new();
-        render::encode(self.style.form.encoding, tree, &mut object);
-        self.frame(kind, &object, out);
+        self.frame(kind, 0, |out| render::encode(self.style.form.encoding, tree, out), out);
     }
 
-    /// One event: a line of JSON, or in protobuf a length and a message.
-    fn frame(&self, kind: &str, object: &[u8], out: &mut BytesMut) {
+    /// One event: a line of JSON, or in protobuf a length and a message. What cannot be read, and so is not written, is
+    /// no event either. The size is a guess.
+    fn frame(&self, kind: &str, size: usize, write: impl FnOnce(&mut BytesMut), out: &mut BytesMut) -> bool {
         if self.style.form.encoding == Encoding::Protobuf {
-            return out.put_slice(&protobuf::watch_frame(kind, object));
+            let mut object = BytesMut::new();
+            write(&mut object);
+            if !object.is_empty() {
+                out.put_slice(&protobuf::watch_frame(kind, &object));
+            }
+            return !object.is_empty();
         }
-        out.reserve(object.len() + 64);
-        out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
-        out.put_slice(object);
-        out.put_slice(b"}\n");
+        let begun = out.len();
+        out.reserve(size + FRAME_BYTES);
+        for part in [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":"] {
+            out.put_slice(part);
+        }
+        let head = out.len();
+        write(out);
+        let is_written = out.len() > head;
+        match is_written {
+            true => out.put_slice(b"}\n"),
+            false => out.truncate(begun),
+        }
+        is_written
     }
 }
 

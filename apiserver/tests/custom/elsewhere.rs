@@ -41,7 +41,7 @@ async fn each_logical_cluster_has_its_own_kinds() {
 #[tokio::test]
 async fn who_looks_at_all_of_them_sees_each_object_in_its_own_terms() {
     let world = two().await;
-    let made = |kind: &str, spec: Value| json!({ "kind": kind, "metadata": { "name": "x" }, "spec": spec });
+    let made = |kind: &str, spec: Value| json!({ "apiVersion": "shop.example/v1", "kind": kind, "metadata": { "name": "x" }, "spec": spec });
     let mut watched = world.watch("/clusters/*/apis/shop.example/v1/widgets?watch=1").await;
     world.create(&format!("/clusters/root:a{WIDGETS}"), made("Widget", json!({ "size": 1 }))).await;
     world.create(&format!("/clusters/root:b{WIDGETS}"), made("Wish", json!({ "color": "blue" }))).await;
@@ -88,7 +88,7 @@ async fn who_looks_at_all_of_them_sees_each_object_in_its_own_terms() {
 #[tokio::test]
 async fn a_logical_cluster_takes_its_kinds_and_their_objects_with_it() {
     let world = two().await;
-    let held = json!({ "metadata": { "name": "x", "finalizers": ["a.example/b"] }, "spec": { "size": 1 } });
+    let held = json!({ "apiVersion": "shop.example/v1", "kind": "Widget", "metadata": { "name": "x", "finalizers": ["a.example/b"] }, "spec": { "size": 1 } });
     world.create(&format!("/clusters/root:a{WIDGETS}"), held).await;
     world.ask("DELETE", &format!("{CLUSTERS}/a"), Value::Null).await;
     world.until_gone(&format!("{CLUSTERS}/a")).await;

@@ -12,7 +12,10 @@ fn size() -> Value {
 }
 
 fn widget(name: &str, finalizers: &[&str]) -> Value {
-    json!({ "metadata": { "name": name, "finalizers": finalizers }, "spec": { "size": 1 } })
+    json!({
+        "apiVersion": "shop.example/v1", "kind": "Widget",
+        "metadata": { "name": name, "finalizers": finalizers }, "spec": { "size": 1 },
+    })
 }
 
 #[tokio::test]

@@ -22,6 +22,11 @@ pub(crate) fn mask(value: &mut Value) {
             // A controller inside kube-apiserver writes this status, sooner or later.
             if fields.get("kind").is_some_and(|kind| kind == "FlowSchema") {
                 fields.remove("status");
+                let entries =
+                    fields.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
+                if let Some(Value::Array(entries)) = entries {
+                    entries.retain(|entry| entry.get("subresource").is_none());
+                }
             }
             if let Some(prefix) = fields.get("generateName").cloned()
                 && let Some(name) = fields.get_mut("name")

@@ -11,6 +11,7 @@ mod mask;
 pub(crate) mod step;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use openapi::decode::{Syntax, decode};
 use peers::{Answer, Cluster, Proxy, Request};
@@ -25,6 +26,9 @@ const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount,DefaultTo
 StorageObjectInUseProtection,DefaultStorageClass,DefaultIngressClass,TaintNodesByCondition,RuntimeClass,\
 LimitRanger,ResourceQuota,PersistentVolumeClaimResize,PodTopologyLabels,PodSecurity,\
 CertificateSubjectRestriction";
+
+/// Longer than anything a server does by itself takes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Sides {
     theirs: Side,
@@ -68,14 +72,22 @@ impl Side {
             Ok(text) => fill(text).into_bytes(),
             Err(_) => step.body.clone(),
         };
-        let answer = self.proxy.send(Request {
-            method: &step.method,
-            path: &path,
-            accept: &step.accept,
-            content_type: &step.content_type,
-            user_agent: &step.user_agent,
-            body: &body,
-        });
+        let send = || {
+            self.proxy.send(Request {
+                method: &step.method,
+                path: &path,
+                accept: &step.accept,
+                content_type: &step.content_type,
+                user_agent: &step.user_agent,
+                body: &body,
+            })
+        };
+        let begun = Instant::now();
+        let mut answer = send();
+        while !is_reached(step, &answer) && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+            answer = send();
+        }
         let metadata = &answer.json()["metadata"];
         if let (Some(uid), Some(version)) = (metadata["uid"].as_str(), metadata["resourceVersion"].as_str()) {
             (self.uid, self.version) = (uid.to_owned(), version.to_owned());
@@ -159,6 +171,14 @@ impl Sides {
         differ("", &theirs, &ours, &mut found);
         found
     }
+}
+
+/// Whether an answer says what is waited for, if anything is.
+fn is_reached(step: &Step, answer: &Answer) -> bool {
+    let Some((place, wanted)) = &step.until else { return true };
+    let body = answer.json();
+    let found = body.pointer(place).map(|found| found.as_str().map_or(found.to_string(), str::to_owned));
+    found.as_ref() == Some(wanted)
 }
 
 /// Where two values differ.

@@ -15,6 +15,8 @@ pub(crate) struct Step {
     /// Who sends it; `kubectl proxy` if it is empty.
     pub(crate) user_agent: String,
     pub(crate) body: Vec<u8>,
+    /// A JSON pointer into the answer, and the text or number to wait for there.
+    pub(crate) until: Option<(String, String)>,
 }
 
 /// Of a patch by its short name; of anything else, JSON.

@@ -145,6 +145,7 @@ impl Maker<'_> {
             accept: JSON.to_owned(),
             user_agent,
             body: body.into_bytes(),
+            until: None,
         }
     }
 

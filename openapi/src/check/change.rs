@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::custom;
+
 use super::path::{Found, Path};
 use super::tables::{
     access, batch, clusters, config, events, network, pods, quotas, services, storage, workloads,
@@ -75,7 +77,19 @@ const CHANGES: &[(&str, &[Change])] = &[
     ("storage.v1.CSIStorageCapacity", &[Fixed("nodeTopology"), Fixed("storageClassName")]),
     ("storage.v1.VolumeAttachment", &[Fixed("spec")]),
     ("networking.v1.IPAddress", &[Fixed("spec.parentRef")]),
+    (DEFINITION, &[Code(check_update_definition)]),
 ];
+
+/// The one kind here that is not of the core of Kubernetes.
+const DEFINITION: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
+
+fn check_create_definition(definition: &Value, found: &mut Found) {
+    found.errors.extend(custom::check_create(definition));
+}
+
+fn check_update_definition(old: &Value, new: &Value, found: &mut Found) {
+    found.errors.extend(custom::check_update(old, new));
+}
 
 /// A kind, and what only holds for new objects of it.
 type Birth = (&'static str, fn(&Value, &mut Found));
@@ -86,6 +100,7 @@ const BIRTHS: &[Birth] = &[
     ("batch.v1.CronJob", batch::check_create_cron),
     ("events.v1.Event", events::check_create),
     ("networking.v1.Ingress", network::check_create_ingress),
+    (DEFINITION, check_create_definition),
 ];
 
 /// Kinds that count how often a name they made up was taken. That goes up only.
@@ -93,9 +108,14 @@ const COLLIDING: &[&str] = &["apps.v1.DaemonSet", "apps.v1.Deployment", "apps.v1
 
 const PREFIX: &str = "io.k8s.api.";
 
+/// The name of a type as it is in the tables.
+fn short(type_name: &str) -> &str {
+    type_name.strip_prefix(PREFIX).unwrap_or(type_name)
+}
+
 pub(super) fn check_create(type_name: &str, object: &Value, found: &mut Found) {
-    let name = type_name.strip_prefix(PREFIX);
-    for (_, code) in BIRTHS.iter().filter(|(kind, _)| Some(*kind) == name) {
+    let name = short(type_name);
+    for (_, code) in BIRTHS.iter().filter(|(kind, _)| *kind == name) {
         code(object, found);
     }
 }
@@ -106,8 +126,8 @@ pub(super) fn comes_first(type_name: &str) -> bool {
 }
 
 pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
-    let name = type_name.strip_prefix(PREFIX);
-    for change in CHANGES.iter().filter(|(kind, _)| Some(*kind) == name).flat_map(|(_, changes)| *changes) {
+    let name = short(type_name);
+    for change in CHANGES.iter().filter(|(kind, _)| *kind == name).flat_map(|(_, changes)| *changes) {
         change.check(old, new, found);
     }
 }
@@ -124,6 +144,9 @@ pub(super) fn check_status(type_name: &str, old: &Value, new: &Value, found: &mu
     if colliding && count(old).is_some_and(|before| count(new).unwrap_or(-1) < before) {
         let shown = count(new).unwrap_or_default();
         found.invalid(&Path::TOP.field("status.collisionCount"), shown, "cannot be decremented");
+    }
+    if type_name == DEFINITION {
+        found.errors.extend(custom::check_status(old, new));
     }
 }
 
@@ -152,8 +175,7 @@ mod tests {
     fn rows_are_for_kinds_there_are() {
         let names = CHANGES.iter().map(|(name, _)| *name).chain(BIRTHS.iter().map(|(name, _)| *name));
         for name in names {
-            let name = format!("{PREFIX}{name}");
-            assert!(catalog::built_in().iter().any(|row| *row.type_name == *name), "{name}");
+            assert!(catalog::built_in().iter().any(|row| short(&row.type_name) == name), "{name}");
         }
     }
 }

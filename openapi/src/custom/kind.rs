@@ -1,5 +1,6 @@
 //! What a definition makes of itself: rows, schemas and definitions for documents.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -41,14 +42,13 @@ impl Kind {
     /// What a definition defines. One that was never accepted also has a result, if not a useful one.
     pub fn of(definition: &Value) -> Kind {
         let spec = &definition["spec"];
-        let maker = Maker { spec, names: names(definition), stored: stored_version(spec) };
         let mut versions: Vec<&Value> = items(&spec["versions"]).collect();
+        let schemas = versions.iter().map(|version| (text(&version["name"]).into(), schema(version)));
+        let schemas = Arc::new(schemas.collect());
+        let maker = Maker { spec, names: names(definition), stored: stored_version(spec), schemas };
         versions.sort_by(|left, right| versions::order(text(&left["name"]), text(&right["name"])));
-        let stored_schema = schema(maker.stored);
-        let rows: Vec<_> = versions
-            .into_iter()
-            .map(|version| (version, Arc::new(maker.row(version, &stored_schema))))
-            .collect();
+        let rows: Vec<_> =
+            versions.into_iter().map(|version| (version, Arc::new(maker.row(version)))).collect();
         let stored = rows.iter().find(|(version, _)| version["storage"] == true).map(|(_, row)| row.clone());
         let served = rows.into_iter().filter(|(version, _)| version["served"] == true);
         let (mut made, mut definitions) = (Vec::new(), Definitions::new());
@@ -56,7 +56,7 @@ impl Kind {
             definitions.extend(publish::definitions(&row, version));
             made.push(row);
         }
-        let stored = stored.unwrap_or_else(|| Arc::new(maker.row(maker.stored, &stored_schema)));
+        let stored = stored.unwrap_or_else(|| Arc::new(maker.row(maker.stored)));
         Kind { rows: made, stored, definitions }
     }
 
@@ -95,14 +95,14 @@ struct Maker<'d> {
     spec: &'d Value,
     names: &'d Value,
     stored: &'d Value,
+    schemas: Arc<BTreeMap<Arc<str>, SchemaRef>>,
 }
 
 impl Maker<'_> {
-    fn row(&self, version: &Value, stored_schema: &SchemaRef) -> Resource {
+    fn row(&self, version: &Value) -> Resource {
         let (group, name) = (text(&self.spec["group"]), text(&version["name"]));
         let kind: Arc<str> = text(&self.names["kind"]).into();
         let is_stored = version["storage"] == true;
-        let schema = if is_stored { stored_schema.clone() } else { schema(version) };
         let status = version["subresources"].get("status").is_some();
         let namespaced = self.spec["scope"] == "Namespaced";
         Resource {
@@ -130,11 +130,11 @@ impl Maker<'_> {
             update_needs_version: true,
             delete_answers_object: false,
             type_name: publish::type_name(group, name, &kind).into(),
-            schema: Some(schema),
+            schema: self.schemas.get(name).cloned(),
             custom: Some(Arc::new(Custom {
                 warning: self.warning(version).map(Arc::from),
                 scale: scale(version),
-                stored: stored_schema.clone(),
+                versions: self.schemas.clone(),
                 schema_hash: xxhash_rust::xxh3::xxh3_128(source(version).to_string().as_bytes()),
             })),
             stored_as: (!is_stored).then(|| (group.into(), text(&self.stored["name"]).into())),

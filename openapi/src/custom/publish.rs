@@ -3,7 +3,7 @@
 //! The schema of a definition is published as it is, with what every object has: a kind, metadata. Version 2 of OpenAPI
 //! can say less, and kubectl's reader of it trips over some of the rest, so there the schema is cut back.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
@@ -31,9 +31,9 @@ pub(super) fn definitions(row: &Resource, version: &Value) -> Definitions {
     if object.get("type").is_none() {
         object["type"] = "object".into();
     }
-    object["properties"]["apiVersion"] = type_meta("apiVersion");
-    object["properties"]["kind"] = type_meta("kind");
-    object["properties"]["metadata"] = reference("ObjectMeta", OBJECT_META_DESCRIPTION);
+    add_property(&mut object, "apiVersion", type_meta("apiVersion"));
+    add_property(&mut object, "kind", type_meta("kind"));
+    add_property(&mut object, "metadata", reference("ObjectMeta", OBJECT_META_DESCRIPTION));
     object["x-kubernetes-group-version-kind"] = kinds(&row.kind);
     let mut list = json!({
         "type": "object",
@@ -70,6 +70,15 @@ pub(super) fn definitions(row: &Resource, version: &Value) -> Definitions {
     [named(&row.type_name, object), named(&list_name, list)].into()
 }
 
+fn add_property(schema: &mut Value, name: &str, property: Value) {
+    match schema.get_mut("properties") {
+        Some(Value::Object(properties)) => {
+            properties.insert(name.to_owned(), property);
+        }
+        _ => schema["properties"] = json!({ name: property }),
+    }
+}
+
 const OBJECT_META_DESCRIPTION: &str = "Standard object's metadata.";
 
 fn reference(kind: &str, description: &str) -> Value {
@@ -81,19 +90,20 @@ fn reference(kind: &str, description: &str) -> Value {
 
 /// What built-in objects say of these two fields.
 fn type_meta(field: &str) -> Value {
-    let description = described("io.k8s.api.core.v1.ConfigMap", field);
-    json!({ "type": "string", "description": description })
+    static CONFIG_MAP: LazyLock<Value> = LazyLock::new(|| properties("io.k8s.api.core.v1.ConfigMap"));
+    json!({ "type": "string", "description": CONFIG_MAP[field]["description"] })
 }
 
 /// What a field of metadata is for.
-pub(super) fn metadata_description(field: &str) -> String {
-    described(&format!("{META}.ObjectMeta"), field)
+pub(super) fn metadata_description(field: &str) -> &'static str {
+    static METADATA: LazyLock<Value> = LazyLock::new(|| properties(&format!("{META}.ObjectMeta")));
+    METADATA[field]["description"].as_str().unwrap_or_default()
 }
 
-fn described(type_name: &str, field: &str) -> String {
-    let definition: Value =
-        builtin::definition(type_name).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    definition["properties"][field]["description"].as_str().unwrap_or_default().to_owned()
+/// The fields of a built-in type, as documents have them.
+fn properties(type_name: &str) -> Value {
+    let definition = builtin::definition(type_name).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    definition.map(|mut definition| definition["properties"].take()).unwrap_or_default()
 }
 
 /// A schema without what says nothing, and with both types of what may be a number or a text.
@@ -160,13 +170,15 @@ fn with_embedded(mut json: Value) -> Value {
     }
     if json.get(EMBEDDED) == Some(&Value::Bool(true)) {
         let text = |description: &str| json!({ "type": "string", "description": description });
-        json["properties"]["apiVersion"] = text(&format!(
+        let version = format!(
             "apiVersion defines the versioned schema of this representation of an object. {CONVENTIONS}#resources"
-        ));
-        json["properties"]["kind"] = text(&format!(
+        );
+        let kind = format!(
             "kind is a string value representing the type of this object. In CamelCase. {CONVENTIONS}#types-kinds"
-        ));
-        json["properties"]["metadata"] = reference("ObjectMeta", OBJECT_META_DESCRIPTION);
+        );
+        add_property(&mut json, "apiVersion", text(&version));
+        add_property(&mut json, "kind", text(&kind));
+        add_property(&mut json, "metadata", reference("ObjectMeta", OBJECT_META_DESCRIPTION));
         let mut required = json["required"].as_array().cloned().unwrap_or_default();
         for field in ["kind", "apiVersion"] {
             if !required.iter().any(|name| name == field) {

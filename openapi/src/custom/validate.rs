@@ -11,28 +11,32 @@
 //!
 //! Work is bounded: the steps one object may take are, whatever its definition.
 
+mod before;
+mod conditions;
 mod node;
 mod number;
+mod outcome;
 mod scale;
 
 use serde_json::Value;
 
+use self::before::Before;
 use self::node::Node;
+use self::outcome::{Issue, Outcome, nowhere};
 use super::{embedded, formats, lists};
 use crate::field::{Fault, FieldError};
 use crate::go;
 use crate::resource::Resource;
-use crate::rules::{Rules, Type};
-use crate::schema::{ListKind, Schema, Shape};
+use crate::rules::Type;
+use crate::schema::{Schema, Shape};
 
-/// Nodes visited for one object. Real objects take thousands; what takes more than this was made to take long.
-const STEPS_MAX: u64 = 10_000_000;
-/// Faults told of one object. The rest would not be read.
-const FAULTS_MAX: usize = 1_000;
+/// Schemas and conditions looked at for one object. The largest body has a few hundred thousand values in it; what takes
+/// more than this was made to take long, and would take a second.
+const STEPS_MAX: u64 = 2_000_000;
 
 /// What is wrong with a new custom object, apart from its metadata.
 pub(crate) fn check_create(row: &Resource, object: &Value) -> Vec<FieldError> {
-    let Some(schema) = row.schema() else { return Vec::new() };
+    let Some(schema) = schema(row) else { return Vec::new() };
     let mut found = against(schema, object, None, "");
     scale::check(row, object, scale::Part::Both, &mut found);
     embedded::check(object, schema, "", false, &mut found);
@@ -42,7 +46,7 @@ pub(crate) fn check_create(row: &Resource, object: &Value) -> Vec<FieldError> {
 
 /// What is wrong with the next version of a custom object.
 pub(crate) fn check_update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
-    let Some(schema) = row.schema() else { return Vec::new() };
+    let Some(schema) = schema(row) else { return Vec::new() };
     let mut found = against(schema, new, Some(old), "");
     scale::check(row, new, scale::Part::Both, &mut found);
     embedded::check(new, schema, "", false, &mut found);
@@ -52,7 +56,7 @@ pub(crate) fn check_update(row: &Resource, old: &Value, new: &Value) -> Vec<Fiel
 
 /// What is wrong with the next status of a custom object.
 pub(crate) fn check_status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
-    let Some(schema) = row.schema() else { return Vec::new() };
+    let Some(schema) = schema(row) else { return Vec::new() };
     let mut found = Vec::new();
     if let (Shape::Object(object), Some(status)) = (&schema.shape, new.get("status"))
         && let Some(field) = object.fields.get("status")
@@ -62,6 +66,11 @@ pub(crate) fn check_status(row: &Resource, old: &Value, new: &Value) -> Vec<Fiel
     scale::check(row, new, scale::Part::Status, &mut found);
     new_repetitions(schema, old, new, &mut found);
     found
+}
+
+/// Our own kinds have no definition, and are checked by whoever has them.
+fn schema(row: &Resource) -> Option<&Schema> {
+    row.schema.as_deref().filter(|_| row.custom.is_some())
 }
 
 /// Lists that had no repetitions may not get any.
@@ -76,91 +85,17 @@ fn new_repetitions(schema: &Schema, old: &Value, new: &Value, found: &mut Vec<Fi
 /// All that is wrong with a value, and where: below `prefix`.
 pub(super) fn against(schema: &Schema, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
     let mut walk = Walk { path: String::new(), steps: 0 };
-    let outcome = walk.visit(Node::of(schema), value, old);
-    let mut found: Vec<FieldError> = outcome.issues.into_iter().map(|issue| issue.told(prefix)).collect();
+    let came_of = walk.visit(Node::of(schema), value, old);
+    let mut found: Vec<FieldError> = came_of.issues.into_iter().map(|issue| issue.told(prefix)).collect();
     if walk.steps > STEPS_MAX {
         let detail = "the object and its definition are too large to be checked against each other";
         found.push(FieldError::invalid(nowhere(prefix), "", detail));
     }
-    found.truncate(FAULTS_MAX);
+    found.truncate(outcome::FAULTS_MAX);
     found
 }
 
-/// How Kubernetes writes the path of what has none.
-fn nowhere(prefix: &str) -> &str {
-    if prefix.is_empty() { "<nil>" } else { prefix }
-}
-
-/// What came of one value.
-#[derive(Default)]
-struct Outcome {
-    issues: Vec<Issue>,
-    /// How many checks were made and passed, roughly.
-    matches: u64,
-}
-
-impl Outcome {
-    fn merge(&mut self, other: Outcome) {
-        self.matches += other.matches;
-        other.issues.into_iter().for_each(|issue| self.add(issue));
-    }
-
-    /// Said once is enough.
-    fn add(&mut self, issue: Issue) {
-        if self.issues.len() < FAULTS_MAX && !self.issues.iter().any(|known| known.message == issue.message) {
-            self.issues.push(issue);
-        }
-    }
-
-    fn is_valid(&self) -> bool {
-        self.issues.is_empty()
-    }
-}
-
-/// One thing that is wrong.
-struct Issue {
-    /// Where it is; none for what is said about the object as a whole.
-    path: Option<String>,
-    fault: Fault,
-    value: Option<Value>,
-    /// All of what is wrong, by which issues are told apart.
-    message: String,
-    /// What a client is told, where that is not the message.
-    detail: Option<String>,
-}
-
-impl Issue {
-    fn invalid(path: &str, value: impl Into<Value>, message: String) -> Issue {
-        Issue {
-            path: Some(path.to_owned()),
-            fault: Fault::Invalid,
-            value: Some(value.into()),
-            message,
-            detail: None,
-        }
-    }
-
-    /// Said about the object as a whole, with the path in the text.
-    fn general(message: String) -> Issue {
-        Issue { path: None, fault: Fault::Invalid, value: Some("".into()), message, detail: None }
-    }
-
-    fn with(path: &str, fault: Fault, value: Option<Value>, message: String, detail: String) -> Issue {
-        Issue { path: Some(path.to_owned()), fault, value, message, detail: Some(detail) }
-    }
-
-    fn told(self, prefix: &str) -> FieldError {
-        let path = self.path.as_deref().map_or("", |path| path.strip_prefix('.').unwrap_or(path));
-        let field = match (prefix, path) {
-            (_, "") => nowhere(prefix).to_owned(),
-            ("", path) => path.to_owned(),
-            (prefix, path) => format!("{prefix}.{path}"),
-        };
-        let detail = self.detail.unwrap_or(self.message);
-        FieldError { field, fault: self.fault, value: self.value, detail }
-    }
-}
-
+/// Where the walk is, and how far it has come.
 struct Walk {
     path: String,
     steps: u64,
@@ -187,7 +122,7 @@ impl Walk {
                 Some(issue) => outcome.add(issue),
                 None => outcome.matches += 1,
             }
-            self.choices(node, value).into_iter().for_each(|issue| outcome.add(issue));
+            outcome.extend(self.choices(node, value));
             return outcome;
         }
         if !node.types().is_empty() || node.format.is_some() {
@@ -203,10 +138,10 @@ impl Walk {
         outcome.matches += 2;
         match value {
             Value::String(text) => {
-                self.text(node, text).into_iter().for_each(|issue| outcome.add(issue));
+                outcome.extend(self.text(node, text));
                 outcome.matches += 1;
                 if let Some(format) = node.format.filter(|format| formats::is_known(format)) {
-                    self.format(format, text).into_iter().for_each(|issue| outcome.add(issue));
+                    outcome.extend(self.format(format, text));
                     outcome.matches += 1;
                 }
             }
@@ -220,7 +155,7 @@ impl Walk {
             }
             _ => {}
         }
-        self.choices(node, value).into_iter().for_each(|issue| outcome.add(issue));
+        outcome.extend(self.choices(node, value));
         outcome.matches += 1;
         if let Value::Object(_) = value {
             outcome.merge(self.fields(node, value, old));
@@ -339,7 +274,7 @@ impl Walk {
         let mut outcome = Outcome::default();
         let Value::Object(fields) = value else { return outcome };
         self.count_fields(node, fields.len() as i64, &mut outcome);
-        let old = old.filter(|old| old.is_object() && !node.is_atomic());
+        let old = old.filter(|old| old.is_object());
         for (name, value) in fields {
             let Some(inner) = node.field(name) else { continue };
             let here = self.path.len();
@@ -383,117 +318,6 @@ impl Walk {
             outcome.add(Issue::with(path, Fault::TooMany, Some(count.into()), message, at_most(max)));
         }
     }
-
-    /// `anyOf`, `oneOf`, `allOf` and `not`, in this order.
-    fn conditions(&mut self, rules: &Rules, value: &Value, old: Option<&Value>) -> Outcome {
-        let mut outcome = Outcome::default();
-        let quoted = go::quote(&self.path);
-        if !rules.any_of.is_empty() {
-            match self.any(&rules.any_of, value, old) {
-                Ok(first) => outcome.merge(first),
-                Err(best) => {
-                    outcome
-                        .add(Issue::general(format!("{quoted} must validate at least one schema (anyOf)")));
-                    outcome.merge(best);
-                }
-            }
-        }
-        if !rules.one_of.is_empty() {
-            let (valid, told) = self.one(&rules.one_of, value, old);
-            if valid != 1 {
-                let why = match valid {
-                    0 => "Found none valid".to_owned(),
-                    _ => format!("Found {valid} valid alternatives"),
-                };
-                let message = format!("{quoted} must validate one and only one schema (oneOf). {why}");
-                outcome.add(Issue::general(message));
-            }
-            told.into_iter().for_each(|told| outcome.merge(told));
-        }
-        if !rules.all_of.is_empty() {
-            let mut valid = 0;
-            for condition in &rules.all_of {
-                let one = self.condition(condition, value, old);
-                valid += usize::from(one.is_valid());
-                outcome.merge(one);
-            }
-            if valid != rules.all_of.len() {
-                let none = if valid == 0 { ". None validated" } else { "" };
-                outcome.add(Issue::general(format!("{quoted} must validate all the schemas (allOf){none}")));
-            }
-        }
-        if let Some(not) = &rules.not
-            && self.condition(not, value, old).is_valid()
-        {
-            outcome.add(Issue::general(format!("{quoted} must not validate the schema (not)")));
-        }
-        outcome
-    }
-
-    fn condition(&mut self, rules: &Rules, value: &Value, old: Option<&Value>) -> Outcome {
-        self.steps += 1;
-        if self.steps > STEPS_MAX {
-            return Outcome::default();
-        }
-        self.check(Node::condition(rules), value, old)
-    }
-
-    /// The first that holds, or the failure that comes closest.
-    fn any(&mut self, conditions: &[Rules], value: &Value, old: Option<&Value>) -> Result<Outcome, Outcome> {
-        let mut best: Option<Outcome> = None;
-        for condition in conditions {
-            let one = self.condition(condition, value, old);
-            if one.is_valid() {
-                return Ok(one);
-            }
-            if best.as_ref().is_none_or(|best| one.matches > best.matches) {
-                best = Some(one);
-            }
-        }
-        Err(best.unwrap_or_default())
-    }
-
-    /// How many hold; and what is told: of one that holds nothing but its matches, of none that do the closest.
-    fn one(&mut self, conditions: &[Rules], value: &Value, old: Option<&Value>) -> (usize, Option<Outcome>) {
-        let (mut valid, mut first, mut best) = (0, None, None::<Outcome>);
-        for condition in conditions {
-            let one = self.condition(condition, value, old);
-            if one.is_valid() {
-                valid += 1;
-                best = None;
-                first.get_or_insert(one);
-            } else if valid == 0 && best.as_ref().is_none_or(|best| one.matches > best.matches) {
-                best = Some(one);
-            }
-        }
-        (valid, if valid == 1 { first } else { best })
-    }
-}
-
-/// The items of a list as they were, found by their keys. Others have no place of their own.
-struct Before<'v> {
-    items: std::collections::HashMap<String, &'v Value>,
-    keys: &'v [std::sync::Arc<str>],
-}
-
-impl<'v> Before<'v> {
-    fn of(node: Node<'v>, old: Option<&'v Value>) -> Before<'v> {
-        let keys = match node.list_kind() {
-            Some(ListKind::Map { keys }) => keys.as_slice(),
-            _ => &[],
-        };
-        let old = old.and_then(Value::as_array).into_iter().flatten();
-        let items = old.filter(|_| !keys.is_empty()).map(|item| (key(item, keys), item)).collect();
-        Before { items, keys }
-    }
-
-    fn item(&self, item: &Value) -> Option<&'v Value> {
-        if self.items.is_empty() { None } else { self.items.get(&key(item, self.keys)).copied() }
-    }
-}
-
-fn key(item: &Value, keys: &[std::sync::Arc<str>]) -> String {
-    keys.iter().map(|key| item.get(&**key).unwrap_or(&Value::Null).to_string() + "\n").collect()
 }
 
 /// Go converts a number to the type of the choice before it compares.

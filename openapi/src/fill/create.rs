@@ -31,14 +31,17 @@ const STEPS: &[(&str, Step)] = &[
 /// Kinds whose status is not simply dropped: it may be there from the start, or the step above looks at it.
 const WITH_STATUS: &[&str] = &["nodes", "pods", "servicecidrs.networking.k8s.io"];
 
-pub(super) fn prepare(row: &Resource, object: &mut Fields, now: Timestamp) {
+/// Whether more may have changed than the status.
+pub(super) fn prepare(row: &Resource, object: &mut Fields, now: Timestamp) -> bool {
     let kind = row.qualified();
     if row.has_status() && !WITH_STATUS.contains(&&*kind) {
         object.remove("status");
     }
-    if let Some((_, step)) = STEPS.iter().find(|(name, _)| *name == kind) {
+    let step = STEPS.iter().find(|(name, _)| *name == kind);
+    if let Some((_, step)) = step {
         step(object, &moment(now));
     }
+    step.is_some()
 }
 
 /// To the second, which is how finely an object's times are kept.

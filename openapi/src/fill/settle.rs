@@ -16,15 +16,27 @@ use crate::quantity::Quantity;
 use crate::time::{Precision, canonical};
 
 pub(super) fn object(message: &Message, fields: &mut Map<String, Value>) {
+    settle(message, fields, |_| true);
+}
+
+/// The same for an object that was settled before and has since changed in these fields alone.
+pub(super) fn again(message: &Message, fields: &mut Map<String, Value>, changed: &[&str]) {
+    settle(message, fields, |name| changed.contains(&name));
+}
+
+fn settle(message: &Message, fields: &mut Map<String, Value>, is_new: impl Fn(&str) -> bool) {
     read(message, fields);
     for rule in rules::of(message) {
         rule.apply(fields);
     }
-    for (name, value) in fields.iter_mut() {
-        if let Some(field) = message.named(name) {
+    // Each field, and whether it is printed, in one go: finding out what a field is takes longer than either.
+    fields.retain(|name, value| {
+        let Some(field) = message.named(name) else { return true };
+        if is_new(name) {
             self::field(message, field, value);
         }
-    }
+        !(field.omit && is_empty(field, value)) || is_refused(message, field, value)
+    });
     print(message, fields);
 }
 
@@ -53,13 +65,9 @@ fn read(message: &Message, fields: &mut Map<String, Value>) {
     }
 }
 
-/// As encoded: empty values go where they may, and are null where the field must be there. Protobuf, in between, has no
+/// As encoded: what is empty is gone where it may, and null where the field must be there. Protobuf, in between, has no
 /// empty lists and maps.
 fn print(message: &Message, fields: &mut Map<String, Value>) {
-    fields.retain(|name, value| match message.named(name) {
-        Some(field) => !(field.omit && is_empty(field, value)) || is_refused(message, field, value),
-        None => true,
-    });
     for field in message.always.iter().filter(|field| field.nullable) {
         match fields.get_mut(field.name) {
             Some(value) if is_hollow(value) && !field.pointer => *value = Value::Null,

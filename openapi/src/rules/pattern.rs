@@ -99,17 +99,30 @@ fn cost(hir: &regex_syntax::hir::Hir) -> u64 {
 
 /// The same expression for Rust.
 fn rewrite(source: &str) -> Result<String, BadPattern> {
-    let mut rewriter = Rewriter { rest: source, out: String::with_capacity(source.len() + 16) };
-    while let Some(c) = rewriter.next() {
-        match c {
-            '\\' => rewriter.escape(Place::Outside)?,
-            '[' => rewriter.class()?,
-            '(' if rewriter.rest.starts_with('?') => rewriter.group()?,
-            '{' => rewriter.repeat()?,
-            _ => rewriter.out.push(c),
+    let mut rewriter =
+        Rewriter { rest: source, out: String::with_capacity(source.len() + 16), repeated: None };
+    loop {
+        let before = rewriter.rest;
+        let Some(c) = rewriter.next() else { return Ok(rewriter.out) };
+        let repeats = match c {
+            '\\' => rewriter.escape(Place::Outside).map(|()| false)?,
+            '[' => rewriter.class().map(|()| false)?,
+            '(' if rewriter.rest.starts_with('?') => rewriter.group().map(|()| false)?,
+            '{' => rewriter.count()?,
+            '*' | '+' | '?' => {
+                rewriter.out.push(c);
+                true
+            }
+            _ => {
+                rewriter.out.push(c);
+                false
+            }
+        };
+        match repeats {
+            true => rewriter.repeat(before)?,
+            false => rewriter.repeated = None,
         }
     }
-    Ok(rewriter.out)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -121,9 +134,11 @@ enum Place {
 struct Rewriter<'s> {
     rest: &'s str,
     out: String,
+    /// What was left where the repetition before this one began, if that is all there is between.
+    repeated: Option<&'s str>,
 }
 
-impl Rewriter<'_> {
+impl<'s> Rewriter<'s> {
     fn next(&mut self) -> Option<char> {
         let c = self.rest.chars().next()?;
         self.rest = &self.rest[c.len_utf8()..];
@@ -223,15 +238,30 @@ impl Rewriter<'_> {
         Err(BadPattern(format!("invalid or unsupported Perl syntax: `(?{shown}`")))
     }
 
-    /// A brace that repeats nothing is a brace; one that repeats does so a thousand times at most.
-    fn repeat(&mut self) -> Result<(), BadPattern> {
+    /// A repetition, lazy or not, of something that is none itself.
+    fn repeat(&mut self, before: &'s str) -> Result<(), BadPattern> {
+        if let Some(rest) = self.rest.strip_prefix('?') {
+            self.rest = rest;
+            self.out.push('?');
+        }
+        match self.repeated.replace(before) {
+            None => Ok(()),
+            Some(first) => {
+                let both = &first[..first.len() - self.rest.len()];
+                Err(BadPattern(format!("invalid nested repetition operator: `{both}`")))
+            }
+        }
+    }
+
+    /// A brace that repeats nothing is a brace; one that repeats does so a thousand times at most. Says which it is.
+    fn count(&mut self) -> Result<bool, BadPattern> {
         let end = self.rest.find('}');
         let inner = end.map_or("", |end| &self.rest[..end]);
         let is_count = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let (min, max) = inner.split_once(',').unwrap_or((inner, inner));
         if !is_count(min) || !(max.is_empty() || is_count(max)) {
             self.out.push_str(r"\{");
-            return Ok(());
+            return Ok(false);
         }
         let times = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
         if times(min) > REPEAT_MAX || !max.is_empty() && (times(max) > REPEAT_MAX || times(max) < times(min))
@@ -239,7 +269,9 @@ impl Rewriter<'_> {
             return Err(BadPattern(format!("invalid repeat count: `{{{inner}}}`")));
         }
         self.out.push('{');
-        Ok(())
+        self.out.push_str(&self.rest[..=inner.len()]);
+        self.rest = &self.rest[inner.len() + 1..];
+        Ok(true)
     }
 }
 
@@ -316,6 +348,8 @@ mod tests {
             ("^(?!a)", "invalid or unsupported Perl syntax: `(?!`"),
             ("(?<=a)b", "invalid or unsupported Perl syntax: `(?<=`"),
             ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("a**", "invalid nested repetition operator: `**`"),
+            ("a{2}{3}", "invalid nested repetition operator: `{2}{3}`"),
             (r"\y", r"invalid escape sequence: `\y`"),
             (r"(a)\1", r"invalid escape sequence: `\1`"),
             ("[b-a]", "invalid character class range: `b-a`"),

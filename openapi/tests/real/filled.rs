@@ -74,6 +74,24 @@ fn refused(object: &Value, answer: &Answer) -> String {
     format!("refused: {object}\n  {}", answer.message())
 }
 
+/// A new object is filled before the server writes its metadata, and then again only where that may have changed
+/// something. All of it again must make no difference.
+#[test]
+fn what_is_prepared_is_filled_throughout() {
+    for Sample { row, mut object, .. } in samples().into_iter().chain(updates()) {
+        // As a client that lets the server choose the name.
+        let name = object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("name"));
+        fill(row, &mut object);
+        object["metadata"]["name"] = name.unwrap_or_else(|| "drawn".into());
+        object["metadata"]["uid"] = "5f3ac1a2-0ee0-4c0b-a3b8-7f8ea5e0a1a1".into();
+        object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+        prepare_create(row, &mut object, Timestamp::UNIX_EPOCH);
+        let once = object.clone();
+        fill(row, &mut object);
+        assert_eq!(once, object, "{}", row.qualified());
+    }
+}
+
 // --- Replacing ---
 
 /// The object is created in earnest, replaced as a dry run, and deleted.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use super::space::{Space, after, assert_same};
@@ -179,4 +180,38 @@ pub(super) async fn beside_compaction_there_is_never_a_gap(space: Space) {
         told += outcomes.iter().filter(|whole| !**whole).count();
     }
     println!("              beside compaction: {complete} complete, {told} told");
+}
+
+/// Counts the values that are still held by somebody, anywhere.
+struct Counted {
+    _held: Arc<()>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &[b'x'; 500]
+    }
+}
+
+/// Deleting 100,000 objects used to leave all their memory behind. Once they are deleted and their history is
+/// compacted, nothing holds them: not the tail, not the snapshot of a list that was left unfinished, not a watch.
+pub(super) async fn what_is_deleted_and_forgotten_is_let_go(space: Space) {
+    let held = Arc::new(());
+    let value = || Bytes::from_owner(Counted { _held: held.clone() });
+    let mut watch = space.follow(space.all(), space.head().await).await;
+    for nth in 0..100 {
+        drop(space.put(&format!("{nth:03}"), value()).await);
+        // Half of them once more: what was overwritten goes as well.
+        if nth % 2 == 0 {
+            drop(space.put(&format!("{nth:03}"), value()).await);
+        }
+    }
+    let page = Page { limit: Some(10), ..Page::default() };
+    assert!(space.list(page).await.value.more);
+    for nth in 0..100 {
+        drop(space.delete(&format!("{nth:03}")).await);
+    }
+    drop(watch.next().await.expect("something happened"));
+    compact(&space, Revision(u64::MAX)).await;
+    assert_eq!(Arc::strong_count(&held) - 1, 0, "so many values are still held");
 }

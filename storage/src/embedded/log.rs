@@ -17,6 +17,11 @@ use crate::view::Stretch;
 
 /// Written to a table when full. The View has everything in memory already, so this is kept small.
 const MEMTABLE_BYTES: u64 = 16 << 20;
+/// With so much in it, a memtable nobody writes to any more is written to a table as well: the View has all of it,
+/// and after a large deletion that has little.
+const SETTLE_BYTES: u64 = 1 << 20;
+/// What a removal takes in a memtable: its key, and its place in a list that can be skipped through.
+const REMOVAL_BYTES: u64 = 64;
 /// Full memtables that wait to be written. At four fjall makes a commit wait, for ever if nobody writes them;
 /// so we never make a fourth.
 const SEALED_MAX: usize = 3;
@@ -39,6 +44,8 @@ pub(super) struct Log {
     base: Keyspace,
     /// Appended since the last memtable was full.
     unsealed_bytes: Arc<AtomicU64>,
+    /// The same, when somebody last asked whether it has stopped growing.
+    settled_bytes: Arc<AtomicU64>,
 }
 
 /// What a database is opened for.
@@ -135,7 +142,8 @@ impl Log {
                     .filter_policy(FilterPolicy::disabled())
             })?;
             let base = database.keyspace(BASE, KeyspaceCreateOptions::default)?;
-            Ok(Log { database, history, base, unsealed_bytes: Arc::default() })
+            let (unsealed_bytes, settled_bytes) = Default::default();
+            Ok(Log { database, history, base, unsealed_bytes, settled_bytes })
         };
         // A damaged file must end in an error; a panic inside the library is one more way to find damage.
         catch_unwind(AssertUnwindSafe(open))
@@ -173,6 +181,18 @@ impl Log {
         self.unsealed_bytes.store(0, Ordering::Relaxed);
         self.history.rotate_memtable()?;
         Ok(true)
+    }
+
+    /// Asked now and then: if nothing was appended since the last time, what is in memory for the disk's sake alone
+    /// goes there.
+    pub(super) fn settle(&self) -> Result<(), LogError> {
+        let unsealed = self.unsealed_bytes.load(Ordering::Relaxed);
+        let is_quiet = self.settled_bytes.swap(unsealed, Ordering::Relaxed) == unsealed;
+        if is_quiet && unsealed >= SETTLE_BYTES && self.history.sealed_memtable_count() == 0 {
+            self.unsealed_bytes.store(0, Ordering::Relaxed);
+            self.history.rotate_memtable()?;
+        }
+        Ok(())
     }
 
     /// Fails if work in the background has failed.
@@ -314,6 +334,7 @@ impl Append {
     }
 
     pub(super) fn remove(&mut self, revision: Revision) {
+        self.bytes += REMOVAL_BYTES;
         self.batch.remove(&self.log.history, revision.0.to_be_bytes());
     }
 
@@ -326,5 +347,32 @@ impl Append {
         self.batch.commit()?;
         self.log.unsealed_bytes.fetch_add(self.bytes, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::range::Key;
+
+    /// After a large deletion the View holds next to nothing; what was written must not stay in memory for the disk's
+    /// sake until somebody happens to write as much again.
+    #[test]
+    fn what_nobody_adds_to_any_more_goes_to_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::create(&dir.path().join("log")).unwrap();
+        let value = vec![b'x'; SETTLE_BYTES as usize].into();
+        let mut append = log.append();
+        append.entry(&Entry::new(Key::from("k"), Revision(1), value));
+        append.commit().unwrap();
+        log.settle().unwrap();
+        assert!(log.unsealed_bytes.load(Ordering::Relaxed) >= SETTLE_BYTES, "it has only just been written");
+        log.settle().unwrap();
+        assert_eq!(log.unsealed_bytes.load(Ordering::Relaxed), 0);
+        while log.history.sealed_memtable_count() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(log.history.table_count(), 1);
+        assert!(log.record(Revision(1)).unwrap().is_some());
     }
 }

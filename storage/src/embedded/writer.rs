@@ -326,7 +326,7 @@ impl Running {
                 self.reopen();
             }
             (Health::Writable, Some(log)) => {
-                if let Err(error) = log.probe() {
+                if let Err(error) = log.probe().and_then(|()| log.settle()) {
                     self.fail(&error);
                 }
             }

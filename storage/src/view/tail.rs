@@ -9,6 +9,9 @@ use crate::store::{Event, Revision};
 /// Events looked at under one read lock. Twenty nanoseconds each: a publisher waits 80 µs at most.
 const SCANNED_MAX: usize = 4096;
 
+/// Events there is always room for once there was: some hundred kilobytes.
+const ROOM_MIN: usize = 4096;
+
 /// How much of the past stays in memory. Older events are read from the engine's history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TailLimits {
@@ -60,6 +63,10 @@ impl Tail {
             self.drop_oldest();
         }
         self.from = self.from.max(through.min(self.head));
+        // Room for what may come soon is kept, room for what once was is not.
+        if self.events.capacity() > ROOM_MIN.max(4 * self.events.len()) {
+            self.events.shrink_to(ROOM_MIN.max(2 * self.events.len()));
+        }
     }
 
     fn drop_oldest(&mut self) {

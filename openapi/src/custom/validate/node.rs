@@ -92,13 +92,4 @@ impl<'s> Node<'s> {
     pub(super) fn is_map(&self) -> bool {
         matches!(self.shape, Some(Shape::Map(_)))
     }
-
-    /// Owned as a whole: what is inside has no place of its own.
-    pub(super) fn is_atomic(&self) -> bool {
-        match self.shape {
-            Some(Shape::Object(object)) => object.atomic,
-            Some(Shape::Map(map)) => map.atomic,
-            _ => false,
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::node::Node;
-use super::{Issue, Outcome};
+use super::outcome::{Issue, Outcome};
 use crate::go;
 use crate::rules::{Bound, Type};
 
@@ -14,20 +14,20 @@ pub(super) fn check(node: Node<'_>, number: &Number, path: &str, outcome: &mut O
         Some(whole) => Operand::Whole(whole),
         None => Operand::Float(number.as_f64().unwrap_or_default()),
     };
-    range.fault(value, "Checked", path).into_iter().for_each(|issue| outcome.add(issue));
+    outcome.extend(range.fault(value, "Checked", path));
     let Some(rules) = node.rules else { return };
     if let Some(factor) = rules.multiple_of {
         let unfit = range.fault(Operand::Float(factor), "MultipleOf", path);
         let value = if unfit.is_some() { value.as_float() } else { value };
-        unfit.into_iter().for_each(|issue| outcome.add(issue));
-        multiple(value, factor, path).into_iter().for_each(|issue| outcome.add(issue));
+        outcome.extend(unfit);
+        outcome.extend(multiple(value, factor, path));
     }
     for (bound, end) in [(rules.minimum, End::Lower), (rules.maximum, End::Upper)] {
         let Some(bound) = bound else { continue };
         let unfit = range.fault(Operand::Float(bound.value), end.name(), path);
         let value = if unfit.is_some() { value.as_float() } else { value };
-        unfit.into_iter().for_each(|issue| outcome.add(issue));
-        end.check(value, bound, path).into_iter().for_each(|issue| outcome.add(issue));
+        outcome.extend(unfit);
+        outcome.extend(end.check(value, bound, path));
     }
 }
 

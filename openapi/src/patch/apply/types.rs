@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 use super::element::Element;
 use crate::schema::{List, ListKind, Object, Schema, Shape};
 
+/// Types of built-in kinds whose key may be left out, and is empty then.
+const KEYLESS: &[&str] = &["io.k8s.api.core.v1.LocalObjectReference"];
 const RAW: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
 /// What is known about a place before looking at the value there.
@@ -163,7 +165,8 @@ impl<'s> Items<'s> {
         let Type::Known { schema, .. } = self.items else { return None };
         let Shape::Object(object) = &schema.shape else { return None };
         let field = object.fields.get(key)?;
-        let built_in = schema.name.is_some() && object.required.iter().any(|required| **required == *key);
+        let required = || object.required.iter().any(|required| **required == *key);
+        let built_in = schema.name.as_deref().is_some_and(|name| KEYLESS.contains(&name) || required());
         match (&field.default, &field.schema.shape) {
             (Some(default), _) => Some(Cow::Borrowed(default)),
             (None, Shape::String) if built_in => Some(Cow::Owned(Value::from(""))),
