@@ -132,8 +132,10 @@ pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mu
     }
 }
 
+type Judge = fn(&Value, &mut Found);
+
 /// What is not allowed of a status, whatever it was before.
-const STATUSES: &[(&str, fn(&Value, &mut Found))] =
+const STATUSES: &[(&str, Judge)] =
     &[("core.v1.Pod", pods::check_status), ("core.v1.Service", services::check_status)];
 
 pub(super) fn check_status(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
