@@ -217,7 +217,8 @@ mod tests {
             replicas_now: "/status/count".into(),
             selector: Some("/status/labels".into()),
         };
-        let custom = Custom { warning: None, scale: Some(scale), stored: Default::default(), schema_hash: 0 };
+        let custom =
+            Custom { warning: None, scale: Some(scale), versions: Default::default(), schema_hash: 0 };
         let row =
             Resource { origin: Origin::Custom, custom: Some(Arc::new(custom)), ..deployments().clone() };
         let unset = json!({ "metadata": { "name": "a" }, "status": { "count": 2, "labels": "app=a" } });

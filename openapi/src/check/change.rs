@@ -91,10 +91,11 @@ fn check_update_definition(old: &Value, new: &Value, found: &mut Found) {
     found.errors.extend(custom::check_update(old, new));
 }
 
-/// A kind, and what only holds for new objects of it.
-type Birth = (&'static str, fn(&Value, &mut Found));
+/// A kind, and a look at one object of it.
+type Look = (&'static str, fn(&Value, &mut Found));
 
-const BIRTHS: &[Birth] = &[
+/// What only holds for new objects.
+const BIRTHS: &[Look] = &[
     ("core.v1.Pod", pods::check_create),
     ("apps.v1.StatefulSet", workloads::check_create_set),
     ("batch.v1.CronJob", batch::check_create_cron),
@@ -132,11 +133,8 @@ pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mu
     }
 }
 
-type Judge = fn(&Value, &mut Found);
-
 /// What is not allowed of a status, whatever it was before.
-const STATUSES: &[(&str, Judge)] =
-    &[("core.v1.Pod", pods::check_status), ("core.v1.Service", services::check_status)];
+const STATUSES: &[Look] = &[("core.v1.Pod", pods::check_status), ("core.v1.Service", services::check_status)];
 
 pub(super) fn check_status(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
     let checks = STATUSES.iter().filter(|(name, _)| type_name.strip_prefix(PREFIX) == Some(*name));

@@ -65,14 +65,14 @@ enum Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn old(self) -> Option<&'a Value> {
+    fn before(self) -> Option<&'a Value> {
         match self {
             Pair::Old(old) | Pair::Both(old, _) => Some(old),
             Pair::New(_) => None,
         }
     }
 
-    fn new(self) -> Option<&'a Value> {
+    fn after(self) -> Option<&'a Value> {
         match self {
             Pair::New(new) | Pair::Both(_, new) => Some(new),
             Pair::Old(_) => None,
@@ -128,7 +128,7 @@ fn parts<'a>(pair: Pair<'a>, atom: Atom<'a>, below: &mut Changes<'a>) -> Own {
         Atom::Map(fields) if !fields.atomic => {
             let object =
                 |value: Option<&'a Value>| value.and_then(Value::as_object).filter(|map| !map.is_empty());
-            let (old, new) = (object(pair.old()), object(pair.new()));
+            let (old, new) = (object(pair.before()), object(pair.after()));
             if old.is_some() || new.is_some() {
                 objects(fields, old, new, below);
                 return pair.presence();
@@ -138,7 +138,7 @@ fn parts<'a>(pair: Pair<'a>, atom: Atom<'a>, below: &mut Changes<'a>) -> Own {
             let list = |value: Option<&'a Value>| {
                 value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
             };
-            let (old, new) = (list(pair.old()), list(pair.new()));
+            let (old, new) = (list(pair.before()), list(pair.after()));
             if !old.is_empty() || !new.is_empty() {
                 lists(items, old, new, below);
                 return pair.presence();
