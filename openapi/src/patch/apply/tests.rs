@@ -337,7 +337,7 @@ fn who_applied_from_the_client_goes_on_on_the_server() {
     // What kubectl left where the annotation was is not cleaned up.
     let mut sent = config_map(json!({ "x": "2" }));
     sent["metadata"]["annotations"] = json!({ ANNOTATION: "{}" });
-    story.apply("kubectl", &sent);
+    story.try_apply("kubectl", &sent, true).unwrap();
     let kept = story.live["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
     assert!(kept.contains("\"annotations\":{}"), "{kept}");
     // What somebody else changed since is theirs.
