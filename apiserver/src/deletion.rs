@@ -238,12 +238,15 @@ pub(crate) async fn delete(
     options: &Options,
 ) -> Result<Deleted, NotDeleted> {
     // What cannot be read can still be removed.
-    let tree = stored::tree(entry).unwrap_or_default();
+    let read = stored::tree(entry);
+    let is_read = read.is_ok();
+    let tree = read.unwrap_or_default();
     refuse(row, &tree, entry, options).map_err(|status| NotDeleted::Refused(Box::new(status)))?;
     let encode = |object: &Value| stored::encode_with(object, stored::stamp(entry.value()));
     let (change, shown) = match decide(row, tree, options, Timestamp::now()) {
         Step::Wait => return Ok(Deleted::Going(entry.clone())),
         Step::Remove(object) => (Change::Delete, encode(&object)),
+        Step::Mark(object) if !is_read => (Change::Delete, encode(&object)),
         Step::Mark(object) => {
             let value = encode(&object);
             (Change::Put(value.clone()), value)

@@ -9,7 +9,9 @@
 //! name and through which part. It is decided before a request is cut down to what it may change and before the server
 //! adds anything, so that nobody owns what the server says.
 
+use api::names::LOGICAL_CLUSTER;
 use http::header::USER_AGENT;
+use openapi::decode::MAX_DEPTH;
 use openapi::patch::apply::{Applied, Reset, Writer};
 use openapi::resource::Origin;
 use openapi::status::Status;
@@ -22,6 +24,8 @@ use crate::metadata;
 /// As for Kubernetes.
 pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 const FIELD: &str = "managedFields";
+/// How deep in an object they are.
+const ABOVE: usize = 2;
 
 /// What is known about the owners of an object that is about to be written.
 #[derive(Clone, Debug)]
@@ -36,6 +40,7 @@ pub(crate) enum Owners {
 impl Owners {
     /// Takes what the client says out of what it sent.
     pub(crate) fn said(object: &mut Value) -> Owners {
+        forget_home(object);
         let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
         let fields = object.as_object().into_iter().flatten();
         let empty = fields.filter(|(_, value)| is_empty(value)).map(|(name, _)| name.clone()).collect();
@@ -66,12 +71,32 @@ impl Owners {
     }
 }
 
-/// Writes into an object who owns what.
+/// Whoever looks at all logical clusters is told where each object lives. Nobody owns that, and who writes the object
+/// back has not changed it.
+pub(crate) fn forget_home(object: &mut Value) {
+    let Some(metadata) = metadata_of(object) else { return };
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
+        && annotations.remove(LOGICAL_CLUSTER).is_some()
+        && annotations.is_empty()
+    {
+        metadata.remove("annotations");
+    }
+}
+
+/// Writes into an object who owns what. An object so deep that its owners would be deeper than anybody reads has none.
 pub(crate) fn put(object: &mut Value, owners: Option<Value>) {
     let Some(metadata) = metadata_of(object) else { return };
-    match owners {
+    match owners.filter(|owners| height(owners) + ABOVE <= MAX_DEPTH) {
         Some(owners) => drop(metadata.insert(FIELD.to_owned(), owners)),
         None => drop(metadata.remove(FIELD)),
+    }
+}
+
+fn height(value: &Value) -> usize {
+    match value {
+        Value::Object(fields) => 1 + fields.values().map(height).max().unwrap_or(0),
+        Value::Array(items) => 1 + items.iter().map(height).max().unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -173,6 +198,27 @@ mod tests {
     fn a_name_is_what_can_be_shown_of_it() {
         assert_eq!(named("kubectl\t1 a"), "kubectl1 a");
         assert_eq!(named(&"ä".repeat(100)).len(), MANAGER_BYTES_MAX);
+    }
+
+    #[test]
+    fn where_an_object_lives_is_not_part_of_it() {
+        let mut object = json!({ "metadata": { "annotations": { LOGICAL_CLUSTER: "x" } } });
+        forget_home(&mut object);
+        assert_eq!(object, json!({ "metadata": {} }));
+        let mut object = json!({ "metadata": { "annotations": { LOGICAL_CLUSTER: "x", "a": "b" } } });
+        forget_home(&mut object);
+        assert_eq!(object, json!({ "metadata": { "annotations": { "a": "b" } } }));
+    }
+
+    /// Such an object could be stored, and never be read again.
+    #[test]
+    fn owners_are_never_too_deep_to_read() {
+        let deep = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "f:a": inner }));
+        for (levels, kept) in [(100, true), (MAX_DEPTH, false)] {
+            let mut object = json!({ "metadata": {} });
+            put(&mut object, Some(json!([{ "fieldsV1": deep(levels) }])));
+            assert_eq!(object["metadata"].get(FIELD).is_some(), kept, "{levels}");
+        }
     }
 
     #[test]

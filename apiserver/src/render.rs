@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use openapi::resource::{Column, Origin, Resource};
 use openapi::status::Status;
 use openapi::table::{self, Heading, Include};
-use openapi::{convert, protobuf, yaml};
+use openapi::{convert, decode, protobuf, yaml};
 use serde_json::Value;
 use storage::{Entry, Revision};
 
@@ -102,7 +102,7 @@ impl Style {
     pub(crate) fn tree(&self, entry: &Entry, revision: Revision) -> Option<Value> {
         let mut plain = BytesMut::new();
         stored::write(entry.value(), revision, self.home(entry), &mut plain);
-        let tree = serde_json::from_slice(&plain).ok()?;
+        let tree = decode::tree(&plain).ok()?;
         Some(convert::from_stored(&*self.row_of(entry)?, tree))
     }
 

@@ -19,6 +19,7 @@ use std::fmt::Write;
 use api::cluster::Id;
 use api::names::LOGICAL_CLUSTER;
 use bytes::{BufMut, Bytes, BytesMut};
+use openapi::decode;
 use serde_json::{Map, Value};
 use storage::{Entry, Revision};
 
@@ -217,7 +218,13 @@ pub fn read(entry: &Entry) -> Bytes {
 
 /// The object as a tree, for the few who need one.
 pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
-    serde_json::from_slice(&read(entry))
+    decode::tree(&read(entry))
+}
+
+/// Whether two stored objects are the same to whoever reads them. When they were stamped is nobody's business.
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let json = |stored| split(stored).map(|(at, notes, _, json)| (at, notes, json));
+    json(one) == json(other)
 }
 
 /// The metadata of an object and what follows it, as it is written; for those who [skim](crate::skim) it.
@@ -332,6 +339,25 @@ mod tests {
         check(json!({"metadata": {"name": "a", "labels": null}}), "name", None);
         let escaped = encode(&json!({"metadata": {"labels": {"a": "\n"}}}));
         assert!(labels(&escaped).is_none(), "not without decoding");
+    }
+
+    /// `serde_json` reads an object with this key as the JSON in its value, or not at all.
+    #[test]
+    fn no_key_makes_an_object_unreadable() {
+        for value in [json!(1), json!("{\"x\":1}")] {
+            let data = json!({ "$serde_json::private::RawValue": value });
+            let object = json!({ "data": data, "metadata": { "name": "a", "resourceVersion": "7" } });
+            let entry = Entry::new(Key::from("k"), Revision(7), encode(&object));
+            assert_eq!(tree(&entry).unwrap(), object);
+        }
+    }
+
+    #[test]
+    fn who_stamped_what_makes_no_difference() {
+        let object = json!({ "metadata": { "name": "a" } });
+        let stamped = |stamp| encode_with(&object, stamp);
+        assert!(is_same(&stamped(Some(1)), &stamped(Some(2))) && is_same(&stamped(None), &stamped(Some(1))));
+        assert!(!is_same(&stamped(None), &encode(&json!({ "metadata": { "name": "b" } }))));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use openapi::resource::Resource;
 use serde_json::{Map, Value, json};
 
 use crate::conditions::{self, Condition};
-use crate::kinds::ESTABLISHED;
+use crate::kinds::{self, ESTABLISHED};
 
 /// Who approves of kinds in Kubernetes's own groups says so here.
 const APPROVED: &str = "api-approved.kubernetes.io";
@@ -51,9 +51,14 @@ impl Taken {
 
 /// Gives a definition the names it can have, and says what came of it.
 pub(super) fn settle(definition: &mut Value, taken: &Taken) {
-    let (names, accepted) =
-        accept(&definition["spec"]["names"], &definition["status"]["acceptedNames"], taken);
-    let is_established = conditions::holds(definition, ESTABLISHED);
+    // Of what comes with the server a definition never had anything, whatever it says.
+    let is_reserved = kinds::is_reserved(definition["metadata"]["name"].as_str().unwrap_or_default());
+    let had = if is_reserved { Value::Null } else { definition["status"]["acceptedNames"].clone() };
+    let (names, mut accepted) = accept(&definition["spec"]["names"], &had, taken);
+    if is_reserved && accepted.holds {
+        accepted = Condition::new(ACCEPTED, false, "Reserved", "what is so called comes with the server");
+    }
+    let is_established = !is_reserved && conditions::holds(definition, ESTABLISHED);
     if !definition["status"].is_object() {
         definition["status"] = json!({});
     }

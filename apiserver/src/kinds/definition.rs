@@ -3,10 +3,15 @@
 //! Most of a definition is schema. Whether its kind is served, and whether it is one that is served already, is found
 //! out from its text, without building a tree of it.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use api::names::GROUP;
+use openapi::catalog;
 use openapi::custom::Kind;
+use openapi::decode;
 use ring::digest;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use storage::Entry;
 
@@ -64,6 +69,16 @@ struct Condition {
     status: String,
 }
 
+/// Whether a definition of this name would be one of what comes with the server, served or not. Whoever could define
+/// that in another version could write it without any of the rules that hold for it: the id of a logical cluster, for
+/// one, and so reach another's.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    static BUILT_IN: LazyLock<HashSet<String>> =
+        LazyLock::new(|| catalog::built_in().iter().map(|row| row.qualified()).collect());
+    let group = name.split_once('.').map_or("", |(_, group)| group);
+    [GROUP, DEFINITIONS.group].contains(&group) || BUILT_IN.contains(name)
+}
+
 impl<'a> Definition<'a> {
     /// None if its kind is not served (yet), or it cannot be read.
     pub(super) fn of(entry: &'a Entry) -> Option<Definition<'a>> {
@@ -71,6 +86,10 @@ impl<'a> Definition<'a> {
         let Text { metadata, spec, status } = serde_json::from_slice(text).ok()?;
         let mut conditions = status.conditions.iter().flatten();
         if !conditions.any(|condition| condition.r#type == ESTABLISHED && condition.status == "True") {
+            return None;
+        }
+        // Whatever its status says, which anybody may write who may write definitions.
+        if is_reserved(&metadata.name) {
             return None;
         }
         let mut context = digest::Context::new(&digest::SHA256);
@@ -84,7 +103,6 @@ impl<'a> Definition<'a> {
     }
 
     pub(super) fn kind(&self) -> Option<Kind> {
-        let whole: Value = serde_json::from_slice(self.text).ok()?;
-        Some(Kind::of(&whole))
+        Some(Kind::of(&decode::tree(self.text).ok()?))
     }
 }

@@ -23,10 +23,15 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// The kind of a definition; none if it cannot be read.
-    pub(super) fn custom(&mut self, definition: &Definition<'_>) -> Option<Custom> {
-        let kind = self.kinds.get(&definition.content, || definition.kind())?;
-        Some(Custom { content: definition.content, kind, is_leaving: definition.is_leaving })
+    /// The kind of a definition that is like this one, if somebody serves it.
+    pub(super) fn known(&self, definition: &Definition<'_>) -> Option<Arc<Kind>> {
+        self.kinds.by_content.get(&definition.content).and_then(Weak::upgrade)
+    }
+
+    /// A definition with its kind, or with an equal one that somebody was faster to make.
+    pub(super) fn custom(&mut self, definition: &Definition<'_>, kind: Arc<Kind>) -> Custom {
+        let kind = self.kinds.get(&definition.content, || kind);
+        Custom { content: definition.content, kind, is_leaving: definition.is_leaving }
     }
 
     /// The set of these kinds, in the order of their definitions.
@@ -35,8 +40,7 @@ impl Pool {
             return Kinds::built_in().clone();
         }
         let contents = customs.iter().map(|custom| (custom.content, custom.is_leaving)).collect();
-        let made = self.sets.get(&contents, || Some(Kinds::with(customs)));
-        made.unwrap_or_else(|| Kinds::built_in().clone())
+        self.sets.get(&contents, || Arc::new(Kinds::with(customs)))
     }
 }
 
@@ -54,16 +58,16 @@ impl<K, V> Default for Shared<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V> Shared<K, V> {
-    fn get(&mut self, content: &K, make: impl FnOnce() -> Option<V>) -> Option<Arc<V>> {
+    fn get(&mut self, content: &K, make: impl FnOnce() -> Arc<V>) -> Arc<V> {
         if let Some(found) = self.by_content.get(content).and_then(Weak::upgrade) {
-            return Some(found);
+            return found;
         }
-        let made = Arc::new(make()?);
+        let made = make();
         self.by_content.insert(content.clone(), Arc::downgrade(&made));
         if self.by_content.len() > self.sweep_at {
             self.by_content.retain(|_, weak| weak.strong_count() > 0);
             self.sweep_at = SWEPT_FROM.max(2 * self.by_content.len());
         }
-        Some(made)
+        made
     }
 }

@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use api::cluster::Id;
@@ -190,6 +190,11 @@ impl Registry {
             for cluster in clusters {
                 self.fresh(cluster).await?;
             }
+            // Whoever read before that, and is still busy with it, may have seen what is gone by now.
+            if let Some(event) = events.last() {
+                let mut clusters = self.by_cluster.write().unwrap_or_else(PoisonError::into_inner);
+                clusters.forgotten_at = event.revision.max(clusters.forgotten_at);
+            }
         }
     }
 
@@ -200,7 +205,14 @@ impl Registry {
 
     /// Takes note of all definitions of a logical cluster, as they were at a revision.
     pub(super) fn set(&self, cluster: Id, at: Revision, entries: &[Entry]) -> Noted {
-        let Some(known) = self.known(cluster, at, entries) else { return Noted::Yes };
+        let Some(known) = self.known(cluster, at, entries) else {
+            // What an older reading found since is not what there is.
+            let mut clusters = self.by_cluster.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(served) = clusters.served.get_mut(&cluster) {
+                served.at = at.max(served.at);
+            }
+            return Noted::Yes;
+        };
         let (written, kinds) = self.made(&known, entries);
         let mut clusters = self.by_cluster.write().unwrap_or_else(PoisonError::into_inner);
         let Clusters { served, forgotten_at, newest } = &mut *clusters;
@@ -247,13 +259,27 @@ impl Registry {
 
     /// The kinds of these definitions, of which some may be known.
     fn made(&self, known: &HashMap<Revision, Option<Custom>>, entries: &[Entry]) -> (Written, Arc<Kinds>) {
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut custom = |entry: &Entry| match known.get(&entry.revision()) {
+        let custom = |entry: &Entry| match known.get(&entry.revision()) {
             Some(custom) => custom.clone(),
-            None => Definition::of(entry).and_then(|definition| pool.custom(&definition)),
+            None => self.custom(&Definition::of(entry)?),
         };
         let written: Written = entries.iter().map(|entry| (entry.revision(), custom(entry))).collect();
-        let kinds = pool.set(written.iter().filter_map(|(_, custom)| custom.clone()).collect());
+        let kinds = self.pool().set(written.iter().filter_map(|(_, custom)| custom.clone()).collect());
         (written, kinds)
+    }
+
+    /// A definition with its kind; none if it cannot be read. A large one takes a while to make, and nobody who makes
+    /// another waits for it.
+    fn custom(&self, definition: &Definition<'_>) -> Option<Custom> {
+        let known = self.pool().known(definition);
+        let kind = match known {
+            Some(kind) => kind,
+            None => Arc::new(definition.kind()?),
+        };
+        Some(self.pool().custom(definition, kind))
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -60,7 +60,8 @@ pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), 
         Value::Number(_) => return Err(undecoded(&mismatch("number"))),
         Value::Bool(_) => return Err(undecoded(&mismatch("bool"))),
     };
-    let config = found.unwrap_or(value);
+    let mut config = found.unwrap_or(value);
+    owners::forget_home(&mut config);
     of_kind(call, &config)?;
     let strict = |why: String| {
         let why = why.trim_start_matches("strict decoding error: ");

@@ -20,6 +20,7 @@ use crate::owners::{self, Owners};
 use crate::parts;
 use crate::render::Style;
 use crate::server::Body;
+use crate::stored;
 use crate::warnings::{self, On};
 
 /// Whether a write names the version it replaces.
@@ -163,7 +164,7 @@ async fn write(
     let (_, key) = call.named()?;
     let value = call.encode(new);
     // What changes nothing is no write: no revision, no event.
-    if value == *entry.value() {
+    if stored::is_same(&value, entry.value()) {
         return Ok(Some(entry.clone()));
     }
     // An object that waits for its finalizers goes with the last of them.

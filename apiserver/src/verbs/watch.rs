@@ -60,6 +60,7 @@ pub(crate) async fn watch(
         is_headed: false,
         selection: list::selection(call)?,
         served: Served::of(kinds, call),
+        ending: None,
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -222,6 +223,8 @@ struct Following {
     is_headed: bool,
     selection: Selection,
     served: Served,
+    /// What happened until then is the last that is told.
+    ending: Option<Revision>,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
@@ -284,6 +287,9 @@ impl Following {
 
     /// Waits for something to send.
     async fn wait(&mut self) -> Option<()> {
+        if let Some(newest) = self.ending {
+            return self.last(newest).await;
+        }
         let watch = self.watch.as_mut()?;
         let bookmark_due = async {
             match &mut self.bookmark {
@@ -300,22 +306,21 @@ impl Following {
                 self.pending.push_back(Pending::Bookmark(watch.through()));
                 self.bookmark = Some(Box::pin(sleep_until(next_bookmark())));
             }
-            newest = self.served.ended() => self.last(newest).await,
+            newest = self.served.ended() => self.ending = Some(newest),
             () = &mut self.over => self.end(),
         }
         Some(())
     }
 
-    /// The kind is another now, or gone. What happened to its objects before is still told.
-    async fn last(&mut self, newest: Revision) {
-        while let Some(watch) = &mut self.watch {
-            match watch.until(newest).await {
-                Ok(Some(batch)) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
-                Ok(None) => break,
-                Err(error) => return self.fail(error),
-            }
+    /// The kind is another now, or gone. What happened to its objects before is still told, as fast as the client takes
+    /// it.
+    async fn last(&mut self, newest: Revision) -> Option<()> {
+        match self.watch.as_mut()?.until(newest).await {
+            Ok(Some(batch)) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
+            Ok(None) => self.end(),
+            Err(error) => self.fail(error),
         }
-        self.end();
+        Some(())
     }
 
     /// Ends well: with a bookmark, so that the client goes on from here and not from long ago.

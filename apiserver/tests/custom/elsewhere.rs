@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::world::{World, definition, summary, version};
+use super::world::{DEFINITIONS, World, definition, summary, version};
 
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
 const WIDGETS: &str = "/apis/shop.example/v1/namespaces/default/widgets";
@@ -96,4 +96,31 @@ async fn a_logical_cluster_takes_its_kinds_and_their_objects_with_it() {
     assert_eq!(list["items"], json!([]));
     let definitions = world.get(&format!("/clusters/*{}", super::world::DEFINITIONS)).await.body;
     assert_eq!(definitions["items"].as_array().unwrap().len(), 1);
+}
+
+/// Whoever could define logical clusters in another version could write one with the id of somebody else's, by a
+/// default, and read and delete what is in that. The status, which says what is served, is written by the same people.
+#[tokio::test]
+async fn what_comes_with_the_server_cannot_be_defined() {
+    let world = World::new().await;
+    for (name, singular, kind, group) in [
+        ("logicalclusters", "logicalcluster", "LogicalCluster", "holon.dev"),
+        ("others", "other", "Other", "holon.dev"),
+        ("leases", "lease", "Lease", "coordination.k8s.io"),
+    ] {
+        let versions = json!([version("v9", true, json!({}))]);
+        let mut definition = definition(name, singular, kind, versions);
+        definition["metadata"] = json!({ "name": format!("{name}.{group}") });
+        definition["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": "unapproved, a test" });
+        definition["spec"]["group"] = group.into();
+        let made = world.create(DEFINITIONS, definition).await;
+        let path = format!("{DEFINITIONS}/{name}.{group}");
+        world.condition("", &format!("{name}.{group}"), "NamesAccepted", "False").await;
+        let forged = json!({ "type": "Established", "status": "True", "reason": "Forged", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let status = json!({ "acceptedNames": made["spec"]["names"], "conditions": [forged] });
+        world.merge(&format!("{path}/status"), json!({ "status": status })).await;
+        assert_eq!(world.get(&format!("/apis/{group}/v9/{name}")).await.code, 404, "{name}.{group}");
+        world.condition("", &format!("{name}.{group}"), "Established", "False").await;
+        assert_eq!(world.get(&format!("/apis/{group}/v9/{name}")).await.code, 404, "{name}.{group}");
+    }
 }
