@@ -57,6 +57,19 @@ pub struct BadPath(String);
 
 /// Values a path may have led to on the way. One that is led astray on purpose ends here.
 const FOUND_MAX: usize = 10_000;
+/// Values looked at on the way. Filters inside filters look at the same ones over and over.
+const STEPS_MAX: usize = 100_000;
+
+/// What is left of the steps a path may take.
+struct Steps(usize);
+
+impl Steps {
+    /// None if there are not as many left.
+    fn take(&mut self, count: usize) -> Option<()> {
+        self.0 = self.0.checked_sub(count)?;
+        Some(())
+    }
+}
 
 impl JsonPath {
     pub fn parse(text: &str) -> Result<JsonPath, BadPath> {
@@ -65,14 +78,14 @@ impl JsonPath {
 
     /// The first value it leads to.
     pub fn first<'v>(&self, object: &'v Value) -> Option<&'v Value> {
-        self.follow(object, object)?.first().copied()
+        self.follow(object, object, &mut Steps(STEPS_MAX))?.first().copied()
     }
 
     /// Every value it leads to; none if it cannot be followed.
-    fn follow<'v>(&self, root: &'v Value, start: &'v Value) -> Option<Vec<&'v Value>> {
+    fn follow<'v>(&self, root: &'v Value, start: &'v Value, steps: &mut Steps) -> Option<Vec<&'v Value>> {
         let mut at = vec![start];
         for step in &self.steps {
-            at = step.take(root, &at)?;
+            at = step.take(root, &at, steps)?;
             if at.len() > FOUND_MAX {
                 return None;
             }
@@ -82,9 +95,10 @@ impl JsonPath {
 }
 
 impl Step {
-    fn take<'v>(&self, root: &'v Value, from: &[&'v Value]) -> Option<Vec<&'v Value>> {
+    fn take<'v>(&self, root: &'v Value, from: &[&'v Value], steps: &mut Steps) -> Option<Vec<&'v Value>> {
         let mut found = Vec::new();
         for &value in from {
+            let before = found.len();
             match self {
                 Step::Root => found.push(root),
                 Step::Field(name) => found.extend(value.get(name)),
@@ -97,17 +111,20 @@ impl Step {
                 Step::Filter { left, test, right } => {
                     let Value::Array(items) = value else { return None };
                     for item in items {
-                        if test.holds(left.value(root, item)?, right.value(root, item)?)? {
+                        steps.take(1)?;
+                        let (left, right) = (left.value(root, item, steps)?, right.value(root, item, steps)?);
+                        if test.holds(left, right)? {
                             found.push(item);
                         }
                     }
                 }
                 Step::Union(paths) => {
                     for path in paths {
-                        found.extend(path.follow(root, value)?);
+                        found.extend(path.follow(root, value, steps)?);
                     }
                 }
             }
+            steps.take(1 + found.len() - before)?;
         }
         Some(found)
     }
@@ -139,7 +156,7 @@ fn slice(
     let from_end = |index: i64| if index < 0 { index + length } else { index };
     let start = from_end(start.unwrap_or(0));
     let end = match (single, end) {
-        (true, _) => start + 1,
+        (true, _) => start.saturating_add(1),
         (false, Some(end)) => from_end(end).min(length),
         (false, None) => length,
     };
@@ -151,12 +168,12 @@ fn slice(
 
 impl Operand {
     /// Of several values only one can be compared; none is fine.
-    fn value<'v>(&'v self, root: &'v Value, item: &'v Value) -> Option<Option<&'v Value>> {
+    fn value<'v>(&'v self, root: &'v Value, item: &'v Value, steps: &mut Steps) -> Option<Option<&'v Value>> {
         match self {
             Operand::Nothing => Some(None),
             Operand::Literal(value) => Some(Some(value)),
             Operand::Path(path) => {
-                let found = path.follow(root, item)?;
+                let found = path.follow(root, item, steps)?;
                 (found.len() <= 1).then(|| found.first().copied())
             }
         }
@@ -228,6 +245,25 @@ mod tests {
         check(".status.conditions[?(@.weight)].type", json!("Ready"));
         check(".status.conditions[?(@.weight=='x')].type", json!(null));
         check("..weight", json!(5));
+    }
+
+    /// Every filter goes through the whole list for every item of the one around it.
+    #[test]
+    fn filters_inside_filters_of_a_custom_column_end() {
+        let object = json!({ "a": vec![json!({ "b": 1 }); 30] });
+        let nested = |depth: usize| {
+            let inner = (0..depth).fold("@.missing".to_owned(), |inner, _| format!("$.a[?({inner})]"));
+            JsonPath::parse(&inner).expect("a path")
+        };
+        let followed = |depth: usize| nested(depth).follow(&object, &object, &mut Steps(STEPS_MAX));
+        assert_eq!(followed(2), Some(Vec::new()));
+        assert_eq!(followed(12), None);
+    }
+
+    #[test]
+    fn an_index_beyond_all_lists_leads_a_custom_column_nowhere() {
+        let path = JsonPath::parse(&format!(".a[{}]", i64::MAX)).expect("a path");
+        assert_eq!(path.first(&json!({ "a": [1] })), None);
     }
 
     #[test]

@@ -31,6 +31,10 @@ use crate::names::{dns1035_label, dns1123_subdomain};
 use super::formats;
 
 const IMMUTABLE: &str = "field is immutable";
+/// Faults told of one definition. The rest would not be read, and each may name a path as long as the definition.
+const FAULTS_MAX: usize = 100;
+/// Versions of one kind. Each is a resource to serve, with columns and documents of its own.
+const VERSIONS_MAX: usize = 100;
 
 /// What is wrong with a new definition, apart from what can be wrong with any object.
 pub fn check_create(definition: &Value) -> Vec<FieldError> {
@@ -153,6 +157,9 @@ fn check_spec(spec: &Value, found: &mut Vec<FieldError>) {
         other => found.push(FieldError::not_supported("spec.scope", other, &["Cluster", "Namespaced"])),
     }
     let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if versions.len() > VERSIONS_MAX {
+        return found.push(FieldError::too_many("spec.versions", versions.len(), VERSIONS_MAX));
+    }
     let shared = Shared::of(versions);
     for (index, version) in versions.iter().enumerate() {
         if version["schema"]["openAPIV3Schema"].is_null() {
@@ -181,6 +188,7 @@ fn check_spec(spec: &Value, found: &mut Vec<FieldError>) {
         check_shared(first, versions, &shared, &mut cost, found);
     }
     conversion::check(&spec["conversion"], versions.len(), found);
+    found.truncate(FAULTS_MAX);
 }
 
 fn check_group(group: &str, found: &mut Vec<FieldError>) {
@@ -319,4 +327,57 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn faults(versions: Vec<Value>) -> Vec<FieldError> {
+        let mut found = Vec::new();
+        let names = json!({ "plural": "as", "singular": "a", "kind": "A", "listKind": "AList" });
+        let spec = json!({ "group": "a.b", "scope": "Cluster", "names": names, "versions": versions });
+        check_spec(&spec, &mut found);
+        found
+    }
+
+    fn version(name: &str, schema: Value) -> Value {
+        json!({ "name": name, "served": true, "storage": name == "v1", "schema": { "openAPIV3Schema": schema } })
+    }
+
+    #[test]
+    fn a_kind_has_a_hundred_versions_at_most() {
+        let many = |count: usize| {
+            faults(
+                (1..=count).map(|index| version(&format!("v{index}"), json!({ "type": "object" }))).collect(),
+            )
+        };
+        assert_eq!(many(100), []);
+        assert_eq!(many(101), [FieldError::too_many("spec.versions", 101, 100)]);
+    }
+
+    #[test]
+    fn the_keys_of_a_list_are_told_once() {
+        let keys: Vec<String> = (0..50_000).map(|index| format!("k{index}")).collect();
+        let list = json!({
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": keys,
+            "items": { "type": "object", "properties": { "a": { "type": "string" } } },
+        });
+        let schema = json!({ "type": "object", "properties": { "spec": list } });
+        let found = faults(vec![version("v1", schema)]);
+        assert_eq!(found.len(), 1, "{}", found.len());
+        assert!(found[0].detail.contains("names of item properties"));
+    }
+
+    #[test]
+    fn of_many_faults_a_hundred_are_told() {
+        let fields: serde_json::Map<String, Value> =
+            (0..10_000).map(|index| (format!("f{index}"), json!({ "type": "odd" }))).collect();
+        let found = faults(vec![version("v1", json!({ "type": "object", "properties": fields }))]);
+        assert_eq!(found.len(), FAULTS_MAX);
+    }
 }

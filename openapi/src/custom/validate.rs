@@ -9,7 +9,8 @@
 //! is forgiven. Which faults are told where several alternatives fail is decided as upstream does, by counting what did
 //! match; so an [`Outcome`] counts.
 //!
-//! Work is bounded: the steps one object may take are, whatever its definition.
+//! Work is bounded: the steps one object may take are, whatever its definition. What takes long to compare, or to tell
+//! of, takes several.
 
 mod before;
 mod conditions;
@@ -23,7 +24,7 @@ use serde_json::Value;
 use self::before::Before;
 use self::node::Node;
 use self::outcome::{Issue, Outcome, nowhere};
-use super::{embedded, formats, lists};
+use super::{defaults, embedded, formats, lists};
 use crate::field::{Fault, FieldError};
 use crate::go;
 use crate::resource::Resource;
@@ -33,11 +34,14 @@ use crate::schema::{Schema, Shape};
 /// Schemas and conditions looked at for one object. The largest body has a few hundred thousand values in it; what takes
 /// more than this was made to take long, and would take a second.
 const STEPS_MAX: u64 = 2_000_000;
+/// Bytes looked at, or written, in one step.
+const STEP_BYTES: usize = 64;
 
 /// What is wrong with a new custom object, apart from its metadata.
 pub(crate) fn check_create(row: &Resource, object: &Value) -> Vec<FieldError> {
     let Some(schema) = schema(row) else { return Vec::new() };
     let mut found = against(schema, object, None, "");
+    defaults::check(object, schema, &mut found);
     scale::check(row, object, scale::Part::Both, &mut found);
     embedded::check(object, schema, "", false, &mut found);
     lists::check(object, schema, "", &mut found);
@@ -48,6 +52,7 @@ pub(crate) fn check_create(row: &Resource, object: &Value) -> Vec<FieldError> {
 pub(crate) fn check_update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
     let Some(schema) = schema(row) else { return Vec::new() };
     let mut found = against(schema, new, Some(old), "");
+    defaults::check(new, schema, &mut found);
     scale::check(row, new, scale::Part::Both, &mut found);
     embedded::check(new, schema, "", false, &mut found);
     new_repetitions(schema, old, new, &mut found);
@@ -63,6 +68,7 @@ pub(crate) fn check_status(row: &Resource, old: &Value, new: &Value) -> Vec<Fiel
     {
         found = against(&field.schema, status, old.get("status"), "status");
     }
+    defaults::check_status(new, schema, &mut found);
     scale::check(row, new, scale::Part::Status, &mut found);
     new_repetitions(schema, old, new, &mut found);
     found
@@ -109,6 +115,7 @@ impl Walk {
             return Outcome::default();
         }
         let mut outcome = self.check(node, value, old);
+        self.steps += outcome.steps();
         if !outcome.is_valid() && old == Some(value) {
             outcome.issues.clear();
         }
@@ -205,10 +212,10 @@ impl Walk {
         Issue { fault: Fault::TypeInvalid, ..Issue::invalid(&self.path, found, message) }
     }
 
-    fn text(&self, node: Node<'_>, text: &str) -> Option<Issue> {
+    fn text(&mut self, node: Node<'_>, text: &str) -> Option<Issue> {
         let rules = node.rules?;
-        let path = &self.path;
         let length = text.chars().count() as i64;
+        let path = &self.path;
         if let Some(max) = rules.max_length.filter(|max| length > *max) {
             let unit = if max == 1 { "byte" } else { "bytes" };
             let message = format!("{path} in body should be at most {max} chars long");
@@ -222,7 +229,11 @@ impl Walk {
                 format!("{path} in body should be at least {min} chars long"),
             ));
         }
-        let pattern = rules.pattern.as_ref().filter(|pattern| !pattern.is_in(text))?;
+        let pattern = rules.pattern.as_ref()?;
+        self.steps += (text.len() / STEP_BYTES) as u64;
+        if pattern.is_in(text) {
+            return None;
+        }
         Some(Issue::invalid(path, text, format!("{path} in body should match '{}'", pattern.as_str())))
     }
 
@@ -230,8 +241,9 @@ impl Walk {
         (!formats::is_valid(format, text)).then(|| self.wrong_type(format, text))
     }
 
-    fn choices(&self, node: Node<'_>, value: &Value) -> Option<Issue> {
+    fn choices(&mut self, node: Node<'_>, value: &Value) -> Option<Issue> {
         let choices = &node.rules?.choices;
+        self.steps += choices.len() as u64;
         if choices.is_empty() || choices.iter().any(|choice| is_choice(choice, value)) {
             return None;
         }
@@ -287,8 +299,9 @@ impl Walk {
             outcome.merge(self.visit(inner, value, before));
             self.path.truncate(here);
         }
+        self.steps += (node.required().len() / STEP_BYTES) as u64;
         for name in node.required() {
-            if !fields.contains_key(&**name) {
+            if !fields.contains_key(&**name) && !outcome.is_full() {
                 let path = format!("{}.{name}", self.path);
                 let message = format!("{path} in body is required");
                 outcome.add(Issue::with(&path, Fault::Required, None, message, String::new()));
@@ -296,6 +309,9 @@ impl Walk {
         }
         if node.rules.is_some_and(|rules| rules.closed) {
             for name in fields.keys().filter(|name| !node.names(name)) {
+                if outcome.is_full() {
+                    break;
+                }
                 let message = format!("{}.{name} in body is a forbidden property", self.path);
                 outcome.add(Issue::invalid(&self.path, name.as_str(), message));
             }
@@ -335,4 +351,38 @@ fn joined(types: &[Type]) -> String {
 
 fn at_most(max: i64) -> String {
     format!("must have at most {max} item{}", if max == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::parse;
+    use crate::resource::Origin;
+
+    fn found(schema: Value, value: Value) -> Vec<FieldError> {
+        let schema = parse::schema(&schema, Origin::Custom, &mut |_| Arc::new(Schema::default()));
+        against(&schema, &value, None, "")
+    }
+
+    #[test]
+    fn many_choices_for_many_items_are_too_much() {
+        let choices: Vec<String> = (0..20_000).map(|index| format!("c{index}")).collect();
+        let schema = json!({ "type": "array", "items": { "type": "string", "enum": choices } });
+        assert_eq!(found(schema.clone(), json!(vec!["c19999"; 50])), []);
+        let found = found(schema, json!(vec!["c19999"; 100_000]));
+        assert!(found.last().is_some_and(|last| last.detail.contains("too large")));
+    }
+
+    /// Each names a choice of ten kilobytes, twice.
+    #[test]
+    fn what_is_told_is_not_much_longer_than_it_may_be() {
+        let item = json!({ "type": "string", "enum": ["c".repeat(10_000)] });
+        let found = found(json!({ "type": "array", "items": item }), json!(vec!["x"; 500]));
+        let told: usize = found.iter().map(|error| error.to_string().len()).sum();
+        assert!((1..2 << 20).contains(&told), "{told}");
+    }
 }

@@ -34,13 +34,14 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use self::compare::Changes;
+use self::conflict::Conflicts;
 use self::managers::{Manager, Managers, Operation};
 pub use self::reset::Reset;
 pub use self::scale::{from_scale, to_scale};
 use self::set::Set;
 use self::types::Type;
 use crate::schema::Schema;
-use crate::status::{OwnedField, Status};
+use crate::status::Status;
 
 /// Owns everything of an object nobody kept account of, from when it is first applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -247,7 +248,7 @@ impl<'a> Writer<'a> {
         config: &'v Value,
         mut managers: Managers<'v>,
         force: bool,
-    ) -> Result<Applied, Vec<OwnedField>> {
+    ) -> Result<Applied, Conflicts<'v>> {
         let kind = Type::of(self.schema);
         managers.forget(self.knows);
         for manager in &mut managers.0 {
@@ -265,7 +266,7 @@ impl<'a> Writer<'a> {
         if let Some(before) = &before {
             applier.time = before.time.clone();
             let others = managers.0.iter().map(|manager| manager.set.clone());
-            let owned = others.fold(applier.set.clone(), Set::union);
+            let owned = Set::union_all(std::iter::once(applier.set.clone()).chain(others));
             if let Some(pruned) = prune::prune(&object, &before.set, owned, kind) {
                 object = pruned;
             }
@@ -283,23 +284,24 @@ impl<'a> Writer<'a> {
     }
 
     /// Takes from others what the new object changes, if it may. Whether it changes anything.
-    fn take(
+    fn take<'v>(
         &self,
         live: &Value,
         object: &Value,
-        managers: &mut Managers<'_>,
+        managers: &mut Managers<'v>,
         force: bool,
-    ) -> Result<bool, Vec<OwnedField>> {
+    ) -> Result<bool, Conflicts<'v>> {
         let changes = compare::changes(live, object, Type::of(self.schema));
         let said_nothing = Set::of_fields(&[&["metadata", "managedFields"]]);
         let removed = changes.removed.clone().difference(&said_nothing);
         let differs = !(changes.added.is_empty() && changes.modified.is_empty() && removed.is_empty());
         let changes = changes.filtered(|set| self.reset.keep(set));
         let wanted = changes.added.union(changes.modified);
-        let met = managers.0.iter().map(|manager| (manager, manager.set.intersection(&wanted)));
-        let conflicts: Vec<_> = met.flat_map(|(manager, set)| conflict::owned(manager, &set)).collect();
-        if !force && !conflicts.is_empty() {
-            return Err(conflicts);
+        if !force {
+            let conflicts = Conflicts::of(managers, &wanted);
+            if !conflicts.is_empty() {
+                return Err(conflicts);
+            }
         }
         for manager in &mut managers.0 {
             let set = std::mem::take(&mut manager.set).difference(&wanted);
@@ -314,14 +316,13 @@ impl<'a> Writer<'a> {
         live: &Value,
         config: &Value,
         managers: Managers<'_>,
-        mut conflicts: Vec<OwnedField>,
+        mut conflicts: Conflicts<'_>,
     ) -> Result<Applied, ApplyError> {
         let before = last_applied::config(live, self.api_version);
         let theirs =
             before.as_ref().and_then(|before| last_applied::unchanged(before, live, Type::of(self.schema)));
         if let Some(theirs) = theirs {
-            let theirs = theirs.paths();
-            conflicts.retain(|conflict| !theirs.contains(&conflict.path));
+            conflicts = conflicts.without(&theirs);
             if conflicts.is_empty() {
                 return self.apply(live, config, managers, true).map_err(refused);
             }
@@ -330,6 +331,6 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn refused(conflicts: Vec<OwnedField>) -> ApplyError {
-    ApplyError::Conflict(Box::new(Status::apply_conflict(&conflicts)))
+fn refused(conflicts: Conflicts<'_>) -> ApplyError {
+    ApplyError::Conflict(Box::new(conflicts.status()))
 }

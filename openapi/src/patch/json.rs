@@ -19,6 +19,9 @@ pub const MAX_STEPS: usize = 10_000;
 /// What all `copy` steps together may add, as text: the largest body that is accepted.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
+/// How many values all `move` steps together may take further down, where it must be seen how deep they are.
+const MAX_MOVED_VALUES: usize = 1_000_000;
+
 /// A patch that was read.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JsonPatch {
@@ -54,11 +57,40 @@ impl JsonPatch {
     }
 
     pub fn apply(self, mut object: Value) -> Result<Value, PatchError> {
-        let mut copied_bytes = 0;
+        let mut spent = Spent::default();
         for step in self.steps {
-            step.take(&mut object, &mut copied_bytes).map_err(PatchError::DoesNotApply)?;
+            step.take(&mut object, &mut spent).map_err(PatchError::DoesNotApply)?;
         }
         Ok(object)
+    }
+}
+
+/// What the steps taken so far did with values that are in the object and not in the patch: those no body limits.
+#[derive(Default)]
+struct Spent {
+    copied_bytes: usize,
+    moved_values: usize,
+}
+
+impl Spent {
+    fn copy(&mut self, value: &Value) -> Result<(), String> {
+        self.copied_bytes += value.to_string().len();
+        match self.copied_bytes > MAX_COPIED_BYTES {
+            true => Err(format!("copies more than {MAX_COPIED_BYTES} bytes")),
+            false => Ok(()),
+        }
+    }
+
+    /// The height that matters at the end of a move: what comes no deeper than it was is not looked at.
+    fn moved(&mut self, value: &Value, from: &str, path: &str) -> Result<usize, String> {
+        if depth(path) <= depth(from) {
+            return Ok(0);
+        }
+        self.moved_values += count(value);
+        match self.moved_values > MAX_MOVED_VALUES {
+            true => Err(format!("moves more than {MAX_MOVED_VALUES} values")),
+            false => Ok(height(value)),
+        }
     }
 }
 
@@ -73,33 +105,33 @@ impl Step {
         Step { op: op.unwrap_or_default(), path, from, value }
     }
 
-    fn take(self, object: &mut Value, copied_bytes: &mut usize) -> Result<(), String> {
+    fn take(self, object: &mut Value, spent: &mut Spent) -> Result<(), String> {
         let path = || self.path.as_deref().ok_or("a step has no path").map_err(str::to_owned);
         let from = || self.from.as_deref().ok_or("a step has no from").map_err(str::to_owned);
         match self.op.as_str() {
-            "add" => add(object, path()?, self.value.clone()),
+            "add" => add(object, path()?, self.value.clone(), height(&self.value)),
             "remove" => remove(object, path()?).map(drop),
             "replace" => replace(object, path()?, self.value.clone()),
             "test" => test(object, path()?, &self.value),
             "move" => {
-                let value = remove(object, from()?)?;
-                add(object, path()?, value)
+                let (from, path) = (from()?, path()?);
+                let value = remove(object, from)?;
+                let height = spent.moved(&value, from, path)?;
+                add(object, path, value, height)
             }
             "copy" => {
                 let value = find(object, from()?)?.cloned().unwrap_or_default();
-                *copied_bytes += value.to_string().len();
-                if *copied_bytes > MAX_COPIED_BYTES {
-                    return Err(format!("copies more than {MAX_COPIED_BYTES} bytes"));
-                }
-                add(object, path()?, value)
+                spent.copy(&value)?;
+                let height = height(&value);
+                add(object, path()?, value, height)
             }
             other => Err(format!("{other:?} is not an operation")),
         }
     }
 }
 
-fn add(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
-    let (parent, key) = parent(object, path, &value)?;
+fn add(object: &mut Value, path: &str, value: Value, height: usize) -> Result<(), String> {
+    let (parent, key) = parent(object, path, height)?;
     match parent {
         Parent::Object(fields) => drop(fields.insert(key, value)),
         Parent::List(items) if key == "-" => items.push(value),
@@ -112,7 +144,7 @@ fn add(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
 }
 
 fn remove(object: &mut Value, path: &str) -> Result<Value, String> {
-    let (parent, key) = parent(object, path, &Value::Null)?;
+    let (parent, key) = parent(object, path, 0)?;
     match parent {
         Parent::Object(fields) => fields.remove(&key).ok_or_else(|| format!("{path} is not there")),
         Parent::List(items) => {
@@ -130,7 +162,7 @@ fn replace(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
         *object = value;
         return Ok(());
     }
-    let (parent, key) = parent(object, path, &value)?;
+    let (parent, key) = parent(object, path, height(&value))?;
     match parent {
         Parent::Object(fields) => drop(fields.insert(key, value)),
         Parent::List(items) => {
@@ -154,7 +186,7 @@ fn test(object: &mut Value, path: &str, expected: &Value) -> Result<(), String> 
 
 /// What is at `path`; none if only the last part of it is missing.
 fn find<'o>(object: &'o mut Value, path: &str) -> Result<Option<&'o Value>, String> {
-    let (parent, key) = parent(object, path, &Value::Null)?;
+    let (parent, key) = parent(object, path, 0)?;
     match parent {
         Parent::Object(fields) => Ok(fields.get(&key)),
         Parent::List(items) => {
@@ -169,11 +201,11 @@ enum Parent<'o> {
     List(&'o mut Vec<Value>),
 }
 
-/// The object or list that has, or will have, `value` at the end of `path`. Refuses to build what could not have been
-/// sent in one body.
-fn parent<'o>(object: &'o mut Value, path: &str, value: &Value) -> Result<(Parent<'o>, String), String> {
+/// The object or list that has, or will have, a value of such a height at the end of `path`. Refuses to build what could
+/// not have been sent in one body.
+fn parent<'o>(object: &'o mut Value, path: &str, height: usize) -> Result<(Parent<'o>, String), String> {
     let (_, tokens) = path.split_once('/').ok_or_else(|| format!("{path:?} does not name a field"))?;
-    if path.matches('/').count() + height(value) > MAX_DEPTH {
+    if depth(path) + height > MAX_DEPTH {
         return Err(format!("{path} is too deep"));
     }
     let (way, last) = tokens.rsplit_once('/').map_or((None, tokens), |(way, last)| (Some(way), last));
@@ -212,6 +244,20 @@ fn index(token: &str, length: usize) -> Result<usize, String> {
         _ => usize::try_from(number.unsigned_abs()).ok().and_then(|back| length.checked_sub(back)),
     };
     number.filter(|index| *index < length).ok_or_else(wrong)
+}
+
+/// How far down a path leads.
+fn depth(path: &str) -> usize {
+    path.matches('/').count()
+}
+
+/// A value and all in it.
+fn count(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(count).sum::<usize>(),
+        Value::Object(fields) => 1 + fields.values().map(count).sum::<usize>(),
+        _ => 1,
+    }
 }
 
 /// Lists and objects inside each other. Values come from decoded bodies, so they are shallow enough to recurse.
@@ -361,6 +407,25 @@ mod tests {
         let deep: Vec<_> =
             (1..200).map(|n| json!({"op": "add", "path": "/a".repeat(n), "value": {}})).collect();
         assert!(matches!(apply(json!({}), deep.into()), Err(PatchError::DoesNotApply(_))));
+    }
+
+    #[test]
+    fn moves_are_cheap_or_refused() {
+        let object = || json!({"a": vec![1; 100_000], "far": {}});
+        let there_and_back = |there: &str| {
+            let (there, back) = (
+                json!({"op": "move", "from": "/a", "path": there}),
+                json!({"op": "move", "from": there, "path": "/a"}),
+            );
+            Value::Array([there, back].into_iter().cycle().take(MAX_STEPS).collect())
+        };
+        assert_eq!(apply(object(), there_and_back("/b")), Ok(object()), "no deeper than it was");
+        let told = PatchError::DoesNotApply(format!("moves more than {MAX_MOVED_VALUES} values"));
+        assert_eq!(apply(object(), there_and_back("/far/a")), Err(told));
+
+        let deep = (0..MAX_DEPTH - 1).fold(json!(1), |value, _| json!([value]));
+        let down = json!([{"op": "move", "from": "/a", "path": "/far/a"}]);
+        assert!(matches!(apply(json!({"a": deep, "far": {}}), down), Err(PatchError::DoesNotApply(_))));
     }
 
     #[test]

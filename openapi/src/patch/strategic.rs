@@ -21,6 +21,7 @@
 mod lists;
 mod order;
 
+use std::collections::HashSet;
 use std::mem::discriminant;
 
 use serde_json::{Map, Value};
@@ -233,7 +234,8 @@ fn retain_keys(target: &mut Fields, patch: &mut Fields) -> Result<(), PatchError
     let Value::Array(retained) = retained else {
         return Err(malformed("retainKeys"));
     };
-    let retains = |name: &str| retained.iter().any(|kept| kept.as_str() == Some(name));
+    let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let retains = |name: &str| retained.contains(name);
     let is_directive = |name: &str| name.starts_with(SET_ORDER) || name.starts_with(DELETE_VALUES);
     if patch.iter().any(|(name, value)| !value.is_null() && !is_directive(name) && !retains(name)) {
         return Err(malformed("retainKeys"));

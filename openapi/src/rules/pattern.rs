@@ -19,6 +19,8 @@ use regex::{Regex, RegexBuilder};
 
 /// Compiled, one expression takes no more than this. `^.{1,1000}$`, the longest repetition Go allows, is within it.
 const COMPILED_BYTES_MAX: usize = 4 << 20;
+/// An expression is no longer than this. Those that are were not written by hand.
+const SOURCE_BYTES_MAX: usize = 4 << 10;
 /// The most times Go repeats anything.
 const REPEAT_MAX: u32 = 1000;
 /// Groups inside each other, as in Go.
@@ -53,6 +55,9 @@ impl Pattern {
 
     /// What it costs to compile, as far as that can be said without doing it; or why it cannot be.
     pub fn cost(source: &str) -> Result<u64, BadPattern> {
+        if source.len() > SOURCE_BYTES_MAX {
+            return Err(BadPattern(format!("expression is longer than {SOURCE_BYTES_MAX} bytes")));
+        }
         let rewritten = rewrite(source)?;
         let parsed = regex_syntax::ParserBuilder::new().nest_limit(NEST_MAX).build().parse(&rewritten);
         let hir = parsed.map_err(|error| BadPattern(words(source, &error)))?;
@@ -99,8 +104,12 @@ fn cost(hir: &regex_syntax::hir::Hir) -> u64 {
 
 /// The same expression for Rust.
 fn rewrite(source: &str) -> Result<String, BadPattern> {
-    let mut rewriter =
-        Rewriter { rest: source, out: String::with_capacity(source.len() + 16), repeated: None };
+    let mut rewriter = Rewriter {
+        rest: source,
+        out: String::with_capacity(source.len() + 16),
+        repeated: None,
+        no_names: false,
+    };
     loop {
         let before = rewriter.rest;
         let Some(c) = rewriter.next() else { return Ok(rewriter.out) };
@@ -136,6 +145,8 @@ struct Rewriter<'s> {
     out: String,
     /// What was left where the repetition before this one began, if that is all there is between.
     repeated: Option<&'s str>,
+    /// No `[:name:]` ends from here on, so it need not be looked for again.
+    no_names: bool,
 }
 
 impl<'s> Rewriter<'s> {
@@ -202,12 +213,7 @@ impl<'s> Rewriter<'s> {
                     self.out.push(']');
                     return Ok(());
                 }
-                '[' if self.rest.starts_with(':') && self.rest.contains(":]") => {
-                    let end = self.rest.find(":]").map_or(0, |at| at + 2);
-                    self.out.push('[');
-                    self.out.push_str(&self.rest[..end]);
-                    self.rest = &self.rest[end..];
-                }
+                '[' if self.named() => {}
                 '\\' => self.escape(Place::Class)?,
                 '[' | ']' | '&' | '~' => {
                     self.out.push('\\');
@@ -219,6 +225,22 @@ impl<'s> Rewriter<'s> {
             }
             first = false;
         }
+    }
+
+    /// `[:name:]` in a list. Says whether it is one.
+    fn named(&mut self) -> bool {
+        if self.no_names || !self.rest.starts_with(':') {
+            return false;
+        }
+        let Some(at) = self.rest.find(":]") else {
+            self.no_names = true;
+            return false;
+        };
+        let (name, rest) = self.rest.split_at(at + 2);
+        self.out.push('[');
+        self.out.push_str(name);
+        self.rest = rest;
+        true
     }
 
     /// `(?` and what may follow it in Go.
@@ -255,8 +277,8 @@ impl<'s> Rewriter<'s> {
 
     /// A brace that repeats nothing is a brace; one that repeats does so a thousand times at most. Says which it is.
     fn count(&mut self) -> Result<bool, BadPattern> {
-        let end = self.rest.find('}');
-        let inner = end.map_or("", |end| &self.rest[..end]);
+        let end = self.rest.find(|c: char| !c.is_ascii_digit() && c != ',');
+        let inner = end.filter(|end| self.rest[*end..].starts_with('}')).map_or("", |end| &self.rest[..end]);
         let is_count = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let (min, max) = inner.split_once(',').unwrap_or((inner, inner));
         if !is_count(min) || !(max.is_empty() || is_count(max)) {
@@ -358,6 +380,13 @@ mod tests {
             let found = Pattern::cost(source).expect_err(source).to_string();
             assert_eq!(found, format!("error parsing regexp: {expected}"));
         }
+    }
+
+    #[test]
+    fn a_long_expression_is_refused_unread() {
+        assert!(Pattern::cost(&"a".repeat(SOURCE_BYTES_MAX)).is_ok());
+        let found = Pattern::cost(&"[[:".repeat(1_000_000)).expect_err("too long").to_string();
+        assert_eq!(found, "error parsing regexp: expression is longer than 4096 bytes");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::field::FieldError;
 
 use super::props::Props;
-use super::{items, text};
+use super::{FAULTS_MAX, items, text};
 
 const TYPES: &str = "boolean,date,integer,number,string";
 const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
@@ -16,6 +16,9 @@ const SELECTABLE_MAX: usize = 8;
 
 pub(super) fn check(version: &Value, path: &str, found: &mut Vec<FieldError>) {
     for (index, column) in items(&version["additionalPrinterColumns"]).enumerate() {
+        if found.len() >= FAULTS_MAX {
+            return;
+        }
         let at = |field: &str| format!("{path}[{index}].{field}");
         if text(&column["name"]).is_empty() {
             found.push(FieldError::required(at("name"), ""));

@@ -1,11 +1,13 @@
 //! How one version of a kind becomes another.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::field::FieldError;
 use crate::names::dns1035_label;
 
-use super::{items, text};
+use super::{FAULTS_MAX, items, text};
 
 const STRATEGY: &str = "spec.conversion.strategy";
 const CLIENT: &str = "spec.conversion.webhookClientConfig";
@@ -72,9 +74,13 @@ fn check_reviews(versions: &Value, found: &mut Vec<FieldError>) {
     if names.is_empty() {
         return found.push(FieldError::required(REVIEWS, ""));
     }
+    let mut seen = HashSet::new();
     for (index, name) in names.iter().enumerate() {
+        if found.len() >= FAULTS_MAX {
+            break;
+        }
         let at = format!("{REVIEWS}[{index}]");
-        if names[..index].contains(name) {
+        if !seen.insert(name) {
             found.push(FieldError::invalid(at, *name, "duplicate version"));
             continue;
         }

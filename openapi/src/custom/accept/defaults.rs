@@ -11,6 +11,7 @@ use crate::resource::Origin;
 use crate::schema::{Schema, Shape};
 
 use super::super::{embedded, validate};
+use super::FAULTS_MAX;
 
 pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut found = Vec::new();
@@ -22,6 +23,9 @@ pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
 
 /// A schema and what is in it. Below keys of any name there are no defaults.
 fn node(schema: &Schema, path: &str, found: &mut Vec<FieldError>) {
+    if found.len() >= FAULTS_MAX {
+        return;
+    }
     if let Some(default) = &schema.default {
         one(schema, default, &format!("{path}.default"), found);
     }

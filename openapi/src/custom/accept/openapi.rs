@@ -1,9 +1,12 @@
 //! What a schema may say of all that OpenAPI could.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::field::FieldError;
 
+use super::FAULTS_MAX;
 use super::props::Props;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -33,6 +36,9 @@ pub(super) fn check(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) 
 }
 
 fn node(schema: Props<'_>, at: &Place, found: &mut Vec<FieldError>) {
+    if found.len() >= FAULTS_MAX {
+        return;
+    }
     unsupported(schema, at, found);
     if schema.is("uniqueItems") {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
@@ -199,23 +205,30 @@ fn map_items(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
         found.push(FieldError::invalid(format!("{path}.items.type"), items.kind(), detail));
         return;
     }
-    for (index, key) in keys.iter().enumerate() {
-        let name = key.as_str().unwrap_or_default();
+    // Each of these two names all keys, so it is said once and not for every key.
+    let tell = |detail: &str, found: &mut Vec<FieldError>| {
+        found.push(FieldError::invalid(keys_at.clone(), keys.to_vec(), detail));
+    };
+    let (mut seen, mut told_unknown, mut told_repeated) = (HashSet::new(), false, false);
+    for name in keys.iter().map(|key| key.as_str().unwrap_or_default()) {
+        if found.len() >= FAULTS_MAX {
+            return;
+        }
         match items.property(name) {
-            None => {
-                let detail = "entries must all be names of item properties";
-                found.push(FieldError::invalid(keys_at.clone(), keys.to_vec(), detail));
+            None if !told_unknown => {
+                told_unknown = true;
+                tell("entries must all be names of item properties", found);
             }
             Some(property) if matches!(property.kind(), "array" | "object") => {
                 let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
                 let at = format!("{path}.items.properties[{name}].type");
                 found.push(FieldError::invalid(at, items.kind(), detail));
             }
-            Some(_) => {}
+            _ => {}
         }
-        if keys[..index].contains(key) {
-            let detail = "must not contain duplicate entries";
-            found.push(FieldError::invalid(keys_at.clone(), keys.to_vec(), detail));
+        if !seen.insert(name) && !told_repeated {
+            told_repeated = true;
+            tell("must not contain duplicate entries", found);
         }
     }
 }
@@ -230,11 +243,14 @@ fn keyed(schema: Props<'_>, kind: &str, path: &str, found: &mut Vec<FieldError>)
     if kind != "map" {
         return;
     }
+    let required: HashSet<&str> = items.list("required").iter().filter_map(Value::as_str).collect();
     for key in schema.list("x-kubernetes-list-map-keys").iter().filter_map(Value::as_str) {
+        if found.len() >= FAULTS_MAX {
+            return;
+        }
         let Some(property) = items.property(key) else { continue };
         let at = |field: &str| format!("{path}.items.properties[{key}].{field}");
-        let is_required = items.list("required").iter().any(|name| name == key);
-        if !is_required && !property.has("default") {
+        if !required.contains(key) && !property.has("default") {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a \
                           required property";
             found.push(FieldError::required(at("default"), detail));
@@ -249,6 +265,9 @@ fn keyed(schema: Props<'_>, kind: &str, path: &str, found: &mut Vec<FieldError>)
 /// Rules in CEL, as far as they are no CEL.
 fn rules(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     for (index, rule) in schema.schemas("x-kubernetes-validations").enumerate() {
+        if found.len() >= FAULTS_MAX {
+            return;
+        }
         let at = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
         let has_breaks = |text: &str| text.contains(['\n', '\r']);
         let (expression, message) = (rule.text("rule").trim(), rule.text("message"));

@@ -40,9 +40,9 @@ pub(super) struct Budget {
 }
 
 impl Default for Budget {
-    /// About a hundred of the largest patterns there can be, and a hundred thousand of those there are.
+    /// About fifty times the longest repetition there can be, and thousands of the patterns there are.
     fn default() -> Budget {
-        Budget { left: 4_000_000 }
+        Budget { left: 200_000 }
     }
 }
 

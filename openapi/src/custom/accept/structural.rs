@@ -5,6 +5,7 @@
 
 use crate::field::FieldError;
 
+use super::FAULTS_MAX;
 use super::props::Props;
 use super::schema::Budget;
 
@@ -42,7 +43,15 @@ impl Walk<'_> {
         self.found.push(FieldError::forbidden(field, detail));
     }
 
+    /// Whether more faults would be told.
+    fn is_full(&self) -> bool {
+        self.found.len() >= FAULTS_MAX
+    }
+
     fn schema(&mut self, schema: Props<'_>, level: Level, path: &str) {
+        if self.is_full() {
+            return;
+        }
         let kind = schema.kind();
         match schema.schema("items") {
             Some(items) => self.schema(items, Level::Item, &format!("{path}.items")),
@@ -176,6 +185,9 @@ impl Walk<'_> {
             ("x-kubernetes-list-type", UNDEFINED),
             ("x-kubernetes-map-type", UNDEFINED),
         ];
+        if self.is_full() {
+            return;
+        }
         self.conditions(condition, skip_any, false, path);
         if let Some(items) = condition.schema("items") {
             self.condition(items, false, &format!("{path}.items"));
@@ -213,6 +225,9 @@ impl Walk<'_> {
     }
 
     fn complete(&mut self, condition: Props<'_>, schema: Option<Props<'_>>, at: &str, said: &str) {
+        if self.is_full() {
+            return;
+        }
         let Some(schema) = schema else {
             return self.required(at.to_owned(), format!("because it is defined in {said}"));
         };

@@ -12,13 +12,11 @@ impl Walk {
     /// `anyOf`, `oneOf`, `allOf` and `not`, in this order.
     pub(super) fn conditions(&mut self, rules: &Rules, value: &Value, old: Option<&Value>) -> Outcome {
         let mut outcome = Outcome::default();
-        let quoted = go::quote(&self.path);
         if !rules.any_of.is_empty() {
             match self.any(&rules.any_of, value, old) {
                 Ok(first) => outcome.merge(first),
                 Err(best) => {
-                    outcome
-                        .add(Issue::general(format!("{quoted} must validate at least one schema (anyOf)")));
+                    outcome.add(self.general("must validate at least one schema (anyOf)"));
                     outcome.merge(best);
                 }
             }
@@ -30,8 +28,7 @@ impl Walk {
                     0 => "Found none valid".to_owned(),
                     _ => format!("Found {valid} valid alternatives"),
                 };
-                let message = format!("{quoted} must validate one and only one schema (oneOf). {why}");
-                outcome.add(Issue::general(message));
+                outcome.add(self.general(&format!("must validate one and only one schema (oneOf). {why}")));
             }
             told.into_iter().for_each(|told| outcome.merge(told));
         }
@@ -44,15 +41,19 @@ impl Walk {
             }
             if valid != rules.all_of.len() {
                 let none = if valid == 0 { ". None validated" } else { "" };
-                outcome.add(Issue::general(format!("{quoted} must validate all the schemas (allOf){none}")));
+                outcome.add(self.general(&format!("must validate all the schemas (allOf){none}")));
             }
         }
         if let Some(not) = &rules.not
             && self.condition(not, value, old).is_valid()
         {
-            outcome.add(Issue::general(format!("{quoted} must not validate the schema (not)")));
+            outcome.add(self.general("must not validate the schema (not)"));
         }
         outcome
+    }
+
+    fn general(&self, what: &str) -> Issue {
+        Issue::general(format!("{} {what}", go::quote(&self.path)))
     }
 
     fn condition(&mut self, rules: &Rules, value: &Value, old: Option<&Value>) -> Outcome {
@@ -60,7 +61,9 @@ impl Walk {
         if self.steps > STEPS_MAX {
             return Outcome::default();
         }
-        self.check(Node::condition(rules), value, old)
+        let outcome = self.check(Node::condition(rules), value, old);
+        self.steps += outcome.steps();
+        outcome
     }
 
     /// The first that holds, or the failure that comes closest.

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::go;
 
@@ -131,10 +131,10 @@ impl Eq for Element<'_> {}
 fn compare(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::String(one), Value::String(other)) => one.cmp(other),
-        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
-            (Some(a), Some(b)) => a.cmp(&b),
-            _ => a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal),
-        },
+        (Value::Number(one), Value::Number(other)) => {
+            let ((one, more), (other, other_more)) = (worth(one), worth(other));
+            one.total_cmp(&other).then_with(|| more.cmp(&other_more))
+        }
         (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
         (Value::Array(one), Value::Array(other)) => {
             let differ = one.iter().zip(other).map(|(a, b)| compare(a, b)).find(|order| order.is_ne());
@@ -146,6 +146,17 @@ fn compare(one: &Value, other: &Value) -> Ordering {
             differ.into_iter().find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
         }
         _ => rank(one).cmp(&rank(other)),
+    }
+}
+
+/// What a number is worth, exactly: the nearest float, and how much more it is. Many integers have one nearest float, so
+/// that alone would make them equal to it and not to each other, which is no order to sort by.
+fn worth(number: &Number) -> (f64, i128) {
+    let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    match integer {
+        Some(integer) => (integer as f64, integer - (integer as f64) as i128),
+        // Zero is zero, whatever its sign.
+        None => (number.as_f64().unwrap_or_default() + 0.0, 0),
     }
 }
 
@@ -234,5 +245,32 @@ mod tests {
         let elements: Vec<_> = texts.iter().map(|text| Element::parse(text).unwrap().unwrap()).collect();
         assert!(elements.is_sorted() && elements.windows(2).all(|pair| pair[0] != pair[1]));
         assert_eq!(Element::parse("v:1.0").unwrap(), Element::parse("v:1").unwrap());
+        assert_eq!(Element::parse("v:-0.0").unwrap(), Element::parse("v:0").unwrap());
+    }
+
+    #[test]
+    fn numbers_no_float_can_tell_apart_are_in_order() {
+        let ascending = [
+            "-1e300",
+            "-9223372036854775808",
+            "9007199254740991",
+            "9007199254740992",
+            "9007199254740993",
+            "9007199254740994.0",
+            "9007199254740995",
+            "18446744073709551615",
+            "18446744073709551616.0",
+        ];
+        let numbers: Vec<Value> = ascending.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+        for (place, one) in numbers.iter().enumerate() {
+            for (other_place, other) in numbers.iter().enumerate() {
+                assert_eq!(compare(one, other), place.cmp(&other_place), "{one} and {other}");
+            }
+        }
+        let float = serde_json::json!(9007199254740992.0);
+        assert!(same(&numbers[3], &float) && !same(&numbers[4], &float));
+        let mut many: Vec<&Value> = numbers.iter().rev().chain([&float]).cycle().take(100).collect();
+        many.sort_by(|one, other| compare(one, other));
+        assert!(many.is_sorted_by(|one, other| compare(one, other).is_le()));
     }
 }

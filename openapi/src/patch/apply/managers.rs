@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -14,7 +15,7 @@ const UPDATERS_MAX: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 const FIELDS_TYPE: &str = "FieldsV1";
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) enum Operation {
     Apply,
     Update,
@@ -42,12 +43,10 @@ pub(super) struct Manager<'a> {
 }
 
 impl Manager<'_> {
-    /// Whether both are one and the same. Who applies is, whichever version that is done in.
-    pub(super) fn is(&self, other: &Manager<'_>) -> bool {
-        self.name == other.name
-            && self.operation == other.operation
-            && self.subresource == other.subresource
-            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    /// What tells one from another. Who applies is the same in whichever version that is done.
+    fn identity(&self) -> (&str, Operation, &str, Option<&str>) {
+        let version = (self.operation == Operation::Update).then_some(&*self.api_version);
+        (&self.name, self.operation, &self.subresource, version)
     }
 
     /// Order in the object.
@@ -86,14 +85,15 @@ pub(super) struct Managers<'a>(pub(super) Vec<Manager<'a>>);
 impl<'a> Managers<'a> {
     /// Reads what an object carries. An error says why it cannot be that.
     pub(super) fn decode(entries: Option<&'a Value>) -> Result<Managers<'a>, String> {
-        let mut managers = Managers::default();
-        for (place, entry) in entries.and_then(Value::as_array).into_iter().flatten().enumerate() {
-            let manager = manager(place, entry)?;
-            // Of two that say the same of themselves the last one counts.
-            managers.0.retain(|known| !known.is(&manager));
-            managers.0.push(manager);
-        }
-        Ok(managers)
+        let entries = entries.and_then(Value::as_array).into_iter().flatten().enumerate();
+        let mut managers =
+            entries.map(|(place, entry)| manager(place, entry)).collect::<Result<Vec<_>, _>>()?;
+        // Of two that say the same of themselves the last one counts.
+        let mut later = HashSet::with_capacity(managers.len());
+        let mut counts: Vec<bool> =
+            managers.iter().rev().map(|manager| later.insert(manager.identity())).collect();
+        managers.retain(|_| counts.pop().unwrap_or_default());
+        Ok(Managers(managers))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -107,7 +107,7 @@ impl<'a> Managers<'a> {
     }
 
     pub(super) fn find(&self, who: &Manager<'_>) -> Option<usize> {
-        self.0.iter().position(|manager| manager.is(who))
+        self.0.iter().position(|manager| manager.identity() == who.identity())
     }
 
     /// Forgets those who wrote in a version that is no longer there.
@@ -131,18 +131,32 @@ impl<'a> Managers<'a> {
             order.then_with(|| one.compare(other))
         });
         let mut kept: Vec<Manager<'a>> = Vec::with_capacity(self.0.len());
+        // Of each version the place of its oldest updater, and the fields of those that are put together with it.
+        let mut oldest: HashMap<Cow<'a, str>, (usize, Vec<Set<'a>>)> = HashMap::new();
         for manager in std::mem::take(&mut self.0) {
-            let first = |known: &&mut Manager<'a>| updates(known) && known.api_version == manager.api_version;
-            match kept.iter_mut().find(first).filter(|_| updates(&manager) && count > UPDATERS_MAX) {
-                Some(bucket) => {
+            if !updates(&manager) {
+                kept.push(manager);
+                continue;
+            }
+            match oldest.get_mut(&manager.api_version) {
+                Some((place, sets)) if count > UPDATERS_MAX => {
+                    sets.push(manager.set);
+                    let bucket = &mut kept[*place];
                     bucket.name = ANCIENT.into();
                     bucket.subresource = "".into();
-                    bucket.set = std::mem::take(&mut bucket.set).union(manager.set);
                     bucket.time = manager.time;
                     count -= 1;
                 }
-                None => kept.push(manager),
+                Some(_) => kept.push(manager),
+                None => {
+                    oldest.insert(manager.api_version.clone(), (kept.len(), Vec::new()));
+                    kept.push(manager);
+                }
             }
+        }
+        for (place, sets) in oldest.into_values() {
+            let own = std::mem::take(&mut kept[place].set);
+            kept[place].set = Set::union_all(std::iter::once(own).chain(sets));
         }
         self.0 = kept;
     }
@@ -198,6 +212,19 @@ mod tests {
         reversed.as_array_mut().unwrap().reverse();
         assert_eq!(Managers::decode(Some(&reversed)).unwrap().encode().unwrap(), sorted);
         assert_eq!(Managers::decode(None).unwrap().encode(), None);
+    }
+
+    #[test]
+    fn of_those_who_say_the_same_of_themselves_the_last_counts() {
+        let entries = json!([
+            entry("a", "Update", "", "one"),
+            entry("b", "Update", "", "two"),
+            entry("a", "Apply", "", "three"),
+            entry("a", "Update", "", "four"),
+        ]);
+        let managers = Managers::decode(Some(&entries)).unwrap();
+        let fields: Vec<_> = managers.0.iter().map(|manager| fields::encode(&manager.set)).collect();
+        assert_eq!(fields, [json!({ "f:two": {} }), json!({ "f:three": {} }), json!({ "f:four": {} })]);
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! combined in one pass; and no node is there for nothing, so an empty set has none.
 
 use std::cmp::Ordering;
+use std::fmt::Write;
+use std::ops::ControlFlow;
 
 use super::element::Element;
 
@@ -135,6 +137,20 @@ impl<'a> Set<'a> {
         Set { nodes }
     }
 
+    /// What is in one of many: two by two, so that what is found early is not gone through for each that follows.
+    pub(super) fn union_all(sets: impl IntoIterator<Item = Set<'a>>) -> Set<'a> {
+        let mut sets: Vec<_> = sets.into_iter().collect();
+        while sets.len() > 1 {
+            let mut rest = sets.into_iter();
+            let mut halved = Vec::with_capacity(rest.len().div_ceil(2));
+            while let Some(one) = rest.next() {
+                halved.push(one.union(rest.next().unwrap_or_default()));
+            }
+            sets = halved;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
     /// What is in both.
     pub(super) fn intersection(&self, other: &Set<'_>) -> Set<'a> {
         let mut both = Set::default();
@@ -171,10 +187,10 @@ impl<'a> Set<'a> {
         if self.is_empty() || other.is_empty() {
             return self;
         }
-        let mut gone = other.nodes.iter().peekable();
+        let mut gone = other.nodes.as_slice();
         self.nodes.retain_mut(|node| {
-            while gone.next_if(|gone| compare(&gone.element, &node.element).is_lt()).is_some() {}
-            match gone.peek() {
+            gone = from(gone, &node.element);
+            match gone.first() {
                 Some(found) if compare(&found.element, &node.element).is_eq() => {
                     take(node, found);
                     !node.is_empty()
@@ -211,19 +227,36 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// Every member as messages show it: those of a level before those below.
-    pub(super) fn paths(&self) -> Vec<String> {
-        let mut paths = Vec::new();
-        self.collect("", &mut paths);
-        paths
+    /// How many members it has.
+    pub(super) fn count(&self) -> usize {
+        self.nodes.iter().map(|node| usize::from(node.member) + node.below.count()).sum()
     }
 
-    fn collect(&self, prefix: &str, paths: &mut Vec<String>) {
-        let members = self.nodes.iter().filter(|node| node.member);
-        paths.extend(members.map(|node| format!("{prefix}{}", node.element)));
-        for node in self.nodes.iter().filter(|node| !node.below.is_empty()) {
-            node.below.collect(&format!("{prefix}{}", node.element), paths);
+    /// Every member as messages show it, those of a level before those below, until enough was told. Together they may
+    /// be far longer than the objects they come from.
+    pub(super) fn each_path(&self, tell: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
+        self.each_path_below(&mut String::new(), tell)
+    }
+
+    fn each_path_below(
+        &self,
+        way: &mut String,
+        tell: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let length = way.len();
+        let enter = |way: &mut String, node: &Node<'_>| {
+            way.truncate(length);
+            write!(way, "{}", node.element).expect("a string takes any text");
+        };
+        for node in self.nodes.iter().filter(|node| node.member) {
+            enter(way, node);
+            tell(way)?;
         }
+        for node in self.nodes.iter().filter(|node| !node.below.is_empty()) {
+            enter(way, node);
+            node.below.each_path_below(way, tell)?;
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -232,20 +265,31 @@ fn compare(one: &Element<'_>, other: &Element<'_>) -> Ordering {
     one.cmp(other)
 }
 
+/// The nodes that do not come before an element. Looks ahead in growing steps: an object may have very many owners of
+/// few fields each, and none of them is worth a walk along all that changed.
+fn from<'x, 'a>(nodes: &'x [Node<'a>], element: &Element<'_>) -> &'x [Node<'a>] {
+    let before = |node: &Node<'_>| compare(&node.element, element).is_lt();
+    let mut end = 1;
+    while nodes.get(end - 1).is_some_and(before) {
+        end *= 2;
+    }
+    let start = end / 2;
+    let end = end.min(nodes.len());
+    &nodes[start + nodes[start..end].partition_point(before)..]
+}
+
 fn each_pair<'x, 'a, 'b>(
-    one: &'x [Node<'a>],
-    other: &'x [Node<'b>],
+    mut left: &'x [Node<'a>],
+    mut right: &'x [Node<'b>],
     mut pair: impl FnMut(&'x Node<'a>, &'x Node<'b>),
 ) {
-    let (mut left, mut right) = (one.iter().peekable(), other.iter().peekable());
-    while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
+    while let ([one, after_one @ ..], [other, after_other @ ..]) = (left, right) {
         match compare(&one.element, &other.element) {
-            Ordering::Less => drop(left.next()),
-            Ordering::Greater => drop(right.next()),
+            Ordering::Less => left = from(after_one, &other.element),
+            Ordering::Greater => right = from(after_other, &one.element),
             Ordering::Equal => {
                 pair(one, other);
-                left.next();
-                right.next();
+                (left, right) = (after_one, after_other);
             }
         }
     }
@@ -288,6 +332,23 @@ mod tests {
     }
 
     #[test]
+    fn few_fields_are_found_among_many() {
+        let names: Vec<String> = (0..40).map(|n| format!("{n:02}")).collect();
+        let set = |step: usize| {
+            let paths: Vec<[&str; 1]> = names.iter().step_by(step).map(|name| [name.as_str()]).collect();
+            Set::of_fields(&paths.iter().map(|path| path.as_slice()).collect::<Vec<_>>())
+        };
+        for (one, other) in (1..40).flat_map(|one| (1..40).map(move |other| (one, other))) {
+            let both = (0..40).filter(|n| n % one == 0 && n % other == 0).count();
+            let intersection = set(one).intersection(&set(other));
+            assert_eq!(intersection.count(), both, "{one} and {other}");
+            let rest = set(one).difference(&set(other));
+            assert_eq!(rest.count(), set(one).count() - both, "{one} without {other}");
+            assert_eq!(rest.union(intersection), set(one));
+        }
+    }
+
+    #[test]
     fn a_pattern_keeps_what_it_leads_to() {
         let fields = json!({ "f:spec": { "f:containers": { "k:{\"name\":\"a\"}": {
             ".": {}, "f:image": {}, "f:resources": { "f:limits": {} }
@@ -295,6 +356,21 @@ mod tests {
         let set = fields::decode(&fields).unwrap();
         let kept = set.matching(&[&["spec", "containers", "*", "resources"]]);
         let container = ".spec.containers[name=\"a\"]";
-        assert_eq!(kept.paths(), [container.to_owned(), format!("{container}.resources.limits")]);
+        let mut paths = Vec::new();
+        let _ = kept.each_path(&mut |path| {
+            paths.push(path.to_owned());
+            ControlFlow::Continue(())
+        });
+        assert_eq!(paths, [container.to_owned(), format!("{container}.resources.limits")]);
+        assert_eq!(kept.count(), 2);
+    }
+
+    #[test]
+    fn many_sets_become_one_as_two_do() {
+        let names: Vec<String> = (0..9).map(|n| format!("f{n}")).collect();
+        for count in 0..names.len() {
+            let sets = || names[..count].iter().map(|name| Set::of_fields(&[&["a", name], &[name]]));
+            assert_eq!(Set::union_all(sets()), sets().fold(Set::default(), Set::union));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Stories of objects that several people write.
 
+mod amounts;
 mod properties;
 
 use serde_json::{Value, json};

@@ -13,13 +13,41 @@ use super::types::{Atom, Fields, Items, Type};
 use crate::go;
 use crate::schema::{Schema, Shape};
 
+/// No more than this many faults are told, as of any body.
+const FAULTS_MAX: usize = 100;
+/// Nor more than this much text, give or take one fault: each repeats the way to it, and that is as long as the client
+/// wants it to be.
+const FAULTS_BYTES_MAX: usize = 64 << 10;
+
 /// What is wrong with an object, in the words of Kubernetes; none if nothing is.
 pub(super) fn fault(value: &Value, kind: Type<'_>) -> Option<String> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     visit(value, kind, None, &mut faults);
-    match faults.len() {
-        0 | 1 => faults.pop(),
-        _ => Some(format!("errors:\n  {}", faults.join("\n  "))),
+    match faults.told.len() {
+        0 | 1 => faults.told.pop(),
+        _ => Some(format!("errors:\n  {}", faults.told.join("\n  "))),
+    }
+}
+
+/// The faults found so far.
+#[derive(Default)]
+struct Faults {
+    told: Vec<String>,
+    bytes: usize,
+}
+
+impl Faults {
+    /// There is no need to look for more.
+    fn enough(&self) -> bool {
+        self.told.len() >= FAULTS_MAX || self.bytes >= FAULTS_BYTES_MAX
+    }
+
+    fn tell(&mut self, way: Option<&Way<'_>>, wrong: &str) {
+        if !self.enough() {
+            let fault = way.map_or_else(|| wrong.to_owned(), |way| format!("{way}: {wrong}"));
+            self.bytes += fault.len();
+            self.told.push(fault);
+        }
     }
 }
 
@@ -36,7 +64,10 @@ impl fmt::Display for Way<'_> {
     }
 }
 
-fn visit(value: &Value, kind: Type<'_>, way: Option<&Way<'_>>, faults: &mut Vec<String>) {
+fn visit(value: &Value, kind: Type<'_>, way: Option<&Way<'_>>, faults: &mut Faults) {
+    if faults.enough() {
+        return;
+    }
     let wrong = match (kind.atom(value), value) {
         (Atom::Map(fields), Value::Object(object)) => {
             for (name, value) in object {
@@ -51,30 +82,29 @@ fn visit(value: &Value, kind: Type<'_>, way: Option<&Way<'_>>, faults: &mut Vec<
         (Atom::Scalar, _) => scalar(value, kind),
     };
     if let Some(wrong) = wrong {
-        tell(way, &wrong, faults);
+        faults.tell(way, &wrong);
     }
 }
 
-fn tell(way: Option<&Way<'_>>, wrong: &str, faults: &mut Vec<String>) {
-    faults.push(way.map_or_else(|| wrong.to_owned(), |way| format!("{way}: {wrong}")));
-}
-
-fn field(fields: Fields<'_>, name: &str, value: &Value, up: Option<&Way<'_>>, faults: &mut Vec<String>) {
+fn field(fields: Fields<'_>, name: &str, value: &Value, up: Option<&Way<'_>>, faults: &mut Faults) {
     let way = Way { up, element: &Element::Field(name) };
     match fields.field(name) {
         Some((kind, _)) => visit(value, kind, Some(&way), faults),
-        None => tell(Some(&way), "field not declared in schema", faults),
+        None => faults.tell(Some(&way), "field not declared in schema"),
     }
 }
 
-fn each(items: Items<'_>, list: &[Value], up: Option<&Way<'_>>, faults: &mut Vec<String>) {
+fn each(items: Items<'_>, list: &[Value], up: Option<&Way<'_>>, faults: &mut Faults) {
     let mut seen = BTreeSet::new();
     for (place, item) in list.iter().enumerate() {
+        if faults.enough() {
+            return;
+        }
         let element = match items.atomic() {
             true => Element::Index(place as i64),
             false => match items.element(item) {
                 Ok(element) => element,
-                Err(why) => return tell(up, &format!("element {place}: {why}"), faults),
+                Err(why) => return faults.tell(up, &format!("element {place}: {why}")),
             },
         };
         visit(item, items.items, Some(&Way { up, element: &element }), faults);
@@ -82,7 +112,7 @@ fn each(items: Items<'_>, list: &[Value], up: Option<&Way<'_>>, faults: &mut Vec
             continue;
         }
         if seen.contains(&element) {
-            tell(up, &format!("duplicate entries for key {element}"), faults);
+            faults.tell(up, &format!("duplicate entries for key {element}"));
         }
         seen.insert(element);
     }

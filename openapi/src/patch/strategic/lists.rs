@@ -58,6 +58,7 @@ fn merge_keyed(
     items: Option<&Schema>,
 ) -> Result<Vec<Value>, PatchError> {
     let mut plain = Vec::with_capacity(change.len());
+    let mut gone = HashSet::new();
     let mut replaces = false;
     for item in change {
         let Value::Object(fields) = &item else {
@@ -70,14 +71,16 @@ fn merge_keyed(
             None => plain.push(item),
             Some(word) if word == "replace" => replaces = true,
             Some(word) if word == "delete" => {
-                let gone = identity(&item, Some(key))?;
-                live.retain(|item| item.get(key) != Some(gone));
+                gone.insert(identity(&item, Some(key))?.clone());
             }
             Some(word) if word == "merge" => {
                 return unfit("merging lists cannot yet be specified in the patch");
             }
             Some(other) => return Err(unknown_directive(other, fields)),
         }
+    }
+    if !gone.is_empty() {
+        live.retain(|item| item.get(key).is_none_or(|found| !gone.contains(found)));
     }
     match replaces {
         true => arrange(plain, &[], &[], Some(key)),
