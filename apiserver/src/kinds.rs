@@ -30,7 +30,7 @@ use crate::parts;
 use crate::publish::Documents;
 use crate::reviews::Review;
 
-pub(crate) use definition::{DEFINITIONS, ESTABLISHED, is_reserved};
+pub(crate) use definition::{DEFINITIONS, ESTABLISHED, Status, group, is_reserved};
 pub use registry::Registry;
 
 /// Groups whose objects tell the server what to do. They are not served before it does it: a webhook that is

@@ -252,7 +252,10 @@ impl Stack {
         };
         // Whoever changes a definition finds it changed with their next request.
         if call.collection() == DEFINITIONS && !matches!(verb, Verb::Get | Verb::List | Verb::Watch) {
-            self.kinds.fresh(call.cluster).await.map_err(unreadable)?;
+            // What is written is written, even if it cannot be read back just now; whoever follows will hear of it.
+            if let Err(error) = self.kinds.fresh(call.cluster).await {
+                tracing::warn!(%error, cluster = %call.cluster, "cannot read what was just defined");
+            }
         }
         answer
     }

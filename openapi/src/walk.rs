@@ -19,8 +19,8 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-pub(crate) use self::types::struct_name;
 use self::types::{Own, described, go_type, or_zero, reads_itself, unconvertible};
+pub(crate) use self::types::{name_of, struct_name};
 use self::untyped::Untyped;
 use crate::custom;
 use crate::go;

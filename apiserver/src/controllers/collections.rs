@@ -1,5 +1,6 @@
 //! Which collections there are.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use openapi::resource::Resource;
@@ -29,9 +30,9 @@ impl Kept {
 /// Every collection that is served in a logical cluster, and every other one of which something is kept: what is no longer served must
 /// not stay behind for ever.
 pub(super) async fn all(kept: &dyn Store, kinds: &Kinds) -> Result<Vec<Kept>, ReadError> {
-    let mut found: Vec<Kept> = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let mut add = |group: &str, plural: &str| {
-        if !found.iter().any(|kept| kept.is(group, plural)) {
+        if seen.insert((group.to_owned(), plural.to_owned())) {
             let row = kinds.find_collection(Collection { group, plural }).cloned();
             found.push(Kept { group: group.to_owned(), plural: plural.to_owned(), row });
         }

@@ -16,8 +16,8 @@ use controller::queue::Outcome;
 use openapi::catalog;
 use openapi::resource::Resource;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use storage::{Entry, Page};
 
 use super::head::Head;
@@ -26,7 +26,7 @@ use super::write::{Trouble, amend};
 use super::{Controllers, sweep};
 use crate::conditions::{self, Condition};
 use crate::keys::{Collection, Place};
-use crate::kinds::{DEFINITIONS, ESTABLISHED, Kinds};
+use crate::kinds::{self, DEFINITIONS, ESTABLISHED, Kinds, Status};
 use crate::special::{CLEANUP, TERMINATING};
 use crate::stored;
 
@@ -35,11 +35,6 @@ pub(super) type Group = (Id, Arc<str>);
 
 /// Somebody who keeps changing what is to go is met again after this long.
 const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
-
-/// The group a definition is about, as its name says: what it defines has no dots.
-pub(super) fn group(name: &str) -> &str {
-    name.split_once('.').map_or("", |(_, group)| group)
-}
 
 /// As much of a definition as says whether there is anything to do about it. Most of it is schema, which is skipped.
 #[derive(Deserialize)]
@@ -56,15 +51,6 @@ struct Spec<'a> {
     names: &'a RawValue,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Status<'a> {
-    #[serde(borrow)]
-    accepted_names: Option<&'a RawValue>,
-    #[serde(default)]
-    conditions: Option<Value>,
-}
-
 impl<'a> Outline<'a> {
     fn of(entry: &'a Entry) -> Option<Outline<'a>> {
         serde_json::from_slice(stored::json(entry)?).ok()
@@ -72,9 +58,8 @@ impl<'a> Outline<'a> {
 
     /// Whether it has the names it wants, and has been told so.
     fn is_settled(&self) -> bool {
-        let said = json!({ "status": { "conditions": self.status.conditions } });
         let accepted = self.status.accepted_names.is_some_and(|names| names.get() == self.spec.names.get());
-        accepted && conditions::holds(&said, ESTABLISHED) && conditions::holds(&said, names::ACCEPTED)
+        accepted && self.status.holds(ESTABLISHED) && self.status.holds(names::ACCEPTED)
     }
 
     fn accepted(&self) -> Value {
@@ -85,12 +70,14 @@ impl<'a> Outline<'a> {
 
 /// Whether a definition that is not leaving may be passed over when everything is looked at.
 pub(super) fn is_settled(place: &Place<'_>, entry: &Entry) -> bool {
-    !names::is_protected(group(place.name)) && Outline::of(entry).is_some_and(|outline| outline.is_settled())
+    let is_free = !names::is_protected(kinds::group(place.name)) && !kinds::is_reserved(place.name);
+    is_free && Outline::of(entry).is_some_and(|outline| outline.is_settled())
 }
 
 pub(super) async fn look(controllers: &Controllers, (cluster, group): Group) -> Result<Outcome, Trouble> {
     let listed = controllers.seen.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
-    let ours = |entry: &Entry| Place::of(entry.key()).is_some_and(|place| self::group(place.name) == &*group);
+    let ours =
+        |entry: &Entry| Place::of(entry.key()).is_some_and(|place| kinds::group(place.name) == &*group);
     let entries: Vec<Entry> = listed.value.entries.into_iter().filter(ours).collect();
     let mut taken = Taken::built_in(Kinds::built_in().rows(), &group);
     entries.iter().filter_map(Outline::of).for_each(|outline| taken.add(&outline.accepted()));

@@ -16,7 +16,7 @@ use crate::addresses::{Claim, SERVICES, held};
 use crate::clusters as logical;
 use crate::deletion::{FOREGROUND, ORPHAN};
 use crate::keys::{self, Place};
-use crate::kinds::DEFINITIONS;
+use crate::kinds::{self, DEFINITIONS};
 use crate::stored;
 
 /// Entries looked at together at the beginning.
@@ -249,7 +249,7 @@ impl<'a> Feed<'a> {
 
     /// The definitions of a group are looked at together.
     fn defined(&self, place: &Place<'_>) {
-        self.controllers.definitions.add((place.cluster, definitions::group(place.name).into()));
+        self.controllers.definitions.add((place.cluster, kinds::group(place.name).into()));
     }
 
     fn furnish(&self, cluster: Id, namespace: Option<&str>) {

@@ -54,16 +54,24 @@ struct Metadata {
     deletion_timestamp: Option<String>,
 }
 
-#[derive(Deserialize, Default)]
+/// What a definition says came of it.
+#[derive(Deserialize, Default, Debug)]
 #[serde(rename_all = "camelCase")]
-struct Status<'a> {
+pub(crate) struct Status<'a> {
     #[serde(borrow)]
-    accepted_names: Option<&'a RawValue>,
+    pub(crate) accepted_names: Option<&'a RawValue>,
     #[serde(default)]
     conditions: Option<Vec<Condition>>,
 }
 
-#[derive(Deserialize)]
+impl Status<'_> {
+    pub(crate) fn holds(&self, condition: &str) -> bool {
+        let mut all = self.conditions.iter().flatten();
+        all.any(|said| said.r#type == condition && said.status == "True")
+    }
+}
+
+#[derive(Deserialize, Debug)]
 struct Condition {
     r#type: String,
     status: String,
@@ -75,8 +83,12 @@ struct Condition {
 pub(crate) fn is_reserved(name: &str) -> bool {
     static BUILT_IN: LazyLock<HashSet<String>> =
         LazyLock::new(|| catalog::built_in().iter().map(|row| row.qualified()).collect());
-    let group = name.split_once('.').map_or("", |(_, group)| group);
-    [GROUP, DEFINITIONS.group].contains(&group) || BUILT_IN.contains(name)
+    [GROUP, DEFINITIONS.group].contains(&group(name)) || BUILT_IN.contains(name)
+}
+
+/// The group of a definition: its name is that of the resource, and then the group.
+pub(crate) fn group(name: &str) -> &str {
+    name.split_once('.').map_or("", |(_, group)| group)
 }
 
 impl<'a> Definition<'a> {
@@ -84,12 +96,8 @@ impl<'a> Definition<'a> {
     pub(super) fn of(entry: &'a Entry) -> Option<Definition<'a>> {
         let text = stored::json(entry)?;
         let Text { metadata, spec, status } = serde_json::from_slice(text).ok()?;
-        let mut conditions = status.conditions.iter().flatten();
-        if !conditions.any(|condition| condition.r#type == ESTABLISHED && condition.status == "True") {
-            return None;
-        }
-        // Whatever its status says, which anybody may write who may write definitions.
-        if is_reserved(&metadata.name) {
+        // The status may be written by anybody who may write definitions.
+        if !status.holds(ESTABLISHED) || is_reserved(&metadata.name) {
             return None;
         }
         let mut context = digest::Context::new(&digest::SHA256);

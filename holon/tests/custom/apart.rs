@@ -5,7 +5,6 @@ use std::process::Stdio;
 
 use super::common::Server;
 use super::common::kubectl::Kubectl;
-use super::kubectl_at;
 use super::life::NOT_SERVED;
 use super::manifests::{WIDGETS, plain, widget};
 
@@ -23,10 +22,10 @@ fn one_name_means_something_else_in_every_logical_cluster() {
     let test = "one_name_means_something_else_in_every_logical_cluster";
     let Some(program) = peers::need(test, "kubectl") else { return };
     let server = Server::start();
-    let (a, b) = (kubectl_at(&server, &program, "root:a"), kubectl_at(&server, &program, "root:b"));
+    let (a, b) = (Kubectl::at(&server, &program, "root:a"), Kubectl::at(&server, &program, "root:b"));
     define(&a, &plain("widgets", "Widget", "{size: {type: integer}}"));
     define(&b, &plain("widgets", "Wish", "{wanted: {type: string}}"));
-    let root = kubectl_at(&server, &program, "root");
+    let root = Kubectl::at(&server, &program, "root");
     root.fails(&["get", "widgets"], "the server doesn't have a resource type \"widgets\"");
     let all = "/clusters/*/apis/shop.example/v1/widgets";
     let path = format!("{all}?watch=1&timeoutSeconds=30");
@@ -53,7 +52,7 @@ fn a_server_that_starts_again_serves_what_was_defined() {
     let test = "a_server_that_starts_again_serves_what_was_defined";
     let Some(program) = peers::need(test, "kubectl") else { return };
     let server = Server::start();
-    let k = kubectl_at(&server, &program, "root:a");
+    let k = Kubectl::at(&server, &program, "root:a");
     define(&k, WIDGETS);
     k.with(&["create"], &widget("one", 1), "created");
     k.finish();

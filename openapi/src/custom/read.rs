@@ -9,7 +9,7 @@ use crate::field::FieldError;
 use crate::fill::fill_kind;
 use crate::prune::prune;
 use crate::schema::{Object, Schema, SchemaRef, Shape};
-use crate::walk::{Finding, Mismatch, Walked, walk};
+use crate::walk::{Finding, Mismatch, Walked, name_of, walk};
 
 /// Reads a tree as a custom object. Findings are in the order Kubernetes tells them.
 pub(crate) fn read(mut tree: Value, schema: &Schema) -> Result<Walked, Mismatch> {
@@ -20,7 +20,7 @@ pub(crate) fn read(mut tree: Value, schema: &Schema) -> Result<Walked, Mismatch>
         if fields.get(name).is_some_and(|value| !value.is_string()) {
             return Err(Mismatch(format!(
                 "json: cannot unmarshal {} into Go struct field .{name} of type string",
-                kind_of(&fields[name])
+                name_of(&fields[name])
             )));
         }
     }
@@ -42,17 +42,6 @@ pub(crate) fn read(mut tree: Value, schema: &Schema) -> Result<Walked, Mismatch>
     inside.sort_unstable();
     unknown.extend(inside);
     Ok(Walked { value: tree, findings: unknown.into_iter().map(Finding::Unknown).collect() })
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Reads the metadata of an object as what it is, and writes it as Kubernetes would.

@@ -90,7 +90,8 @@ fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-fn name_of(value: &Value) -> &'static str {
+/// The JSON type of a value.
+pub(crate) fn name_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

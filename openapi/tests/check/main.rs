@@ -9,6 +9,7 @@ mod case;
 #[path = "../real/cluster.rs"]
 #[allow(dead_code, reason = "the other test asks more of it")]
 mod cluster;
+mod places;
 mod record;
 
 use std::collections::{BTreeMap, HashSet};
@@ -19,6 +20,7 @@ use openapi::check;
 use openapi::field::FieldError;
 use openapi::resource::Resource;
 use openapi::status::Status;
+use places::each_place;
 use record::{Answer, Record};
 use serde_json::{Value, json};
 
@@ -106,23 +108,6 @@ fn nothing_makes_it_panic() {
                 check::status(row, &object, &known.created);
             }
         }
-    }
-}
-
-fn each_place(value: &Value, at: String, places: &mut Vec<String>) {
-    places.push(at.clone());
-    match value {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                each_place(value, format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")), places);
-            }
-        }
-        Value::Array(items) => {
-            for (index, value) in items.iter().enumerate() {
-                each_place(value, format!("{at}/{index}"), places);
-            }
-        }
-        _ => {}
     }
 }
 

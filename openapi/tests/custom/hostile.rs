@@ -9,6 +9,7 @@ use openapi::{catalog, check, fill};
 use serde_json::{Map, Value, json};
 
 use crate::bases;
+use crate::places::each_place;
 
 fn definition(schema: Value) -> Value {
     let mut definition = bases().definitions["pairs"].clone();
@@ -130,22 +131,5 @@ fn nothing_makes_it_panic() {
                 openapi::convert::from_stored(row, sample.clone());
             }
         }
-    }
-}
-
-fn each_place(value: &Value, at: String, places: &mut Vec<String>) {
-    places.push(at.clone());
-    match value {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                each_place(value, format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")), places);
-            }
-        }
-        Value::Array(items) => {
-            for (index, value) in items.iter().enumerate() {
-                each_place(value, format!("{at}/{index}"), places);
-            }
-        }
-        _ => {}
     }
 }

@@ -12,6 +12,8 @@ mod case;
 mod cluster;
 mod hostile;
 mod ours;
+#[path = "../check/places.rs"]
+mod places;
 mod properties;
 mod published;
 mod record;
