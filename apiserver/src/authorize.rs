@@ -10,7 +10,7 @@ use crate::identity::Identity;
 
 /// What somebody wants to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Attributes {
+pub enum Attributes {
     Resource(ResourceAttributes),
     /// Something that is no resource.
     Path {
@@ -21,14 +21,14 @@ pub(crate) enum Attributes {
 
 /// The words of roles. Empty stands for what is not named: all objects, or none in particular.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct ResourceAttributes {
-    pub(crate) verb: String,
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) resource: String,
-    pub(crate) subresource: String,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+pub struct ResourceAttributes {
+    pub verb: String,
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
 }
 
 impl Attributes {

@@ -10,7 +10,8 @@
 mod addresses;
 mod admit;
 mod asked;
-mod authorize;
+pub mod auth;
+pub mod authorize;
 pub mod births;
 mod body;
 mod call;
