@@ -15,6 +15,7 @@ use serde_json::Value;
 use storage::Store;
 
 use crate::addresses::{self, Claims};
+use crate::auth::escalation;
 use crate::call::Call;
 use crate::{metadata, parts, special};
 
@@ -25,6 +26,7 @@ pub(crate) async fn create(
     object: &mut Value,
 ) -> Result<(String, Claims), Status> {
     fill::fill(&call.row, object);
+    escalation::check(call, None, object)?;
     let name = metadata::born(call, object)?;
     fill::prepare_create(&call.row, object, Timestamp::now());
     special::requested(call, object);
@@ -44,6 +46,7 @@ pub(crate) async fn update(
 ) -> Result<Claims, Status> {
     let (row, now) = (&call.row, Timestamp::now());
     fill::fill(row, new);
+    escalation::check(call, Some(old), new)?;
     match call.subresource.as_deref() {
         None => fill::prepare_update(row, old, new, now),
         Some("status") => fill::prepare_status(row, old, new, now),

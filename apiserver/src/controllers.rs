@@ -6,6 +6,8 @@
 //!                                    ├─► clusters:     the same for logical clusters
 //!                                    ├─► furnishings:  what every namespace has
 //!                                    ├─► addresses:    claims of Services that are gone
+//!                                    ├─► roles:        those made of other roles
+//!                                    ├─► accounts:     Secrets with tokens
 //!                                    └─► births:       of logical clusters that were never made
 //!                              clock ───► expiry:       events of an hour ago
 //! ```
@@ -18,6 +20,7 @@
 //! what it holds, that an owner's dependents follow it), so they work below it, on entries and revisions: every write
 //! names the revision it was decided on, so two servers that do the same work at once only waste it.
 
+mod accounts;
 mod addresses;
 mod births;
 mod clusters;
@@ -30,6 +33,7 @@ mod graph;
 mod head;
 mod lead;
 mod namespaces;
+mod roles;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -44,6 +48,7 @@ use controller::run::work;
 use controller::tasks::Stop;
 use storage::{Key, Revision, Store};
 
+use crate::auth::accounts::Accounts;
 use feed::Feed;
 use graph::Graph;
 use lead::Seat;
@@ -74,6 +79,12 @@ pub struct Controllers {
     /// Claims, each with the revision that is a reason to look at it.
     addresses: Queue<(Key, Revision)>,
     births: Queue<Id>,
+    /// Logical clusters with a cluster role that changed.
+    roles: Queue<Id>,
+    /// Service accounts, and Secrets with their tokens.
+    accounts: Queue<Key>,
+    /// Who makes the tokens. None: nobody does.
+    accounts_of: Option<Arc<Accounts>>,
     graph: std::sync::Mutex<Graph>,
 }
 
@@ -89,8 +100,17 @@ impl Controllers {
             furnishings: Queue::new(),
             addresses: Queue::new(),
             births: Queue::new(),
+            roles: Queue::new(),
+            accounts: Queue::new(),
+            accounts_of: None,
             graph: std::sync::Mutex::default(),
         }
+    }
+
+    /// Also fills Secrets with tokens, which these make.
+    pub fn with_accounts(mut self, accounts: Arc<Accounts>) -> Controllers {
+        self.accounts_of = Some(accounts);
+        self
     }
 
     /// Works until told to stop.
@@ -127,7 +147,8 @@ impl Controllers {
         [&self.garbage, &self.clusters].into_iter().for_each(Queue::clear);
         [&self.namespaces, &self.furnishings].into_iter().for_each(Queue::clear);
         self.addresses.clear();
-        self.births.clear();
+        [&self.births, &self.roles].into_iter().for_each(Queue::clear);
+        self.accounts.clear();
         let infinite = tokio::join!(
             Feed::new(self).run(),
             work(&self.garbage, HANDS, |key| self.settled("garbage", garbage::look(self, key))),
@@ -140,6 +161,8 @@ impl Controllers {
             work(&self.furnishings, HANDS, |key| self.settled("furnishings", furnishings::look(self, key))),
             work(&self.addresses, HANDS, |key| self.settled("addresses", addresses::look(self, key))),
             work(&self.births, HANDS, |id| self.settled("births", births::look(self, id))),
+            work(&self.roles, HANDS_OF_HOLDERS, |id| self.settled("roles", roles::look(self, id))),
+            work(&self.accounts, HANDS, |key| self.settled("accounts", accounts::look(self, key))),
             async {
                 if let Err(trouble) = births::look_at_all(self).await {
                     tracing::warn!(controller = "births", %trouble, "will look again after the next start");

@@ -1,7 +1,7 @@
 //! From a request to an answer.
 //!
 //! ```text
-//!   id ─► who is it ─► room for it ─► in time ─► may they ─► probe? ─► which logical cluster ─► which resource ─► verb
+//!   id ─► who is it ─► room for it ─► in time ─► probe? ─► which logical cluster ─► may they ─► which resource ─► verb
 //!   id, log, figures ◄── compressed, indented ◄────────────────────────────────────────────────────── answer ◄─┘
 //! ```
 //!
@@ -24,11 +24,14 @@ use storage::{Page, Range, Store};
 use tokio::runtime::Handle;
 
 use crate::asked::{self, Asked};
+use crate::auth::access::Access;
+use crate::auth::accounts::{Accounts, NotFound, request};
+use crate::auth::gate::Gate;
 use crate::authorize::{self, Attributes};
 use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
 use crate::health::{self, Patient};
-use crate::identity::Identity;
+use crate::identity::{self, Identity};
 use crate::limits::Limits;
 use crate::metrics::{Metrics, StoreFigures};
 use crate::negotiate::{self, Encoding};
@@ -50,6 +53,8 @@ pub struct Stack {
     address: String,
     ready: AtomicBool,
     tokens: Tokens,
+    access: Arc<Access>,
+    accounts: Arc<Accounts>,
     limits: Limits,
     metrics: Metrics,
     /// Ends watches, which would otherwise go on for as long as their clients like.
@@ -59,6 +64,8 @@ pub struct Stack {
 impl Stack {
     pub fn new(store: Arc<dyn Store>, address: String, stop: Stop) -> Stack {
         Stack {
+            access: Arc::new(Access::plain(store.clone())),
+            accounts: Arc::new(Accounts::new(store.clone(), format!("https://{address}"))),
             store,
             address,
             ready: AtomicBool::new(true),
@@ -75,6 +82,18 @@ impl Stack {
         self
     }
 
+    /// Knows service accounts by what these vouch for.
+    pub fn with_accounts(mut self, accounts: Arc<Accounts>) -> Stack {
+        self.accounts = accounts;
+        self
+    }
+
+    /// Decides by these policies, instead of finding them all in the store.
+    pub fn with_access(mut self, access: Arc<Access>) -> Stack {
+        self.access = access;
+        self
+    }
+
     /// From now on the probe says that no new requests should come here.
     pub fn retire(&self) {
         self.ready.store(false, Ordering::Relaxed);
@@ -86,7 +105,7 @@ impl Stack {
         let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
         let wants = Wants::of(&asked, &head.headers);
         let encoding = negotiate::encoding(&head.headers);
-        let identity = Identity::of_request(peer, &head.headers, &self.tokens);
+        let identity = self.identify(peer, &head.headers).await;
         let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
         let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
         let mut response = wants.dress(deprecated(&asked, response)).await;
@@ -96,6 +115,18 @@ impl Stack {
         let took = trace.end(&asked, identity.as_ref().map_or("", Identity::name), &mut response);
         self.metrics.count(&asked, took, &mut response);
         response
+    }
+
+    /// Who sends a request. What is no token of the operator's may be one of a service account.
+    async fn identify(&self, peer: Identity, headers: &HeaderMap) -> Result<Identity, Status> {
+        match (Identity::of_request(peer, headers, &self.tokens), identity::bearer(headers)) {
+            (Err(_), Some(token)) => match self.accounts.find(token, &[]).await {
+                Ok(found) => Ok(found.identity),
+                Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
+                Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
+            },
+            (known, _) => known,
+        }
     }
 
     /// Answers if we know who asks or that nobody says, if there is room, and if that takes no longer than it may.
@@ -118,8 +149,8 @@ impl Stack {
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
-        // Whoever is known may do everything, so whoever may not is not known.
-        if !authorize::may(identity, &Attributes::of(asked)).allowed {
+        let wanted = Attributes::of(asked);
+        if *identity == Identity::Anonymous && !authorize::is_open(&wanted) {
             return Err(Status::unauthorized());
         }
         let (cluster, target) = asked.address.as_ref().map_err(|_| Status::unknown_path())?;
@@ -134,13 +165,19 @@ impl Stack {
             _ => {}
         }
         let (id, reach) = self.find(cluster, identity).await?;
+        let gate = Gate::enter(&self.access, id, identity, &headers, wanted).await?;
         let Target::Resource(resource) = target else {
             if !is_read(&asked.method) {
                 return Err(Status::wrong_method());
             }
+            match target {
+                Target::Issuer => return Ok(self.accounts.configuration(id)),
+                Target::Keys => return self.accounts.published(id).await,
+                _ => {}
+            }
             if *target == Target::Metrics {
-                // They are about everybody, and cost a walk over the store.
-                if !identity.is_administrator() {
+                // They are about everybody, so the root decides; and cost a walk over the store.
+                if !identity.is_administrator() && id != Id::ROOT {
                     let why = format!("User {:?} cannot get path \"/metrics\"", identity.name());
                     return Err(Status::forbidden(Grouped::new("", ""), "", &why));
                 }
@@ -163,7 +200,8 @@ impl Stack {
             subresource: resource.subresource.clone(),
             query: asked.query.clone(),
             headers,
-            identity: identity.clone(),
+            identity: gate.identity().clone(),
+            gate,
         };
         // A path with a namespace leads to kinds that have one, and to no others.
         if call.namespace.is_some() && !row.namespaced
@@ -189,7 +227,8 @@ impl Stack {
         let style = style(verb, &call)?;
         options::check(verb, &call.query)?;
         match Review::of(&call.row) {
-            Some(review) => review.answer(&call, &style, &self.tokens, &bytes),
+            Some(review) => review.answer(&call, &style, &self.tokens, &self.accounts, &bytes).await,
+            None if request::is_one(&call) => self.accounts.request(&call, &style, &bytes).await,
             None => self.run(verb, &call, &style, &bytes).await,
         }
     }
@@ -234,8 +273,9 @@ impl Stack {
     async fn find(&self, cluster: &Cluster, identity: &Identity) -> Result<(Id, Reach), Status> {
         let store = &*self.store;
         let found = match cluster {
-            Cluster::Bare => Some(Id::ROOT),
+            Cluster::Bare => Some(identity.home().unwrap_or(Id::ROOT)),
             Cluster::Path(path) => clusters::find(store, path).await.map_err(unreadable)?,
+            Cluster::Id(id) if identity.home() == Some(*id) => Some(*id),
             Cluster::Id(_) | Cluster::All if !identity.is_administrator() => None,
             Cluster::Id(id) => births::find(store, *id).await.map_err(unreadable)?.map(|_| *id),
             Cluster::All => return Ok((Id::ROOT, Reach::Every)),

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
+use apiserver::auth::access::Access;
+use apiserver::auth::accounts::Accounts;
+use apiserver::auth::rbac::index::{self, Index};
 use apiserver::births::Birth;
 use apiserver::controllers::Controllers;
 use apiserver::newborn::{Newborn, Surroundings, Template};
@@ -80,17 +83,29 @@ impl Start {
         write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
 
         let surroundings = Surroundings { authority: authority.certificate(), address };
-        let template = Template::new(newborn::objects(&surroundings));
-        let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), template));
+        let objects = newborn::objects(&surroundings);
+        let index = Index::new(kept.clone(), index::shared(&objects));
+        let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), Template::new(objects)));
+        let access = Arc::new(Access::new(seen.clone(), index));
         births::write(&*seen, Id::ROOT, &Birth::root())
             .await
             .context("preparing the root logical cluster")?;
-        let controllers = Controllers::new(seen.clone(), kept, authority.certificate().to_owned());
+        let accounts = Arc::new(Accounts::new(seen.clone(), server.clone()));
+        let controllers = Controllers::new(seen.clone(), kept, authority.certificate().to_owned())
+            .with_accounts(accounts.clone());
         match self.etcd_endpoints.is_empty() {
             true => tasks.spawn("controllers", controllers.run(tasks.stop())),
             false => tasks.spawn("controllers", controllers.run_if_leading(tasks.stop())),
         }
-        let stack = Stack::new(seen, address.to_string(), tasks.stop());
+        let (following, mut stop) = (access.clone(), tasks.stop());
+        tasks.spawn("roles and bindings", async move {
+            tokio::select! {
+                never = following.follow() => match never {},
+                () = stop.requested() => Ok::<_, std::convert::Infallible>(()),
+            }
+        });
+        let stack =
+            Stack::new(seen, address.to_string(), tasks.stop()).with_access(access).with_accounts(accounts);
         let stack = Arc::new(match &self.token_auth_file {
             Some(file) => stack.with_tokens(Tokens::open(file)?),
             None => stack,

@@ -17,6 +17,7 @@ mod object;
 pub mod policy;
 mod rule;
 
+pub(crate) use object::account;
 pub use object::{Binding, Role, RoleRef, Subject};
 pub use policy::{Layers, Policy};
 pub use rule::Rule;

@@ -27,6 +27,7 @@ use storage::{Entry, Event, Range, ReadError, Revision, Store, Watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::{get, list};
+use crate::auth::gate::Standing;
 use crate::call::{Call, Reach, unreadable};
 use crate::negotiate::Encoding;
 use crate::pieces::PIECE_BYTES;
@@ -51,6 +52,7 @@ pub(crate) async fn watch(
         is_headed: false,
         selection: list::selection(call)?,
         stop,
+        standing: call.gate.standing(),
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -174,6 +176,7 @@ struct Following {
     is_headed: bool,
     selection: Selection,
     stop: Stop,
+    standing: Standing,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
@@ -252,6 +255,8 @@ impl Following {
             }
             () = sleep_until(self.ends) => self.end(),
             () = self.stop.requested() => self.end(),
+            // Whoever may no longer watch is not told anything more.
+            () = self.standing.lost() => self.is_done = true,
         }
         Some(())
     }
@@ -361,7 +366,7 @@ mod tests {
 
     use super::*;
     use crate::births::{self, Birth};
-    use crate::identity::{Identity, User};
+    use crate::identity::Identity;
     use crate::stack::Stack;
 
     /// kube's watcher asked for the same forgotten version for ever: the request failed with 410, and it lists
@@ -374,7 +379,7 @@ mod tests {
         }
         store.compact(Revision(2)).await.unwrap();
         let stack = Stack::new(store, String::new(), Tasks::new().stop());
-        let user = Identity::known(User { name: "one".to_owned(), ..User::default() });
+        let user = Identity::user("one", &["system:masters"]);
         let request = Request::get("/api/v1/namespaces?watch=1&resourceVersion=1");
         let response = stack.respond(user, request.body(Full::<Bytes>::default()).unwrap()).await;
         assert_eq!(response.status(), StatusCode::OK);

@@ -149,14 +149,15 @@ impl<'a> Layers<'a> {
             };
         }
         drop(held);
-        Decision { allowed: false, reason: told(&missing) }
+        let reason = if missing.is_empty() { String::new() } else { format!("RBAC: {}", told(&missing)) };
+        Decision { allowed: false, reason }
     }
 
     /// All rules somebody has in a namespace, or with none in the whole logical cluster; and what could not be found.
-    pub fn rules(self, who: Who<'a>, namespace: &str) -> (Vec<&'a Rule>, String) {
+    pub fn rules(self, who: Who<'a>, namespace: &str) -> (Vec<&'a Rule>, Vec<String>) {
         let mut missing = Vec::new();
         let rules = self.held(who, namespace, &mut missing).map(|held| held.rule).collect();
-        (rules, missing.join(", "))
+        (rules, missing)
     }
 
     /// The rules of a role, if it is there. Errors name it as Kubernetes does.
@@ -223,11 +224,10 @@ impl Bound {
 }
 
 /// What could not be found, as Kubernetes lists several errors.
-fn told(missing: &[String]) -> String {
+pub(crate) fn told(missing: &[String]) -> String {
     match missing {
-        [] => String::new(),
-        [one] => format!("RBAC: {one}"),
-        several => format!("RBAC: [{}]", several.join(", ")),
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
     }
 }
 

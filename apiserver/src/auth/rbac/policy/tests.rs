@@ -114,7 +114,7 @@ fn all_rules_somebody_has_are_listed() {
     let layers = Layers { own: None, shared: &policy };
     let (rules, missing) = layers.rules(Who { name: "ann", groups: &groups }, "shop");
     assert!(rules.iter().all(|rule| **rule == reader().unwrap().rules[0]) && !rules.is_empty());
-    assert_eq!(missing, "clusterrole.rbac.authorization.k8s.io \"gone\" not found");
+    assert_eq!(missing, ["clusterrole.rbac.authorization.k8s.io \"gone\" not found"]);
     assert!(layers.rules(Who { name: "ann", groups: &groups }, "").0.is_empty());
 }
 
