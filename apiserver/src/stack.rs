@@ -166,6 +166,10 @@ impl Stack {
         }
         let (id, reach) = self.find(cluster, identity).await?;
         let gate = Gate::enter(&self.access, id, identity, &headers, wanted).await?;
+        // What the root lets somebody do says nothing about all the others.
+        if reach == Reach::Every && !gate.identity().is_administrator() {
+            return Err(Status::unknown_path());
+        }
         let Target::Resource(resource) = target else {
             if !is_read(&asked.method) {
                 return Err(Status::wrong_method());

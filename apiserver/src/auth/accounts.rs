@@ -55,8 +55,11 @@ pub struct Accounts {
     base: String,
     keys: Keys,
     /// By digest.
-    verified: Mutex<HashMap<[u8; 32], (Id, Arc<Claims>)>>,
+    verified: Mutex<HashMap<[u8; 32], Verified>>,
 }
+
+/// What a token says, and who vouched for it.
+type Verified = (Id, Arc<Claims>);
 
 /// Somebody known by a token, and for whom the token is.
 #[derive(Debug)]
@@ -144,7 +147,7 @@ impl Accounts {
     }
 
     /// What a token says, if one of our keys signed it.
-    async fn verified(&self, token: &str) -> Result<(Id, Arc<Claims>), NotFound> {
+    async fn verified(&self, token: &str) -> Result<Verified, NotFound> {
         let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
         let digest: [u8; 32] = digest.as_ref().try_into().map_err(|_| NotFound::Foreign)?;
         let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();

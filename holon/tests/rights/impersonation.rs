@@ -58,6 +58,9 @@ fn nobody_becomes_an_administrator_and_nobody_gets_elsewhere() {
     // An administrator may, and is then no more than whom it acts as.
     let acting = world.admin.with("Impersonate-User: bob");
     assert_eq!((acting.get(&maps(&b)).code, acting.get(&maps(&a)).code), (200, 403));
+    world.admin.bind("", "cluster-admin", "User bob");
+    assert_eq!(acting.get("/api/v1/configmaps").code, 200);
+    assert_eq!(acting.get("/clusters/*/api/v1/configmaps").code, 404);
     let acting = world.admin.with("Impersonate-User: x").with("Impersonate-Group: system:masters");
     assert_eq!(acting.get(&maps(&a)).code, 200);
 }
