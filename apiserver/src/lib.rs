@@ -10,6 +10,7 @@
 mod addresses;
 mod admit;
 mod asked;
+pub mod audit;
 pub mod auth;
 pub mod authorize;
 pub mod births;

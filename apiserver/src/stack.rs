@@ -24,6 +24,7 @@ use storage::{Page, Range, Store};
 use tokio::runtime::Handle;
 
 use crate::asked::{self, Asked};
+use crate::audit::{Audit, Findings};
 use crate::auth::access::Access;
 use crate::auth::accounts::{Accounts, NotFound, request};
 use crate::auth::gate::Gate;
@@ -55,6 +56,7 @@ pub struct Stack {
     tokens: Tokens,
     access: Arc<Access>,
     accounts: Arc<Accounts>,
+    audit: Option<Audit>,
     limits: Limits,
     metrics: Metrics,
     /// Ends watches, which would otherwise go on for as long as their clients like.
@@ -70,6 +72,7 @@ impl Stack {
             address,
             ready: AtomicBool::new(true),
             tokens: Tokens::default(),
+            audit: None,
             limits: Limits::default(),
             metrics: Metrics::default(),
             stop,
@@ -79,6 +82,12 @@ impl Stack {
     /// Also knows clients by these tokens.
     pub fn with_tokens(mut self, tokens: Tokens) -> Stack {
         self.tokens = tokens;
+        self
+    }
+
+    /// Notes who changed what, and who was refused.
+    pub fn with_audit(mut self, audit: Audit) -> Stack {
+        self.audit = Some(audit);
         self
     }
 
@@ -106,13 +115,17 @@ impl Stack {
         let wants = Wants::of(&asked, &head.headers);
         let encoding = negotiate::encoding(&head.headers);
         let identity = self.identify(peer, &head.headers).await;
-        let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
+        let (findings, id) = (Findings::default(), trace.id());
+        let answered = self.admitted(&identity, &findings, &asked, head.headers, incoming).await;
         let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
         let mut response = wants.dress(deprecated(&asked, response)).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
         let took = trace.end(&asked, identity.as_ref().map_or("", Identity::name), &mut response);
+        if let Some(audit) = &self.audit {
+            audit.note(&id, &asked, &identity, &findings, (response.status(), took));
+        }
         self.metrics.count(&asked, took, &mut response);
         response
     }
@@ -133,18 +146,20 @@ impl Stack {
     async fn admitted(
         &self,
         identity: &Result<Identity, Status>,
+        findings: &Findings,
         asked: &Asked,
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
         let identity = identity.as_ref().map_err(Status::clone)?;
         let _place = self.limits.enter(identity, asked)?;
-        deadline::within(asked, self.answer(identity, asked, headers, incoming)).await
+        deadline::within(asked, self.answer(identity, findings, asked, headers, incoming)).await
     }
 
     async fn answer(
         &self,
         identity: &Identity,
+        findings: &Findings,
         asked: &Asked,
         headers: HeaderMap,
         incoming: impl Incoming,
@@ -165,7 +180,9 @@ impl Stack {
             _ => {}
         }
         let (id, reach) = self.find(cluster, identity).await?;
-        let gate = Gate::enter(&self.access, id, identity, &headers, wanted).await?;
+        let gate = Gate::enter(&self.access, id, identity, &headers, wanted).await;
+        let gate = gate.inspect_err(|_| findings.refuse())?;
+        findings.acts_as(gate.identity());
         // What the root lets somebody do says nothing about all the others.
         if reach == Reach::Every && !gate.identity().is_administrator() {
             return Err(Status::unknown_path());

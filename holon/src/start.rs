@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
+use apiserver::audit::Audit;
 use apiserver::auth::access::Access;
 use apiserver::auth::accounts::Accounts;
 use apiserver::auth::rbac::index::{self, Index};
@@ -47,6 +48,9 @@ pub(crate) struct Start {
     /// Know clients also by the bearer tokens in this file: a line each of token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
+    /// Note who changed what and who was refused in this file, a line of JSON each; move it away with copytruncate
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
     /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times
     #[arg(long = "context", value_name = "PATH", value_delimiter = ',')]
     contexts: Vec<Path>,
@@ -106,8 +110,14 @@ impl Start {
         });
         let stack =
             Stack::new(seen, address.to_string(), tasks.stop()).with_access(access).with_accounts(accounts);
-        let stack = Arc::new(match &self.token_auth_file {
+        let stack = match &self.token_auth_file {
             Some(file) => stack.with_tokens(Tokens::open(file)?),
+            None => stack,
+        };
+        let stack = Arc::new(match &self.audit_log {
+            Some(file) => stack.with_audit(
+                Audit::open(file).with_context(|| format!("opening the audit log {}", file.display()))?,
+            ),
             None => stack,
         });
         tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));

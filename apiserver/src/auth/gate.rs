@@ -23,7 +23,7 @@ use crate::identity::Identity;
 pub(crate) struct Gate {
     access: Arc<Access>,
     cluster: Id,
-    /// None for administrators, who need none.
+    /// None for administrators who act as themselves: they need none.
     lineage: Option<Lineage>,
     /// Who sent the request.
     sender: Identity,
@@ -45,24 +45,24 @@ impl Gate {
         headers: &HeaderMap,
         wanted: Attributes,
     ) -> Result<Gate, Status> {
-        let lineage = match sender.is_administrator() {
-            true => None,
-            false => {
+        let impersonation = Impersonation::of(headers);
+        let lineage = match (sender.is_administrator(), &impersonation) {
+            (true, Ok(None)) => None,
+            _ => {
                 let lineage = access.lineage(cluster).await.map_err(unreadable)?;
                 Some(lineage.ok_or_else(Status::unknown_path)?)
             }
         };
-        let impersonation = Impersonation::of(headers)?;
-        if impersonation.is_some() {
-            access.catch_up().await.map_err(unreadable)?;
+        // Before anything else is said: a word about the request would be one about the logical cluster.
+        if lineage.as_ref().is_some_and(|lineage| !access.reaches(sender, lineage)) {
+            return Err(Status::unknown_path());
         }
+        let impersonation = impersonation?;
         let decided = lineage.as_ref().map_or(Revision::ZERO, |lineage| access.changed(lineage));
         let (identity, claims) = match impersonation {
             None => (sender.clone(), Arc::default()),
             Some(one) if one.is_of_administrators() && !sender.is_administrator() => {
-                let refused = Impersonation::administrators();
-                let gate = Gate::new(access, cluster, lineage, sender, Arc::default(), refused, decided);
-                return Err(gate.check().err().unwrap_or_else(|| gate.refused("")));
+                return Err(refused(sender, &Impersonation::administrators(), ""));
             }
             Some(Impersonation { identity, claims }) => (identity, claims.into()),
         };
@@ -98,10 +98,6 @@ impl Gate {
             }
         }
         Ok(())
-    }
-
-    fn refused(&self, reason: &str) -> Status {
-        refused(&self.identity, &self.wanted, reason)
     }
 
     /// Whom the request acts as.

@@ -80,6 +80,18 @@ fn what_somebody_does_not_reach_is_as_if_it_were_not_there() {
             }
         }
     }
+    // Not even by what is wrong with the request.
+    for odd in
+        ["Impersonate-Group: dev", "Impersonate-User: eve", "Content-Type: nonsense", "Accept: nonsense"]
+    {
+        let odd = ann.with(odd);
+        let [there, nowhere] = ["there", "nowhere"].map(|name| {
+            let answer =
+                odd.ask("POST", &format!("/clusters/root:{name}/api/v1/namespaces?timeout=x"), &json!([]));
+            (answer.code, answer.body)
+        });
+        assert_eq!(there, nowhere);
+    }
     assert_eq!(eve.get("/clusters/*/api/v1/configmaps").code, 200);
     assert_eq!(eve.get(&format!("/clusters/{id}/api/v1/configmaps")).code, 200);
 }

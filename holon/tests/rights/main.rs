@@ -1,6 +1,7 @@
 //! Who may do what, through the front door: users known by tokens, certificates and kubeconfigs of their own.
 
 mod accounts;
+mod audit;
 #[path = "../common/bind.rs"]
 mod bind;
 #[path = "../common/client.rs"]
@@ -9,6 +10,7 @@ mod client;
 mod common;
 mod escalation;
 mod impersonation;
+mod isolation;
 mod like_kubernetes;
 mod people;
 mod reach;
