@@ -82,6 +82,39 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
     assert_eq!(review(&b), json!({ "user": {}, "error": "invalid bearer token" }));
 }
 
+/// Whoever could change a token could be anybody anywhere.
+#[test]
+fn a_token_that_was_changed_is_nobodys() {
+    let world = World::new();
+    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    let [ours, theirs] =
+        [&b, &a].map(|cluster| text(&world.token(cluster, "default", json!({}))["status"]["token"]));
+    let [header, said, signature] = ours.split('.').collect::<Vec<_>>()[..] else { panic!("{ours}") };
+    let parts: Vec<&str> = theirs.split('.').collect();
+    let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let mut elsewhere = claims(&ours);
+    elsewhere["iss"] = claims(&theirs)["iss"].clone();
+    let mut renamed = claims(&ours);
+    renamed["kubernetes.io"]["serviceaccount"]["name"] = "other".into();
+    let none = encode(&json!({ "alg": "none" }));
+    let forged = [
+        format!("{header}.{}.{signature}", encode(&elsewhere)),
+        format!("{}.{}.{signature}", parts[0], encode(&elsewhere)),
+        format!("{header}.{}.{signature}", encode(&renamed)),
+        format!("{}.{}.{signature}", parts[0], parts[1]),
+        format!("{header}.{said}.{}", parts[2]),
+        format!("{none}.{}.", parts[1]),
+        format!("{header}.{said}."),
+        format!("{header}.{said}"),
+    ];
+    assert_eq!(world.with_token(&ours).get("/apis").code, 200);
+    for token in forged {
+        for path in ["/apis", "/version", &format!("{a}/apis"), &format!("{b}/apis")] {
+            assert_eq!(world.with_token(&token).get(path).code, 401, "{path} {token}");
+        }
+    }
+}
+
 #[test]
 fn a_token_ends_with_what_it_is_bound_to() {
     let world = World::new();
