@@ -91,6 +91,8 @@ fn a_name_can_be_listed_where_only_it_may_be_read() {
     assert_eq!(codes, [403, 200, 403, 200, 403]);
     let listed = ann.get(&format!("{maps}?fieldSelector=metadata.name=one")).json();
     assert_eq!(listed["items"].as_array().map(Vec::len), Some(1));
+    let seen = ann.watched(&format!("{maps}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=one"));
+    assert_eq!(seen.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>(), ["ADDED"]);
     let odd = ann.get(&format!("{maps}?fieldSelector=metadata.name=one,metadata.name!=one"));
     assert_eq!((odd.code, odd.json()["items"].as_array().map(Vec::len)), (200, Some(0)));
 }
