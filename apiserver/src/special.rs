@@ -15,6 +15,7 @@ use crate::call::Call;
 use crate::clusters;
 use crate::conditions::{self, Condition};
 use crate::kinds::DEFINITIONS;
+use crate::quotas;
 
 /// Namespaces nobody may delete. As for Kubernetes.
 const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
@@ -53,6 +54,14 @@ pub(crate) fn misnamed(row: &Resource, name: &str) -> Vec<FieldError> {
             let wrong = NameRule::Label.check(name).into_iter();
             wrong.map(|why| FieldError::invalid("metadata.name", name, why)).collect()
         }
+        _ => Vec::new(),
+    }
+}
+
+/// What is wrong with an object of such a kind, beyond what its schema says.
+pub(crate) fn check(row: &Resource, object: &Value) -> Vec<FieldError> {
+    match Holder::of(row) {
+        Some(Holder::LogicalCluster) => quotas::check(&object["spec"]["limits"]),
         _ => Vec::new(),
     }
 }

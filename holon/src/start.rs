@@ -17,6 +17,7 @@ use apiserver::controllers::Controllers;
 use apiserver::kinds::Registry;
 use apiserver::newborn::{Newborn, Surroundings, Template};
 use apiserver::pki::Authority;
+use apiserver::quotas::Quotas;
 use apiserver::stack::Stack;
 use apiserver::tokens::Tokens;
 use apiserver::{births, newborn, server};
@@ -91,7 +92,7 @@ impl Start {
         let objects = newborn::objects(&surroundings);
         let index = Index::new(kept.clone(), index::shared(&objects));
         let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), Template::new(objects)));
-        let access = Arc::new(Access::new(seen.clone(), index));
+        let access = Arc::new(Access::new(seen.clone(), index, Arc::new(Quotas::new(kept.clone()))));
         births::write(&*seen, Id::ROOT, &Birth::root())
             .await
             .context("preparing the root logical cluster")?;

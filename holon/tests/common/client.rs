@@ -74,13 +74,17 @@ impl Client {
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let mut stream = StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp);
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let kind = match self.headers.contains("Content-Type") {
+            true => String::new(),
+            false => format!("Content-Type: {kind}\r\n"),
+        };
         // Unless somebody wants to lie about it.
         let length = match self.headers.contains("Content-Length") {
             true => String::new(),
             false => format!("Content-Length: {}\r\n", body.len()),
         };
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: holon\r\nConnection: close\r\nContent-Type: {kind}\r\n{}{length}\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: holon\r\nConnection: close\r\n{kind}{}{length}\r\n",
             self.headers
         );
         stream.write_all(head.as_bytes()).unwrap();

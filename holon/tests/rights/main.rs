@@ -13,6 +13,7 @@ mod impersonation;
 mod isolation;
 mod like_kubernetes;
 mod people;
+mod quotas;
 mod reach;
 mod revocation;
 mod several;
