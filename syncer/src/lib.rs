@@ -5,3 +5,5 @@
 //!
 //! It transports and never decides: no placement, no division, no summary. It never sees another cluster's
 //! mailbox or a user's logical cluster.
+
+pub mod mirror;
