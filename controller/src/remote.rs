@@ -139,6 +139,16 @@ impl Remote {
         self.call(Method::GET, path, "", Vec::new()).await
     }
 
+    /// The same in this form.
+    pub async fn read_as(&self, path: &str, form: &str) -> Result<Value, CallError> {
+        let request = Request::get(path).header("accept", form).body(Vec::new());
+        let request = request.map_err(|error| CallError::Garbled(error.to_string()))?;
+        match timeout(PATIENCE, self.client.request(request)).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(CallError::Silent(PATIENCE)),
+        }
+    }
+
     pub async fn get(&self, place: Place<'_>) -> Result<Option<Value>, CallError> {
         match self.read(&place.path()).await {
             Err(error) if error.is_not_found() => Ok(None),
@@ -180,10 +190,23 @@ impl Remote {
 
     /// Deletes this very object and, in the background, what it owns. Whether there was one of this uid.
     pub async fn delete(&self, place: Place<'_>, uid: &str) -> Result<bool, CallError> {
-        let options = json!({
+        self.delete_within(place, uid, None).await
+    }
+
+    /// The same, with so much time to stop what runs.
+    pub async fn delete_within(
+        &self,
+        place: Place<'_>,
+        uid: &str,
+        grace_seconds: Option<i64>,
+    ) -> Result<bool, CallError> {
+        let mut options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions",
             "preconditions": { "uid": uid }, "propagationPolicy": "Background",
         });
+        if let Some(seconds) = grace_seconds {
+            options["gracePeriodSeconds"] = seconds.into();
+        }
         let body = options.to_string().into_bytes();
         match self.call(Method::DELETE, &place.path(), "application/json", body).await {
             Ok(_) => Ok(true),

@@ -20,5 +20,5 @@ pub use compare::{Sent, holds};
 pub use object::{Object, fingerprint};
 pub use project::{Projection, claims, is_projection, owner_references, projection};
 pub use status::{Generations, raised};
-pub use verdict::{Facts, Hold, Step, verdict};
+pub use verdict::{Cluster, Facts, Hold, Step, verdict};
 pub use wanted::{SENT, Wanted};

@@ -143,6 +143,8 @@ pub struct View {
 struct State {
     objects: BTreeMap<Key, Arc<Object>>,
     synced: bool,
+    /// It was synced once.
+    known: bool,
     trouble: Option<String>,
 }
 
@@ -156,7 +158,12 @@ impl View {
         self.state().synced
     }
 
-    /// Why it is not.
+    /// Whether it was ever read whole.
+    pub fn known(&self) -> bool {
+        self.state().known
+    }
+
+    /// Why it is not synced.
     pub fn trouble(&self) -> Option<String> {
         self.state().trouble.clone()
     }
@@ -212,6 +219,7 @@ impl View {
     pub(super) fn set_synced(&self) -> bool {
         let mut state = self.change();
         state.trouble = None;
+        state.known = true;
         !std::mem::replace(&mut state.synced, true)
     }
 

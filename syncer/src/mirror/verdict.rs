@@ -37,8 +37,26 @@ pub struct Facts<'a> {
     pub below_synced: bool,
     /// Nobody else looks after this mailbox.
     pub leads: bool,
-    /// The physical cluster is the one it has always been.
-    pub same_cluster: bool,
+    pub cluster: Cluster,
+}
+
+/// Whether the physical cluster is the one it has always been.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cluster {
+    Same,
+    Other,
+    /// Nobody could tell yet.
+    Unknown,
+}
+
+impl Cluster {
+    fn doubt(self) -> Option<Hold> {
+        match self {
+            Cluster::Same => None,
+            Cluster::Other => Some(Hold::OtherCluster),
+            Cluster::Unknown => Some(Hold::UnknownCluster),
+        }
+    }
 }
 
 /// What is done next. After each step there is another look.
@@ -66,6 +84,7 @@ pub enum Hold {
     BelowNotSynced,
     NotLeading,
     OtherCluster,
+    UnknownCluster,
     NotOurs,
     OtherMailbox,
     OtherOrigin,
@@ -81,6 +100,7 @@ impl Hold {
             Hold::BelowNotSynced => "PhysicalClusterNotSynced",
             Hold::NotLeading => "NotLeading",
             Hold::OtherCluster => "OtherCluster",
+            Hold::UnknownCluster => "UnknownCluster",
             Hold::NotOurs => "NotOurs",
             Hold::OtherMailbox => "OtherMailbox",
             Hold::OtherOrigin => "OtherOrigin",
@@ -97,6 +117,7 @@ impl fmt::Display for Hold {
             Hold::BelowNotSynced => "the physical cluster cannot be followed at the moment",
             Hold::NotLeading => "another syncer looks after this mailbox",
             Hold::OtherCluster => "the kubeconfig leads to another physical cluster than before",
+            Hold::UnknownCluster => "which physical cluster this is could not be found out yet",
             Hold::NotOurs => {
                 "an object of this name is on the physical cluster and was not made by Holon; \
                  holon.dev/adopt: \"true\" takes it over"
@@ -157,13 +178,15 @@ fn wanted(facts: &Facts, object: Object) -> Step {
     }
     let wanted = Wanted::of(object.0, facts.mailbox_id);
     let done = facts.below.is_some_and(|below| holds(below, &wanted, facts.sent));
-    match () {
-        () if done && object.is_marked() => Step::Rest,
-        () if !facts.same_cluster => Step::Hold(Hold::OtherCluster),
-        () if !facts.leads => Step::Hold(Hold::NotLeading),
+    if done && object.is_marked() {
+        return Step::Rest;
+    }
+    match facts.cluster.doubt() {
+        Some(why) => Step::Hold(why),
+        None if !facts.leads => Step::Hold(Hold::NotLeading),
         // What is below without a tombstone to come could never be deleted.
-        () if !object.is_marked() => Step::Mark,
-        () => Step::Apply(wanted),
+        None if !object.is_marked() => Step::Mark,
+        None => Step::Apply(wanted),
     }
 }
 
@@ -192,12 +215,12 @@ fn absent(facts: &Facts) -> Step {
 
 /// What forbids to delete, or to say that nothing is left to delete.
 fn doubt(facts: &Facts) -> Option<Hold> {
-    match () {
-        () if !facts.same_cluster => Some(Hold::OtherCluster),
-        () if !facts.mailbox_synced => Some(Hold::MailboxNotSynced),
-        () if !facts.below_synced => Some(Hold::BelowNotSynced),
-        () if !facts.leads => Some(Hold::NotLeading),
-        () => None,
+    match facts.cluster.doubt() {
+        Some(why) => Some(why),
+        None if !facts.mailbox_synced => Some(Hold::MailboxNotSynced),
+        None if !facts.below_synced => Some(Hold::BelowNotSynced),
+        None if !facts.leads => Some(Hold::NotLeading),
+        None => None,
     }
 }
 
@@ -245,7 +268,7 @@ mod tests {
             mailbox_synced: true,
             below_synced: true,
             leads: true,
-            same_cluster: true,
+            cluster: Cluster::Same,
         }
     }
 
@@ -297,7 +320,8 @@ mod tests {
         check(Facts { mailbox_synced: false, ..told }, Hold::MailboxNotSynced);
         check(Facts { below_synced: false, ..told }, Hold::BelowNotSynced);
         check(Facts { leads: false, ..told }, Hold::NotLeading);
-        check(Facts { same_cluster: false, ..told }, Hold::OtherCluster);
+        check(Facts { cluster: Cluster::Other, ..told }, Hold::OtherCluster);
+        check(Facts { cluster: Cluster::Unknown, ..told }, Hold::UnknownCluster);
         let unmarked = with(tombstone.clone(), "/metadata/finalizers", json!(["theirs"]));
         check(Facts { mailbox: Some(&unmarked), ..told }, Hold::NotMarked);
         let other = annotated(below.clone(), ORIGIN, json!("another"));
@@ -317,7 +341,7 @@ mod tests {
         let told = facts(Some(&tombstone), None);
         assert_eq!(verdict(&told), Step::Release);
         assert_eq!(verdict(&Facts { below_synced: false, ..told }), Step::Hold(Hold::BelowNotSynced));
-        assert_eq!(verdict(&Facts { same_cluster: false, ..told }), Step::Hold(Hold::OtherCluster));
+        assert_eq!(verdict(&Facts { cluster: Cluster::Other, ..told }), Step::Hold(Hold::OtherCluster));
         let unmarked = with(tombstone.clone(), "/metadata/finalizers", json!([]));
         assert_eq!(verdict(&Facts { mailbox: Some(&unmarked), ..told }), Step::Rest);
     }
@@ -329,7 +353,7 @@ mod tests {
         let check = |facts: Facts, expected: Step| assert_eq!(verdict(&facts), expected);
         check(Facts { below_synced: false, ..told }, Step::Hold(Hold::BelowNotSynced));
         check(Facts { leads: false, ..told }, Step::Hold(Hold::NotLeading));
-        check(Facts { same_cluster: false, ..told }, Step::Hold(Hold::OtherCluster));
+        check(Facts { cluster: Cluster::Other, ..told }, Step::Hold(Hold::OtherCluster));
         // What is wanted is known from before, and is enforced.
         check(Facts { mailbox_synced: false, ..told }, apply());
     }
@@ -341,6 +365,7 @@ mod tests {
             Hold::BelowNotSynced,
             Hold::NotLeading,
             Hold::OtherCluster,
+            Hold::UnknownCluster,
             Hold::NotOurs,
             Hold::OtherMailbox,
             Hold::OtherOrigin,
