@@ -14,7 +14,7 @@ use apiserver::auth::accounts::Accounts;
 use apiserver::auth::rbac::index::{self, Index};
 use apiserver::births::Birth;
 use apiserver::controllers::Controllers;
-use apiserver::kinds::Registry;
+use apiserver::kinds::{Own, Registry};
 use apiserver::newborn::{Newborn, Surroundings, Template};
 use apiserver::pki::Authority;
 use apiserver::stack::Stack;
@@ -96,7 +96,7 @@ impl Start {
             .await
             .context("preparing the root logical cluster")?;
         let accounts = Arc::new(Accounts::new(seen.clone(), server.clone()));
-        let kinds = Arc::new(Registry::new(kept.clone()));
+        let kinds = Arc::new(Registry::new(kept.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
         // Nobody is answered before it is known what there is.
         kinds.load().await.context("reading what logical clusters define")?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
