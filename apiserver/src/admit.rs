@@ -37,6 +37,7 @@ pub(crate) async fn create(
     owners::put(object, owners);
     let mut errors = check::create(&call.row, object);
     errors.extend(special::misnamed(&call.row, &name));
+    errors.extend(special::check(&call.row, object));
     refuse(call, &name, &errors)?;
     let claims = assign(store, call, None, object).await?;
     Ok((name, claims))
@@ -60,7 +61,11 @@ pub(crate) async fn update(
     metadata::carried(call, old, new)?;
     let (name, _) = call.named()?;
     errors.extend(match call.subresource.as_deref() {
-        None => check::update(&call.row, old, new),
+        None => {
+            let mut wrong = special::check(row, new);
+            wrong.extend(check::update(row, old, new));
+            wrong
+        }
         Some("status") => check::status(&call.row, old, new),
         Some(part) => parts::check(part, old, new),
     });

@@ -108,6 +108,11 @@ pub(crate) fn definitions() -> Definitions {
             "apiVersion": text("The group and version of this kind."),
             "kind": text("LogicalCluster."),
             "metadata": metadata("ObjectMeta"),
+            "spec": {
+                "type": "object",
+                "description": "What is wanted of it.",
+                "properties": { "limits": limits() },
+            },
             "status": {
                 "type": "object",
                 "description": "What the server says about it.",
@@ -133,6 +138,26 @@ pub(crate) fn definitions() -> Definitions {
         },
     });
     [(TYPE.into(), one.to_string().into()), (format!("{TYPE}List").into(), list.to_string().into())].into()
+}
+
+/// How much it may have and do.
+fn limits() -> Value {
+    let count =
+        |description: &str| json!({ "type": "integer", "format": "int64", "description": description });
+    json!({
+        "type": "object",
+        "description": "How much it and all that is below it may have and do; without a limit, as much as there is.",
+        "properties": {
+            "objects": count("Objects that are there at the same time."),
+            "bytes": {
+                "x-kubernetes-int-or-string": true,
+                "anyOf": [{ "type": "integer" }, { "type": "string" }],
+                "description": "What these take together, as a quantity: 100Mi.",
+            },
+            "requestsPerSecond": count("Requests each second, after as many at once. Deletes always get in."),
+            "watches": count("Watches that are open at the same time."),
+        },
+    })
 }
 
 /// The same, for reading them.

@@ -195,6 +195,7 @@ impl Stack {
         let gate = Gate::enter(&self.access, id, identity, &headers, wanted).await;
         let gate = gate.inspect_err(|_| findings.refuse())?;
         findings.acts_as(gate.identity());
+        gate.pace()?;
         // What the root lets somebody do says nothing about all the others.
         if reach == Reach::Every && !gate.identity().is_administrator() {
             return Err(Status::unknown_path());

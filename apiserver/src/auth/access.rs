@@ -22,6 +22,7 @@ use crate::authorize::Attributes;
 use crate::births::Birth;
 use crate::identity::{ANONYMOUS, Identity};
 use crate::keys;
+use crate::quotas::Quotas;
 
 /// The verb on a path that lets somebody in.
 const ACCESS: &str = "access";
@@ -34,6 +35,7 @@ const PARENTS_MAX: usize = 1 << 16;
 pub struct Access {
     store: Arc<dyn Store>,
     index: Index,
+    quotas: Arc<Quotas>,
     parents: Mutex<HashMap<Id, Option<Parent>>>,
 }
 
@@ -48,18 +50,26 @@ struct Parent {
 pub(crate) type Lineage = Arc<[(Id, String)]>;
 
 impl Access {
-    pub fn new(seen: Arc<dyn Store>, index: Index) -> Access {
-        Access { store: seen, index, parents: Mutex::default() }
+    pub fn new(seen: Arc<dyn Store>, index: Index, quotas: Arc<Quotas>) -> Access {
+        Access { store: seen, index, quotas, parents: Mutex::default() }
     }
 
     /// Over a store that holds everything itself.
     pub fn plain(store: Arc<dyn Store>) -> Access {
-        Access::new(store.clone(), Index::new(store, Policy::default()))
+        let index = Index::new(store.clone(), Policy::default());
+        Access::new(store.clone(), index, Arc::new(Quotas::new(store)))
     }
 
     /// Follows the store, so that those who wait hear of changes. Goes on for as long as it is polled.
     pub async fn follow(&self) -> std::convert::Infallible {
-        self.index.follow().await
+        tokio::select! {
+            never = self.index.follow() => never,
+            never = self.quotas.follow() => never,
+        }
+    }
+
+    pub(crate) fn quotas(&self) -> &Arc<Quotas> {
+        &self.quotas
     }
 
     pub(crate) fn index(&self) -> &Index {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use http::HeaderMap;
+use openapi::resource::Verb;
 use openapi::status::{Grouped, Status};
 use storage::Revision;
 use tokio::sync::watch::Receiver;
@@ -17,6 +18,7 @@ use super::rbac::{Decision, Layers, Rule, Who};
 use crate::authorize::{Attributes, ResourceAttributes};
 use crate::call::unreadable;
 use crate::identity::Identity;
+use crate::quotas::{Promise, Size, Watching};
 
 /// Who was let in where, and for what. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -98,6 +100,39 @@ impl Gate {
             }
         }
         Ok(())
+    }
+
+    /// Lets a request that changes what is not there make it, if it may do that too.
+    pub(crate) fn creates(&self) -> Result<(), Status> {
+        let mut wanted = (*self.wanted).clone();
+        if let Attributes::Resource(wanted) = &mut wanted {
+            wanted.verb = Verb::Create.as_str().to_owned();
+        }
+        let Decision { allowed, reason } = self.may(&self.identity, &wanted);
+        if allowed { Ok(()) } else { Err(refused(&self.identity, &wanted, &reason)) }
+    }
+
+    /// Takes the turn of a request, if it is one that has to wait for it. Whoever has too much must be able to delete,
+    /// and somebody has to be able to look.
+    pub(crate) fn pace(&self) -> Result<(), Status> {
+        let deletes = match &*self.wanted {
+            Attributes::Resource(wanted) => matches!(&*wanted.verb, "delete" | "deletecollection"),
+            Attributes::Path { .. } => false,
+        };
+        match deletes || self.sender.is_administrator() {
+            true => Ok(()),
+            false => self.access.quotas().pace(self.cluster),
+        }
+    }
+
+    /// Makes room for an object that grows so much.
+    pub(crate) async fn room(&self, what: (Grouped<'_>, &str), growth: Size) -> Result<Promise, Status> {
+        self.access.quotas().room(self.cluster, what, growth).await
+    }
+
+    /// Makes room for a watch.
+    pub(crate) async fn watching(&self) -> Result<Watching, Status> {
+        self.access.quotas().watch(self.cluster).await
     }
 
     /// Whom the request acts as.

@@ -36,6 +36,7 @@ use crate::call::{Call, Reach, unreadable};
 use crate::kinds::{Kinds, Registry};
 use crate::negotiate::Encoding;
 use crate::pieces::PIECE_BYTES;
+use crate::quotas::Watching;
 use crate::render::{self, Style};
 use crate::select::Selection;
 use crate::server::Body;
@@ -63,6 +64,7 @@ pub(crate) async fn watch(
         served: Served::of(kinds, call),
         ending: None,
         standing: call.gate.standing(),
+        _watching: call.gate.watching().await?,
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -228,6 +230,8 @@ struct Following {
     /// What happened until then is the last that is told.
     ending: Option<Revision>,
     standing: Standing,
+    /// It counts as one of its logical cluster.
+    _watching: Watching,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,

@@ -97,3 +97,28 @@ fn a_binding_gives_no_more_than_its_writer_has() {
     assert_eq!(ann.ask("POST", &all, &binding("c", "ClusterRole", "view")).code, 201);
     assert_eq!(ann.ask("POST", &all, &binding("d", "ClusterRole", "edit")).code, 403);
 }
+
+/// Some requests make what they were to change. Who may only change things must not make any that way.
+#[test]
+fn who_may_not_create_does_not_create_by_changing_what_is_not_there() {
+    let world = World::new();
+    let leases = json!([
+        { "verbs": ["get", "update", "patch"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"] },
+        { "verbs": ["get", "update", "patch"], "apiGroups": [""], "resources": ["configmaps"] },
+    ]);
+    world.role("", "changes", leases);
+    world.admin.bind("", "holon:access", "User ann");
+    world.admin.bind("", "changes", "User ann");
+    let ann = world.user("ann");
+    let refused = |resource: &str, group: &str, named: &str| {
+        let what = format!("cannot create resource \"{resource}\" in API group \"{group}\"");
+        format!("{named} \"a\" is forbidden: User \"ann\" {what} in the namespace \"default\"")
+    };
+    let lease = json!({ "metadata": { "name": "a" } });
+    let put = ann.ask("PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a", &lease);
+    told(&put, 403, &refused("leases", "coordination.k8s.io", "leases.coordination.k8s.io"));
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
+    let path = "/api/v1/namespaces/default/configmaps/a?fieldManager=me";
+    let applied = ann.with("Content-Type: application/apply-patch+yaml").ask("PATCH", path, &map);
+    told(&applied, 403, &refused("configmaps", "", "configmaps"));
+}

@@ -8,11 +8,13 @@ mod bind;
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod connections;
 mod escalation;
 mod impersonation;
 mod isolation;
 mod like_kubernetes;
 mod people;
+mod quotas;
 mod reach;
 mod revocation;
 mod several;

@@ -5,51 +5,44 @@
 //!   what every newborn has ────────────────────────────────► one shared policy, made once
 //! ```
 //!
-//! The index is never behind what it is asked about: whoever decides says at which revision, and the cursor is read up
-//! to there first. When nothing happened to roles and bindings since, that is a look at two numbers. So a binding that
-//! is gone when somebody was told so is gone for the next request, on every server that shares the store.
+//! The index is never behind what it is asked about ([`Replica`]). So a binding that is gone when somebody was told so is
+//! gone for the next request, on every server that shares the store.
 //!
 //! It follows what is *kept*, not what is seen: a logical cluster that has touched none of the roles it was born with
 //! has no entry here, and a birth is none of its business.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use api::cluster::Id;
 use serde::de::DeserializeOwned;
-use storage::{Entry, Event, Page, Range, ReadError, Revision, Store, Watch};
-use tokio::sync::Mutex;
+use storage::{Entry, Event, Range, ReadError, Revision, Store};
 use tokio::sync::watch::{Receiver, Sender};
 
 use super::GROUP;
 use super::object::{Binding, Role};
 use super::policy::{Layers, Place, Policy};
 use crate::newborn::Object;
+use crate::replica::{self, Replica};
 use crate::{keys, stored};
-
-/// Entries read together at the beginning.
-const PAGE_ENTRIES: usize = 1000;
-/// Before looking again when the store does not answer.
-const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct Index {
-    kept: Arc<dyn Store>,
     /// What every newborn has.
     shared: Policy,
-    state: RwLock<State>,
-    /// The state is as of this revision. Written after the state, so whoever reads it finds at least that.
-    reached: AtomicU64,
-    /// Whoever holds it reads on for all who wait. None before the first, and when history was lost.
-    cursor: Mutex<Option<Watch>>,
+    own: Replica<Owned>,
+}
+
+/// What logical clusters have of their own.
+#[derive(Debug, Default)]
+struct Owned {
+    policies: RwLock<Policies>,
     /// Says to those who wait that somebody's policy has changed.
     changed: Sender<Revision>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Policies {
     own: HashMap<Id, Own>,
     /// When the last of those that are no longer here changed.
     gone: Revision,
@@ -82,119 +75,72 @@ pub fn shared<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Policy {
 impl Index {
     /// Over what is kept, with what shines through where nothing is.
     pub fn new(kept: Arc<dyn Store>, shared: Policy) -> Index {
-        Index {
-            kept,
-            shared,
-            state: RwLock::default(),
-            reached: AtomicU64::new(0),
-            cursor: Mutex::default(),
-            changed: Sender::default(),
-        }
+        // Everything that is kept of the group, in all logical clusters.
+        let range = Range::prefix(format!("{GROUP}/"));
+        Index { shared, own: Replica::new(kept, range, Owned::default()) }
     }
 
     /// Brings the index up to a revision, which must have happened.
     pub async fn reach(&self, revision: Revision) -> Result<(), ReadError> {
-        if self.reached.load(Ordering::Acquire) >= revision.0 && revision != Revision::ZERO {
-            return Ok(());
-        }
-        // Held while reading: this is a queue at the cursor, and who comes first reads for the others.
-        let mut cursor = self.cursor.lock().await;
-        loop {
-            let watch = match cursor.as_mut() {
-                Some(watch) => watch,
-                None => cursor.insert(self.begin().await?),
-            };
-            match watch.until(revision).await {
-                Ok(Some(batch)) => self.apply(&batch.events, batch.through),
-                Ok(None) => {
-                    self.reached.fetch_max(watch.through().0, Ordering::Release);
-                    return Ok(());
-                }
-                Err(ReadError::Compacted { .. }) => *cursor = None,
-                Err(error) => return Err(error),
-            }
-        }
+        self.own.reach(revision).await
     }
 
     /// What holds in a logical cluster, as far as the index has reached.
     pub fn read<T>(&self, cluster: Id, read: impl FnOnce(Layers<'_>) -> T) -> T {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let own = state.own.get(&cluster).map(|own| &own.policy);
+        let policies = self.policies().read().unwrap_or_else(PoisonError::into_inner);
+        let own = policies.own.get(&cluster).map(|own| &own.policy);
         read(Layers { own, shared: &self.shared })
     }
 
     /// When the policy of a logical cluster last changed; perhaps later than it did, never earlier.
     pub(crate) fn changed(&self, cluster: Id) -> Revision {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        state.own.get(&cluster).map_or(state.gone, |own| own.changed.max(state.gone))
+        let policies = self.policies().read().unwrap_or_else(PoisonError::into_inner);
+        policies.own.get(&cluster).map_or(policies.gone, |own| own.changed.max(policies.gone))
     }
 
     /// Hears of every change to any policy.
     pub(crate) fn listen(&self) -> Receiver<Revision> {
-        self.changed.subscribe()
+        self.own.state().changed.subscribe()
     }
 
     /// Follows the store without being asked, for those who wait for changes. Goes on for as long as it is polled.
     pub async fn follow(&self) -> std::convert::Infallible {
-        loop {
-            if let Err(error) = self.followed().await
-                && !matches!(error, ReadError::Compacted { .. })
-            {
-                tracing::warn!(%error, "cannot follow roles and bindings; will try again");
-                tokio::time::sleep(PAUSE).await;
-            }
+        self.own.follow().await
+    }
+
+    fn policies(&self) -> &RwLock<Policies> {
+        &self.own.state().policies
+    }
+}
+
+impl replica::State for Owned {
+    type Draft = HashMap<Id, Own>;
+
+    fn add(draft: &mut HashMap<Id, Own>, entry: &Entry) {
+        if let Some(place) = keys::Place::of(entry.key()) {
+            draft.entry(place.cluster).or_default().policy.put(&place, Some(entry));
         }
     }
 
-    async fn followed(&self) -> Result<std::convert::Infallible, ReadError> {
-        let now = self.kept.get(&keys::birth(Id::ROOT)).await?.revision;
-        self.reach(now).await?;
-        let mut bell = self.kept.watch(range(), now).await?;
-        loop {
-            let through = bell.next().await?.through;
-            self.reach(through).await?;
-        }
-    }
-
-    /// Reads everything there is, and returns a cursor that goes on from there.
-    async fn begin(&self) -> Result<Watch, ReadError> {
-        let mut own = HashMap::<Id, Own>::new();
-        let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
-        let revision = loop {
-            let read = self.kept.list(range(), page.clone()).await?;
-            for entry in &read.value.entries {
-                if let Some(place) = keys::Place::of(entry.key()) {
-                    own.entry(place.cluster).or_default().policy.put(&place, Some(entry));
-                }
-            }
-            page.at = Some(read.revision);
-            page.after = read.value.entries.last().map(|entry| entry.key().clone());
-            if !read.value.more {
-                break read.revision;
-            }
-        };
-        let watch = self.kept.watch(range(), revision).await?;
+    fn replace(&self, own: HashMap<Id, Own>, at: Revision) {
         // What changed while we did not look is unknown: all of it may have.
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = State { own, gone: revision };
-        self.reached.fetch_max(revision.0, Ordering::Release);
-        self.changed.send_replace(revision);
-        Ok(watch)
+        *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Policies { own, gone: at };
+        self.changed.send_replace(at);
     }
 
     fn apply(&self, events: &[Event], through: Revision) {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
         for event in events {
             let Some(place) = keys::Place::of(&event.key) else { continue };
-            let own = state.own.entry(place.cluster).or_default();
+            let own = policies.own.entry(place.cluster).or_default();
             own.policy.put(&place, event.current.as_ref());
             own.changed = event.revision;
             if own.policy.is_empty() {
-                state.own.remove(&place.cluster);
-                state.gone = event.revision;
+                policies.own.remove(&place.cluster);
+                policies.gone = event.revision;
             }
         }
-        drop(state);
-        self.reached.fetch_max(through.0, Ordering::Release);
+        drop(policies);
         self.changed.send_replace(through);
     }
 }
@@ -218,11 +164,6 @@ impl Policy {
 
 fn parsed<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(stored::json(entry)?).ok()
-}
-
-/// Everything that is kept of the group, in all logical clusters.
-fn range() -> Range {
-    Range::prefix(format!("{GROUP}/"))
 }
 
 #[cfg(test)]
@@ -297,7 +238,7 @@ mod tests {
         assert!(!world.may(1, "ann").await && world.may(1, "bob").await);
         world.write(1, "b", Change::Delete).await;
         assert!(!world.may(1, "bob").await);
-        assert!(world.index.state.read().unwrap().own.is_empty(), "nothing of it is left");
+        assert!(world.index.policies().read().unwrap().own.is_empty(), "nothing of it is left");
     }
 
     #[tokio::test]
