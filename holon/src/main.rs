@@ -3,9 +3,12 @@
 mod ca;
 mod client;
 mod dev;
+mod fleet;
+mod join;
 mod kubeconfig;
 mod lc;
 mod log;
+mod reach;
 mod start;
 mod store;
 
@@ -37,6 +40,10 @@ enum Command {
     Start(start::Start),
     /// Make, list and delete logical clusters
     Lc(lc::Lc),
+    /// Have a physical cluster run things
+    Join(join::Join),
+    /// Let a physical cluster go, with everything that was sent there
+    Leave(join::Leave),
     /// Print what kubectl needs to reach logical clusters
     Kubeconfig(kubeconfig::Kubeconfig),
     /// Replace the authority that vouches for the server and its clients
@@ -56,6 +63,8 @@ fn main() -> ExitCode {
         Command::Dev(dev) => dev.run(),
         Command::Start(start) => start.run(),
         Command::Lc(lc) => lc.run(),
+        Command::Join(join) => join.run(),
+        Command::Leave(leave) => leave.run(),
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
         Command::Ca(ca) => ca.run(),
         Command::Store(store) => store.run(),

@@ -27,7 +27,7 @@ use storage::embedded::{Embedded, Options};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::kubeconfig;
+use crate::{fleet, kubeconfig};
 
 /// How long everything together may take to stop. A little more than the server gives its connections.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
@@ -58,6 +58,9 @@ pub(crate) struct Start {
     /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times
     #[arg(long = "context", value_name = "PATH", value_delimiter = ',')]
     contexts: Vec<Path>,
+    /// Connect to the physical clusters of this logical cluster: whoever writes them decides where the server connects to
+    #[arg(long, value_name = "PATH", value_delimiter = ',', default_value = "root")]
+    push_from: Vec<Path>,
     /// How long the past is kept: a client that was away for longer has to list everything again
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     history_seconds: u64,
@@ -119,6 +122,7 @@ impl Start {
                 () = stop.requested() => Ok::<_, std::convert::Infallible>(()),
             }
         });
+        let found = seen.clone();
         let stack = Stack::new(seen, address.to_string(), tasks.stop())
             .with_kinds(kinds)
             .with_access(access)
@@ -133,6 +137,13 @@ impl Start {
             ),
             None => stack,
         });
+        let inside = fleet::Inside {
+            stack: stack.clone(),
+            store: found,
+            directory: self.data_dir.join("syncers"),
+            push_from: self.push_from.clone(),
+        };
+        tasks.spawn("fleet", fleet::run(inside, tasks.stop()));
         tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
         println!("Holon serves {server}, ready after {:.0?}. Next, type:", begun.elapsed());
         let absolute = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
