@@ -1,0 +1,117 @@
+//! Cut off, replaced, swapped: nothing is deleted, and afterwards all is well.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::Client;
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::server::{Link, Server};
+use crate::world::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cut_off_from_holon_it_enforces_what_was_asked_for_last_also_after_a_restart() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut world = World::new().await?;
+    world.directory = Some(directory.path().to_owned());
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    world.place(MAPS, map("settings", "one")).await?;
+    let running = world.start();
+    let path = format!("{MAPS}/settings");
+    world.below.until_there(&path).await?;
+    world.rests().await?;
+    world.mailbox_link.cut(true);
+    drop(running);
+    // While nobody looks, Holon changes its mind and somebody breaks things.
+    world.mailbox.merge(&path, json!({ "data": { "key": "two" } })).await?;
+    world.below.delete(&path).await?;
+    let _running = world.start();
+    world.below.until(&path, |found| found["data"]["key"] == "one").await?;
+    world.below.merge(&path, json!({ "data": { "key": "wrong" } })).await?;
+    world.below.until(&path, |found| found["data"]["key"] == "one").await?;
+    world.mailbox_link.cut(false);
+    world.below.until(&path, |found| found["data"]["key"] == "two").await?;
+    world.rests().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubeconfig_that_leads_to_another_cluster_writes_nothing_there() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    world.place(MAPS, map("settings", "one")).await?;
+    let running = world.start();
+    world.below.until_there(&format!("{MAPS}/settings")).await?;
+    until("it is reported", async || Ok(world.condition("ClusterIdentity").await?["status"] == "True"))
+        .await?;
+    running.stop().await;
+
+    let (other, link) = (Server::start().await?, Link::new());
+    let (mailbox, below): (Client, Client) = (world.mailbox_server.client(), other.through(&link));
+    let running = Running::start(mailbox, below, None);
+    until("it is said", async || Ok(world.condition("ClusterIdentity").await?["status"] == "False")).await?;
+    world.mailbox.delete(&format!("{MAPS}/settings")).await?;
+    sleep(STEADY).await;
+    assert_eq!(link.written(), Vec::<String>::new());
+    let waiting = world.mailbox.get(&format!("{MAPS}/settings")).await?.unwrap_or_default();
+    assert!(
+        !waiting["metadata"]["deletionTimestamp"].is_null(),
+        "what is owed is not forgotten: {waiting:#}"
+    );
+    running.stop().await;
+    // Back at the right one the debt is paid.
+    let _running = world.start();
+    world.below.until_gone(&format!("{MAPS}/settings")).await?;
+    world.mailbox.until_gone(&format!("{MAPS}/settings")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_syncers_one_writes() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let first = world.start();
+    world.below.until_there(&format!("{NAMESPACES}/shop")).await?;
+    let link = Link::new();
+    let second = Running::start(world.mailbox_server.client(), world.below_server.through(&link), None);
+    sleep(STEADY).await;
+    world.place(MAPS, map("settings", "one")).await?;
+    world.below.until_there(&format!("{MAPS}/settings")).await?;
+    sleep(STEADY).await;
+    assert_eq!(link.written(), Vec::<String>::new());
+    // The first goes in good order, and the second need not wait.
+    first.stop().await;
+    world.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "two" } })).await?;
+    world.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "two").await?;
+    assert_eq!(link.written().len(), 1);
+    drop(second);
+    Ok(())
+}
+
+/// The physical cluster is away for a while, in which things are asked for, changed and deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_missed_while_a_cluster_was_away_is_made_good_when_it_is_back() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    for name in ["changed", "deleted", "kept"] {
+        world.place(MAPS, map(name, "one")).await?;
+    }
+    let _running = world.start();
+    for name in ["changed", "deleted", "kept"] {
+        world.below.until_there(&format!("{MAPS}/{name}")).await?;
+    }
+    world.below_link.cut(true);
+    world.place(MAPS, map("new", "one")).await?;
+    world.mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": "two" } })).await?;
+    world.mailbox.delete(&format!("{MAPS}/deleted")).await?;
+    sleep(Duration::from_secs(2)).await;
+    world.below_link.written();
+    world.below_link.cut(false);
+    world.below.until_there(&format!("{MAPS}/new")).await?;
+    world.below.until(&format!("{MAPS}/changed"), |found| found["data"]["key"] == "two").await?;
+    world.below.until_gone(&format!("{MAPS}/deleted")).await?;
+    world.mailbox.until_gone(&format!("{MAPS}/deleted")).await?;
+    let deletes: Vec<_> =
+        world.below_link.written().into_iter().filter(|call| call.starts_with("DELETE")).collect();
+    assert_eq!(deletes, [format!("DELETE {MAPS}/deleted")]);
+    Ok(())
+}
