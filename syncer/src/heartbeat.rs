@@ -38,6 +38,7 @@ pub(crate) async fn hold(sides: Arc<Sides>) -> Infallible {
         let leads = attempt.unwrap_or_else(|_| sides.lease.leads());
         if led.swap(leads, std::sync::atomic::Ordering::Relaxed) != leads {
             tracing::info!(leads, "the lease of the mailbox");
+            sides.beat.notify_one();
         }
         sides.look_again_if_led();
     };
@@ -50,7 +51,11 @@ pub(crate) async fn beat(sides: Arc<Sides>) -> Infallible {
     loop {
         beat.once().await;
         let known = beat.sides.cluster() != Cluster::Unknown;
-        sleep(if known { BEAT } else { BEAT_FIRST }).await;
+        let wait = sleep(if known { BEAT } else { BEAT_FIRST });
+        tokio::select! {
+            () = wait => {}
+            () = beat.sides.beat.notified() => {}
+        }
     }
 }
 
