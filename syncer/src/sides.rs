@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use api::names::{HEARTBEAT, MAILBOX};
+use api::names::HEARTBEAT;
 use controller::informer::{Key, View};
 use controller::kind::Kind;
 use controller::lease::Lease;
@@ -76,7 +76,7 @@ pub(crate) struct Pair {
 impl Pair {
     /// Whether it is here because it is, or was, to be sent down.
     pub(crate) fn is_placed(&self, mailbox_id: &str) -> bool {
-        let ours = |below: &Value| Object(below).annotation(MAILBOX) == Some(mailbox_id);
+        let ours = |below: &Value| Object(below).mailbox() == Some(mailbox_id);
         match &self.mailbox {
             Some(object) if is_projection(object) => false,
             Some(object) if Object(object).is_placed() => true,

@@ -124,7 +124,14 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
         "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices",
     ] {
         let real = names(&below, path).await?;
-        until(&format!("{path} shows {real:?}"), async || Ok(names(&mailbox, path).await? == real)).await?;
+        let shown =
+            until(&format!("{path} shows {real:?}"), async || Ok(names(&mailbox, path).await? == real)).await;
+        if shown.is_err() {
+            let report =
+                mailbox.get("/apis/holon.dev/v1alpha1/physicalclusters/east").await?.unwrap_or_default();
+            println!("only {:?}; {:#}", names(&mailbox, path).await?, report["status"]["conditions"]);
+        }
+        shown?;
     }
     let pods = mailbox.get(PODS).await?.context("pods")?;
     let web =
