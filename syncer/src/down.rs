@@ -84,7 +84,7 @@ async fn mark(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Stepp
     ]);
     let place = place(&pair.followed, &subject.key);
     let marked = sides.mailbox.patch(place, Patch::Json, &change).await;
-    pair.mailbox = Some(marked.map_err(Trouble::failed("CannotMark"))?);
+    pair.mailbox = Some(marked.map_err(Trouble::stale("CannotMark"))?);
     Ok(Stepped::On)
 }
 
@@ -208,7 +208,7 @@ pub(crate) async fn unmark(
     ]);
     match sides.mailbox.patch(place(followed, &subject.key), Patch::Json, &change).await {
         Err(error) if error.is_not_found() => Ok(()),
-        other => other.map(drop).map_err(Trouble::failed("CannotRelease")),
+        other => other.map(drop).map_err(Trouble::stale("CannotRelease")),
     }
 }
 

@@ -34,7 +34,8 @@ const COUNT: Duration = Duration::from_secs(60);
 pub(crate) async fn hold(sides: Arc<Sides>) -> Infallible {
     let led = std::sync::atomic::AtomicBool::new(false);
     let told = |attempt: Result<bool, &CallError>| {
-        sides.set_cut_off(attempt.as_ref().is_err_and(|error| !error.is_answer()));
+        // Who is no longer known cannot be told to stop either.
+        sides.set_cut_off(attempt.as_ref().is_err_and(|error| !error.is_answer() || error.code() == 401));
         let leads = attempt.unwrap_or_else(|_| sides.lease.leads());
         if led.swap(leads, std::sync::atomic::Ordering::Relaxed) != leads {
             tracing::info!(leads, "the lease of the mailbox");

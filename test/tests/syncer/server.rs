@@ -15,7 +15,7 @@ use bytes::Bytes;
 use controller::tasks::Tasks;
 use futures::stream;
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use kube::Client;
 use kube::client::Body;
 use storage::Store;
@@ -27,11 +27,24 @@ pub(crate) struct Server {
     _tasks: Tasks,
 }
 
-/// A way to a server. It counts what is written, and can be cut.
+/// When a link breaks at a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    /// The server never hears of it.
+    Before,
+    /// It is done, and nobody hears of that.
+    After,
+}
+
+/// A way to a server. It counts what is written, can be cut, and can answer in the server's place.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     cut: watch::Sender<bool>,
     written: Arc<Mutex<Vec<String>>>,
+    /// After so many more writes it is cut.
+    left: Arc<Mutex<Option<(usize, Moment)>>>,
+    /// What everybody is answered.
+    answer: Arc<Mutex<Option<(u16, &'static str)>>>,
 }
 
 impl Server {
@@ -67,7 +80,47 @@ impl Server {
 
 impl Link {
     pub(crate) fn new() -> Link {
-        Link { cut: watch::Sender::new(false), written: Arc::default() }
+        Link {
+            cut: watch::Sender::new(false),
+            written: Arc::default(),
+            left: Arc::default(),
+            answer: Arc::default(),
+        }
+    }
+
+    /// From now on everybody is answered this; what is under way breaks.
+    pub(crate) fn answer(&self, answer: Option<(u16, &'static str)>) {
+        *self.answer.lock().unwrap() = answer;
+        self.cut.send_replace(true);
+        self.cut.send_replace(false);
+    }
+
+    /// Is cut at the write after so many more.
+    pub(crate) fn cut_at(&self, writes: usize, moment: Moment) {
+        *self.left.lock().unwrap() = Some((writes, moment));
+    }
+
+    /// When this write is to be the last.
+    fn breaks(&self) -> Option<Moment> {
+        let mut left = self.left.lock().unwrap();
+        match &mut *left {
+            Some((0, _)) => left.take().map(|(_, moment)| moment),
+            Some((writes, _)) => {
+                *writes -= 1;
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Is as new.
+    pub(crate) fn mend(&self) {
+        *self.left.lock().unwrap() = None;
+        self.cut(false);
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        *self.cut.borrow()
     }
 
     pub(crate) fn cut(&self, cut: bool) {
@@ -91,7 +144,15 @@ impl Link {
         stack: &Stack,
         request: Request<Body>,
     ) -> io::Result<Response<http_body_util::combinators::UnsyncBoxBody<Bytes, io::Error>>> {
+        let breaks = (request.method() != Method::GET).then(|| self.breaks()).flatten();
+        if breaks == Some(Moment::Before) {
+            self.cut(true);
+        }
         self.passes()?;
+        if let Some((code, text)) = *self.answer.lock().unwrap() {
+            let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+            return Response::builder().status(code).body(body).map_err(io::Error::other);
+        }
         let path = request.uri().path();
         if request.method() != Method::GET && !path.contains("/leases") {
             self.written.lock().unwrap().push(format!("{} {path}", request.method()));
@@ -99,6 +160,9 @@ impl Link {
         let groups = vec!["system:masters".to_owned()];
         let administrator = Identity::known(User { name: "admin".to_owned(), groups, ..User::default() });
         let (head, body) = stack.respond(administrator, request).await.into_parts();
+        if breaks == Some(Moment::After) {
+            self.cut(true);
+        }
         self.passes()?;
         // What is cut breaks in the middle.
         let frames = stream::try_unfold((body, self.cut.subscribe()), |(mut body, mut cut)| async move {
