@@ -10,12 +10,14 @@
 use std::time::Duration;
 
 use api::names::{FIELD_MANAGER, SYNCER};
+use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::Patch;
 use serde_json::{Value, json};
 
+use crate::kinds::KindName;
 use crate::mirror::{Hold, Object, Sent, Step, Wanted, verdict};
-use crate::sides::{Pair, Sides, Subject, place};
+use crate::sides::{Followed, Pair, Sides, Subject, place};
 use crate::state::Kept;
 use crate::troubles::{Cure, Trouble};
 use crate::up;
@@ -82,7 +84,7 @@ async fn mark(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Stepp
     ]);
     let place = place(&pair.followed, &subject.key);
     let marked = sides.mailbox.patch(place, Patch::Json, &change).await;
-    pair.mailbox = Some(marked.map_err(Trouble::failed("CannotMark"))?);
+    pair.mailbox = Some(marked.map_err(Trouble::stale("CannotMark"))?);
     Ok(Stepped::On)
 }
 
@@ -134,7 +136,7 @@ async fn send(
     tracing::debug!(kind = %pair.followed.row.kind, object = %subject.key, "applied");
     sides.remember(subject, |memory| memory.sent = Some(Sent::new(&wanted, &applied)));
     if pair.followed.name.is_definitions() {
-        sides.bell.notify_one();
+        sides.redefined();
     }
     pair.below = Some(applied);
     up::status(sides, subject, pair).await?;
@@ -143,11 +145,12 @@ async fn send(
 
 /// Whether what the mailbox wants in a namespace can be made: either the namespace is there, or it is not ours to make.
 fn has_namespace(sides: &Sides, namespace: &str) -> bool {
-    let namespaces = crate::kinds::KindName::new("", "namespaces");
-    let Some(followed) = sides.followed(&namespaces).filter(|_| !namespace.is_empty()) else { return true };
-    let key = controller::informer::Key::new("", namespace);
-    let wanted = followed.mailbox.get(&key).is_some();
-    !wanted || followed.below.as_ref().is_some_and(|view| view.get(&key).is_some())
+    let subject = Subject::new(&KindName::new("", "namespaces"), Key::new("", namespace));
+    let Some(pair) = sides.pair(&subject).filter(|_| !namespace.is_empty()) else { return true };
+    let view = &pair.followed.mailbox;
+    // Until the mailbox was read nobody knows whose it is; when it cannot be, what it asked for last counts.
+    let is_known = view.known() || view.trouble().is_some();
+    is_known && (pair.mailbox.is_none() || pair.below.is_some())
 }
 
 async fn delete(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Result<Stepped, Trouble> {
@@ -190,7 +193,7 @@ async fn release(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<St
 /// Takes our finalizer off an object in the mailbox.
 pub(crate) async fn unmark(
     sides: &Sides,
-    followed: &crate::sides::Followed,
+    followed: &Followed,
     subject: &Subject,
     object: &Value,
 ) -> Result<(), Trouble> {
@@ -205,7 +208,7 @@ pub(crate) async fn unmark(
     ]);
     match sides.mailbox.patch(place(followed, &subject.key), Patch::Json, &change).await {
         Err(error) if error.is_not_found() => Ok(()),
-        other => other.map(drop).map_err(Trouble::failed("CannotRelease")),
+        other => other.map(drop).map_err(Trouble::stale("CannotRelease")),
     }
 }
 

@@ -34,10 +34,12 @@ const COUNT: Duration = Duration::from_secs(60);
 pub(crate) async fn hold(sides: Arc<Sides>) -> Infallible {
     let led = std::sync::atomic::AtomicBool::new(false);
     let told = |attempt: Result<bool, &CallError>| {
-        sides.set_cut_off(attempt.as_ref().is_err_and(|error| !error.is_answer()));
+        // Who is no longer known cannot be told to stop either.
+        sides.set_cut_off(attempt.as_ref().is_err_and(|error| !error.is_answer() || error.code() == 401));
         let leads = attempt.unwrap_or_else(|_| sides.lease.leads());
         if led.swap(leads, std::sync::atomic::Ordering::Relaxed) != leads {
             tracing::info!(leads, "the lease of the mailbox");
+            sides.beat.notify_one();
         }
         sides.look_again_if_led();
     };
@@ -50,7 +52,11 @@ pub(crate) async fn beat(sides: Arc<Sides>) -> Infallible {
     loop {
         beat.once().await;
         let known = beat.sides.cluster() != Cluster::Unknown;
-        sleep(if known { BEAT } else { BEAT_FIRST }).await;
+        let wait = sleep(if known { BEAT } else { BEAT_FIRST });
+        tokio::select! {
+            () = wait => {}
+            () = beat.sides.beat.notified() => {}
+        }
     }
 }
 

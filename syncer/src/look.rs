@@ -30,10 +30,11 @@ pub(crate) async fn look(sides: &Sides, subject: Subject) -> Outcome {
             sides.troubles.clear(&subject);
             outcome
         }
+        Err(Trouble { cure: Cure::Reread, .. }) => Outcome::Failed,
         Err(trouble) => {
             troubled(sides, &subject, &trouble).await;
             match trouble.cure {
-                Cure::Retry => Outcome::Failed,
+                Cure::Retry | Cure::Reread => Outcome::Failed,
                 Cure::Event => Outcome::Done,
                 Cure::Time => Outcome::Again(LOOK_AGAIN),
             }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use api::names::{HEARTBEAT, MAILBOX};
+use api::names::HEARTBEAT;
 use controller::informer::{Key, View};
 use controller::kind::Kind;
 use controller::lease::Lease;
@@ -76,7 +76,7 @@ pub(crate) struct Pair {
 impl Pair {
     /// Whether it is here because it is, or was, to be sent down.
     pub(crate) fn is_placed(&self, mailbox_id: &str) -> bool {
-        let ours = |below: &Value| Object(below).annotation(MAILBOX) == Some(mailbox_id);
+        let ours = |below: &Value| Object(below).mailbox() == Some(mailbox_id);
         match &self.mailbox {
             Some(object) if is_projection(object) => false,
             Some(object) if Object(object).is_placed() => true,
@@ -97,12 +97,15 @@ pub(crate) struct Sides {
     pub(crate) disk: Option<Disk>,
     /// Rung when other kinds may have to be followed.
     pub(crate) bell: Notify,
+    /// Rung when there is something to report.
+    pub(crate) beat: Notify,
     /// Namespaces in which something is placed. Only what is in them is of interest below.
     pub(crate) namespaces: Arc<RwLock<BTreeSet<String>>>,
     /// The mailbox did not answer when it was last asked for the lease.
     cut_off: AtomicBool,
     /// Whether we led when we looked last.
     led: AtomicBool,
+    redefined: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -148,9 +151,11 @@ impl Sides {
             troubles: Troubles::default(),
             disk,
             bell: Notify::new(),
+            beat: Notify::new(),
             namespaces: Arc::new(RwLock::new(kept.iter().map(|kept| kept.key().namespace).collect())),
             cut_off: AtomicBool::new(false),
             led: AtomicBool::new(false),
+            redefined: AtomicBool::new(false),
             state: Mutex::new(State {
                 followed: BTreeMap::new(),
                 memory: HashMap::new(),
@@ -286,6 +291,17 @@ impl Sides {
         woken.into_iter().for_each(|subject| self.queue.add(subject));
     }
 
+    /// One of the sides may serve other kinds from now on.
+    pub(crate) fn redefined(&self) {
+        self.redefined.store(true, Ordering::Relaxed);
+        self.bell.notify_one();
+    }
+
+    /// Whether that was said since it was asked last.
+    pub(crate) fn is_redefined(&self) -> bool {
+        self.redefined.swap(false, Ordering::Relaxed)
+    }
+
     /// Whoever begins to lead looks at everything.
     pub(crate) fn look_again_if_led(&self) {
         let leads = self.leads();
@@ -299,17 +315,16 @@ impl Sides {
         for followed in self.all_followed() {
             self.look_at(&followed);
         }
-        let kept: Vec<_> = self.state().kept.keys().cloned().collect();
-        kept.into_iter().for_each(|subject| self.queue.add(subject));
     }
 
     /// Looks at everything of a kind again.
     pub(crate) fn look_at(&self, followed: &Followed) {
-        for view in [Some(&followed.mailbox), followed.below.as_ref()].into_iter().flatten() {
-            view.keys()
-                .into_iter()
-                .for_each(|key| self.queue.add(Subject { kind: followed.name.clone(), key }));
+        let views = [Some(&followed.mailbox), followed.below.as_ref()];
+        for key in views.into_iter().flatten().flat_map(|view| view.keys()) {
+            self.queue.add(Subject { kind: followed.name.clone(), key });
         }
+        let kept = self.kept().into_iter().filter(|subject| subject.kind == followed.name);
+        kept.for_each(|subject| self.queue.add(subject));
     }
 
     /// Looks at everything that is to be in a namespace again.

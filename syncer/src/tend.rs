@@ -1,9 +1,11 @@
 //! Which kinds are followed, and what their news makes us look at.
 //!
 //! In the mailbox: every kind something can be placed of. Below: only those of which something is placed, by our label;
-//! and those that are projected, once something is placed that brings others about, in the namespaces where it is.
+//! and those that are projected, once something is placed that brings others about, in the namespaces where it is. A kind of
+//! which nothing is placed is asked for once whether something of ours is there all the same: that is held, and somebody
+//! should know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,23 +30,23 @@ const DISCOVER_MOST: Duration = Duration::from_millis(50);
 
 /// Follows what is to be followed, for as long as it is polled.
 pub(crate) async fn tend(sides: Arc<Sides>) -> Result<Infallible, String> {
-    let mut tender = Tender { sides, followers: JoinSet::new(), running: BTreeMap::new() };
+    let mut tender =
+        Tender { sides, followers: JoinSet::new(), running: BTreeMap::new(), searched: BTreeSet::new() };
     let (mut mailbox, mut below) = (None, None);
-    let mut discovered: Option<Instant> = None;
+    let mut asked: Option<Instant> = None;
     loop {
-        let due = tender.wait();
-        if discovered.is_none_or(|at| at.elapsed() >= due.min(DISCOVER)) {
-            discovered = Some(Instant::now());
+        let due = tender.due();
+        if asked.is_none_or(|at| at.elapsed() >= due) || tender.sides.is_redefined() {
+            asked = Some(Instant::now());
             mailbox = tender.ask(&tender.sides.mailbox, "the mailbox").await.or(mailbox);
             below = tender.ask(&tender.sides.below, "the physical cluster").await.or(below);
         }
         tender.follow(mailbox.as_ref(), below.as_ref());
-        let rung = timeout(due, tender.sides.bell.notified());
+        tender.search().await;
         tokio::select! {
-            rung = rung => if rung.is_ok() { discovered = discovered.filter(|_| !tender.lacks()) },
-            Some(ended) = tender.followers.join_next() => match ended {
-                Err(error) if error.is_cancelled() => {}
-                Err(error) => return Err(error.to_string()),
+            _ = timeout(tender.due(), tender.sides.bell.notified()) => {}
+            Some(Err(error)) = tender.followers.join_next() => if error.is_panic() {
+                return Err(error.to_string());
             },
         }
         sleep(DISCOVER_MOST).await;
@@ -56,6 +58,8 @@ struct Tender {
     followers: JoinSet<Infallible>,
     /// By kind, and whether it is the one below.
     running: BTreeMap<(KindName, bool), AbortHandle>,
+    /// Kinds that were searched for what is ours although nothing is placed.
+    searched: BTreeSet<KindName>,
 }
 
 impl Tender {
@@ -69,20 +73,11 @@ impl Tender {
         }
     }
 
-    /// Whether something is placed that the physical cluster does not serve.
-    fn lacks(&self) -> bool {
+    /// How long until both sides are asked again.
+    fn due(&self) -> Duration {
         let all = self.sides.all_followed();
-        all.iter().any(|followed| {
-            (!followed.row.below && !followed.mailbox.is_empty())
-                || followed.name.is_definitions() && !followed.mailbox.is_empty()
-        })
-    }
-
-    fn wait(&self) -> Duration {
-        let all = self.sides.all_followed();
-        let lacks =
-            all.is_empty() || all.iter().any(|followed| !followed.row.below && !followed.mailbox.is_empty());
-        if lacks { DISCOVER_SOON } else { DISCOVER }
+        let lacks = all.iter().any(|followed| !followed.row.below && !followed.mailbox.is_empty());
+        if all.is_empty() || lacks { DISCOVER_SOON } else { DISCOVER }
     }
 
     fn follow(&mut self, mailbox: Option<&Served>, below: Option<&Served>) {
@@ -110,6 +105,28 @@ impl Tender {
         for followed in all.iter().filter(|followed| followed.row.below && followed.below.is_none()) {
             if is_used(followed) || (brings && followed.name.is_projected()) {
                 self.follow_below(followed);
+            }
+        }
+    }
+
+    /// Follows what has something of ours although the mailbox asks for none of it.
+    async fn search(&mut self) {
+        for followed in self.sides.all_followed() {
+            let is_idle = followed.row.below && followed.below.is_none() && followed.mailbox.synced();
+            if !is_idle || followed.name.is_projected() || self.searched.contains(&followed.name) {
+                continue;
+            }
+            let path = followed.row.kind.path("");
+            let ours =
+                self.sides.below.read(&format!("{path}?limit=1&labelSelector={PLACED}%3D{TRUE}")).await;
+            match ours {
+                Ok(found) => {
+                    self.searched.insert((*followed.name).clone());
+                    if found["items"].as_array().is_some_and(|items| !items.is_empty()) {
+                        self.follow_below(&followed);
+                    }
+                }
+                Err(error) => return tracing::debug!(%error, kind = %followed.row.kind, "cannot be searched"),
             }
         }
     }
@@ -196,7 +213,10 @@ fn heard_here(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) 
             if new {
                 appeared_here(sides, name, &view.kind, now);
             }
-            if name.is_definitions() || view.len() == 1 {
+            if name.is_definitions() {
+                sides.redefined();
+            }
+            if view.len() == 1 {
                 sides.bell.notify_one();
             }
             sides.queue.add(Subject { kind: name.clone(), key: now.key.clone() });

@@ -28,6 +28,8 @@ pub(crate) struct Trouble {
 pub(crate) enum Cure {
     /// Trying again, later each time.
     Retry,
+    /// The same, and nobody need know: somebody else was faster.
+    Reread,
     /// An event that will make us look again.
     Event,
     /// Somebody's doing that no event tells us of.
@@ -36,7 +38,18 @@ pub(crate) enum Cure {
 
 impl Trouble {
     pub(crate) fn failed(reason: &'static str) -> impl Fn(CallError) -> Trouble {
-        move |error| Trouble { reason, message: shortened(error.to_string()), cure: Cure::Retry }
+        move |error| {
+            let cure = if error.is_conflict() { Cure::Reread } else { Cure::Retry };
+            Trouble { reason, message: shortened(error.to_string()), cure }
+        }
+    }
+
+    /// Of a change that names what it was decided on: it is refused when that has changed.
+    pub(crate) fn stale(reason: &'static str) -> impl Fn(CallError) -> Trouble {
+        move |error| {
+            let cure = if matches!(error.code(), 409 | 422) { Cure::Reread } else { Cure::Retry };
+            Trouble { cure, ..Trouble::failed(reason)(error) }
+        }
     }
 
     /// Whether it is about this object rather than about all of them.
@@ -122,7 +135,9 @@ mod tests {
         let (count, told) = troubles.told();
         assert_eq!(count, 1);
         assert!(told.starts_with("configmaps shop/m00000: OtherMailbox: "), "{told}");
-        (0..2 * KEPT_MAX).for_each(|n| drop(troubles.set(&subject(n), &trouble)));
+        for n in 0..2 * KEPT_MAX {
+            troubles.set(&subject(n), &trouble);
+        }
         let (count, told) = troubles.told();
         assert_eq!((count, told.lines().count()), (KEPT_MAX, TOLD_MAX + 1));
         (0..2 * KEPT_MAX).for_each(|n| troubles.clear(&subject(n)));

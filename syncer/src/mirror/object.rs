@@ -1,6 +1,6 @@
 //! Reading objects of any kind.
 
-use api::names::{PLACED, SYNCER, TRUE};
+use api::names::{MAILBOX, PLACED, SYNCER, TRUE};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -40,6 +40,13 @@ impl<'a> Object<'a> {
 
     pub fn is_placed(self) -> bool {
         self.label(PLACED) == Some(TRUE)
+    }
+
+    /// The mailbox an object below was made for. Controllers copy annotations to what they make, as they do from a
+    /// Deployment to its ReplicaSets: that is not ours, although it says so.
+    pub fn mailbox(self) -> Option<&'a str> {
+        let is_made = self.owners().any(|owner| owner["controller"] == true);
+        self.annotation(MAILBOX).filter(|_| self.is_placed() || !is_made)
     }
 
     /// Whether our finalizer is on it.
@@ -101,6 +108,21 @@ fn feed_text(hash: &mut Xxh3, text: &str) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// A Deployment's annotations are copied to its ReplicaSets, which once made us look for their tombstones.
+    #[test]
+    fn what_a_controller_made_is_not_ours_whatever_was_copied_to_it() {
+        let check = |labels: Value, owners: Value, expected: Option<&str>| {
+            let metadata =
+                json!({ "annotations": { MAILBOX: "~b" }, "labels": labels, "ownerReferences": owners });
+            assert_eq!(Object(&json!({ "metadata": metadata })).mailbox(), expected);
+        };
+        let (placed, made) = (json!({ PLACED: TRUE }), json!([{ "controller": true }]));
+        check(placed.clone(), json!([]), Some("~b"));
+        check(placed, made.clone(), Some("~b"));
+        check(json!({}), json!([{ "controller": false }]), Some("~b"));
+        check(json!({}), made, None);
+    }
 
     #[test]
     fn the_order_of_keys_is_no_difference_and_everything_else_is() {

@@ -4,11 +4,14 @@
 //! looks at the mailbox finds the pods of a ReplicaSet the usual way. It says which object it shows, and what was written
 //! last, so that it is written again only when the object below has changed.
 
-use api::names::{BELOW_UID, PROJECTED, SYNCER, TRUE};
+use api::names::{BELOW_UID, MAILBOX, ORIGIN, PROJECTED, SYNCER, TRUE};
 use serde_json::{Map, Value, json};
 
 use super::object::{Object, fingerprint};
 use super::wanted::SENT;
+
+/// Marks of the object that brought this one about, which controllers copy along.
+const COPIED: &[&str] = &[MAILBOX, ORIGIN, SENT];
 
 /// What the mailbox should have for an object below.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,7 +39,10 @@ pub fn projection(below: &Value, owners: Vec<Value>, held: bool) -> Projection {
         metadata.insert("namespace".to_owned(), object.namespace().into());
     }
     metadata.insert("labels".to_owned(), joined(&below["metadata"]["labels"], json!({ PROJECTED: TRUE })));
-    let annotations = joined(&below["metadata"]["annotations"], json!({ BELOW_UID: object.uid() }));
+    let mut annotations = joined(&below["metadata"]["annotations"], json!({ BELOW_UID: object.uid() }));
+    if let Some(all) = annotations.as_object_mut() {
+        all.retain(|name, _| !COPIED.contains(&&**name));
+    }
     metadata.insert("annotations".to_owned(), annotations);
     if !owners.is_empty() {
         metadata.insert("ownerReferences".to_owned(), Value::Array(owners));
@@ -107,7 +113,7 @@ mod tests {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": "web-1", "namespace": "shop", "uid": "below", "resourceVersion": "9", "generateName": "web-",
-                "labels": { "app": "web" }, "managedFields": [{}], "finalizers": ["theirs"],
+                "annotations": { MAILBOX: "~b", ORIGIN: "o", SENT: "s" }, "labels": { "app": "web" }, "managedFields": [{}], "finalizers": ["theirs"],
                 "ownerReferences": [
                     { "kind": "ReplicaSet", "name": "web", "uid": "set", "controller": true, "blockOwnerDeletion": true },
                     { "kind": "Other", "name": "x", "uid": "unknown" },

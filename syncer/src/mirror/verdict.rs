@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-use api::names::{ADOPT, MAILBOX, ORIGIN, TRUE};
+use api::names::{ADOPT, ORIGIN, TRUE};
 use serde_json::Value;
 
 use super::compare::{Sent, holds};
@@ -144,7 +144,7 @@ enum Whose {
 }
 
 fn whose(below: &Value, mailbox_id: &str) -> Whose {
-    match Object(below).annotation(MAILBOX) {
+    match Object(below).mailbox() {
         Some(id) if id == mailbox_id => Whose::Ours,
         Some(_) => Whose::Other,
         None => Whose::Nobodys,
@@ -227,7 +227,7 @@ fn doubt(facts: &Facts) -> Option<Hold> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::names::{PLACED, SYNCER};
+    use api::names::{MAILBOX, PLACED, SYNCER};
     use serde_json::json;
 
     const ID: &str = "~bcdf";

@@ -126,8 +126,8 @@ async fn only_what_is_to_be_kept_is_and_logical_clusters_are_told_apart() {
             {"metadata":{"name":"a","resourceVersion":"4","annotations":{"holon.dev/logical-cluster":"~bbbbbbbbbbbbbbbd"}}},
             {"metadata":{"name":"b","resourceVersion":"4"}}]}"#,
     )];
-    let keep: Option<Box<dyn Fn(&Key) -> bool + Send + Sync>> = Some(Box::new(|key| key.name == "a"));
-    let scope = Scope { labels: "holon.dev/placed=true".to_owned(), across: true, keep };
+    let labels = "holon.dev/placed=true".to_owned();
+    let scope = Scope { labels, across: true, keep: Some(Box::new(|key| key.name == "a")) };
     let (told, _) = play(script, scope).await;
     assert_eq!(told, ["+~bbbbbbbbbbbbbbbc/a@3", "+~bbbbbbbbbbbbbbbd/a@4", "synced", "lost"]);
 }
