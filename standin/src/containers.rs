@@ -1,0 +1,187 @@
+//! What `kubectl logs` and the like are told about containers that do not exist.
+
+use std::sync::Arc;
+
+use apiserver::connect::{Connect, Wish};
+use apiserver::server::Body;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
+use openapi::status::Status;
+use serde_json::Value;
+use storage::Boxed;
+
+use crate::logs::{Line, Logs};
+use crate::object::{list, name, text, uid};
+
+#[derive(Debug)]
+pub(crate) struct Containers {
+    pub(crate) logs: Arc<Logs>,
+}
+
+impl Connect for Containers {
+    fn parts(&self) -> &[&str] {
+        &["log"]
+    }
+
+    fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
+        Box::pin(async move { self.log(&wish) })
+    }
+}
+
+impl Containers {
+    fn log(&self, wish: &Wish) -> Result<Response<Body>, Status> {
+        let pod = &wish.pod;
+        let container = container(pod, wish.text("container"))?;
+        let shown = Shown::of(wish)?;
+        if is_true(wish.text("previous")) {
+            let lines = self.logs.previous(uid(pod), &container).ok_or_else(|| {
+                Status::bad_request(format!(
+                    "previous terminated container {container:?} in pod {:?} not found",
+                    name(pod)
+                ))
+            })?;
+            return Ok(plain(Full::new(shown.print(lines)).boxed_unsync()));
+        }
+        waiting(pod, &container)?;
+        let (lines, seen) = self.logs.read(uid(pod), &container, 0);
+        let first = shown.print(lines);
+        if !is_true(wish.text("follow")) {
+            return Ok(plain(Full::new(first).boxed_unsync()));
+        }
+        Ok(plain(self.follow(uid(pod).to_owned(), container, shown, first, seen)))
+    }
+
+    /// The lines there are, and then those that come, until the pod is gone.
+    fn follow(&self, pod: String, container: String, shown: Shown, first: Bytes, seen: usize) -> Body {
+        let (logs, news) = (self.logs.clone(), self.logs.follow());
+        let begun = (Some(first), seen, news);
+        let pieces = futures::stream::unfold(begun, move |(first, mut seen, mut news)| {
+            let (logs, pod, container, shown) = (logs.clone(), pod.clone(), container.clone(), shown.clone());
+            async move {
+                if let Some(first) = first.filter(|first| !first.is_empty()) {
+                    return Some((Ok(Frame::data(first)), (None, seen, news)));
+                }
+                loop {
+                    news.borrow_and_update();
+                    let (lines, now) = logs.read(&pod, &container, seen);
+                    seen = now;
+                    if !lines.is_empty() {
+                        let piece = shown.clone().without_tail().print(lines);
+                        return Some((Ok(Frame::data(piece)), (None, seen, news)));
+                    }
+                    // Fails when the stand-in is gone.
+                    if !logs.knows(&pod) || news.changed().await.is_err() {
+                        return None;
+                    }
+                }
+            }
+        });
+        StreamBody::new(pieces).boxed_unsync()
+    }
+}
+
+/// Which lines, and how they are printed.
+#[derive(Clone, Debug)]
+struct Shown {
+    tail: Option<usize>,
+    bytes: Option<usize>,
+    timestamps: bool,
+    since: Option<jiff::Timestamp>,
+}
+
+impl Shown {
+    fn of(wish: &Wish) -> Result<Shown, Status> {
+        let number = |field: &str| match wish.text(field) {
+            "" => Ok(None),
+            text => text.parse::<usize>().map(Some).map_err(|_| {
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            }),
+        };
+        let age = number("sinceSeconds")?.map(|seconds| {
+            let age = std::time::Duration::from_secs(seconds as u64);
+            jiff::Timestamp::now().checked_sub(age).unwrap_or(jiff::Timestamp::MIN)
+        });
+        Ok(Shown {
+            tail: number("tailLines")?,
+            bytes: number("limitBytes")?,
+            timestamps: is_true(wish.text("timestamps")),
+            since: wish.text("sinceTime").parse().ok().or(age),
+        })
+    }
+
+    fn without_tail(mut self) -> Shown {
+        self.tail = None;
+        self
+    }
+
+    fn print(&self, lines: Vec<Line>) -> Bytes {
+        let recent: Vec<&Line> = lines.iter().filter(|(at, _)| self.since.is_none_or(|since| *at >= since)).collect();
+        let skipped = self.tail.map_or(0, |tail| recent.len().saturating_sub(tail));
+        let mut out = String::new();
+        for (at, line) in &recent[skipped..] {
+            if self.timestamps {
+                out += &format!("{} ", at.strftime("%Y-%m-%dT%H:%M:%S.%9fZ"));
+            }
+            out += line;
+            out.push('\n');
+        }
+        let mut bytes = out.into_bytes();
+        bytes.truncate(self.bytes.unwrap_or(usize::MAX));
+        bytes.into()
+    }
+}
+
+/// The container that is meant: the one named, the one annotated, or the only one.
+pub(crate) fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
+    let lists = ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"];
+    let names = |pointer: &str| list(pod, pointer).iter().map(|container| text(container, "/name").to_owned()).collect::<Vec<_>>();
+    let all: Vec<String> = lists.iter().flat_map(|pointer| names(pointer)).collect();
+    let main = names("/spec/containers");
+    if wanted.is_empty() {
+        return match main.as_slice() {
+            [only] => Ok(only.clone()),
+            several => Err(Status::bad_request(format!(
+                "a container name must be specified for pod {}, choose one of: [{}]",
+                name(pod),
+                several.join(" ")
+            ))),
+        };
+    }
+    match all.iter().find(|name| *name == wanted) {
+        Some(found) => Ok(found.clone()),
+        None => Err(Status::bad_request(format!("container {wanted} is not valid for pod {}", name(pod)))),
+    }
+}
+
+/// Refuses what a container that was never started cannot do.
+fn waiting(pod: &Value, container: &str) -> Result<(), Status> {
+    if text(pod, "/spec/nodeName").is_empty() {
+        return Err(Status::bad_request(format!("pod {} does not have a host assigned", name(pod))));
+    }
+    let statuses = list(pod, "/status/containerStatuses").iter();
+    let mut statuses = statuses.chain(list(pod, "/status/initContainerStatuses"));
+    let status = statuses.find(|status| text(status, "/name") == container);
+    let reason = status.map_or("ContainerCreating", |status| text(status, "/state/waiting/reason"));
+    let told = match reason {
+        "ContainerCreating" => "ContainerCreating",
+        "ImagePullBackOff" | "ErrImagePull" => "trying and failing to pull image",
+        _ => return Ok(()),
+    };
+    Err(Status::bad_request(format!(
+        "container {container:?} in pod {:?} is waiting to start: {told}",
+        name(pod)
+    )))
+}
+
+fn is_true(text: &str) -> bool {
+    matches!(text, "true" | "1")
+}
+
+fn plain(body: Body) -> Response<Body> {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::OK;
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    answer
+}
