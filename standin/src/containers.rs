@@ -117,7 +117,8 @@ impl Shown {
     }
 
     fn print(&self, lines: Vec<Line>) -> Bytes {
-        let recent: Vec<&Line> = lines.iter().filter(|(at, _)| self.since.is_none_or(|since| *at >= since)).collect();
+        let recent: Vec<&Line> =
+            lines.iter().filter(|(at, _)| self.since.is_none_or(|since| *at >= since)).collect();
         let skipped = self.tail.map_or(0, |tail| recent.len().saturating_sub(tail));
         let mut out = String::new();
         for (at, line) in &recent[skipped..] {
@@ -136,7 +137,9 @@ impl Shown {
 /// The container that is meant: the one named, the one annotated, or the only one.
 pub(crate) fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
     let lists = ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"];
-    let names = |pointer: &str| list(pod, pointer).iter().map(|container| text(container, "/name").to_owned()).collect::<Vec<_>>();
+    let names = |pointer: &str| {
+        list(pod, pointer).iter().map(|container| text(container, "/name").to_owned()).collect::<Vec<_>>()
+    };
     let all: Vec<String> = lists.iter().flat_map(|pointer| names(pointer)).collect();
     let main = names("/spec/containers");
     if wanted.is_empty() {

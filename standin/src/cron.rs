@@ -79,9 +79,8 @@ impl Schedule {
             return None;
         }
         let from = i32::from(at.hour()) * 60 + i32::from(at.minute());
-        let minute = (from..24 * 60).find(|minute| {
-            has(self.hours, (minute / 60) as i8) && has(self.minutes, (minute % 60) as i8)
-        })?;
+        let minute = (from..24 * 60)
+            .find(|minute| has(self.hours, (minute / 60) as i8) && has(self.minutes, (minute % 60) as i8))?;
         at.with().hour((minute / 60) as i8).minute((minute % 60) as i8).build().ok()
     }
 }

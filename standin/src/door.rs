@@ -53,7 +53,11 @@ impl Door {
 }
 
 impl Handler for Door {
-    async fn handle(self: Arc<Self>, identity: Identity, request: Request<hyper::body::Incoming>) -> Response<Body> {
+    async fn handle(
+        self: Arc<Self>,
+        identity: Identity,
+        request: Request<hyper::body::Incoming>,
+    ) -> Response<Body> {
         self.answer(identity, request).await
     }
 }

@@ -23,9 +23,14 @@ const USER: &str = "standin";
 pub(crate) enum Outcome {
     Done,
     /// An owner got what it wanted.
-    Granted { owner: String },
+    Granted {
+        owner: String,
+    },
     /// An owner could not have it; this is what it was told.
-    Refused { owner: String, told: String },
+    Refused {
+        owner: String,
+        told: String,
+    },
 }
 
 #[derive(Clone, Debug)]

@@ -46,7 +46,10 @@ const fn without_namespace(row: Row) -> Row {
 }
 
 const ROWS: &[(Kind, Row)] = &[
-    (Kind::Claims, row("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolume-controller")),
+    (
+        Kind::Claims,
+        row("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolume-controller"),
+    ),
     (Kind::Revisions, row("apps", "v1", "controllerrevisions", "ControllerRevision", "")),
     (Kind::CronJobs, row("batch", "v1", "cronjobs", "CronJob", "cronjob-controller")),
     (Kind::DaemonSets, row("apps", "v1", "daemonsets", "DaemonSet", "daemonset-controller")),
@@ -57,7 +60,10 @@ const ROWS: &[(Kind, Row)] = &[
     (Kind::Pods, row("", "v1", "pods", "Pod", "kubelet")),
     (Kind::ReplicaSets, row("apps", "v1", "replicasets", "ReplicaSet", "replicaset-controller")),
     (Kind::Services, row("", "v1", "services", "Service", "service-controller")),
-    (Kind::Slices, row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "endpoint-slice-controller")),
+    (
+        Kind::Slices,
+        row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "endpoint-slice-controller"),
+    ),
     (Kind::StatefulSets, row("apps", "v1", "statefulsets", "StatefulSet", "statefulset-controller")),
     (Kind::Volumes, without_namespace(row("", "v1", "persistentvolumes", "PersistentVolume", ""))),
 ];

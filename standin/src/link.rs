@@ -98,10 +98,7 @@ async fn connect(client: TcpStream, server: SocketAddr, link: watch::Receiver<Li
     server.set_nodelay(true)?;
     let (client_in, client_out) = client.into_split();
     let (server_in, server_out) = server.into_split();
-    tokio::try_join!(
-        pump(client_in, server_out, link.clone()),
-        pump(server_in, client_out, link),
-    )?;
+    tokio::try_join!(pump(client_in, server_out, link.clone()), pump(server_in, client_out, link),)?;
     Ok(())
 }
 

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream;
 use http::{Request, Response};
-use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::watch;
 
@@ -28,7 +27,7 @@ pub(crate) type Carried = http_body_util::combinators::UnsyncBoxBody<Bytes, io::
 impl Caller {
     async fn call(mut self, request: Request<kube::client::Body>) -> io::Result<Response<Carried>> {
         self.passes().await?;
-        let door = self.door.borrow().clone().ok_or(io::ErrorKind::ConnectionRefused)?;
+        let door = self.door.borrow_and_update().clone().ok_or(io::ErrorKind::ConnectionRefused)?;
         let mut gone = self.door.clone();
         let answer = tokio::select! {
             answer = door.answer(identity(), request) => answer,
@@ -53,7 +52,7 @@ impl Caller {
                 Some(Err(never)) => match never {},
             })
         });
-        Ok(Response::from_parts(head, StreamBody::new(frames).map_frame(|frame: Frame<Bytes>| frame).boxed_unsync()))
+        Ok(Response::from_parts(head, StreamBody::new(frames).boxed_unsync()))
     }
 
     async fn passes(&mut self) -> io::Result<()> {

@@ -46,7 +46,8 @@ fn balance(kind: Kind, object: &Value, plan: &mut Plan) {
 fn endpoints(world: &World, service: &Value, plan: &mut Plan) {
     let space = namespace(service);
     let is_chosen = |pod: &&Value| {
-        let by_label = fields(service, "/spec/selector").all(|(key, value)| label(pod, key) == value.as_str());
+        let by_label =
+            fields(service, "/spec/selector").all(|(key, value)| label(pod, key) == value.as_str());
         by_label && !is_finished(pod) && !text(pod, "/status/podIP").is_empty()
     };
     let pods: Vec<&Value> = world.all(Kind::Pods, space).filter(is_chosen).collect();
@@ -96,7 +97,8 @@ fn ports(service: &Value, pod: Option<&Value>) -> Value {
         number => Some(number.clone()),
     };
     let one = |port: &Value| {
-        let mut one = json!({ "name": text(port, "/name"), "port": number(port)?, "protocol": port["protocol"] });
+        let mut one =
+            json!({ "name": text(port, "/name"), "port": number(port)?, "protocol": port["protocol"] });
         if !port["appProtocol"].is_null() {
             one["appProtocol"] = port["appProtocol"].clone();
         }

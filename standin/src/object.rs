@@ -177,9 +177,7 @@ mod tests {
             let object = json!({"metadata": {"labels": labels}});
             assert_eq!(selects(&selector, &object), expected, "{selector} of {object}");
         };
-        let tier = |operator: &str, values: Value| {
-            json!({"matchExpressions": [{"key": "tier", "operator": operator, "values": values}]})
-        };
+        let tier = |operator: &str, values: Value| json!({"matchExpressions": [{"key": "tier", "operator": operator, "values": values}]});
         check(json!({"matchLabels": {"app": "web"}}), json!({"app": "web", "x": "y"}), true);
         check(json!({"matchLabels": {"app": "web"}}), json!({"app": "db"}), false);
         check(json!({"matchLabels": {"app": "web"}}), Value::Null, false);

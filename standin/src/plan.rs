@@ -16,16 +16,40 @@ pub(crate) enum Write {
         announced: Option<Event>,
     },
     /// The object as it should be, with the version that was seen.
-    Update { kind: Kind, object: Value },
-    Status { kind: Kind, object: Value },
-    Delete { kind: Kind, namespace: String, name: String, uid: String, grace_s: Option<u64> },
+    Update {
+        kind: Kind,
+        object: Value,
+    },
+    Status {
+        kind: Kind,
+        object: Value,
+    },
+    Delete {
+        kind: Kind,
+        namespace: String,
+        name: String,
+        uid: String,
+        grace_s: Option<u64>,
+    },
     /// Puts a pod on a node.
-    Bind { namespace: String, name: String, uid: String, node: String },
+    Bind {
+        namespace: String,
+        name: String,
+        uid: String,
+        node: String,
+    },
     Event(Event),
     /// A line a container wrote.
-    Log { pod: String, container: String, restarts: i64, line: String },
+    Log {
+        pod: String,
+        container: String,
+        restarts: i64,
+        line: String,
+    },
     /// Ends with a pod's containers: nobody reads their lines any more.
-    Forget { pod: String },
+    Forget {
+        pod: String,
+    },
 }
 
 /// Something people are told about an object.

@@ -127,7 +127,12 @@ impl Runner {
     }
 
     /// Decides and writes until there is nothing more to do.
-    async fn settle(&self, world: &mut World, agenda: &mut Agenda, watch: &mut Watch) -> Result<(), ReadError> {
+    async fn settle(
+        &self,
+        world: &mut World,
+        agenda: &mut Agenda,
+        watch: &mut Watch,
+    ) -> Result<(), ReadError> {
         while !*self.frozen.borrow() {
             let head = self.store.get(&Key::from("")).await?.revision;
             while let Some(batch) = watch.until(head).await? {
@@ -202,7 +207,9 @@ impl Runner {
 
     fn apply(&self, world: &mut World, agenda: &mut Agenda, events: Vec<Event>) {
         for event in events {
-            let Some(place) = Place::of(&event.key).filter(|place| place.cluster == Id::ROOT) else { continue };
+            let Some(place) = Place::of(&event.key).filter(|place| place.cluster == Id::ROOT) else {
+                continue;
+            };
             let Some(kind) = Kind::of(place.collection.group, place.collection.plural) else { continue };
             let space = place.namespace.unwrap_or_default();
             match &event.current {

@@ -118,7 +118,8 @@ impl Standin {
             Some(_) => None,
             None => Some(tempfile::tempdir().map_err(StartError::Dir)?),
         };
-        let dir = own.as_ref().map(|own| own.path().to_owned()).or_else(|| options.dir.clone()).unwrap_or_default();
+        let dir =
+            own.as_ref().map(|own| own.path().to_owned()).or_else(|| options.dir.clone()).unwrap_or_default();
         let listener = TcpListener::bind(options.listen).await.map_err(StartError::Listen)?;
         let mut standin = Standin {
             store: options.store.clone().unwrap_or_else(|| Arc::new(Memory::new())),
@@ -147,7 +148,8 @@ impl Standin {
         kinds.load().await?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
         let certificate = self.authority.certificate().to_owned();
-        let controllers = Controllers::new(seen.clone(), self.store.clone(), certificate).with_kinds(kinds.clone());
+        let controllers =
+            Controllers::new(seen.clone(), self.store.clone(), certificate).with_kinds(kinds.clone());
         tasks.spawn("cluster controllers", controllers.run(tasks.stop()));
         let containers = Arc::new(Containers { logs: self.logs.clone() });
         let stack = Stack::new(seen.clone(), self.address.to_string(), tasks.stop()).with_kinds(kinds);
@@ -168,12 +170,18 @@ impl Standin {
         Ok(())
     }
 
-    async fn listen(&self, listener: TcpListener, door: Arc<Door>, tasks: &mut Tasks) -> Result<(), StartError> {
+    async fn listen(
+        &self,
+        listener: TcpListener,
+        door: Arc<Door>,
+        tasks: &mut Tasks,
+    ) -> Result<(), StartError> {
         let names = ["127.0.0.1", "localhost", "kubernetes.default.svc"].map(str::to_owned);
         let own = self.address.ip().to_string();
         let names: Vec<String> = names.into_iter().filter(|name| *name != own).chain([own.clone()]).collect();
         let tls = self.authority.tls(&self.authority.serving(&names)?)?;
-        let behind = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.map_err(StartError::Listen)?;
+        let behind =
+            TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.map_err(StartError::Listen)?;
         let address = behind.local_addr().map_err(StartError::Listen)?;
         tasks.spawn("api server", server::serve(behind, tls, door, tasks.stop()));
         tasks.spawn("link", link::relay(listener, address, self.faults.link(), tasks.stop()));

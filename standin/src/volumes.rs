@@ -24,7 +24,9 @@ pub(crate) fn step(world: &World, space: &str, plan: &mut Plan) {
 
 /// Deletes volumes whose claims are gone.
 pub(crate) fn reclaim(world: &World, plan: &mut Plan) {
-    let ours = |volume: &&Value| volume["metadata"]["annotations"][PROVISIONED_BY] == PROVISIONER && !is_leaving(volume);
+    let ours = |volume: &&Value| {
+        volume["metadata"]["annotations"][PROVISIONED_BY] == PROVISIONER && !is_leaving(volume)
+    };
     for volume in world.every(Kind::Volumes).filter(ours) {
         let (space, claim) = (text(volume, "/spec/claimRef/namespace"), text(volume, "/spec/claimRef/name"));
         let claim = world.get(Kind::Claims, space, claim);

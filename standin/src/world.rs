@@ -57,9 +57,9 @@ impl World {
     }
 
     fn remove_links(&mut self, kind: Kind, namespace: &str, name: &str) {
-        let owner = self.get(kind, namespace, name).and_then(|old| {
-            controller(old).map(|owner| text(owner, "/uid").to_owned())
-        });
+        let owner = self
+            .get(kind, namespace, name)
+            .and_then(|old| controller(old).map(|owner| text(owner, "/uid").to_owned()));
         let Some(owner) = owner else { return };
         let key = (kind, owner);
         if let Some(places) = self.owned.get_mut(&key) {

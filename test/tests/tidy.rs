@@ -17,10 +17,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("splitter", &["api", "controller"]),
     ("syncer", &["api", "controller"]),
     ("standin", &["api", "storage", "openapi", "controller", "apiserver", "peers"]),
-    ("holon", &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "standin", "peers"]),
+    (
+        "holon",
+        &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "standin", "peers"],
+    ),
     (
         "scenarios",
-        &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "standin", "holon", "peers"],
+        &[
+            "api",
+            "storage",
+            "openapi",
+            "controller",
+            "apiserver",
+            "splitter",
+            "syncer",
+            "standin",
+            "holon",
+            "peers",
+        ],
     ),
 ];
 

@@ -36,7 +36,9 @@ fn look(world: &World, cron: &Value, now: Timestamp, plan: &mut Plan) {
     }
     let finished = over.iter().filter(|job| is_true(job, "Complete"));
     let last = finished.filter_map(|job| moment(job, "/status/completionTime")).max();
-    if let Some(last) = last.filter(|last| moment(cron, "/status/lastSuccessfulTime").is_none_or(|old| old < *last)) {
+    if let Some(last) =
+        last.filter(|last| moment(cron, "/status/lastSuccessfulTime").is_none_or(|old| old < *last))
+    {
         status["lastSuccessfulTime"] = time(last);
     }
     let references: Vec<Value> = active.iter().map(|job| active_reference(job)).collect();
@@ -89,7 +91,14 @@ fn due(cron: &Value, now: Timestamp, plan: &mut Plan) -> Option<Timestamp> {
     last
 }
 
-fn start(world: &World, cron: &Value, active: &[&Value], due: Timestamp, status: &mut Value, plan: &mut Plan) {
+fn start(
+    world: &World,
+    cron: &Value,
+    active: &[&Value],
+    due: Timestamp,
+    status: &mut Value,
+    plan: &mut Plan,
+) {
     let job_name = format!("{}-{}", name(cron), due.as_second() / 60);
     if world.get(Kind::Jobs, namespace(cron), &job_name).is_some() {
         status["lastScheduleTime"] = time(due);
@@ -123,7 +132,8 @@ fn trim(cron: &Value, over: &[&Value], plan: &mut Plan) {
     for (end, field, default) in
         [("Complete", "/spec/successfulJobsHistoryLimit", 3), ("Failed", "/spec/failedJobsHistoryLimit", 1)]
     {
-        let mut jobs: Vec<&Value> = over.iter().filter(|job| is_true(job, end) && !is_leaving(job)).copied().collect();
+        let mut jobs: Vec<&Value> =
+            over.iter().filter(|job| is_true(job, end) && !is_leaving(job)).copied().collect();
         jobs.sort_by_key(|job| (created(job), name(job)));
         let kept = number(cron, field).unwrap_or(default).max(0) as usize;
         let surplus = jobs.len().saturating_sub(kept);
@@ -134,7 +144,9 @@ fn trim(cron: &Value, over: &[&Value], plan: &mut Plan) {
         }
     }
     // An end is told once: when the Job leaves the list of those that are active.
-    let listed = |job: &&&Value| list(cron, "/status/active").iter().any(|active| active["uid"] == job["metadata"]["uid"]);
+    let listed = |job: &&&Value| {
+        list(cron, "/status/active").iter().any(|active| active["uid"] == job["metadata"]["uid"])
+    };
     for job in over.iter().filter(listed) {
         let end = if is_true(job, "Complete") { "Complete" } else { "Failed" };
         let told = format!("Saw completed job: {}, condition: {end}", name(job));

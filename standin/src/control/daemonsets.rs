@@ -61,7 +61,8 @@ fn look(world: &World, set: &Value, now: Timestamp, plan: &mut Plan) {
     renew(set, &wanted, &by_node, &revisions.hash, &counts, plan);
     let misplaced = by_node.keys().filter(|node| !wanted.iter().any(|wanted| name(wanted) == **node)).count();
     plan.status(Kind::DaemonSets, set, counts.status(set, wanted.len(), misplaced));
-    let used = |revision: &Value| by_node.values().flatten().any(|pod| label(pod, MARK) == label(revision, MARK));
+    let used =
+        |revision: &Value| by_node.values().flatten().any(|pod| label(pod, MARK) == label(revision, MARK));
     revisions.forget_old(set, used, plan);
 }
 
@@ -102,7 +103,10 @@ fn make(set: &Value, node: &Value, revisions: &Revisions<'_>, plan: &mut Plan) {
     let terms = list(&pod, &format!("/spec/affinity/nodeAffinity/{required}/nodeSelectorTerms"));
     let terms: Vec<Value> = match terms.is_empty() {
         true => vec![json!({ "matchFields": here })],
-        false => terms.iter().map(|term| json!({ "matchExpressions": term["matchExpressions"], "matchFields": here })).collect(),
+        false => terms
+            .iter()
+            .map(|term| json!({ "matchExpressions": term["matchExpressions"], "matchFields": here }))
+            .collect(),
     };
     pod["spec"]["affinity"]["nodeAffinity"][required] = json!({ "nodeSelectorTerms": terms });
     plan.create(Kind::Pods, pod, Event::new(Kind::DaemonSets, set, "SuccessfulCreate", "Created pod: {}"));
@@ -120,7 +124,11 @@ fn renew(
     if text(set, "/spec/updateStrategy/type") == "OnDelete" {
         return;
     }
-    let most = resolved(&set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], wanted.len() as i64, true);
+    let most = resolved(
+        &set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"],
+        wanted.len() as i64,
+        true,
+    );
     let mut room = most.max(1) - (wanted.len() as i64 - counts.available);
     let pods = wanted.iter().filter_map(|node| by_node.get(name(node))).flatten();
     for pod in pods.filter(|pod| !is_leaving(pod) && label(pod, MARK) != Some(hash)) {

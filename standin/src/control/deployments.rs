@@ -21,10 +21,10 @@ use serde_json::{Map, Value, json};
 use super::pods::{is_finished, take};
 use crate::kind::Kind;
 use crate::object::{
-    annotation, count, created, fields, flag, generation, hash, is_leaving, name, namespace, number, reference, same,
-    text, uid,
+    annotation, count, created, fields, flag, generation, hash, is_leaving, name, namespace, number,
+    reference, same, text, uid,
 };
-use crate::plan::{Event, Plan};
+use crate::plan::{Event, Plan, Write};
 use crate::world::World;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -97,15 +97,20 @@ impl<'a> Rollout<'a> {
         if !changed {
             self.forget_old(plan);
         }
-        // The revision is a change of the Deployment itself; its status comes with the next step.
-        if !self.write_revision(plan) {
-            self.tell(plan);
-        }
+        self.tell(plan);
     }
 
+    /// Writes the status, and the revision with it: as part of a change of its own it would count as a new generation.
     fn tell(&self, plan: &mut Plan) {
-        let status = progress::status(self, plan);
-        plan.status(Kind::Deployments, self.deployment, status);
+        let mut told = self.deployment.clone();
+        told["status"] = progress::status(self, plan);
+        if let Some(new) = self.new {
+            let revision = self.revision().max(revision(new));
+            told["metadata"]["annotations"][REVISION] = revision.to_string().into();
+        }
+        if !same(self.deployment, &told) {
+            plan.writes.push(Write::Status { kind: Kind::Deployments, object: told });
+        }
     }
 
     /// Whether somebody has changed the number of replicas since the ReplicaSets were last sized.
@@ -181,8 +186,9 @@ impl<'a> Rollout<'a> {
             changed["spec"]["replicas"] = new.into();
             let is_new = self.new.is_some_and(|new| uid(new) == uid(set));
             let is_sized = new != old || (new > 0 && self.is_scaled_meanwhile());
-            let mut annotations: Map<String, Value> =
-                fields(set, "/metadata/annotations").map(|(key, value)| (key.clone(), value.clone())).collect();
+            let mut annotations: Map<String, Value> = fields(set, "/metadata/annotations")
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect();
             if is_new {
                 self.renew(&mut annotations);
                 changed["spec"]["minReadySeconds"] = count(self.deployment, "/spec/minReadySeconds").into();
@@ -223,25 +229,14 @@ impl<'a> Rollout<'a> {
 
     fn inherited(&self) -> Map<String, Value> {
         let all = fields(self.deployment, "/metadata/annotations");
-        all.filter(|(key, _)| !OWN.contains(&key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect()
+        all.filter(|(key, _)| !OWN.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
     }
 
     /// One more than any of the old ones.
     fn revision(&self) -> i64 {
         self.old.iter().map(|set| revision(set)).max().unwrap_or_default() + 1
-    }
-
-    /// Notes the revision of now on the Deployment, and says whether that is a change.
-    fn write_revision(&self, plan: &mut Plan) -> bool {
-        let Some(new) = self.new else { return false };
-        let noted = self.revision().max(revision(new)).to_string();
-        if annotation(self.deployment, REVISION) == Some(&noted) {
-            return false;
-        }
-        let mut changed = self.deployment.clone();
-        changed["metadata"]["annotations"][REVISION] = noted.into();
-        plan.update(Kind::Deployments, self.deployment, changed);
-        true
     }
 
     /// Removes the oldest of the empty ReplicaSets once everything is as wanted.

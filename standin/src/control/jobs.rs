@@ -18,9 +18,7 @@ use serde_json::{Value, json};
 use super::pods::{is_finished, of_template, restarts};
 use crate::clock::later;
 use crate::kind::Kind;
-use crate::object::{
-    count, flag, is_leaving, is_true, list, moment, name, number, text, time, uid,
-};
+use crate::object::{count, flag, is_leaving, is_true, list, moment, name, number, text, time, uid};
 use crate::plan::{Event, Plan};
 use crate::world::World;
 
@@ -118,7 +116,8 @@ impl Look<'_> {
             *sum += (before - uncounted.len()) as i64;
         }
         for pod in self.pods.iter().filter(|pod| is_tracked(pod)) {
-            let is_noted = tally.uncounted_succeeded.contains(uid(pod)) || tally.uncounted_failed.contains(uid(pod));
+            let is_noted =
+                tally.uncounted_succeeded.contains(uid(pod)) || tally.uncounted_failed.contains(uid(pod));
             match text(pod, "/status/phase") {
                 _ if is_noted => release(pod, plan),
                 "Succeeded" if self.is_indexed() => self.complete(pod, &mut tally, plan),
@@ -151,7 +150,10 @@ impl Look<'_> {
             return Some(End::Complete);
         }
         let target = crate::object::condition(self.job, "FailureTarget")?;
-        FAILURES.iter().find(|(reason, _)| target["reason"] == *reason).map(|(reason, message)| End::Failed { reason, message })
+        FAILURES
+            .iter()
+            .find(|(reason, _)| target["reason"] == *reason)
+            .map(|(reason, message)| End::Failed { reason, message })
     }
 
     fn end(&self, tally: &Tally, active: usize) -> Option<End> {
@@ -166,12 +168,15 @@ impl Look<'_> {
         let failed = |at: usize| Some(End::Failed { reason: FAILURES[at].0, message: FAILURES[at].1 });
         let limit = number(self.job, "/spec/backoffLimit").unwrap_or(BACKOFF_LIMIT);
         let again: i64 = self.active().into_iter().map(restarts).sum();
-        let again = if text(self.job, "/spec/template/spec/restartPolicy") == "OnFailure" { again } else { 0 };
+        let again =
+            if text(self.job, "/spec/template/spec/restartPolicy") == "OnFailure" { again } else { 0 };
         let tries = tally.failed + tally.uncounted_failed.len() as i64 + again;
         if tries > limit || (again > 0 && again > limit) {
             return failed(0);
         }
-        self.deadline().filter(|due| *due <= self.now && !flag(self.job, "/spec/suspend")).and_then(|_| failed(1))
+        self.deadline()
+            .filter(|due| *due <= self.now && !flag(self.job, "/spec/suspend"))
+            .and_then(|_| failed(1))
     }
 
     fn deadline(&self) -> Option<Timestamp> {
@@ -209,7 +214,9 @@ impl Look<'_> {
     fn backoff(&self, tally: &Tally) -> Option<Timestamp> {
         let failures = tally.failed + tally.uncounted_failed.len() as i64;
         let failed = self.pods.iter().filter(|pod| text(pod, "/status/phase") == "Failed");
-        let last = failed.filter_map(|pod| moment(pod, "/status/containerStatuses/0/state/terminated/finishedAt")).max()?;
+        let last = failed
+            .filter_map(|pod| moment(pod, "/status/containerStatuses/0/state/terminated/finishedAt"))
+            .max()?;
         let wait = BACKOFF.saturating_mul(1 << (failures - 1).clamp(0, 16)).min(BACKOFF_MAX);
         Some(later(last, wait))
     }
@@ -226,7 +233,11 @@ impl Look<'_> {
                 let Some(index) = free.next() else { return };
                 indexes::mark(&mut pod, name(self.job), index);
             }
-            plan.create(Kind::Pods, pod, Event::new(Kind::Jobs, self.job, "SuccessfulCreate", "Created pod: {}"));
+            plan.create(
+                Kind::Pods,
+                pod,
+                Event::new(Kind::Jobs, self.job, "SuccessfulCreate", "Created pod: {}"),
+            );
         }
     }
 
@@ -279,11 +290,21 @@ impl Look<'_> {
         }
     }
 
-    fn say_end(&self, end: End, is_over: bool, conditions: &mut Vec<Value>, status: &mut Value, plan: &mut Plan) {
+    fn say_end(
+        &self,
+        end: End,
+        is_over: bool,
+        conditions: &mut Vec<Value>,
+        status: &mut Value,
+        plan: &mut Plan,
+    ) {
         let (first, last, reason, message) = match end {
-            End::Complete => {
-                ("SuccessCriteriaMet", "Complete", "CompletionsReached", "Reached expected number of succeeded pods")
-            }
+            End::Complete => (
+                "SuccessCriteriaMet",
+                "Complete",
+                "CompletionsReached",
+                "Reached expected number of succeeded pods",
+            ),
             End::Failed { reason, message } => ("FailureTarget", "Failed", reason, message),
         };
         if !conditions.iter().any(|old| old["type"] == first) {

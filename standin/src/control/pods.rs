@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 
 use crate::clock::later;
 use crate::kind::Kind;
-use crate::object::{
-    condition, count, is_leaving, is_true, list, moment, namespace, reference, text,
-};
+use crate::object::{condition, count, is_leaving, is_true, list, moment, namespace, reference, text};
 use crate::plan::Plan;
 use crate::world::World;
 

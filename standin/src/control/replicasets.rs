@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use super::pods::{self, adopt, available_at, counted, of_template};
 use crate::kind::Kind;
 use crate::object::{
-    annotation, condition, count, created, generation, is_leaving, is_true, label, name, number, text,
-    time,
+    annotation, condition, count, created, generation, is_leaving, is_true, label, name, number, text, time,
 };
 use crate::plan::{Event, Plan};
 use crate::world::World;
@@ -38,7 +37,9 @@ fn look(world: &World, set: &Value, now: Timestamp, plan: &mut Plan) {
     let refused = world.refusal(set).filter(|_| missing > 0);
     if !is_leaving(set) {
         match refused {
-            Some((at, _)) if crate::clock::later(at, RETRY) > now => plan.wake(crate::clock::later(at, RETRY)),
+            Some((at, _)) if crate::clock::later(at, RETRY) > now => {
+                plan.wake(crate::clock::later(at, RETRY))
+            }
             _ => scale(set, &active, missing, plan),
         }
     }
@@ -50,7 +51,11 @@ fn scale(set: &Value, active: &[&Value], missing: i64, plan: &mut Plan) {
     for _ in 0..missing {
         let mut pod = of_template(Kind::ReplicaSets, set, &set["spec"]["template"]);
         pod["metadata"]["generateName"] = format!("{}-", name(set)).into();
-        plan.create(Kind::Pods, pod, Event::new(Kind::ReplicaSets, set, "SuccessfulCreate", "Created pod: {}"));
+        plan.create(
+            Kind::Pods,
+            pod,
+            Event::new(Kind::ReplicaSets, set, "SuccessfulCreate", "Created pod: {}"),
+        );
     }
     if missing < 0 {
         for pod in least_missed(active).into_iter().take(missing.unsigned_abs() as usize) {
@@ -78,7 +83,13 @@ fn least_missed<'a>(active: &[&'a Value]) -> Vec<&'a Value> {
         let since = condition(pod, "Ready").map(|ready| text(ready, "/lastTransitionTime").to_owned());
         let restarts = pods::restarts(pod);
         let order = (!node.is_empty(), phase, ready, cost);
-        (order, Reverse(crowd(node)), Reverse(since.filter(|_| ready)), Reverse(restarts), Reverse(created(pod)))
+        (
+            order,
+            Reverse(crowd(node)),
+            Reverse(since.filter(|_| ready)),
+            Reverse(restarts),
+            Reverse(created(pod)),
+        )
     });
     pods
 }
@@ -122,4 +133,3 @@ fn status(
         "conditions": failure.into_iter().collect::<Vec<_>>(),
     })
 }
-

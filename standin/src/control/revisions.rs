@@ -26,7 +26,13 @@ pub(crate) struct Revisions<'a> {
 impl<'a> Revisions<'a> {
     /// Looks at the revisions there are, and plans one for the template of now if there is none, or makes it the newest
     /// if there is an older one. `mark` is the label that carries the hash.
-    pub(crate) fn of(world: &'a World, kind: Kind, owner: &Value, mark: &str, plan: &mut Plan) -> Revisions<'a> {
+    pub(crate) fn of(
+        world: &'a World,
+        kind: Kind,
+        owner: &Value,
+        mark: &str,
+        plan: &mut Plan,
+    ) -> Revisions<'a> {
         let mut all = world.owned(Kind::Revisions, owner);
         all.sort_by_key(|revision| count(revision, "/revision"));
         let data = data(owner);
@@ -73,7 +79,8 @@ impl<'a> Revisions<'a> {
 
     /// Removes the oldest that no pod is made of.
     pub(crate) fn forget_old(&self, owner: &Value, is_used: impl Fn(&Value) -> bool, plan: &mut Plan) {
-        let kept = crate::object::number(owner, "/spec/revisionHistoryLimit").map_or(HISTORY, |kept| kept.max(0) as usize);
+        let kept = crate::object::number(owner, "/spec/revisionHistoryLimit")
+            .map_or(HISTORY, |kept| kept.max(0) as usize);
         let unused: Vec<_> =
             self.all.iter().filter(|revision| name(revision) != self.name && !is_used(revision)).collect();
         let surplus = unused.len().saturating_sub(kept);

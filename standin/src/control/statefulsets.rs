@@ -36,7 +36,8 @@ pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) 
         look.tell(plan);
         let used = |revision: &Value| {
             let mark = Some(name(revision));
-            look.pods.values().any(|pod| label(pod, POD_MARK) == mark) || look.current.as_str() == name(revision)
+            look.pods.values().any(|pod| label(pod, POD_MARK) == mark)
+                || look.current.as_str() == name(revision)
         };
         revisions.forget_old(set, used, plan);
     }
@@ -106,7 +107,8 @@ impl<'a> Look<'a> {
                 return self.replace_broken(ordinal, plan);
             }
         }
-        let condemned: Vec<_> = self.pods.iter().rev().filter(|(ordinal, _)| !self.ordinals().contains(ordinal)).collect();
+        let condemned: Vec<_> =
+            self.pods.iter().rev().filter(|(ordinal, _)| !self.ordinals().contains(ordinal)).collect();
         for (_, pod) in &condemned {
             if !is_leaving(pod) {
                 self.remove(pod, plan);
@@ -149,7 +151,9 @@ impl<'a> Look<'a> {
     }
 
     fn wake_for(&self, pod: &Value, plan: &mut Plan) {
-        if let Some(at) = available_at(pod, count(self.set, "/spec/minReadySeconds")).filter(|at| *at > self.now) {
+        if let Some(at) =
+            available_at(pod, count(self.set, "/spec/minReadySeconds")).filter(|at| *at > self.now)
+        {
             plan.wake(at);
         }
     }
@@ -205,8 +209,10 @@ impl<'a> Look<'a> {
             });
             plan.create_silently(Kind::Claims, claim);
         }
-        let is_claimed = |volume: &Value| templates.iter().any(|template| template["metadata"]["name"] == volume["name"]);
-        let mut volumes: Vec<Value> = list(pod, "/spec/volumes").iter().filter(|volume| !is_claimed(volume)).cloned().collect();
+        let is_claimed =
+            |volume: &Value| templates.iter().any(|template| template["metadata"]["name"] == volume["name"]);
+        let mut volumes: Vec<Value> =
+            list(pod, "/spec/volumes").iter().filter(|volume| !is_claimed(volume)).cloned().collect();
         volumes.extend(templates.iter().map(|template| {
             json!({ "name": name(template), "persistentVolumeClaim": { "claimName": named(template) } })
         }));
@@ -216,8 +222,12 @@ impl<'a> Look<'a> {
     }
 
     fn tell(&self, plan: &mut Plan) {
-        let present: Vec<&Value> =
-            self.pods.values().filter(|pod| !is_finished(pod) && !text(pod, "/status/phase").is_empty()).copied().collect();
+        let present: Vec<&Value> = self
+            .pods
+            .values()
+            .filter(|pod| !is_finished(pod) && !text(pod, "/status/phase").is_empty())
+            .copied()
+            .collect();
         let of = |revision: &str| {
             let is_of = |pod: &&&Value| !is_leaving(pod) && label(pod, POD_MARK) == Some(revision);
             present.iter().filter(is_of).count() as i64
@@ -226,9 +236,11 @@ impl<'a> Look<'a> {
         let available = present.iter().filter(|pod| self.is_available(pod)).count();
         let (updated, update) = (of(&self.revisions.name), self.revisions.name.as_str());
         // Once everything is of the new revision, that is the one of now.
-        let is_done = updated == self.replicas && present.len() as i64 == self.replicas
+        let is_done = updated == self.replicas
+            && present.len() as i64 == self.replicas
             && ready as i64 == self.replicas;
-        let is_rolling = text(self.set, "/spec/updateStrategy/type") != "OnDelete" && self.partition() <= self.start;
+        let is_rolling =
+            text(self.set, "/spec/updateStrategy/type") != "OnDelete" && self.partition() <= self.start;
         let current = if is_done && is_rolling { update } else { self.current.as_str() };
         let status = json!({
             "observedGeneration": generation(self.set),

@@ -33,7 +33,9 @@ fn is_near(node: &Value, pod: &Value) -> bool {
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     let named = json!({ "metadata.name": name(node) });
     let holds = |term: &Value| {
-        let by_label = list(term, "/matchExpressions").iter().all(|expression| meets(expression, &node["metadata"]["labels"]));
+        let by_label = list(term, "/matchExpressions")
+            .iter()
+            .all(|expression| meets(expression, &node["metadata"]["labels"]));
         by_label && list(term, "/matchFields").iter().all(|expression| meets(expression, &named))
     };
     let terms = list(pod, TERMS);
@@ -91,7 +93,8 @@ fn tenfold(one: Quantity) -> Option<Quantity> {
 
 /// What there is too little of.
 pub(crate) fn lacking(free: &Amounts, wanted: &Amounts) -> Option<String> {
-    let short = wanted.iter().find(|(resource, amount)| free.get(*resource).copied().unwrap_or_default() < **amount);
+    let short =
+        wanted.iter().find(|(resource, amount)| free.get(*resource).copied().unwrap_or_default() < **amount);
     short.map(|(resource, _)| match resource.as_str() {
         "pods" => "Too many pods".to_owned(),
         resource => format!("Insufficient {resource}"),
@@ -117,7 +120,11 @@ mod tests {
         let taint = json!({"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]});
         check(taint.clone(), json!({}), Some("node(s) had untolerated taint {gpu: yes}"));
         check(taint.clone(), json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}), None);
-        check(taint.clone(), json!({"tolerations": [{"key": "gpu", "value": "no"}]}), Some("node(s) had untolerated taint {gpu: yes}"));
+        check(
+            taint.clone(),
+            json!({"tolerations": [{"key": "gpu", "value": "no"}]}),
+            Some("node(s) had untolerated taint {gpu: yes}"),
+        );
         check(taint, json!({"tolerations": [{"operator": "Exists"}]}), None);
         let field = |name: &str| {
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [

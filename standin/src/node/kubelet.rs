@@ -24,7 +24,8 @@ pub(crate) fn step(world: &World, space: &str, pace: Pace, now: Timestamp, plan:
         let is_lost = !node.is_empty() && world.get(Kind::Nodes, "", node).is_none();
         if is_lost {
             // Nobody will ever say that it has stopped.
-            let is_confirmed = is_leaving(pod) && number(pod, "/metadata/deletionGracePeriodSeconds") == Some(0);
+            let is_confirmed =
+                is_leaving(pod) && number(pod, "/metadata/deletionGracePeriodSeconds") == Some(0);
             if !is_confirmed {
                 plan.remove(Kind::Pods, pod, Some(0));
             }
@@ -79,7 +80,13 @@ impl Look<'_> {
                 self.write(Containers::Stuck, plan);
                 for container in list(self.pod, "/spec/containers") {
                     let image = text(container, "/image");
-                    self.tell(container, true, "Failed", format!("Failed to pull image {image:?}: not found"), plan);
+                    self.tell(
+                        container,
+                        true,
+                        "Failed",
+                        format!("Failed to pull image {image:?}: not found"),
+                        plan,
+                    );
                     self.tell(container, true, "Failed", "Error: ErrImagePull".to_owned(), plan);
                     self.tell(container, false, "BackOff", format!("Back-off pulling image {image:?}"), plan);
                 }
@@ -98,7 +105,12 @@ impl Look<'_> {
             self.tell(container, false, "Pulled", told, plan);
             self.tell(container, false, "Created", format!("Created container: {who}"), plan);
             self.tell(container, false, "Started", format!("Started container {who}"), plan);
-            self.log(container, restarts, format!("{image} starts on {}", text(self.pod, "/spec/nodeName")), plan);
+            self.log(
+                container,
+                restarts,
+                format!("{image} starts on {}", text(self.pod, "/spec/nodeName")),
+                plan,
+            );
             if ready {
                 self.log(container, restarts, "ready".to_owned(), plan);
             }
@@ -123,7 +135,9 @@ impl Look<'_> {
     fn last(&self, misfortune: Option<Misfortune>, restarts: i64, plan: &mut Plan) {
         match misfortune {
             Some(Misfortune::CrashLoop) => return self.crash(restarts, plan),
-            Some(Misfortune::NotReady) => return self.write(Containers::Running { ready: false, restarts }, plan),
+            Some(Misfortune::NotReady) => {
+                return self.write(Containers::Running { ready: false, restarts }, plan);
+            }
             _ => {}
         }
         let ends = text(self.pod, "/spec/restartPolicy") != "Always";
@@ -154,7 +168,13 @@ impl Look<'_> {
                     crate::object::namespace(self.pod),
                     uid(self.pod)
                 );
-                self.tell(container, true, "BackOff", format!("Back-off restarting failed container {who}"), plan);
+                self.tell(
+                    container,
+                    true,
+                    "BackOff",
+                    format!("Back-off restarting failed container {who}"),
+                    plan,
+                );
             }
         }
     }
@@ -175,7 +195,13 @@ impl Look<'_> {
         plan.remove(Kind::Pods, self.pod, Some(0));
         plan.writes.push(Write::Forget { pod: uid(self.pod).to_owned() });
         for container in list(self.pod, "/spec/containers").iter().filter(|_| ran && !is_over) {
-            self.tell(container, false, "Killing", format!("Stopping container {}", text(container, "/name")), plan);
+            self.tell(
+                container,
+                false,
+                "Killing",
+                format!("Stopping container {}", text(container, "/name")),
+                plan,
+            );
         }
     }
 
@@ -188,7 +214,14 @@ impl Look<'_> {
         plan.writes.push(Write::Log { pod: uid(self.pod).to_owned(), container, restarts, line });
     }
 
-    fn tell(&self, container: &Value, is_warning: bool, reason: &'static str, message: String, plan: &mut Plan) {
+    fn tell(
+        &self,
+        container: &Value,
+        is_warning: bool,
+        reason: &'static str,
+        message: String,
+        plan: &mut Plan,
+    ) {
         let mut event = Event::new(Kind::Pods, self.pod, reason, message);
         event.is_warning = is_warning;
         event.field = format!("spec.containers{{{}}}", text(container, "/name"));

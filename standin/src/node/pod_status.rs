@@ -11,10 +11,18 @@ pub(crate) enum Containers {
     Creating,
     /// The image does not come.
     Stuck,
-    Running { ready: bool, restarts: i64 },
+    Running {
+        ready: bool,
+        restarts: i64,
+    },
     /// Failed, and waiting to be started again.
-    Backoff { restarts: i64, wait_s: u64 },
-    Ended { exit: i64 },
+    Backoff {
+        restarts: i64,
+        wait_s: u64,
+    },
+    Ended {
+        exit: i64,
+    },
 }
 
 impl Containers {
@@ -66,7 +74,8 @@ pub(crate) fn status(pod: &Value, containers: Containers, now: Timestamp) -> Val
 }
 
 fn conditions(pod: &Value, containers: Containers, now: Timestamp) -> Value {
-    let names: Vec<&str> = list(pod, "/spec/containers").iter().filter_map(|container| container["name"].as_str()).collect();
+    let names: Vec<&str> =
+        list(pod, "/spec/containers").iter().filter_map(|container| container["name"].as_str()).collect();
     let unready = format!("containers with unready status: [{}]", names.join(" "));
     let (ready, why, told) = match containers {
         _ if containers.is_ready() => (true, "", ""),
@@ -74,8 +83,12 @@ fn conditions(pod: &Value, containers: Containers, now: Timestamp) -> Value {
         Containers::Ended { .. } => (false, "PodFailed", ""),
         _ => (false, "ContainersNotReady", unready.as_str()),
     };
-    let gate = list(pod, "/spec/readinessGates").iter().map(|gate| text(gate, "/conditionType")).find(|gate| !is_true(pod, gate));
-    let gated = gate.map(|gate| format!("corresponding condition of pod readiness gate {gate:?} does not exist."));
+    let gate = list(pod, "/spec/readinessGates")
+        .iter()
+        .map(|gate| text(gate, "/conditionType"))
+        .find(|gate| !is_true(pod, gate));
+    let gated =
+        gate.map(|gate| format!("corresponding condition of pod readiness gate {gate:?} does not exist."));
     let is_made = containers.is_made();
     let rows = [
         ("PodReadyToStartContainers", is_made, "", ""),
@@ -127,7 +140,8 @@ fn container_status(pod: &Value, container: &Value, containers: Containers, now:
             "exitCode": exit, "reason": reason, "startedAt": started, "finishedAt": time(now), "containerID": id,
         } })
     };
-    let waiting = |reason: &str, message: String| json!({ "waiting": { "reason": reason, "message": message } });
+    let waiting =
+        |reason: &str, message: String| json!({ "waiting": { "reason": reason, "message": message } });
     let image = text(container, "/image");
     let mut last = old["lastState"].clone();
     let state = match containers {
@@ -138,7 +152,10 @@ fn container_status(pod: &Value, container: &Value, containers: Containers, now:
         Containers::Backoff { wait_s, .. } => {
             last = ended(1);
             let who = format!("{}_{}({})", name(pod), crate::object::namespace(pod), uid(pod));
-            waiting("CrashLoopBackOff", format!("back-off {wait_s}s restarting failed container={container_name} pod={who}"))
+            waiting(
+                "CrashLoopBackOff",
+                format!("back-off {wait_s}s restarting failed container={container_name} pod={who}"),
+            )
         }
     };
     json!({

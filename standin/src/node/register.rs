@@ -44,8 +44,11 @@ impl NodeShape {
     }
 
     fn status(&self, now: Timestamp) -> Value {
-        let capacity: Map<String, Value> =
-            self.capacity.iter().map(|(resource, amount)| (resource.clone(), amount.as_str().into())).collect();
+        let capacity: Map<String, Value> = self
+            .capacity
+            .iter()
+            .map(|(resource, amount)| (resource.clone(), amount.as_str().into()))
+            .collect();
         let condition = |(kind, status, reason, message): (&str, &str, &str, &str)| {
             json!({
                 "type": kind, "status": status, "reason": reason, "message": message,
@@ -53,7 +56,12 @@ impl NodeShape {
             })
         };
         let conditions: Vec<Value> = [
-            ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            (
+                "MemoryPressure",
+                "False",
+                "KubeletHasSufficientMemory",
+                "kubelet has sufficient memory available",
+            ),
             ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
             ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
             ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
@@ -85,7 +93,9 @@ pub(crate) fn missing(world: &World, shapes: &[NodeShape], plan: &mut Plan) {
 /// Says of nodes that have not said anything what they have.
 pub(crate) fn report(world: &World, shapes: &[NodeShape], now: Timestamp, plan: &mut Plan) {
     for shape in shapes {
-        if let Some(node) = world.get(Kind::Nodes, "", &shape.name).filter(|node| node["status"]["capacity"].is_null()) {
+        if let Some(node) =
+            world.get(Kind::Nodes, "", &shape.name).filter(|node| node["status"]["capacity"].is_null())
+        {
             plan.status(Kind::Nodes, node, shape.status(now));
         }
     }

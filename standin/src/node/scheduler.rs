@@ -150,7 +150,8 @@ impl Place<'_> {
 /// A claim of the pod that has no volume yet.
 fn unclaimed(world: &World, pod: &Value) -> Option<String> {
     let claims = list(pod, "/spec/volumes").iter();
-    let names = claims.map(|volume| text(volume, "/persistentVolumeClaim/claimName")).filter(|name| !name.is_empty());
+    let names =
+        claims.map(|volume| text(volume, "/persistentVolumeClaim/claimName")).filter(|name| !name.is_empty());
     for claim in names {
         match world.get(Kind::Claims, namespace(pod), claim) {
             None => return Some(format!("persistentvolumeclaim {claim:?} not found")),

@@ -32,7 +32,8 @@ impl World {
     pub(crate) async fn ask(&self, method: &str, path: &str, body: Value) -> Result<Value, kube::Error> {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = Request::builder().method(method).uri(path).header("content-type", kind).body(bytes).unwrap();
+        let request =
+            Request::builder().method(method).uri(path).header("content-type", kind).body(bytes).unwrap();
         self.client.request(request).await
     }
 
@@ -113,7 +114,8 @@ pub(crate) fn deployment(name: &str, replicas: i64, annotations: Value) -> Value
 }
 
 pub(crate) fn job(name: &str, spec: Value, annotations: Value) -> Value {
-    let mut job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name }, "spec": spec });
+    let mut job =
+        json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name }, "spec": spec });
     job["spec"]["template"] = template(name, "busybox", annotations);
     job["spec"]["template"]["spec"]["restartPolicy"] = "Never".into();
     job

@@ -22,7 +22,8 @@ async fn a_container_that_fails_is_started_again_and_again_later_each_time() {
         let seen = world
             .until(&pods, |pods| {
                 let status = first(pods);
-                status["restartCount"] == restarts && status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+                status["restartCount"] == restarts
+                    && status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
             })
             .await;
         let status = first(&seen);
@@ -46,7 +47,9 @@ async fn an_image_that_does_not_come_holds_a_pod_up() {
     let world = World::new().await;
     world.create(&format!("{APPS}/deployments"), deployment("web", 1, failing("ImagePull"))).await;
     let pods = format!("{CORE}/pods");
-    let reason = |pods: &Value| pods["items"][0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
+    let reason = |pods: &Value| {
+        pods["items"][0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone()
+    };
     world.until(&pods, |pods| reason(pods) == "ImagePullBackOff").await;
     let pod = world.names(&pods).await.remove(0);
     let told = world.text(&format!("{pods}/{pod}/log")).await.unwrap_err().to_string();
@@ -58,7 +61,9 @@ async fn a_pod_nobody_takes_says_so() {
     let world = World::new().await;
     world.create(&format!("{APPS}/deployments"), deployment("web", 1, failing("Unschedulable"))).await;
     world
-        .until(&format!("{CORE}/pods"), |pods| condition(&pods["items"][0], "PodScheduled")["reason"] == "Unschedulable")
+        .until(&format!("{CORE}/pods"), |pods| {
+            condition(&pods["items"][0], "PodScheduled")["reason"] == "Unschedulable"
+        })
         .await;
 }
 
@@ -66,7 +71,9 @@ async fn a_pod_nobody_takes_says_so() {
 async fn a_job_gives_up_after_as_many_tries_as_it_has() {
     let clock = Clock::held();
     let world = World::with(Options { clock: clock.clone(), ..Options::new("east") }).await;
-    world.create(&format!("{BATCH}/jobs"), job("bad", json!({"backoffLimit": 2}), failing("CrashLoop"))).await;
+    world
+        .create(&format!("{BATCH}/jobs"), job("bad", json!({"backoffLimit": 2}), failing("CrashLoop")))
+        .await;
     let path = format!("{BATCH}/jobs/bad");
     for failed in 1..3 {
         world.until(&path, |job| job["status"]["failed"] == failed).await;
@@ -88,7 +95,22 @@ async fn a_rollout_that_does_not_get_ready_leaves_the_old_pods_where_they_are() 
     world.merge(&path, bad).await;
     // A quarter may be missing and a quarter on top: one old one goes, two new ones come.
     let web = world.until(&path, |web| web["status"]["updatedReplicas"] == 2).await;
-    assert_eq!((&web["status"]["availableReplicas"], &web["status"]["replicas"]), (&json!(3), &json!(5)), "{web}");
-    world.merge(&path, json!({"spec": {"template": {"metadata": {"annotations": {"standin.holon.dev/fail": null}}}}})).await;
-    world.until(&path, |web| web["status"]["availableReplicas"] == 4 && web["status"]["updatedReplicas"] == 4 && web["status"]["replicas"] == 4).await;
+    assert_eq!(
+        (&web["status"]["availableReplicas"], &web["status"]["replicas"]),
+        (&json!(3), &json!(5)),
+        "{web}"
+    );
+    world
+        .merge(
+            &path,
+            json!({"spec": {"template": {"metadata": {"annotations": {"standin.holon.dev/fail": null}}}}}),
+        )
+        .await;
+    world
+        .until(&path, |web| {
+            web["status"]["availableReplicas"] == 4
+                && web["status"]["updatedReplicas"] == 4
+                && web["status"]["replicas"] == 4
+        })
+        .await;
 }

@@ -59,9 +59,12 @@ async fn requests_fail_as_asked_and_are_counted() {
         Err(_) => 0,
         Ok(_) => 200,
     };
-    for (trouble, expected) in
-        [(Trouble::TooManyRequests, 429), (Trouble::Internal, 500), (Trouble::Unavailable, 503), (Trouble::Garbage, 0)]
-    {
+    for (trouble, expected) in [
+        (Trouble::TooManyRequests, 429),
+        (Trouble::Internal, 500),
+        (Trouble::Unavailable, 503),
+        (Trouble::Garbage, 0),
+    ] {
         world.standin.faults().trouble(trouble, 100);
         assert_eq!(code().await, expected, "{trouble:?}");
     }

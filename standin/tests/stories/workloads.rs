@@ -12,7 +12,9 @@ async fn a_deployment_gets_pods_that_run_and_says_so() {
     let world = World::new().await;
     world.create(&format!("{APPS}/deployments"), deployment("web", 3, json!({}))).await;
     let web = world
-        .until(&format!("{APPS}/deployments/web"), |web| condition(web, "Progressing")["reason"] == "NewReplicaSetAvailable")
+        .until(&format!("{APPS}/deployments/web"), |web| {
+            condition(web, "Progressing")["reason"] == "NewReplicaSetAvailable"
+        })
         .await;
     let status = &web["status"];
     for field in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
@@ -26,7 +28,8 @@ async fn a_deployment_gets_pods_that_run_and_says_so() {
         assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "ReplicaSet");
     }
     let events = world.get(&format!("{CORE}/events")).await;
-    let told = |reason: &str| events["items"].as_array().unwrap().iter().any(|event| event["reason"] == reason);
+    let told =
+        |reason: &str| events["items"].as_array().unwrap().iter().any(|event| event["reason"] == reason);
     for reason in ["ScalingReplicaSet", "SuccessfulCreate", "Scheduled", "Pulled", "Created", "Started"] {
         assert!(told(reason), "no {reason} in {events}");
     }
@@ -54,7 +57,11 @@ async fn a_rollout_keeps_enough_pods_and_can_be_undone() {
     assert_eq!(sizes, [0, 4]);
     // Back to what was there before: the old ReplicaSet, under a new revision.
     world.merge(&path, set_image("nginx:1")).await;
-    let web = world.until(&path, |web| done(web) && web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3").await;
+    let web = world
+        .until(&path, |web| {
+            done(web) && web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
+        })
+        .await;
     assert_eq!(world.names(&format!("{APPS}/replicasets")).await.len(), 2, "{web}");
 }
 
@@ -93,8 +100,10 @@ async fn a_stateful_set_counts_from_where_it_is_told_and_claims_volumes() {
     world.merge(&path, json!({"spec": {"template": template("db", "pg:2", json!({}))}})).await;
     let db = world
         .until(&path, |db| {
-            db["status"]["updatedReplicas"] == 2 && db["status"]["currentRevision"] == db["status"]["updateRevision"]
-                && db["status"]["availableReplicas"] == 2 && db["status"]["observedGeneration"] == 2
+            db["status"]["updatedReplicas"] == 2
+                && db["status"]["currentRevision"] == db["status"]["updateRevision"]
+                && db["status"]["availableReplicas"] == 2
+                && db["status"]["observedGeneration"] == 2
         })
         .await;
     assert_eq!(world.names(&format!("{APPS}/controllerrevisions")).await.len(), 2, "{db}");
@@ -115,14 +124,16 @@ async fn a_daemon_set_is_on_every_node_and_on_a_new_one() {
     world.create(&format!("{APPS}/daemonsets"), set).await;
     let path = format!("{APPS}/daemonsets/agent");
     let ready = |number: i64| {
-        move |set: &Value| set["status"]["numberAvailable"] == number && set["status"]["updatedNumberScheduled"] == number
+        move |set: &Value| {
+            set["status"]["numberAvailable"] == number && set["status"]["updatedNumberScheduled"] == number
+        }
     };
     world.until(&path, ready(2)).await;
-    let node = json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": { "name": "east-3" },
-        "status": { "allocatable": { "cpu": "1", "memory": "1Gi", "pods": "10" } },
-    });
-    world.create("/api/v1/nodes", node).await;
+    world
+        .create("/api/v1/nodes", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "east-3"}}))
+        .await;
+    let room = json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}});
+    world.merge("/api/v1/nodes/east-3/status", room).await;
     world.until(&path, ready(3)).await;
     world.merge(&path, json!({"spec": {"template": template("agent", "agent:2", json!({}))}})).await;
     world.until(&path, |set| set["status"]["observedGeneration"] == 2 && ready(3)(set)).await;
@@ -131,7 +142,9 @@ async fn a_daemon_set_is_on_every_node_and_on_a_new_one() {
 #[tokio::test]
 async fn a_job_counts_every_pod_once() {
     let world = World::new().await;
-    world.create(&format!("{BATCH}/jobs"), job("once", json!({"completions": 3, "parallelism": 2}), json!({}))).await;
+    world
+        .create(&format!("{BATCH}/jobs"), job("once", json!({"completions": 3, "parallelism": 2}), json!({})))
+        .await;
     let once = world.until(&format!("{BATCH}/jobs/once"), |job| is_true(job, "Complete")).await;
     assert_eq!(once["status"]["succeeded"], 3, "{once}");
     assert_eq!(once["status"]["active"], Value::Null, "{once}");
@@ -160,7 +173,9 @@ async fn a_cron_job_starts_jobs_when_the_clock_says_so() {
         let tick = world
             .until(&path, |tick| {
                 let status = &tick["status"];
-                !status["lastScheduleTime"].is_null() && status["lastScheduleTime"] != last && status["active"].is_null()
+                !status["lastScheduleTime"].is_null()
+                    && status["lastScheduleTime"] != last
+                    && status["active"].is_null()
                     && !status["lastSuccessfulTime"].is_null()
             })
             .await;
@@ -185,7 +200,9 @@ async fn a_service_has_the_pods_that_are_ready() {
     };
     let slice = world.until(slices, |slices| ready(slices, 2)).await;
     assert_eq!(slice["items"][0]["ports"][0]["port"], 8080);
-    world.until(&format!("{CORE}/services/web"), |web| !web["status"]["loadBalancer"]["ingress"].is_null()).await;
+    world
+        .until(&format!("{CORE}/services/web"), |web| !web["status"]["loadBalancer"]["ingress"].is_null())
+        .await;
     world.merge(&format!("{APPS}/deployments/web"), json!({"spec": {"replicas": 0}})).await;
     world.until(slices, |slices| ready(slices, 0)).await;
 }
@@ -197,9 +214,12 @@ async fn nothing_happens_before_its_time() {
     let world = World::with(Options { clock: clock.clone(), pace, ..Options::new("east") }).await;
     let mut web = deployment("web", 1, json!({}));
     web["spec"]["minReadySeconds"] = 3600.into();
+    web["spec"]["progressDeadlineSeconds"] = 7200.into();
     world.create(&format!("{APPS}/deployments"), web).await;
     let pods = format!("{CORE}/pods");
-    let waiting = |pods: &Value| pods["items"][0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
+    let waiting = |pods: &Value| {
+        pods["items"][0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone()
+    };
     world.until(&pods, |pods| waiting(pods) == "ContainerCreating").await;
     clock.advance(Duration::from_secs(60));
     let running = world.until(&pods, |pods| pods["items"][0]["status"]["phase"] == "Running").await;

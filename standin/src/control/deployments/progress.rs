@@ -26,10 +26,16 @@ pub(super) fn status(rollout: &Rollout<'_>, plan: &mut Plan) -> Value {
         "terminatingReplicas": sum("/status/terminatingReplicas"),
         "collisionCount": deployment["status"]["collisionCount"],
     });
-    let mut conditions = Conditions { all: list(deployment, "/status/conditions").to_vec(), now: rollout.now };
+    let mut conditions =
+        Conditions { all: list(deployment, "/status/conditions").to_vec(), now: rollout.now };
     let enough = available >= rollout.wanted - rollout.unavailable;
     match enough {
-        true => conditions.set("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability."),
+        true => conditions.set(
+            "Available",
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.",
+        ),
         false => conditions.set(
             "Available",
             "False",
@@ -59,7 +65,8 @@ pub(super) fn is_complete(deployment: &Value, status: &Value) -> bool {
 
 fn progress(rollout: &Rollout<'_>, status: &Value, conditions: &mut Conditions, plan: &mut Plan) {
     let deployment = rollout.deployment;
-    let deadline_s = number(deployment, "/spec/progressDeadlineSeconds").filter(|seconds| *seconds != NEVER_S);
+    let deadline_s =
+        number(deployment, "/spec/progressDeadlineSeconds").filter(|seconds| *seconds != NEVER_S);
     let Some(deadline_s) = deadline_s else {
         return conditions.all.retain(|condition| condition["type"] != "Progressing");
     };
@@ -73,8 +80,8 @@ fn progress(rollout: &Rollout<'_>, status: &Value, conditions: &mut Conditions, 
     if reason == "DeploymentPaused" {
         return conditions.set("Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed");
     }
-    let is_settled = count(status, "/replicas") == count(status, "/updatedReplicas")
-        && reason == "NewReplicaSetAvailable";
+    let is_settled =
+        count(status, "/replicas") == count(status, "/updatedReplicas") && reason == "NewReplicaSetAvailable";
     if is_settled {
         return;
     }
