@@ -11,3 +11,6 @@ pub(crate) mod pods;
 pub(crate) mod replicasets;
 pub(crate) mod revisions;
 pub(crate) mod statefulsets;
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,7 @@ pub(crate) fn reclaim(world: &World, plan: &mut Plan) {
     for volume in world.every(Kind::Volumes).filter(ours) {
         let (space, claim) = (text(volume, "/spec/claimRef/namespace"), text(volume, "/spec/claimRef/name"));
         let claim = world.get(Kind::Claims, space, claim);
-        if !claim.is_some_and(|claim| uid(claim) == text(volume, "/spec/claimRef/uid")) {
+        if claim.is_none_or(|claim| uid(claim) != text(volume, "/spec/claimRef/uid")) {
             plan.delete(Kind::Volumes, volume);
         }
     }

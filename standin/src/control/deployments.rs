@@ -291,3 +291,6 @@ fn without_hash(template: &Value) -> Value {
     }
     template
 }
+
+#[cfg(test)]
+mod tests;
