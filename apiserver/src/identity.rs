@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::cluster::Id;
 use http::HeaderMap;
@@ -44,6 +45,13 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
     /// The logical cluster a service account lives in: it is nobody anywhere else.
     pub home: Option<Id>,
+}
+
+/// In how long the client's own certificate is no longer valid.
+pub(crate) fn expires(certificates: Option<&[CertificateDer<'_>]>) -> Option<Duration> {
+    let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
+    let left = certificate.validity().time_to_expiration();
+    Some(left.and_then(|left| left.try_into().ok()).unwrap_or_default())
 }
 
 impl Identity {

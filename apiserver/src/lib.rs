@@ -30,6 +30,7 @@ pub mod identity;
 pub mod keys;
 pub mod kinds;
 mod limits;
+pub mod local;
 mod metadata;
 mod metrics;
 mod negotiate;

@@ -148,7 +148,7 @@ impl Stack {
         if let Some(audit) = &self.audit {
             audit.note(&id, &asked, &identity, &findings, (response.status(), took));
         }
-        self.metrics.count(&asked, took, &mut response);
+        self.metrics.count(self.kinds.common(), &asked, took, &mut response);
         response
     }
 
@@ -286,7 +286,7 @@ impl Stack {
         if reach == Reach::One {
             return self.kinds.find(id, find).await;
         }
-        match find(Kinds::built_in()).or_else(|| self.kinds.anywhere(group, version, resource)) {
+        match find(self.kinds.common()).or_else(|| self.kinds.anywhere(group, version, resource)) {
             Some(row) => Ok(Some(row)),
             None => {
                 self.kinds.load().await?;
@@ -342,8 +342,8 @@ impl Stack {
             ))
         })?;
         // Objects of one name need not be of one kind in all logical clusters.
-        let elsewhere =
-            (call.reach == Reach::Every && call.row.origin == Origin::Custom).then(|| self.kinds.clone());
+        let is_theirs = call.row.origin == Origin::Custom && !self.kinds.common().has(&call.row);
+        let elsewhere = (call.reach == Reach::Every && is_theirs).then(|| self.kinds.clone());
         Ok(Style { form, row: call.row.clone(), include, reach: call.reach, elsewhere })
     }
 

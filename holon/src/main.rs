@@ -1,5 +1,6 @@
 //! The binary: a command line, and wiring. Whatever decides or stores lives in the crates it wires.
 
+mod ca;
 mod client;
 mod dev;
 mod kubeconfig;
@@ -38,6 +39,8 @@ enum Command {
     Lc(lc::Lc),
     /// Print what kubectl needs to reach logical clusters
     Kubeconfig(kubeconfig::Kubeconfig),
+    /// Replace the authority that vouches for the server and its clients
+    Ca(ca::Ca),
     /// Check, repair, back up and restore a store that no server has open
     #[command(subcommand)]
     Store(store::Store),
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Start(start) => start.run(),
         Command::Lc(lc) => lc.run(),
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
+        Command::Ca(ca) => ca.run(),
         Command::Store(store) => store.run(),
     };
     match done {

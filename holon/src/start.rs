@@ -1,8 +1,7 @@
 //! `holon start`: serve logical clusters until told to stop.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,9 +13,9 @@ use apiserver::auth::accounts::Accounts;
 use apiserver::auth::rbac::index::{self, Index};
 use apiserver::births::Birth;
 use apiserver::controllers::Controllers;
-use apiserver::kinds::Registry;
+use apiserver::kinds::{Own, Registry};
 use apiserver::newborn::{Newborn, Surroundings, Template};
-use apiserver::pki::Authority;
+use apiserver::pki::{Authority, Serving, write_private};
 use apiserver::quotas::Quotas;
 use apiserver::stack::Stack;
 use apiserver::tokens::Tokens;
@@ -50,6 +49,9 @@ pub(crate) struct Start {
     /// Know clients also by the bearer tokens in this file: a line each of token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
+    /// Know clients also by certificates of the authorities in this file; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
     /// Note who changed what and who was refused in this file, a line of JSON each; move it away with copytruncate
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
@@ -82,7 +84,9 @@ impl Start {
             "localhost".to_owned(),
             "kubernetes.default.svc".to_owned(),
         ];
-        let tls = authority.tls(&authority.serving(&names)?)?;
+        let serving = Serving::new(authority.clone(), names.to_vec(), self.client_ca_file.clone());
+        let (offered, offer) = tokio::sync::watch::channel(serving.offer()?);
+        tasks.spawn("certificates", serving.renew(offered, tasks.stop()));
         let server = format!("https://{address}");
         write_private(&self.data_dir.join(kubeconfig::ADDRESS), &server)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
@@ -97,7 +101,7 @@ impl Start {
             .await
             .context("preparing the root logical cluster")?;
         let accounts = Arc::new(Accounts::new(seen.clone(), server.clone()));
-        let kinds = Arc::new(Registry::new(kept.clone()));
+        let kinds = Arc::new(Registry::new(kept.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
         // Nobody is answered before it is known what there is.
         kinds.load().await.context("reading what logical clusters define")?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
@@ -129,7 +133,7 @@ impl Start {
             ),
             None => stack,
         });
-        tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));
+        tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
         println!("Holon serves {server}, ready after {:.0?}. Next, type:", begun.elapsed());
         let absolute = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
         println!("  export KUBECONFIG={}", absolute.display());
@@ -179,13 +183,6 @@ impl Start {
         paths.extend(self.contexts.iter().cloned());
         Ok(kubeconfig::write(server, authority, &admin, &paths))
     }
-}
-
-fn write_private(path: &FilePath, contents: &str) -> Result<()> {
-    use std::io::Write;
-    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(contents.as_bytes()))
-        .with_context(|| format!("writing {}", path.display()))
 }
 
 /// Returns once somebody asks the process to stop from now on.

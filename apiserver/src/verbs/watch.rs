@@ -197,7 +197,7 @@ enum Served {
 
 impl Served {
     fn of(kinds: &Arc<Registry>, call: &Call) -> Served {
-        if call.reach == Reach::Every || Kinds::built_in().has(&call.row) {
+        if call.reach == Reach::Every || kinds.common().has(&call.row) {
             return Served::Always;
         }
         match kinds.changes(call.cluster) {

@@ -8,6 +8,7 @@ mod bind;
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod connections;
 mod escalation;
 mod impersonation;
 mod isolation;
