@@ -1,6 +1,10 @@
-//! What `kubectl logs` and the like are told about containers that do not exist.
+//! What `kubectl logs` and `kubectl exec` are told about containers that do not exist.
 
-use std::sync::Arc;
+mod session;
+mod shell;
+mod socket;
+
+use std::sync::{Arc, Mutex};
 
 use apiserver::connect::{Connect, Wish};
 use apiserver::server::Body;
@@ -8,29 +12,75 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
+use hyper_util::rt::TokioIo;
 use openapi::status::Status;
 use serde_json::Value;
 use storage::Boxed;
+use tokio::task::JoinSet;
 
 use crate::logs::{Line, Logs};
 use crate::object::{list, name, text, uid};
+use session::Session;
+use shell::Scene;
 
+/// All containers of a stand-in, and the sessions with them.
 #[derive(Debug)]
 pub(crate) struct Containers {
-    pub(crate) logs: Arc<Logs>,
+    logs: Arc<Logs>,
+    sessions: Mutex<JoinSet<()>>,
 }
 
 impl Connect for Containers {
     fn parts(&self) -> &[&str] {
-        &["log"]
+        &["exec", "log"]
     }
 
     fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
-        Box::pin(async move { self.log(&wish) })
+        Box::pin(async move {
+            match wish.part.as_str() {
+                "log" => self.log(&wish),
+                _ => self.exec(wish),
+            }
+        })
     }
 }
 
 impl Containers {
+    pub(crate) fn new(logs: Arc<Logs>) -> Containers {
+        Containers { logs, sessions: Mutex::default() }
+    }
+
+    /// Answers that the connection changes over, and begins the session on it.
+    fn exec(&self, mut wish: Wish) -> Result<Response<Body>, Status> {
+        let container = container(&wish.pod, wish.text("container"))?;
+        if !is_running(&wish.pod, &container) {
+            let (pod, space) = (name(&wish.pod), crate::object::namespace(&wish.pod));
+            return Err(Status::internal(&format!(
+                "container not found ({container:?}) in pod {pod}_{space}"
+            )));
+        }
+        let answer = socket::accept(&wish.headers)?;
+        let upgrade = wish.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
+        let session = Session {
+            command: wish.all("command").map(str::to_owned).collect(),
+            stdin: is_true(wish.text("stdin")),
+            tty: is_true(wish.text("tty")),
+            scene: Scene::of(&wish.pod, &container),
+        };
+        let mut sessions = self.sessions.lock().expect("no holder of this lock panics");
+        while sessions.try_join_next().is_some() {}
+        sessions.spawn(async move {
+            let ended = match upgrade.await {
+                Ok(upgraded) => session.run(TokioIo::new(upgraded)).await.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a session with a container broke off");
+            }
+        });
+        Ok(answer)
+    }
+
     fn log(&self, wish: &Wish) -> Result<Response<Body>, Status> {
         let pod = &wish.pod;
         let container = container(pod, wish.text("container"))?;
@@ -176,6 +226,11 @@ fn waiting(pod: &Value, container: &str) -> Result<(), Status> {
         "container {container:?} in pod {:?} is waiting to start: {told}",
         name(pod)
     )))
+}
+
+fn is_running(pod: &Value, container: &str) -> bool {
+    let mut statuses = list(pod, "/status/containerStatuses").iter();
+    statuses.any(|status| text(status, "/name") == container && !status["state"]["running"].is_null())
 }
 
 fn is_true(text: &str) -> bool {

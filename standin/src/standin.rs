@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::Id;
+use apiserver::auth::accounts::Accounts;
 use apiserver::births::{self, Birth};
 use apiserver::controllers::Controllers;
 use apiserver::kinds::Registry;
 use apiserver::newborn::{self, Newborn, Surroundings, Template};
-use apiserver::pki::{Authority, PkiError};
+use apiserver::pki::{Authority, PkiError, Serving};
 use apiserver::server;
 use apiserver::stack::Stack;
 use base64::Engine;
@@ -148,12 +149,17 @@ impl Standin {
         kinds.load().await?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
         let certificate = self.authority.certificate().to_owned();
-        let controllers =
-            Controllers::new(seen.clone(), self.store.clone(), certificate).with_kinds(kinds.clone());
+        let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{}", self.address)));
+        let controllers = Controllers::new(seen.clone(), self.store.clone(), certificate)
+            .with_kinds(kinds.clone())
+            .with_accounts(accounts.clone());
         tasks.spawn("cluster controllers", controllers.run(tasks.stop()));
-        let containers = Arc::new(Containers { logs: self.logs.clone() });
-        let stack = Stack::new(seen.clone(), self.address.to_string(), tasks.stop()).with_kinds(kinds);
-        let stack = Arc::new(stack.with_connect(containers));
+        let containers = Arc::new(Containers::new(self.logs.clone()));
+        let stack = Stack::new(seen.clone(), self.address.to_string(), tasks.stop())
+            .with_kinds(kinds)
+            .with_accounts(accounts)
+            .with_connect(containers);
+        let stack = Arc::new(stack);
         let runner = Runner {
             store: seen,
             hands: Hands::new(stack.clone(), self.logs.clone(), self.options.clock.clone()),
@@ -179,11 +185,13 @@ impl Standin {
         let names = ["127.0.0.1", "localhost", "kubernetes.default.svc"].map(str::to_owned);
         let own = self.address.ip().to_string();
         let names: Vec<String> = names.into_iter().filter(|name| *name != own).chain([own.clone()]).collect();
-        let tls = self.authority.tls(&self.authority.serving(&names)?)?;
+        let serving = Serving::new(self.authority.clone(), names, None);
+        let (offered, offer) = watch::channel(serving.offer()?);
+        tasks.spawn("certificates", serving.renew(offered, tasks.stop()));
         let behind =
             TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.map_err(StartError::Listen)?;
         let address = behind.local_addr().map_err(StartError::Listen)?;
-        tasks.spawn("api server", server::serve(behind, tls, door, tasks.stop()));
+        tasks.spawn("api server", server::serve(behind, offer, door, tasks.stop()));
         tasks.spawn("link", link::relay(listener, address, self.faults.link(), tasks.stop()));
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! What kubectl makes of a stand-in: it waits for rollouts, undoes them, describes, follows and deletes as anywhere.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use standin::{Options, Pace, Standin};
@@ -78,11 +79,27 @@ impl Desk {
         told
     }
 
-    async fn try_run(&self, line: &str) -> (bool, String) {
+    fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.kubectl);
         command.arg("--kubeconfig").arg(self.path("kubeconfig")).args(line.split(' '));
         // In a home of its own: it keeps what it has learned about servers.
         command.env("HOME", self.dir.path());
+        command
+    }
+
+    /// What it prints when it is given this.
+    async fn feed(&self, line: &str, input: &str) -> String {
+        let (mut command, input) = (self.command(line), input.to_owned());
+        let fed = move || {
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+            child.wait_with_output().unwrap().stdout
+        };
+        String::from_utf8(tokio::task::spawn_blocking(fed).await.unwrap()).unwrap()
+    }
+
+    async fn try_run(&self, line: &str) -> (bool, String) {
+        let mut command = self.command(line);
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         (output.status.success(), told.concat())
@@ -185,4 +202,20 @@ async fn what_kubectl_shows_is_what_it_shows_anywhere() {
     desk.run("rollout status deployment/web --timeout=60s").await;
     let places = desk.run("get pods -l app=web -o jsonpath={.items[*].spec.nodeName}").await;
     assert_eq!(places, "east-1 east-1 east-1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_run_in_containers() {
+    let Some(desk) = Desk::open("commands_run_in_containers", Options::new("east")).await else { return };
+    desk.run("run box --image=busybox --env=COLOUR=blue").await;
+    desk.run("wait --for=condition=ready pod/box --timeout=60s").await;
+    assert_eq!(desk.run("exec box -- echo hello there").await, "hello there\n");
+    assert_eq!(desk.run("exec box -- hostname").await, "box\n");
+    assert!(desk.run("exec box -- env").await.contains("COLOUR=blue\n"));
+    let (worked, told) = desk.try_run("exec box -- false").await;
+    assert!(!worked && told.contains("command terminated with exit code 1"), "{told}");
+    let (worked, told) = desk.try_run("exec box -c other -- true").await;
+    assert!(!worked && told.contains("container other is not valid for pod box"), "{told}");
+    let given = desk.feed("exec -i box -- cat", "as it came\n").await;
+    assert_eq!(given, "as it came\n");
 }
