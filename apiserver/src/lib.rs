@@ -19,6 +19,7 @@ mod call;
 pub mod clusters;
 mod compress;
 mod conditions;
+pub mod connect;
 pub mod controllers;
 mod deadline;
 mod deletion;

@@ -31,6 +31,7 @@ use crate::auth::gate::Gate;
 use crate::authorize::{self, Attributes};
 use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
+use crate::connect::Connect;
 use crate::findings::Findings;
 use crate::health::{self, Patient};
 use crate::identity::{self, Identity};
@@ -46,7 +47,7 @@ use crate::tokens::Tokens;
 use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
-use crate::{births, body, clusters, deadline, options, publish, version, warnings};
+use crate::{births, body, clusters, connect, deadline, options, publish, version, warnings};
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -61,6 +62,8 @@ pub struct Stack {
     access: Arc<Access>,
     accounts: Arc<Accounts>,
     audit: Option<Audit>,
+    /// Answers for what runs, if anybody does.
+    connect: Option<Arc<dyn Connect>>,
     limits: Limits,
     metrics: Metrics,
     /// Ends watches, which would otherwise go on for as long as their clients like.
@@ -78,6 +81,7 @@ impl Stack {
             ready: AtomicBool::new(true),
             tokens: Tokens::default(),
             audit: None,
+            connect: None,
             limits: Limits::default(),
             metrics: Metrics::default(),
             stop,
@@ -99,6 +103,12 @@ impl Stack {
     /// Notes who changed what, and who was refused.
     pub fn with_audit(mut self, audit: Audit) -> Stack {
         self.audit = Some(audit);
+        self
+    }
+
+    /// Sends those who want something of what runs there.
+    pub fn with_connect(mut self, connect: Arc<dyn Connect>) -> Stack {
+        self.connect = Some(connect);
         self
     }
 
@@ -218,6 +228,9 @@ impl Stack {
             identity: gate.identity().clone(),
             gate,
         };
+        if let Some(connect) = self.connect.as_deref().filter(|connect| connect::is_for(*connect, &call)) {
+            return connect::answer(connect, &*self.store, &call, resource, asked, incoming).await;
+        }
         let verb = verb_of(&call, resource, asked)?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
