@@ -5,3 +5,6 @@
 //! a few controllers fetch their inputs and write their results.
 //!
 //! It never talks to a physical cluster. All it can see and touch are logical clusters.
+
+pub mod hash;
+pub mod shares;
