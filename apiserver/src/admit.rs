@@ -15,6 +15,7 @@ use serde_json::Value;
 use storage::Store;
 
 use crate::addresses::{self, Claims};
+use crate::auth::escalation;
 use crate::call::Call;
 use crate::owners::{self, Owners};
 use crate::{metadata, parts, special};
@@ -29,6 +30,7 @@ pub(crate) async fn create(
     metadata::uncondemned(object);
     fill::fill(&call.row, object);
     let owners = owners.of_new(call, object);
+    escalation::check(call, None, object)?;
     let name = metadata::born(call, object)?;
     fill::prepare_create(&call.row, object, Timestamp::now());
     special::requested(call, object);
@@ -48,6 +50,7 @@ pub(crate) async fn update(
     new: &mut Value,
 ) -> Result<Claims, Status> {
     let (row, now) = (&call.row, Timestamp::now());
+    escalation::check(call, Some(old), new)?;
     match call.subresource.as_deref() {
         None => fill::prepare_update(row, old, new, now),
         Some("status") => fill::prepare_status(row, old, new, now),

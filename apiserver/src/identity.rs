@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::cluster::Id;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use openapi::status::Status;
@@ -18,11 +19,11 @@ use crate::tokens::Tokens;
 /// What a client that has proved nothing is called, and the only group it is in.
 pub(crate) const ANONYMOUS: (&str, &str) = ("system:anonymous", "system:unauthenticated");
 /// The group of everybody who has proved something.
-const AUTHENTICATED: &str = "system:authenticated";
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The group that may do everything.
-const ADMINISTRATORS: &str = "system:masters";
+pub(crate) const ADMINISTRATORS: &str = "system:masters";
 /// Under this name a user's extra says by which credential it is known.
-const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// What a client has proved to be. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +42,8 @@ pub struct User {
     pub groups: Vec<String>,
     /// What else is known, for those who decide what a user may do.
     pub extra: BTreeMap<String, Vec<String>>,
+    /// The logical cluster a service account lives in: it is nobody anywhere else.
+    pub home: Option<Id>,
 }
 
 impl Identity {
@@ -70,7 +73,20 @@ impl Identity {
         if user.groups.iter().all(|group| group != AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.to_owned());
         }
+        Identity::exactly(user)
+    }
+
+    /// Somebody of whom everything is said.
+    pub(crate) fn exactly(user: User) -> Identity {
         Identity::User(Arc::new(user))
+    }
+
+    /// The logical cluster this is somebody in, if that is only one.
+    pub(crate) fn home(&self) -> Option<Id> {
+        match self {
+            Identity::Anonymous => None,
+            Identity::User(user) => user.home,
+        }
     }
 
     /// Who sends a request over a connection whose certificate says `peer`. A certificate speaks for itself, whatever
@@ -113,7 +129,8 @@ impl Identity {
         info
     }
 
-    /// Whether this is one of those who may do everything, always.
+    /// Whether this is one of those who may do everything, always. Only certificates and the operator's tokens say so:
+    /// a service account never is one, and nobody becomes one by acting as somebody else.
     pub(crate) fn is_administrator(&self) -> bool {
         match self {
             Identity::Anonymous => false,
@@ -123,7 +140,7 @@ impl Identity {
 }
 
 /// The token of a request, if it has one. Other ways to say who one is are not known here.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)

@@ -10,7 +10,9 @@
 mod addresses;
 mod admit;
 mod asked;
-mod authorize;
+pub mod audit;
+pub mod auth;
+pub mod authorize;
 pub mod births;
 mod body;
 mod call;
@@ -20,6 +22,7 @@ mod conditions;
 pub mod controllers;
 mod deadline;
 mod deletion;
+mod findings;
 mod health;
 mod holders;
 pub mod identity;

@@ -8,6 +8,8 @@
 //! Clients are known by certificates of the same authority: the common name is the user, the organisations
 //! are the groups. Keys are readable by their owner only, and are never logged.
 
+mod subject;
+
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -32,8 +34,8 @@ pub enum PkiError {
     Io { act: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("a certificate made here names one group at most, not {0:?}")]
-    Groups(Vec<String>),
+    #[error("cannot make a certificate that names all groups of {0:?}")]
+    Groups(String),
     #[error("the certificates in {} cannot be used: {reason}; remove them to have new ones made", dir.display())]
     Unusable { dir: PathBuf, reason: String },
 }
@@ -85,13 +87,18 @@ impl Authority {
 
     /// A certificate that says its holder is `user` and belongs to `groups`.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, PkiError> {
-        // Of several organisations the library would write the last and forget the others.
-        if groups.len() > 1 {
-            return Err(PkiError::Groups(groups.iter().map(|group| (*group).to_owned()).collect()));
-        }
         let mut params = leaf(user, groups);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
+        let made = self.sign(params)?;
+        match groups {
+            [] | [_] => Ok(made),
+            // Of several organisations the library writes the last and forgets the others.
+            _ => {
+                let named = subject::renamed(&made.certificate, &self.key, user, groups);
+                let named = named.ok_or_else(|| PkiError::Groups(user.to_owned()))?;
+                Ok(Identity { certificate: named, ..made })
+            }
+        }
     }
 
     /// What the server shows to whoever reaches it under one of these names or addresses.

@@ -25,6 +25,12 @@ pub(crate) struct Kubeconfig {
     /// Where the server keeps its data
     #[arg(long, default_value = ".holon")]
     data_dir: PathBuf,
+    /// Whom the kubeconfig is for [default: an administrator]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// A group the user is in; may be given several times
+    #[arg(long = "group", value_name = "NAME", requires = "user")]
+    groups: Vec<String>,
     /// Where the server is reached [default: where it last said it is]
     #[arg(long)]
     server: Option<String>,
@@ -38,8 +44,13 @@ impl Kubeconfig {
         let address = client::address(&self.data_dir)?;
         let server = self.server.unwrap_or(address);
         let authority = Authority::open(&self.data_dir.join("pki"))?;
-        let admin = authority.client(ADMIN.0, ADMIN.1)?;
-        print!("{}", write(&server, &authority, &admin, &paths));
+        let groups: Vec<&str> = self.groups.iter().map(String::as_str).collect();
+        let (name, groups) = match &self.user {
+            Some(user) => (user.as_str(), groups.as_slice()),
+            None => ADMIN,
+        };
+        let client = authority.client(name, groups)?;
+        print!("{}", write(&server, &authority, &client, &paths));
         Ok(())
     }
 }

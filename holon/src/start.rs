@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
+use apiserver::audit::Audit;
+use apiserver::auth::access::Access;
+use apiserver::auth::accounts::Accounts;
+use apiserver::auth::rbac::index::{self, Index};
 use apiserver::births::Birth;
 use apiserver::controllers::Controllers;
 use apiserver::kinds::Registry;
@@ -45,6 +49,9 @@ pub(crate) struct Start {
     /// Know clients also by the bearer tokens in this file: a line each of token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
+    /// Note who changed what and who was refused in this file, a line of JSON each; move it away with copytruncate
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
     /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times
     #[arg(long = "context", value_name = "PATH", value_delimiter = ',')]
     contexts: Vec<Path>,
@@ -81,24 +88,44 @@ impl Start {
         write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
 
         let surroundings = Surroundings { authority: authority.certificate(), address };
-        let template = Template::new(newborn::objects(&surroundings));
-        let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), template));
+        let objects = newborn::objects(&surroundings);
+        let index = Index::new(kept.clone(), index::shared(&objects));
+        let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), Template::new(objects)));
+        let access = Arc::new(Access::new(seen.clone(), index));
         births::write(&*seen, Id::ROOT, &Birth::root())
             .await
             .context("preparing the root logical cluster")?;
+        let accounts = Arc::new(Accounts::new(seen.clone(), server.clone()));
         let kinds = Arc::new(Registry::new(kept.clone()));
         // Nobody is answered before it is known what there is.
         kinds.load().await.context("reading what logical clusters define")?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
         let controllers = Controllers::new(seen.clone(), kept, authority.certificate().to_owned())
-            .with_kinds(kinds.clone());
+            .with_kinds(kinds.clone())
+            .with_accounts(accounts.clone());
         match self.etcd_endpoints.is_empty() {
             true => tasks.spawn("controllers", controllers.run(tasks.stop())),
             false => tasks.spawn("controllers", controllers.run_if_leading(tasks.stop())),
         }
-        let stack = Stack::new(seen, address.to_string(), tasks.stop()).with_kinds(kinds);
-        let stack = Arc::new(match &self.token_auth_file {
+        let (following, mut stop) = (access.clone(), tasks.stop());
+        tasks.spawn("roles and bindings", async move {
+            tokio::select! {
+                never = following.follow() => match never {},
+                () = stop.requested() => Ok::<_, std::convert::Infallible>(()),
+            }
+        });
+        let stack = Stack::new(seen, address.to_string(), tasks.stop())
+            .with_kinds(kinds)
+            .with_access(access)
+            .with_accounts(accounts);
+        let stack = match &self.token_auth_file {
             Some(file) => stack.with_tokens(Tokens::open(file)?),
+            None => stack,
+        };
+        let stack = Arc::new(match &self.audit_log {
+            Some(file) => stack.with_audit(
+                Audit::open(file).with_context(|| format!("opening the audit log {}", file.display()))?,
+            ),
             None => stack,
         });
         tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));

@@ -157,6 +157,7 @@ pub(crate) fn warned(mut response: Response<Body>, warnings: &[String]) -> Respo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::gate::Gate;
     use crate::query::Query;
     use crate::{keys, special};
     use serde_json::json;
@@ -209,6 +210,7 @@ mod tests {
             query: Query::parse(None),
             headers: http::HeaderMap::new(),
             identity: crate::identity::Identity::Anonymous,
+            gate: Gate::open(),
         };
         let mut ids = Vec::new();
         for first in [true, false] {

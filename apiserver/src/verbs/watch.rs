@@ -31,6 +31,7 @@ use tokio::sync;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{get, list};
+use crate::auth::gate::Standing;
 use crate::call::{Call, Reach, unreadable};
 use crate::kinds::{Kinds, Registry};
 use crate::negotiate::Encoding;
@@ -61,6 +62,7 @@ pub(crate) async fn watch(
         selection: list::selection(call)?,
         served: Served::of(kinds, call),
         ending: None,
+        standing: call.gate.standing(),
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -225,6 +227,7 @@ struct Following {
     served: Served,
     /// What happened until then is the last that is told.
     ending: Option<Revision>,
+    standing: Standing,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
@@ -308,6 +311,8 @@ impl Following {
             }
             newest = self.served.ended() => self.ending = Some(newest),
             () = &mut self.over => self.end(),
+            // Whoever may no longer watch is not told anything more.
+            () = self.standing.lost() => self.is_done = true,
         }
         Some(())
     }
@@ -436,7 +441,7 @@ mod tests {
 
     use super::*;
     use crate::births::{self, Birth};
-    use crate::identity::{Identity, User};
+    use crate::identity::Identity;
     use crate::stack::Stack;
 
     /// kube's watcher asked for the same forgotten version for ever: the request failed with 410, and it lists
@@ -449,7 +454,7 @@ mod tests {
         }
         store.compact(Revision(2)).await.unwrap();
         let stack = Stack::new(store, String::new(), Tasks::new().stop());
-        let user = Identity::known(User { name: "one".to_owned(), ..User::default() });
+        let user = Identity::user("one", &["system:masters"]);
         let request = Request::get("/api/v1/namespaces?watch=1&resourceVersion=1");
         let response = stack.respond(user, request.body(Full::<Bytes>::default()).unwrap()).await;
         assert_eq!(response.status(), StatusCode::OK);

@@ -85,7 +85,7 @@ fn a_kubeconfig_has_a_context_for_each_logical_cluster_asked_for() {
 fn a_log_is_an_object_per_line_without_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let tokens = dir.path().join("tokens.csv");
-    std::fs::write(&tokens, "s3cret,ann,7\n").unwrap();
+    std::fs::write(&tokens, "s3cret,ann,7,system:masters\n").unwrap();
     let tokens = tokens.to_str().unwrap().to_owned();
     let log = dir.path().join("log");
     let file = std::fs::File::create(&log).unwrap();

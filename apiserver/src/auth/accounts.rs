@@ -1,0 +1,258 @@
+//! Service accounts as users: their tokens, and whose a token is.
+//!
+//! ```text
+//!   TokenRequest ─► claims ─► signed with the logical cluster's key ─► token
+//!   token ─► whose issuer ─► that logical cluster's key ─► claims ─► account, pod, secret still there? ─► user
+//! ```
+//!
+//! Every logical cluster is an issuer of its own, with keys of its own ([`keys`]). A token says which one; it is somebody
+//! there and nobody anywhere else. What it is bound to is looked up each time, so whatever is deleted ends its tokens.
+//!
+//! [`jwt`] is the format, [`claims`] what a token says, [`request`] how one is asked for.
+
+pub(crate) mod claims;
+mod jwt;
+mod keys;
+pub(crate) mod request;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::cluster::Id;
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+use openapi::status::Status;
+use serde_json::{Value, json};
+use storage::{CommitError, Key, ReadError, Store};
+
+use super::rbac::account;
+use crate::identity::{CREDENTIAL, Identity, User};
+use crate::keys::Collection;
+use crate::server::Body;
+use crate::{metadata, render, stored};
+use claims::{Claims, Named};
+use keys::Keys;
+
+pub(crate) use keys::forget;
+
+const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceaccounts" };
+const SECRETS: Collection<'static> = Collection { group: "", plural: "secrets" };
+const PODS: Collection<'static> = Collection { group: "", plural: "pods" };
+const NODES: Collection<'static> = Collection { group: "", plural: "nodes" };
+
+/// The server as pods know it, whatever its address: tokens outlive a move.
+const IN_CLUSTER: &str = "https://kubernetes.default.svc";
+/// An account or a pod that is on its way out can still say goodbye.
+const LEAVING_SECONDS: i64 = 60;
+/// Tokens whose signature need not be checked again, which takes longer than everything else about them.
+const VERIFIED_MAX: usize = 4096;
+
+/// Makes and knows the tokens of all service accounts.
+#[derive(Debug)]
+pub struct Accounts {
+    store: Arc<dyn Store>,
+    /// Where the server is reached: `https://host:port`.
+    base: String,
+    keys: Keys,
+    /// By digest.
+    verified: Mutex<HashMap<[u8; 32], Verified>>,
+}
+
+/// What a token says, and who vouched for it.
+type Verified = (Id, Arc<Claims>);
+
+/// Somebody known by a token, and for whom the token is.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) identity: Identity,
+    pub(crate) audiences: Vec<String>,
+}
+
+/// Why a token is nobody's. The text is for whoever may review tokens.
+#[derive(Debug)]
+pub(crate) enum NotFound {
+    /// Not made by us.
+    Foreign,
+    Invalid(String),
+    Unreadable(ReadError),
+}
+
+impl From<ReadError> for NotFound {
+    fn from(error: ReadError) -> NotFound {
+        NotFound::Unreadable(error)
+    }
+}
+
+fn invalid(why: impl Into<String>) -> NotFound {
+    NotFound::Invalid(why.into())
+}
+
+impl Accounts {
+    pub fn new(store: Arc<dyn Store>, base: String) -> Accounts {
+        Accounts { store, base, keys: Keys::default(), verified: Mutex::default() }
+    }
+
+    /// Who vouches for the accounts of a logical cluster.
+    fn issuer(&self, cluster: Id) -> String {
+        format!("{}/clusters/{cluster}", self.base)
+    }
+
+    /// Whom a token must be for to be used here.
+    fn audiences(&self, cluster: Id) -> Vec<String> {
+        vec![self.issuer(cluster), IN_CLUSTER.to_owned()]
+    }
+
+    /// Makes a token.
+    async fn sign(&self, cluster: Id, claims: &Claims) -> Result<String, CommitError> {
+        let keys = self.keys.make(&*self.store, cluster).await?;
+        Ok(keys.sign(&json!(claims)))
+    }
+
+    /// A token that lasts as long as its Secret.
+    pub(crate) async fn lasting(
+        &self,
+        cluster: Id,
+        namespace: &str,
+        account: Named,
+        secret: Named,
+    ) -> Result<String, CommitError> {
+        let mut claims = Claims::new(self.issuer(cluster), namespace, account, self.audiences(cluster));
+        claims.kubernetes.secret = Some(secret);
+        self.sign(cluster, &claims).await
+    }
+
+    /// Whose a token is, among those for this server, or for one of the `audiences` if some are given.
+    pub(crate) async fn find(&self, token: &str, audiences: &[String]) -> Result<Found, NotFound> {
+        let (cluster, claims) = self.verified(token).await?;
+        claims.check_times(Timestamp::now().as_second()).map_err(invalid)?;
+        let accepted = if audiences.is_empty() { self.audiences(cluster) } else { audiences.to_vec() };
+        let common: Vec<String> =
+            accepted.iter().filter(|accepted| claims.aud.contains(accepted)).cloned().collect();
+        if common.is_empty() {
+            let quoted = super::rbac::cover::quoted;
+            return Err(invalid(format!(
+                "token audiences {} is invalid for the target audiences {}",
+                quoted(&claims.aud),
+                quoted(&accepted)
+            )));
+        }
+        self.check_bound(cluster, &claims).await?;
+        Ok(Found { identity: identity(cluster, &claims), audiences: common })
+    }
+
+    /// The logical cluster a token says it is from. Nothing is checked.
+    pub(crate) fn home(token: &str) -> Option<Id> {
+        let claims = jwt::Parts::of(token)?.claims;
+        serde_json::from_slice::<Claims>(&claims).ok()?.cluster()
+    }
+
+    /// What a token says, if one of our keys signed it.
+    async fn verified(&self, token: &str) -> Result<Verified, NotFound> {
+        let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
+        let digest: [u8; 32] = digest.as_ref().try_into().map_err(|_| NotFound::Foreign)?;
+        let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let parts = jwt::Parts::of(token).ok_or(NotFound::Foreign)?;
+        let claims: Claims = serde_json::from_slice(&parts.claims).map_err(|_| NotFound::Foreign)?;
+        let cluster = claims.cluster().ok_or(NotFound::Foreign)?;
+        let keys = self.keys.find(&*self.store, cluster).await?.ok_or(NotFound::Foreign)?;
+        if !keys.verify(&parts) {
+            return Err(invalid("invalid signature"));
+        }
+        let found = (cluster, Arc::new(claims));
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified.len() >= VERIFIED_MAX {
+            verified.clear();
+        }
+        verified.insert(digest, found.clone());
+        Ok(found)
+    }
+
+    /// What a token is bound to must be there, and be what it was.
+    async fn check_bound(&self, cluster: Id, claims: &Claims) -> Result<(), NotFound> {
+        let own = &claims.kubernetes;
+        let namespace = Some(own.namespace.as_str());
+        let account = ACCOUNTS.key(cluster, namespace, &own.serviceaccount.name);
+        self.check_there(account, &own.serviceaccount, "service account").await?;
+        if let Some(secret) = &own.secret {
+            self.check_there(SECRETS.key(cluster, namespace, &secret.name), secret, "secret").await?;
+        }
+        match (&own.pod, &own.node) {
+            (Some(pod), _) => self.check_there(PODS.key(cluster, namespace, &pod.name), pod, "pod").await,
+            (None, Some(node)) => self.check_there(NODES.key(cluster, None, &node.name), node, "node").await,
+            (None, None) => Ok(()),
+        }
+    }
+
+    async fn check_there(&self, key: Key, named: &Named, what: &str) -> Result<(), NotFound> {
+        let gone = || invalid("service account token has been invalidated");
+        let entry = self.store.get(&key).await?.value.ok_or_else(gone)?;
+        let object = stored::tree(&entry).unwrap_or_default();
+        let uid = metadata::text(&object, "uid");
+        if uid != named.uid.as_deref().unwrap_or_default() {
+            let said = named.uid.as_deref().unwrap_or_default();
+            return Err(invalid(format!("{what} UID ({uid}) does not match claim ({said})")));
+        }
+        let leaves = metadata::text(&object, "deletionTimestamp").parse::<Timestamp>().ok();
+        let now = Timestamp::now().as_second();
+        match leaves.is_some_and(|leaves| leaves.as_second() + LEAVING_SECONDS < now) {
+            true => Err(gone()),
+            false => Ok(()),
+        }
+    }
+
+    /// What others need to check the tokens of a logical cluster: where the keys are.
+    pub(crate) fn configuration(&self, cluster: Id) -> Response<Body> {
+        let issuer = self.issuer(cluster);
+        render::value(
+            StatusCode::OK,
+            &json!({
+                "issuer": issuer,
+                "jwks_uri": format!("{issuer}/openid/v1/jwks"),
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": [jwt::ALGORITHM],
+            }),
+        )
+    }
+
+    /// The keys.
+    pub(crate) async fn published(&self, cluster: Id) -> Result<Response<Body>, Status> {
+        let made = self.keys.make(&*self.store, cluster).await;
+        let keys = made.map_err(|error| Status::unavailable(error.to_string()))?;
+        let body = json!({ "keys": keys.published() }).to_string();
+        Ok(render::typed(StatusCode::OK, "application/jwk-set+json", body))
+    }
+}
+
+/// The user a token makes somebody.
+fn identity(cluster: Id, claims: &Claims) -> Identity {
+    let own = &claims.kubernetes;
+    let mut extra = BTreeMap::from([(CREDENTIAL.to_owned(), vec![format!("JTI={}", claims.jti)])]);
+    for (what, named) in [("pod", &own.pod), ("node", &own.node)] {
+        let Some(Named { name, uid }) = named else { continue };
+        extra.insert(format!("authentication.kubernetes.io/{what}-name"), vec![name.clone()]);
+        if let Some(uid) = uid {
+            extra.insert(format!("authentication.kubernetes.io/{what}-uid"), vec![uid.clone()]);
+        }
+    }
+    let namespace = &own.namespace;
+    Identity::known(User {
+        name: account(namespace, &own.serviceaccount.name),
+        uid: own.serviceaccount.uid.clone().unwrap_or_default(),
+        groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+        extra,
+        home: Some(cluster),
+    })
+}
+
+/// The name and uid of an object.
+pub(crate) fn named(object: &Value) -> Named {
+    let text = |field: &str| metadata::text(object, field).to_owned();
+    Named { name: text("name"), uid: Some(text("uid")) }
+}
+
+#[cfg(test)]
+mod tests;

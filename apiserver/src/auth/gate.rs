@@ -1,0 +1,202 @@
+//! Lets a request in, or says why not.
+//!
+//! Who does not reach a logical cluster is answered as if it were not there. Who reaches it and may not do what the
+//! request asks for is told so, in Kubernetes' words.
+
+use std::sync::Arc;
+
+use api::cluster::Id;
+use http::HeaderMap;
+use openapi::status::{Grouped, Status};
+use storage::Revision;
+use tokio::sync::watch::Receiver;
+
+use super::access::{Access, Lineage};
+use super::impersonate::Impersonation;
+use super::rbac::{Decision, Layers, Rule, Who};
+use crate::authorize::{Attributes, ResourceAttributes};
+use crate::call::unreadable;
+use crate::identity::Identity;
+
+/// Who was let in where, and for what. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    access: Arc<Access>,
+    cluster: Id,
+    /// None for administrators who act as themselves: they need none.
+    lineage: Option<Lineage>,
+    /// Who sent the request.
+    sender: Identity,
+    /// Whom it acts as: the sender, if it does not say otherwise.
+    identity: Identity,
+    /// What the sender had to be allowed to act so.
+    claims: Arc<[Attributes]>,
+    wanted: Arc<Attributes>,
+    /// Decided on policies as of here.
+    decided: Revision,
+}
+
+impl Gate {
+    /// Lets a request for a logical cluster in.
+    pub(crate) async fn enter(
+        access: &Arc<Access>,
+        cluster: Id,
+        sender: &Identity,
+        headers: &HeaderMap,
+        wanted: Attributes,
+    ) -> Result<Gate, Status> {
+        let impersonation = Impersonation::of(headers);
+        let lineage = match (sender.is_administrator(), &impersonation) {
+            (true, Ok(None)) => None,
+            _ => {
+                let lineage = access.lineage(cluster).await.map_err(unreadable)?;
+                Some(lineage.ok_or_else(Status::unknown_path)?)
+            }
+        };
+        // Before anything else is said: a word about the request would be one about the logical cluster.
+        if lineage.as_ref().is_some_and(|lineage| !access.reaches(sender, lineage)) {
+            return Err(Status::unknown_path());
+        }
+        let impersonation = impersonation?;
+        let decided = lineage.as_ref().map_or(Revision::ZERO, |lineage| access.changed(lineage));
+        let (identity, claims) = match impersonation {
+            None => (sender.clone(), Arc::default()),
+            Some(one) if one.is_of_administrators() && !sender.is_administrator() => {
+                return Err(refused(sender, &Impersonation::administrators(), ""));
+            }
+            Some(Impersonation { identity, claims }) => (identity, claims.into()),
+        };
+        let mut gate = Gate::new(access, cluster, lineage, sender, claims, wanted, decided);
+        gate.identity = identity;
+        gate.check().map(|()| gate)
+    }
+
+    fn new(
+        access: &Arc<Access>,
+        cluster: Id,
+        lineage: Option<Lineage>,
+        sender: &Identity,
+        claims: Arc<[Attributes]>,
+        wanted: Attributes,
+        decided: Revision,
+    ) -> Gate {
+        let (access, wanted) = (access.clone(), Arc::new(wanted));
+        let (identity, sender) = (sender.clone(), sender.clone());
+        Gate { access, cluster, lineage, sender, identity, claims, wanted, decided }
+    }
+
+    /// Whether all that was decided still holds.
+    fn check(&self) -> Result<(), Status> {
+        if self.lineage.as_ref().is_some_and(|lineage| !self.access.reaches(&self.sender, lineage)) {
+            return Err(Status::unknown_path());
+        }
+        let acts = self.claims.iter().map(|claim| (&self.sender, claim));
+        for (who, wanted) in acts.chain([(&self.identity, &*self.wanted)]) {
+            let Decision { allowed, reason } = self.may(who, wanted);
+            if !allowed {
+                return Err(refused(who, wanted, &reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whom the request acts as.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Decides anew as of now from here on.
+    pub(crate) async fn catch_up(&self) -> Result<(), Status> {
+        self.access.catch_up().await.map_err(unreadable)
+    }
+
+    /// Whether somebody may do something in this logical cluster.
+    pub(crate) fn may(&self, who: &Identity, wanted: &Attributes) -> Decision {
+        self.access.may(who, self.cluster, wanted)
+    }
+
+    /// Looks at the policy of this logical cluster.
+    pub(crate) fn policy<T>(&self, read: impl FnOnce(Layers<'_>) -> T) -> T {
+        self.access.index().read(self.cluster, read)
+    }
+
+    /// The rules whoever asks has in a namespace, and what is missing of them.
+    pub(crate) fn rules(&self, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+        let Identity::User(user) = &self.identity else { return Default::default() };
+        let who = Who { name: &user.name, groups: &user.groups };
+        self.policy(|layers| {
+            let (rules, missing) = layers.rules(who, namespace);
+            (rules.into_iter().cloned().collect(), missing)
+        })
+    }
+
+    /// The same gate, for as long as it stays open.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing { heard: self.access.index().listen(), seen: self.decided, gate: self.clone() }
+    }
+}
+
+/// Notices when somebody who was let in no longer would be.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    gate: Gate,
+    heard: Receiver<Revision>,
+    /// Decided on policies as of here.
+    seen: Revision,
+}
+
+impl Standing {
+    /// Returns once a policy has changed so that the gate is closed. Cancel-safe.
+    pub(crate) async fn lost(&mut self) {
+        let Some(lineage) = self.gate.lineage.clone() else { return std::future::pending().await };
+        loop {
+            let changed = self.gate.access.changed(&lineage);
+            if changed > self.seen {
+                self.seen = changed;
+                if self.gate.check().is_err() {
+                    return;
+                }
+            }
+            if self.heard.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+/// What somebody is told who may not.
+fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
+    let name = who.name();
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    match wanted {
+        Attributes::Path { path, verb } => {
+            let why = format!("User {name:?} cannot {verb} path {path:?}{reason}");
+            Status::forbidden(Grouped::new("", ""), "", &why)
+        }
+        Attributes::Resource(it) => {
+            let ResourceAttributes { verb, group, resource, subresource, namespace, .. } = it;
+            let part = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+            let scope = match namespace.as_str() {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace {namespace:?}"),
+            };
+            let what = format!("{resource}{part}");
+            let why = format!(
+                "User {name:?} cannot {verb} resource {what:?} in API group {group:?} {scope}{reason}"
+            );
+            Status::forbidden(Grouped::new(group, resource), &it.name, &why)
+        }
+    }
+}
+
+#[cfg(test)]
+impl Gate {
+    /// For tests of what comes after it.
+    pub(crate) fn open() -> Gate {
+        let store = Arc::new(storage::memory::Memory::new());
+        let admin = Identity::user("admin", &[crate::identity::ADMINISTRATORS]);
+        let wanted = Attributes::Path { path: "/".to_owned(), verb: "get".to_owned() };
+        let access = Arc::new(Access::plain(store));
+        Gate::new(&access, Id::ROOT, None, &admin, Arc::default(), wanted, Revision::ZERO)
+    }
+}
