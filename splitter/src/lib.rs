@@ -6,8 +6,10 @@
 //!
 //! It never talks to a physical cluster. All it can see and touch are logical clusters.
 
+pub mod explain;
 pub mod expression;
 pub mod hash;
 pub mod quantity;
 pub mod rules;
 pub mod shares;
+pub mod targets;

@@ -58,10 +58,10 @@ impl Wish {
 
     /// What a decision was made under. If it has changed, somebody wants something else.
     pub fn fingerprint(&self) -> String {
-        let Wish { by, spec } = self;
-        let said = format!("{:?} {:?} {:?}", spec.cluster_selector, spec.number_of_clusters, spec.spread);
-        let groups = format!("{:?} {:?}", spec.fallback_groups, by.source);
-        crate::hash::word(&[&said, &groups], 12)
+        let PlacementSpec { cluster_selector, number_of_clusters, spread, fallback_groups, .. } = &self.spec;
+        let said = (self.by.source, cluster_selector, number_of_clusters, spread, fallback_groups);
+        let text = serde_json::to_string(&said).expect("our own kinds can be written as JSON");
+        crate::hash::word(&[&text], 12)
     }
 }
 
