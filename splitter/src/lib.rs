@@ -6,9 +6,11 @@
 //!
 //! It never talks to a physical cluster. All it can see and touch are logical clusters.
 
+pub mod division;
 pub mod explain;
 pub mod expression;
 pub mod hash;
+pub mod pointer;
 pub mod quantity;
 pub mod rules;
 pub mod shares;

@@ -43,7 +43,7 @@ impl<'a> Member<'a> {
         Member { weight, ..self }
     }
 
-    fn most(&self) -> u32 {
+    pub(crate) fn most(&self) -> u32 {
         let bound = self.max.unwrap_or(u32::MAX).min(self.capacity.unwrap_or(u32::MAX));
         if self.weight == 0 { 0 } else { bound }
     }

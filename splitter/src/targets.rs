@@ -125,7 +125,7 @@ pub struct Pick {
 }
 
 impl Pick {
-    fn member(&self) -> Member<'_> {
+    pub(crate) fn member(&self) -> Member<'_> {
         match self.held {
             Some(share) => Member::held(&self.cluster, share),
             None => Member {
