@@ -10,6 +10,8 @@ pub mod division;
 pub mod explain;
 pub mod expression;
 pub mod hash;
+pub mod lower;
+pub mod moves;
 pub mod pointer;
 pub mod quantity;
 pub mod rules;
