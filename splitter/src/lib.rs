@@ -14,6 +14,8 @@ pub mod lower;
 pub mod moves;
 pub mod pointer;
 pub mod quantity;
+pub mod raise;
 pub mod rules;
 pub mod shares;
+pub mod summarize;
 pub mod targets;

@@ -99,6 +99,7 @@ pub fn lower(object: &Value, part: Option<&Part>, way: &Way) -> Result<Lowered, 
     if let Some(home) = way.home {
         home::rewrite(&mut lowered, home);
     }
+    stamp(object, &mut lowered);
     rename(&mut lowered, way);
     let marks = Marks::of(object, way);
     marks.put(&mut lowered);
@@ -108,6 +109,26 @@ pub fn lower(object: &Value, part: Option<&Part>, way: &Way) -> Result<Lowered, 
     // Whatever an Override did to them, they are ours.
     marks.put(&mut changed);
     Ok(Lowered::Sent(changed))
+}
+
+/// Annotation on the pods of a Deployment: which of its templates they were made from. Below, a template also has what was
+/// rewritten for that cluster, so neither it nor its hash says that.
+pub const TEMPLATE: &str = "holon.dev/template";
+
+/// What tells the template of a Deployment from its others.
+pub fn template_word(deployment: &Value) -> String {
+    let text = deployment.pointer("/spec/template").map(Value::to_string).unwrap_or_default();
+    word(&[&text], 10)
+}
+
+fn stamp(object: &Value, lowered: &mut Value) {
+    if group_kind(object) == ("apps", "Deployment")
+        && lowered.pointer("/spec/template").is_some_and(Value::is_object)
+    {
+        let at = format!("/spec/template/metadata/annotations/{}", TEMPLATE.replace('/', "~1"));
+        // A template whose metadata is no object was never valid.
+        let _ = crate::pointer::set(lowered, &at, template_word(object).into());
+    }
 }
 
 fn stays(object: &Value) -> Option<&'static str> {
