@@ -3,6 +3,7 @@
 //! Who has proved nothing may ask whether the server is well and which it is, and is asked to prove something otherwise.
 //! What the others may do is decided in [`auth`](crate::auth).
 
+use openapi::resource::Verb;
 use openapi::select::FieldSelector;
 
 use crate::asked::Asked;
@@ -50,17 +51,21 @@ impl Attributes {
         if attributes.group.is_empty() && attributes.resource == "namespaces" {
             attributes.namespace = attributes.name.clone();
         }
-        if attributes.name.is_empty() {
+        if matches!(asked.verb(), Some(Verb::List | Verb::Watch)) {
             attributes.name = selected(asked);
         }
         Attributes::Resource(attributes)
     }
 }
 
-/// The one name a list or a watch is about, if its selector leaves but one: nothing else is then served.
+/// The one name a list or a watch is about, if its selector leaves but one: nothing else is then served. Other verbs do
+/// not care for the selector, or do but are about a collection all the same: for them it names nothing.
 fn selected(asked: &Asked) -> String {
     let selector = FieldSelector::parse(asked.query.text("fieldSelector")).ok();
-    selector.and_then(|selector| selector.exact("metadata.name").map(str::to_owned)).unwrap_or_default()
+    let name = selector.and_then(|selector| selector.exact("metadata.name").map(str::to_owned));
+    // What could not stand in a path is no name.
+    let is_name = |name: &String| !matches!(name.as_str(), "." | "..") && !name.contains(['/', '%']);
+    name.filter(is_name).unwrap_or_default()
 }
 
 /// What anybody may read.
@@ -116,6 +121,14 @@ mod tests {
         check("GET /api/v1/namespaces", "list,,namespaces,,,");
         check("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Dweb", "list,,pods,,shop,web");
         check("GET /api/v1/pods?watch=1&fieldSelector=metadata.name!%3Dweb", "watch,,pods,,,");
+        // Whoever may create one object by name must not create another by selecting the first.
+        let one = "fieldSelector=metadata.name%3Dweb";
+        check(&format!("POST /api/v1/namespaces/shop/pods?{one}"), "create,,pods,,shop,");
+        check(&format!("DELETE /api/v1/namespaces/shop/pods?{one}"), "deletecollection,,pods,,shop,");
+        check(&format!("PUT /api/v1/namespaces/shop/pods?{one}"), "put,,pods,,shop,");
+        check(&format!("GET /api/v1/namespaces/shop/pods/db?{one}"), "get,,pods,,shop,db");
+        check("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3D..", "list,,pods,,shop,");
+        check("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da%2Fb", "list,,pods,,shop,");
         check("GET /clusters/root:a/openapi/v3", "get /openapi/v3");
         check("GET /clusters/root:a", "get /");
         check("POST /nothing", "post /nothing");
