@@ -12,6 +12,7 @@ mod escalation;
 mod impersonation;
 mod isolation;
 mod like_kubernetes;
+mod mistakes;
 mod people;
 mod quotas;
 mod reach;
