@@ -17,6 +17,7 @@ use bytes::Bytes;
 use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use jiff::Timestamp;
 use openapi::resource::{Origin, Resource as Row, Verb};
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
@@ -28,6 +29,7 @@ use crate::audit::Audit;
 use crate::auth::access::Access;
 use crate::auth::accounts::{Accounts, NotFound, request};
 use crate::auth::gate::Gate;
+use crate::auth::proof::Vouchers;
 use crate::authorize::{self, Attributes};
 use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
@@ -57,9 +59,8 @@ pub struct Stack {
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
-    tokens: Tokens,
+    vouchers: Vouchers,
     access: Arc<Access>,
-    accounts: Arc<Accounts>,
     audit: Option<Audit>,
     limits: Limits,
     metrics: Metrics,
@@ -72,11 +73,13 @@ impl Stack {
         Stack {
             kinds: Arc::new(Registry::new(store.clone())),
             access: Arc::new(Access::plain(store.clone())),
-            accounts: Arc::new(Accounts::new(store.clone(), format!("https://{address}"))),
+            vouchers: Vouchers {
+                tokens: Arc::default(),
+                accounts: Arc::new(Accounts::new(store.clone(), format!("https://{address}"))),
+            },
             store,
             address,
             ready: AtomicBool::new(true),
-            tokens: Tokens::default(),
             audit: None,
             limits: Limits::default(),
             metrics: Metrics::default(),
@@ -92,7 +95,7 @@ impl Stack {
 
     /// Also knows clients by these tokens.
     pub fn with_tokens(mut self, tokens: Tokens) -> Stack {
-        self.tokens = tokens;
+        self.vouchers.tokens = Arc::new(tokens);
         self
     }
 
@@ -104,7 +107,7 @@ impl Stack {
 
     /// Knows service accounts by what these vouch for.
     pub fn with_accounts(mut self, accounts: Arc<Accounts>) -> Stack {
-        self.accounts = accounts;
+        self.vouchers.accounts = accounts;
         self
     }
 
@@ -144,12 +147,13 @@ impl Stack {
 
     /// Who sends a request. What is no token of the operator's may be one of a service account.
     async fn identify(&self, peer: Identity, headers: &HeaderMap) -> Result<Identity, Status> {
-        match (Identity::of_request(peer, headers, &self.tokens), identity::bearer(headers)) {
-            (Err(_), Some(token)) => match self.accounts.find(token, &[]).await {
+        match (Identity::of_request(peer, headers, &self.vouchers.tokens), identity::bearer(headers)) {
+            (Err(_), Some(token)) => match self.vouchers.accounts.find(token, &[]).await {
                 Ok(found) => Ok(found.identity),
                 Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
                 Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
             },
+            (Ok(known), _) if known.is_expired(Timestamp::now().as_second()) => Err(Status::unauthorized()),
             (known, _) => known,
         }
     }
@@ -227,8 +231,8 @@ impl Stack {
         let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;
         options::check(verb, &call.query, applies)?;
         match Review::of(&call.row) {
-            Some(review) => review.answer(&call, &style, &self.tokens, &self.accounts, &bytes).await,
-            None if request::is_one(&call) => self.accounts.request(&call, &style, &bytes).await,
+            Some(review) => review.answer(&call, &style, &self.vouchers, &bytes).await,
+            None if request::is_one(&call) => self.vouchers.accounts.request(&call, &style, &bytes).await,
             None => self.run(verb, &call, &style, &bytes).await,
         }
     }
@@ -246,8 +250,8 @@ impl Stack {
             return Err(Status::wrong_method());
         }
         match target {
-            Target::Issuer => return Ok(self.accounts.configuration(id)),
-            Target::Keys => return self.accounts.published(id).await,
+            Target::Issuer => return Ok(self.vouchers.accounts.configuration(id)),
+            Target::Keys => return self.vouchers.accounts.published(id).await,
             // They are about everybody, so the root decides; and cost a walk over the store.
             Target::Metrics if id == Id::ROOT || identity.is_administrator() => {
                 return Ok(self.metrics.answer(&self.limits, self.figures().await));
@@ -296,7 +300,9 @@ impl Stack {
         let answer = match verb {
             Verb::Get => get::get(store, call, style).await,
             Verb::List => list::list(store, call, style).await,
-            Verb::Watch => watch::watch(store, &self.kinds, call, style, self.stop.clone()).await,
+            Verb::Watch => {
+                watch::watch(store, &self.kinds, &self.vouchers, call, style, self.stop.clone()).await
+            }
             Verb::Create => create::create(store, call, style, bytes).await,
             Verb::Update => update::update(store, call, style, bytes).await,
             Verb::Patch => patch::patch(store, call, style, bytes).await,

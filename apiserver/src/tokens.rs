@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
+use crate::auth::proof::Proof;
 use crate::identity::{Identity, User};
 
 /// How soon a changed file counts.
@@ -71,11 +72,20 @@ impl Tokens {
     /// Whose token this is.
     pub(crate) fn find(&self, token: &str) -> Option<Identity> {
         let entries = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).current();
-        let asked = sha256(token);
+        Self::among(&entries, &sha256(token))
+    }
+
+    /// Whose token this is the digest of.
+    pub(crate) fn by_digest(&self, digest: &[u8; 32]) -> Option<Identity> {
+        let entries = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).current();
+        Self::among(&entries, digest)
+    }
+
+    fn among(entries: &[Entry], asked: &[u8; 32]) -> Option<Identity> {
         // Neither whether nor where something matched shows in how long this takes.
         let mut found = 0u64;
         for (number, entry) in (1u64..).zip(entries.iter()) {
-            let is_it: Choice = entry.digest.ct_eq(&asked);
+            let is_it: Choice = entry.digest.ct_eq(asked);
             found.conditional_assign(&number, is_it);
         }
         let found = usize::try_from(found).ok()?.checked_sub(1)?;
@@ -137,13 +147,15 @@ fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
             return Err(format!("line {at} has no token or no user"));
         }
         let groups = field(3).split(',').map(str::trim).filter(|group| !group.is_empty());
+        let digest = sha256(field(0));
         let user = User {
             name: field(1).to_owned(),
             uid: field(2).to_owned(),
             groups: groups.map(str::to_owned).collect(),
+            proof: Proof::Line(digest),
             ..User::default()
         };
-        entries.push(Entry { digest: sha256(field(0)), identity: Identity::known(user) });
+        entries.push(Entry { digest, identity: Identity::known(user) });
     }
     Ok(entries)
 }

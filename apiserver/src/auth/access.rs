@@ -12,20 +12,34 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use api::cluster::Id;
+use futures::FutureExt;
 use storage::{ReadError, Revision, Store};
 
+use super::bells::{Bells, Topic};
 use super::rbac::index::Index;
 use super::rbac::{Decision, Policy, Who};
 use crate::authorize::Attributes;
 use crate::births::Birth;
+use crate::clusters;
 use crate::identity::{ANONYMOUS, Identity};
-use crate::keys;
+use crate::keys::{self, Collection};
 use crate::quotas::Quotas;
 
 /// The verb on a path that lets somebody in.
 const ACCESS: &str = "access";
+/// What somebody stands and falls with who stays: accounts and what their tokens are bound to, and logical clusters.
+const FOLLOWED: &[Collection<'static>] = &[
+    Collection { group: "", plural: "serviceaccounts" },
+    Collection { group: "", plural: "secrets" },
+    Collection { group: "", plural: "pods" },
+    Collection { group: "", plural: "nodes" },
+    clusters::COLLECTION,
+];
+/// Before following again what could not be followed.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Parents remembered. A birth does not change and an id is born once, so what is remembered stays true; this bounds
 /// how much of it there is, at some megabytes.
 const PARENTS_MAX: usize = 1 << 16;
@@ -62,10 +76,44 @@ impl Access {
 
     /// Follows the store, so that those who wait hear of changes. Goes on for as long as it is polled.
     pub async fn follow(&self) -> std::convert::Infallible {
+        let objects = FOLLOWED.iter().map(|collection| self.follow_objects(collection).boxed());
         tokio::select! {
             never = self.index.follow() => never,
             never = self.quotas.follow() => never,
+            (never, ..) = futures::future::select_all(objects) => never,
         }
+    }
+
+    /// Tells those who wait for objects of a collection, in any logical cluster.
+    async fn follow_objects(&self, collection: &Collection<'_>) -> std::convert::Infallible {
+        loop {
+            let Err(error) = self.followed_objects(collection).await;
+            tracing::debug!(%error, resource = collection.plural, "will follow it again");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn followed_objects(
+        &self,
+        collection: &Collection<'_>,
+    ) -> Result<std::convert::Infallible, ReadError> {
+        let kept = self.index.kept();
+        let now = kept.get(&keys::birth(Id::ROOT)).await?.revision;
+        let mut watch = kept.watch(collection.everywhere(), now).await?;
+        // What happened before nobody has told them.
+        self.bells().ring_all();
+        loop {
+            let batch = watch.next().await?;
+            self.bells().ring(batch.events.into_iter().map(|event| Topic::Object(event.key)));
+        }
+    }
+
+    pub(crate) fn bells(&self) -> &Arc<Bells> {
+        self.index.bells()
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
     }
 
     pub(crate) fn quotas(&self) -> &Arc<Quotas> {

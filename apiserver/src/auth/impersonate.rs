@@ -117,7 +117,7 @@ fn acting(
         false if !is_said(nobody) && !is_said(AUTHENTICATED) => groups.push(AUTHENTICATED.to_owned()),
         _ => {}
     }
-    Identity::exactly(User { name, uid, groups, extra, home: None })
+    Identity::exactly(User { name, uid, groups, extra, ..User::default() })
 }
 
 /// The namespace and name of the service account a user name is that of.
