@@ -148,11 +148,15 @@ impl Stack {
     /// Who sends a request. What is no token of the operator's may be one of a service account.
     async fn identify(&self, peer: Identity, headers: &HeaderMap) -> Result<Identity, Status> {
         match (Identity::of_request(peer, headers, &self.vouchers.tokens), identity::bearer(headers)) {
-            (Err(_), Some(token)) => match self.vouchers.accounts.find(token, &[]).await {
-                Ok(found) => Ok(found.identity),
-                Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
-                Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
-            },
+            (Err(_), Some(token)) => {
+                let accounts = &self.vouchers.accounts;
+                let _place = if accounts.has_seen(token) { None } else { Some(self.limits.meet()?) };
+                match accounts.find(token, &[]).await {
+                    Ok(found) => Ok(found.identity),
+                    Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
+                    Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
+                }
+            }
             (Ok(known), _) if known.is_expired(Timestamp::now().as_second()) => Err(Status::unauthorized()),
             (known, _) => known,
         }

@@ -147,6 +147,12 @@ impl Accounts {
         serde_json::from_slice::<Claims>(&claims).ok()?.cluster()
     }
 
+    /// Whether the signature of a token was checked before, and held.
+    pub(crate) fn has_seen(&self, token: &str) -> bool {
+        let digest = digest(token.as_bytes());
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&digest)
+    }
+
     /// What a token says, if one of our keys signed it.
     async fn verified(&self, token: &str) -> Result<Token, NotFound> {
         let digest = digest(token.as_bytes());
