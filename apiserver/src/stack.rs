@@ -28,7 +28,7 @@ use crate::asked::{self, Asked};
 use crate::audit::Audit;
 use crate::auth::access::Access;
 use crate::auth::accounts::{Accounts, NotFound, request};
-use crate::auth::gate::Gate;
+use crate::auth::gate::{self, Gate};
 use crate::auth::proof::Vouchers;
 use crate::authorize::{self, Attributes};
 use crate::body::Incoming;
@@ -188,7 +188,15 @@ impl Stack {
         if *identity == Identity::Anonymous && !authorize::is_open(&wanted) {
             return Err(Status::unauthorized());
         }
-        let (cluster, target) = asked.address.as_ref().map_err(|_| Status::unknown_path())?;
+        // Somebody who tries addresses that lead nowhere is worth a line in the audit log.
+        let refuse = || {
+            findings.refuse();
+            if let Some(wanted) = gate::wants_to_act_as(&headers) {
+                findings.acts_as(&wanted);
+            }
+        };
+        let address = asked.address.as_ref().map_err(|_| Status::unknown_path());
+        let (cluster, target) = address.inspect_err(|_| refuse())?;
         match target {
             Target::Health { endpoint, check } => {
                 let patient = Patient { store: &*self.store, stopping: !self.ready.load(Ordering::Relaxed) };
@@ -199,13 +207,19 @@ impl Stack {
             }
             _ => {}
         }
-        let (id, reach) = self.find(cluster, identity).await?;
+        let (id, reach) = self.find(cluster, identity).await.inspect_err(|_| refuse())?;
+        if self.audit.is_some() && reach == Reach::One {
+            let is_said = matches!(cluster, Cluster::Path(_));
+            let path = if is_said { None } else { self.access.path(id).await.ok().flatten() };
+            findings.is_for(id, path);
+        }
         let gate = Gate::enter(&self.access, id, identity, &headers, wanted).await;
-        let gate = gate.inspect_err(|_| findings.refuse())?;
+        let gate = gate.inspect_err(|_| refuse())?;
         findings.acts_as(gate.identity());
         gate.pace()?;
         // What the root lets somebody do says nothing about all the others.
         if reach == Reach::Every && !gate.identity().is_administrator() {
+            findings.refuse();
             return Err(Status::unknown_path());
         }
         let Target::Resource(resource) = target else {

@@ -50,7 +50,8 @@ pub(crate) struct Start {
     /// Know clients also by the bearer tokens in this file: a line each of token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
-    /// Note who changed what and who was refused in this file, a line of JSON each; move it away with copytruncate
+    /// Note who changed what and who was refused in this file, a line of JSON each; it and ten older ones beside it
+    /// grow to 100 MB each
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
     /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times

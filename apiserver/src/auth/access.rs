@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::cluster::Id;
+use api::cluster::{Id, ROOT};
 use futures::FutureExt;
 use storage::{ReadError, Revision, Store};
 
@@ -144,6 +144,16 @@ impl Access {
             at = id;
         }
         Ok(Some(lineage.into()))
+    }
+
+    /// The path of a logical cluster. None if there is no such.
+    pub(crate) async fn path(&self, id: Id) -> Result<Option<String>, ReadError> {
+        if id == Id::ROOT {
+            return Ok(Some(ROOT.to_owned()));
+        }
+        let lineage = self.lineage(id).await?;
+        let from_root = lineage.as_ref().and_then(|lineage| lineage.last()?.1.strip_prefix("/clusters/"));
+        Ok(from_root.map(|path| format!("{ROOT}:{path}")))
     }
 
     async fn parent(&self, id: Id) -> Result<Option<Parent>, ReadError> {

@@ -193,6 +193,11 @@ impl Gate {
     }
 }
 
+/// Whom a request wants to act as, whether it may or not.
+pub(crate) fn wants_to_act_as(headers: &HeaderMap) -> Option<Identity> {
+    Impersonation::of(headers).ok().flatten().map(|wanted| wanted.identity)
+}
+
 /// What somebody is told who may not.
 fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
     let name = who.name();
