@@ -3,6 +3,7 @@
 //! Who has proved nothing may ask whether the server is well and which it is, and is asked to prove something otherwise.
 //! What the others may do is decided in [`auth`](crate::auth).
 
+use http::Method;
 use openapi::resource::Verb;
 use openapi::select::FieldSelector;
 
@@ -35,11 +36,17 @@ impl Attributes {
     /// What a request wants to do.
     pub(crate) fn of(asked: &Asked) -> Attributes {
         let method = || asked.method.as_str().to_lowercase();
+        // What makes no sense for what is named is refused as what it would be elsewhere.
+        let meant = || match asked.method {
+            Method::POST => Verb::Create.as_str().to_owned(),
+            Method::PUT => Verb::Update.as_str().to_owned(),
+            _ => method(),
+        };
         let Some(named) = asked.resource() else {
             return Attributes::Path { path: asked.path_inside(), verb: method() };
         };
         let mut attributes = ResourceAttributes {
-            verb: asked.verb().map_or_else(method, |verb| verb.as_str().to_owned()),
+            verb: asked.verb().map_or_else(meant, |verb| verb.as_str().to_owned()),
             group: named.group.clone(),
             version: named.version.clone(),
             resource: named.resource.clone(),
@@ -125,10 +132,12 @@ mod tests {
         let one = "fieldSelector=metadata.name%3Dweb";
         check(&format!("POST /api/v1/namespaces/shop/pods?{one}"), "create,,pods,,shop,");
         check(&format!("DELETE /api/v1/namespaces/shop/pods?{one}"), "deletecollection,,pods,,shop,");
-        check(&format!("PUT /api/v1/namespaces/shop/pods?{one}"), "put,,pods,,shop,");
+        check(&format!("PUT /api/v1/namespaces/shop/pods?{one}"), "update,,pods,,shop,");
         check(&format!("GET /api/v1/namespaces/shop/pods/db?{one}"), "get,,pods,,shop,db");
         check("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3D..", "list,,pods,,shop,");
         check("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da%2Fb", "list,,pods,,shop,");
+        check("POST /api/v1/namespaces/shop/pods/web", "create,,pods,,shop,web");
+        check("PATCH /api/v1/namespaces/shop/pods", "patch,,pods,,shop,");
         check("GET /clusters/root:a/openapi/v3", "get /openapi/v3");
         check("GET /clusters/root:a", "get /");
         check("POST /nothing", "post /nothing");

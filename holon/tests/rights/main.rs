@@ -16,6 +16,7 @@ mod mistakes;
 mod people;
 mod quotas;
 mod reach;
+mod requests;
 mod revocation;
 mod several;
 
