@@ -264,12 +264,14 @@ impl Stack {
         asked: &Asked,
         headers: HeaderMap,
     ) -> Result<Response<Body>, Status> {
+        if let Target::Keys = target {
+            return self.vouchers.accounts.published(id, &asked.method).await;
+        }
         if !is_read(&asked.method) {
             return Err(Status::wrong_method());
         }
         match target {
             Target::Issuer => return Ok(self.vouchers.accounts.configuration(id)),
-            Target::Keys => return self.vouchers.accounts.published(id).await,
             // They are about everybody, so the root decides; and cost a walk over the store.
             Target::Metrics if id == Id::ROOT || identity.is_administrator() => {
                 return Ok(self.metrics.answer(&self.limits, self.figures().await));

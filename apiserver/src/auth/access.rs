@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use api::cluster::{Id, ROOT};
 use futures::FutureExt;
-use storage::{ReadError, Revision, Store};
+use storage::{Range, ReadError, Revision, Store};
 
 use super::bells::{Bells, Topic};
 use super::rbac::index::Index;
@@ -76,7 +76,8 @@ impl Access {
 
     /// Follows the store, so that those who wait hear of changes. Goes on for as long as it is polled.
     pub async fn follow(&self) -> std::convert::Infallible {
-        let objects = FOLLOWED.iter().map(|collection| self.follow_objects(collection).boxed());
+        let ranges = FOLLOWED.iter().map(Collection::everywhere).chain([keys::all_signing()]);
+        let objects = ranges.map(|range| self.follow_objects(range).boxed());
         tokio::select! {
             never = self.index.follow() => never,
             never = self.quotas.follow() => never,
@@ -84,22 +85,19 @@ impl Access {
         }
     }
 
-    /// Tells those who wait for objects of a collection, in any logical cluster.
-    async fn follow_objects(&self, collection: &Collection<'_>) -> std::convert::Infallible {
+    /// Tells those who wait for something in a range.
+    async fn follow_objects(&self, range: Range) -> std::convert::Infallible {
         loop {
-            let Err(error) = self.followed_objects(collection).await;
-            tracing::debug!(%error, resource = collection.plural, "will follow it again");
+            let Err(error) = self.followed_objects(&range).await;
+            tracing::debug!(%error, ?range, "will follow it again");
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    async fn followed_objects(
-        &self,
-        collection: &Collection<'_>,
-    ) -> Result<std::convert::Infallible, ReadError> {
+    async fn followed_objects(&self, range: &Range) -> Result<std::convert::Infallible, ReadError> {
         let kept = self.index.kept();
         let now = kept.get(&keys::birth(Id::ROOT)).await?.revision;
-        let mut watch = kept.watch(collection.everywhere(), now).await?;
+        let mut watch = kept.watch(range.clone(), now).await?;
         // What happened before nobody has told them.
         self.bells().ring_all();
         loop {

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::cluster::Id;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use jiff::Timestamp;
 use openapi::status::Status;
 use serde_json::{Value, json};
@@ -167,7 +167,7 @@ impl Accounts {
         if !keys.verify(&parts) {
             return Err(invalid("invalid signature"));
         }
-        let found = Token { cluster, claims: Arc::new(claims), digest };
+        let found = Token { cluster, claims: Arc::new(claims), kid: parts.kid.into(), digest };
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= VERIFIED_MAX {
             verified.clear();
@@ -195,6 +195,10 @@ impl Accounts {
 
     /// What a token is bound to must be there, and be what it was.
     pub(crate) async fn check_bound(&self, token: &Token) -> Result<(), NotFound> {
+        let keys = self.keys.find(&*self.store, token.cluster).await?;
+        if !keys.is_some_and(|keys| keys.has(&token.kid)) {
+            return Err(invalid("invalid signature"));
+        }
         for (key, named, what) in Accounts::bonds(token) {
             let object = self.check_there(key, named, what).await?;
             let is_copy = what == "secret" && token.claims.exp.is_none();
@@ -237,10 +241,19 @@ impl Accounts {
         )
     }
 
-    /// The keys.
-    pub(crate) async fn published(&self, cluster: Id) -> Result<Response<Body>, Status> {
-        let made = self.keys.make(&*self.store, cluster).await;
-        let keys = made.map_err(|error| Status::unavailable(error.to_string()))?;
+    /// The keys; after having made a new one, or having let go of the old ones, if the method says so.
+    pub(crate) async fn published(&self, cluster: Id, method: &Method) -> Result<Response<Body>, Status> {
+        let (keys, store) = (&self.keys, &*self.store);
+        let found = match *method {
+            Method::GET | Method::HEAD => keys.make(store, cluster).await.map(Some),
+            Method::POST => keys.renew(store, cluster).await,
+            Method::DELETE => keys.retire(store, cluster).await,
+            _ => return Err(Status::wrong_method()),
+        };
+        let found = found.map_err(|error| Status::unavailable(error.to_string()))?;
+        let keys = found.ok_or_else(|| {
+            Status::bad_request("there are as many keys as there can be; delete the older ones first")
+        })?;
         let body = json!({ "keys": keys.published() }).to_string();
         Ok(render::typed(StatusCode::OK, "application/jwk-set+json", body))
     }

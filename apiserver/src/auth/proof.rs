@@ -11,6 +11,7 @@ use storage::{Key, ReadError};
 use super::accounts::claims::Claims;
 use super::accounts::{Accounts, NotFound};
 use crate::identity::Identity;
+use crate::keys;
 use crate::tokens::Tokens;
 
 /// What can be taken back.
@@ -30,6 +31,8 @@ pub enum Proof {
 pub struct Token {
     pub(crate) cluster: Id,
     pub(crate) claims: Arc<Claims>,
+    /// Which key signed it.
+    pub(crate) kid: Arc<str>,
     pub(crate) digest: [u8; 32],
 }
 
@@ -64,7 +67,10 @@ impl Proof {
     pub(crate) fn bound(&self) -> Vec<Key> {
         match self {
             Proof::Lasting | Proof::Line(_) => Vec::new(),
-            Proof::Token(token) => Accounts::bonds(token).into_iter().map(|(key, ..)| key).collect(),
+            Proof::Token(token) => {
+                let bonds = Accounts::bonds(token).into_iter().map(|(key, ..)| key);
+                bonds.chain([keys::signing(token.cluster)]).collect()
+            }
         }
     }
 }

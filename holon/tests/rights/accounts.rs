@@ -227,3 +227,30 @@ fn others_can_check_a_token_and_a_secret_can_hold_one() {
     assert_eq!(world.admin.ask("DELETE", &format!("{secrets}/key"), &json!({})).code, 200);
     assert_eq!(world.with_token(&held).get("/apis").code, 401);
 }
+
+#[test]
+fn keys_can_be_renewed_and_the_old_ones_let_go() {
+    let world = World::new();
+    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    let keys = format!("{a}/openid/v1/jwks");
+    let token = |cluster: &str| text(&world.token(cluster, "default", json!({}))["status"]["token"]);
+    let code = |token: &str| world.with_token(token).get("/apis").code;
+    let (first, elsewhere) = (token(&a), token(&b));
+    assert_eq!(code(&first), 200);
+    let renewed = world.admin.ask("POST", &keys, &Value::Null);
+    assert_eq!((renewed.code, renewed.json()["keys"].as_array().map(Vec::len)), (200, Some(2)));
+    let second = token(&a);
+    assert_eq!([&first, &second].map(|token| code(token)), [200, 200]);
+    // Who may do nothing may not do this.
+    world.admin.bind(&a, "holon:access", "User ann");
+    for method in ["POST", "DELETE"] {
+        assert_eq!(world.user("ann").ask(method, &keys, &Value::Null).code, 403);
+        assert_eq!(world.user("bob").ask(method, &keys, &Value::Null).code, 404);
+    }
+    assert_eq!(world.admin.ask("DELETE", &keys, &Value::Null).code, 200);
+    assert_eq!([&first, &second, &elsewhere].map(|token| code(token)), [401, 200, 200]);
+    assert_eq!(world.admin.get(&keys).json()["keys"].as_array().map(Vec::len), Some(1));
+    let made = (0..10).map(|_| world.admin.ask("POST", &keys, &Value::Null).code);
+    assert_eq!(made.filter(|code| *code == 200).count(), 7, "there is an end to it");
+    assert_eq!(code(&second), 200);
+}

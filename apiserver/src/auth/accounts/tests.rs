@@ -122,10 +122,12 @@ async fn a_logical_cluster_vouches_for_its_own_accounts_only() {
     assert_eq!(world.why(&elsewhere).await, "invalid signature");
     claims.iss = "https://somewhere/else".to_owned();
     assert_eq!(world.why(&world.signed(&claims).await).await, "Foreign");
-    forget(&*world.store, Id::new(HOME)).await.unwrap();
-    forget(&*world.store, Id::new(HOME)).await.unwrap();
-    let afresh = Accounts::new(world.store.clone(), "https://here".to_owned());
     let token = world.signed(&world.claims()).await;
+    assert_eq!(world.why(&token).await, "");
+    forget(&*world.store, Id::new(HOME)).await.unwrap();
+    forget(&*world.store, Id::new(HOME)).await.unwrap();
+    assert_eq!(world.why(&token).await, "invalid signature", "who has seen it before forgets it, too");
+    let afresh = Accounts::new(world.store.clone(), "https://here".to_owned());
     assert!(matches!(afresh.find(&token, &[]).await, Err(NotFound::Foreign)));
 }
 
