@@ -178,7 +178,7 @@ impl Start {
         let admin = authority.client(kubeconfig::ADMIN.0, kubeconfig::ADMIN.1)?;
         let mut paths = vec![Path::root()];
         paths.extend(self.contexts.iter().cloned());
-        Ok(kubeconfig::write(server, authority, &admin, &paths))
+        Ok(kubeconfig::write(server, authority, (kubeconfig::ADMIN.0, &admin), &paths))
     }
 }
 
