@@ -15,7 +15,7 @@ use serde_json::Value;
 use storage::Store;
 
 use crate::addresses::{self, Claims};
-use crate::auth::escalation;
+use crate::auth::{escalation, signers};
 use crate::call::Call;
 use crate::owners::{self, Owners};
 use crate::{metadata, parts, special};
@@ -39,6 +39,7 @@ pub(crate) async fn create(
     errors.extend(special::misnamed(&call.row, &name));
     errors.extend(special::check(&call.row, object));
     refuse(call, &name, &errors)?;
+    signers::check(call, None, object)?;
     let claims = assign(store, call, None, object).await?;
     Ok((name, claims))
 }
@@ -70,6 +71,7 @@ pub(crate) async fn update(
         Some(part) => parts::check(part, old, new),
     });
     refuse(call, name, &errors)?;
+    signers::check(call, Some(old), new)?;
     assign(store, call, Some(old), new).await
 }
 

@@ -17,7 +17,7 @@ use openapi::schema::{Schema, SchemaRef};
 use openapi::status::{Cause, Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{Entry, ReadError, Store};
+use storage::{Entry, Key, ReadError, Store};
 
 use crate::call::unreadable;
 use crate::keys::Collection;
@@ -178,13 +178,18 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     }
     let mut id = Id::ROOT;
     for name in segments {
-        let found = store.get(&COLLECTION.key(id, None, name)).await?;
-        match found.value.filter(|entry| !stored::is_leaving(entry)).as_ref().and_then(stored_id) {
+        match at(store, &COLLECTION.key(id, None, name)).await? {
             Some(inner) => id = inner,
             None => return Ok(None),
         }
     }
     Ok(Some(id))
+}
+
+/// The id of the logical cluster whose object has this key; none if there is no such, or it is on its way out.
+pub(crate) async fn at(store: &dyn Store, key: &Key) -> Result<Option<Id>, ReadError> {
+    let found = store.get(key).await?.value;
+    Ok(found.filter(|entry| !stored::is_leaving(entry)).as_ref().and_then(stored_id))
 }
 
 /// The id in the object of a logical cluster, as stored: looked for on every request, so nothing else is read.

@@ -58,6 +58,11 @@ impl<S: State> Replica<S> {
         &self.state
     }
 
+    /// What it is made of.
+    pub(crate) fn kept(&self) -> &Arc<dyn Store> {
+        &self.kept
+    }
+
     pub(crate) fn has_reached(&self, revision: Revision) -> bool {
         self.reached.load(Ordering::Acquire) >= revision.0
     }

@@ -52,7 +52,8 @@ pub(crate) struct Start {
     /// Know clients also by certificates of the authorities in this file; read again when it changes
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Note who changed what and who was refused in this file, a line of JSON each; move it away with copytruncate
+    /// Note who changed what and who was refused in this file, a line of JSON each; it and ten older ones beside it
+    /// grow to 100 MB each
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
     /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times
@@ -192,7 +193,7 @@ impl Start {
         let admin = authority.client(kubeconfig::ADMIN.0, kubeconfig::ADMIN.1)?;
         let mut paths = vec![Path::root()];
         paths.extend(self.contexts.iter().cloned());
-        Ok(kubeconfig::write(server, authority, &admin, &paths))
+        Ok(kubeconfig::write(server, authority, (kubeconfig::ADMIN.0, &admin), &paths))
     }
 }
 

@@ -10,11 +10,11 @@ use http::HeaderMap;
 use openapi::resource::Verb;
 use openapi::status::{Grouped, Status};
 use storage::Revision;
-use tokio::sync::watch::Receiver;
 
 use super::access::{Access, Lineage};
 use super::impersonate::Impersonation;
 use super::rbac::{Decision, Layers, Rule, Who};
+use super::standing;
 use crate::authorize::{Attributes, ResourceAttributes};
 use crate::call::unreadable;
 use crate::identity::Identity;
@@ -55,6 +55,13 @@ impl Gate {
                 Some(lineage.ok_or_else(Status::unknown_path)?)
             }
         };
+        // By its path nobody finds a logical cluster that is on its way out; a token leads there without one.
+        if let (Some(_), Some(lineage)) = (sender.home(), &lineage) {
+            let is_there = standing::are_there(access, &standing::objects(lineage)).await;
+            if !is_there.map_err(unreadable)? {
+                return Err(Status::unknown_path());
+            }
+        }
         // Before anything else is said: a word about the request would be one about the logical cluster.
         if lineage.as_ref().is_some_and(|lineage| !access.reaches(sender, lineage)) {
             return Err(Status::unknown_path());
@@ -88,7 +95,7 @@ impl Gate {
     }
 
     /// Whether all that was decided still holds.
-    fn check(&self) -> Result<(), Status> {
+    pub(super) fn check(&self) -> Result<(), Status> {
         if self.lineage.as_ref().is_some_and(|lineage| !self.access.reaches(&self.sender, lineage)) {
             return Err(Status::unknown_path());
         }
@@ -165,38 +172,30 @@ impl Gate {
         })
     }
 
-    /// The same gate, for as long as it stays open.
-    pub(crate) fn standing(&self) -> Standing {
-        Standing { heard: self.access.index().listen(), seen: self.decided, gate: self.clone() }
+    pub(super) fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    pub(super) fn cluster(&self) -> Id {
+        self.cluster
+    }
+
+    pub(super) fn sender(&self) -> &Identity {
+        &self.sender
+    }
+
+    pub(super) fn lineage(&self) -> Option<&Lineage> {
+        self.lineage.as_ref()
+    }
+
+    pub(super) fn decided(&self) -> Revision {
+        self.decided
     }
 }
 
-/// Notices when somebody who was let in no longer would be.
-#[derive(Debug)]
-pub(crate) struct Standing {
-    gate: Gate,
-    heard: Receiver<Revision>,
-    /// Decided on policies as of here.
-    seen: Revision,
-}
-
-impl Standing {
-    /// Returns once a policy has changed so that the gate is closed. Cancel-safe.
-    pub(crate) async fn lost(&mut self) {
-        let Some(lineage) = self.gate.lineage.clone() else { return std::future::pending().await };
-        loop {
-            let changed = self.gate.access.changed(&lineage);
-            if changed > self.seen {
-                self.seen = changed;
-                if self.gate.check().is_err() {
-                    return;
-                }
-            }
-            if self.heard.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    }
+/// Whom a request wants to act as, whether it may or not.
+pub(crate) fn wants_to_act_as(headers: &HeaderMap) -> Option<Identity> {
+    Impersonation::of(headers).ok().flatten().map(|wanted| wanted.identity)
 }
 
 /// What somebody is told who may not.

@@ -122,3 +122,32 @@ fn who_may_not_create_does_not_create_by_changing_what_is_not_there() {
     let applied = ann.with("Content-Type: application/apply-patch+yaml").ask("PATCH", path, &map);
     told(&applied, 403, &refused("configmaps", "", "configmaps"));
 }
+
+/// A role of 1.6 KB used to be broken down into millions of rules, while nobody else was answered.
+#[test]
+fn a_role_of_many_combinations_is_refused_and_keeps_nobody_waiting() {
+    let world = world();
+    let words = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>();
+    let rule = json!({
+        "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(10),
+    });
+    let held = json!({
+        "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(9),
+    });
+    world.role("", "nearly", json!([held]));
+    world.admin.bind("", "nearly", "User ann");
+    let role = json!({ "metadata": { "name": "wide" }, "rules": [rule] });
+    let answer = world.user("ann").ask("POST", &format!("/apis/{GROUP}/v1/clusterroles"), &role);
+    let why =
+        "its rules have too many combinations to be compared with those held; say the same in fewer words";
+    told(&answer, 403, &format!("clusterroles.{GROUP} \"wide\" is forbidden: {why}"));
+    // Of what nobody has, some is named.
+    let answer = world.user("ann").ask(
+        "POST",
+        &format!("/apis/{GROUP}/v1/clusterroles"),
+        &json!({ "metadata": { "name": "wide" }, "rules": [{
+            "verbs": words(70), "apiGroups": words(70), "resources": ["other"],
+        }] }),
+    );
+    assert!(answer.code == 403 && answer.body.len() < 80_000, "{}", answer.body.len());
+}

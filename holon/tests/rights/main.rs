@@ -13,9 +13,11 @@ mod escalation;
 mod impersonation;
 mod isolation;
 mod like_kubernetes;
+mod mistakes;
 mod people;
 mod quotas;
 mod reach;
+mod requests;
 mod revocation;
 mod several;
 

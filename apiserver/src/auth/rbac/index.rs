@@ -17,11 +17,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use api::cluster::Id;
 use serde::de::DeserializeOwned;
 use storage::{Entry, Event, Range, ReadError, Revision, Store};
-use tokio::sync::watch::{Receiver, Sender};
 
 use super::GROUP;
 use super::object::{Binding, Role};
 use super::policy::{Layers, Place, Policy};
+use crate::auth::bells::{Bells, Topic};
 use crate::newborn::Object;
 use crate::replica::{self, Replica};
 use crate::{keys, stored};
@@ -37,8 +37,8 @@ pub struct Index {
 #[derive(Debug, Default)]
 struct Owned {
     policies: RwLock<Policies>,
-    /// Says to those who wait that somebody's policy has changed.
-    changed: Sender<Revision>,
+    /// Tells those who wait for a policy that it has changed.
+    bells: Arc<Bells>,
 }
 
 #[derive(Debug, Default)]
@@ -98,9 +98,13 @@ impl Index {
         policies.own.get(&cluster).map_or(policies.gone, |own| own.changed.max(policies.gone))
     }
 
-    /// Hears of every change to any policy.
-    pub(crate) fn listen(&self) -> Receiver<Revision> {
-        self.own.state().changed.subscribe()
+    /// Heard by those who wait for a policy to change.
+    pub(crate) fn bells(&self) -> &Arc<Bells> {
+        &self.own.state().bells
+    }
+
+    pub(crate) fn kept(&self) -> &Arc<dyn Store> {
+        self.own.kept()
     }
 
     /// Follows the store without being asked, for those who wait for changes. Goes on for as long as it is polled.
@@ -117,47 +121,67 @@ impl replica::State for Owned {
     type Draft = HashMap<Id, Own>;
 
     fn add(draft: &mut HashMap<Id, Own>, entry: &Entry) {
-        if let Some(place) = keys::Place::of(entry.key()) {
-            draft.entry(place.cluster).or_default().policy.put(&place, Some(entry));
+        let Some(place) = keys::Place::of(entry.key()) else { return };
+        if let Some(said) = Said::of(&place, Some(entry)) {
+            draft.entry(place.cluster).or_default().policy.put(said);
         }
     }
 
     fn replace(&self, own: HashMap<Id, Own>, at: Revision) {
         // What changed while we did not look is unknown: all of it may have.
         *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Policies { own, gone: at };
-        self.changed.send_replace(at);
+        self.bells.ring_all();
     }
 
-    fn apply(&self, events: &[Event], through: Revision) {
+    fn apply(&self, events: &[Event], _through: Revision) {
+        // A role can be megabytes, and everybody's requests wait for the lock: it is read before.
+        let said = |event: &Event| {
+            let place = keys::Place::of(&event.key)?;
+            Some((place.cluster, event.revision, Said::of(&place, event.current.as_ref())?))
+        };
+        let said: Vec<_> = events.iter().filter_map(said).collect();
+        let clusters: Vec<Id> = said.iter().map(|(cluster, ..)| *cluster).collect();
         let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
-        for event in events {
-            let Some(place) = keys::Place::of(&event.key) else { continue };
-            let own = policies.own.entry(place.cluster).or_default();
-            own.policy.put(&place, event.current.as_ref());
-            own.changed = event.revision;
+        for (cluster, revision, said) in said {
+            let own = policies.own.entry(cluster).or_default();
+            own.policy.put(said);
+            own.changed = revision;
             if own.policy.is_empty() {
-                policies.own.remove(&place.cluster);
-                policies.gone = event.revision;
+                policies.own.remove(&cluster);
+                policies.gone = revision;
             }
         }
         drop(policies);
-        self.changed.send_replace(through);
+        self.bells.ring(clusters.into_iter().map(Topic::Policy));
+    }
+}
+
+/// What is stored at a place, read. Nothing: what is shared shines through. Something that is no such object, as the empty
+/// value that stands for a deletion: nothing does.
+enum Said {
+    Role(Place, Option<Option<Role>>),
+    Binding(Place, Option<Option<Binding>>),
+}
+
+impl Said {
+    /// None if the place is one of neither.
+    fn of(place: &keys::Place<'_>, entry: Option<&Entry>) -> Option<Said> {
+        let at = Place::new(place.namespace.unwrap_or_default(), place.name);
+        match place.collection.plural {
+            "roles" | "clusterroles" => Some(Said::Role(at, entry.map(parsed))),
+            "rolebindings" | "clusterrolebindings" => Some(Said::Binding(at, entry.map(parsed))),
+            _ => None,
+        }
     }
 }
 
 impl Policy {
-    /// Takes over what is stored at a place. Nothing: what is shared shines through. Something that is no such object,
-    /// as the empty value that stands for a deletion: nothing does.
-    fn put(&mut self, place: &keys::Place<'_>, entry: Option<&Entry>) {
-        let at = Place::new(place.namespace.unwrap_or_default(), place.name);
-        match (place.collection.plural, entry) {
-            ("roles" | "clusterroles", Some(entry)) => self.set_role(at, parsed::<Role>(entry)),
-            ("roles" | "clusterroles", None) => self.unset_role(&at),
-            ("rolebindings" | "clusterrolebindings", Some(entry)) => {
-                self.set_binding(at, parsed::<Binding>(entry));
-            }
-            ("rolebindings" | "clusterrolebindings", None) => self.unset_binding(&at),
-            _ => {}
+    fn put(&mut self, said: Said) {
+        match said {
+            Said::Role(at, Some(role)) => self.set_role(at, role),
+            Said::Role(at, None) => self.unset_role(&at),
+            Said::Binding(at, Some(binding)) => self.set_binding(at, binding),
+            Said::Binding(at, None) => self.unset_binding(&at),
         }
     }
 }
@@ -168,6 +192,7 @@ fn parsed<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use serde_json::json;
     use storage::memory::Memory;
     use storage::{Change, Expect};
@@ -266,11 +291,11 @@ mod tests {
         let world = World::new();
         assert!(!world.may(1, "ann").await);
         let (one, other) = (world.index.changed(Id::new(1)), world.index.changed(Id::new(2)));
-        let mut heard = world.index.listen();
-        heard.mark_unchanged();
+        let [mine, others] =
+            [1, 2].map(|cluster| world.index.bells().hang(vec![Topic::Policy(Id::new(cluster))]));
         let changing = async {
             world.write(1, "b", bound("ann")).await;
-            heard.changed().await.unwrap();
+            mine.rung().await;
         };
         tokio::select! {
             () = changing => {}
@@ -278,5 +303,6 @@ mod tests {
         }
         assert!(world.index.changed(Id::new(1)) > one);
         assert_eq!(world.index.changed(Id::new(2)), other);
+        assert!(others.rung().now_or_never().is_none(), "it is woken for nothing");
     }
 }
