@@ -20,7 +20,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use api::fleet::{Division, Target};
+use api::fleet::{Division, Role, Target};
 use serde_json::Value;
 
 use crate::hash::hash;
@@ -120,8 +120,12 @@ pub struct Dividend<'a> {
 
 pub const REPLICAS: &str = "/spec/replicas";
 
-/// Divides an object over the chosen clusters. `recorded` are its targets so far, in their order.
+/// Divides an object over the chosen clusters. `recorded` are its targets so far, in their order; what leaves has nothing to
+/// do with how the rest is divided.
 pub fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
+    let staying: Vec<Target> =
+        recorded.iter().filter(|target| target.role != Role::Leaving).cloned().collect();
+    let recorded = staying.as_slice();
     let divides = dividend.division == Division::Divide;
     match dividend.rule {
         Rule::One => one(dividend.key, picks, recorded),

@@ -286,7 +286,7 @@ mod tests {
     /// A thousand million rounds, or copies, are refused before they are made, also where an error would be passed over.
     #[test]
     fn what_takes_too_long_is_refused() {
-        let long: Vec<u32> = (0..20_000).collect();
+        let long: Vec<u32> = (0..10_000).collect();
         let object = json!({ "l": long, "s": (0..500).collect::<Vec<u32>>(), "t": "x".repeat(100_000) });
         let check = |text: &str, expected: bool| {
             let value = Expression::parse(text, &["object"]).unwrap().value(&[("object", &object)]);

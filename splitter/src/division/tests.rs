@@ -1,6 +1,5 @@
 //! The kinds table, row by row.
 
-use api::fleet::Role;
 use serde_json::json;
 
 use super::*;
