@@ -118,6 +118,14 @@ pub struct Dividend<'a> {
     pub key: &'a str,
 }
 
+/// Where a custom kind says its number is (`.spec.pool.size`), as a pointer. Other paths than to a field are not for numbers.
+pub fn pointer_of(path: &str) -> Option<String> {
+    let fields = path.strip_prefix('.')?.split('.');
+    let plain = |field: &&str| !field.is_empty() && !field.contains(['[', ']', '/', '~']);
+    let fields: Vec<&str> = fields.map(|field| Some(field).filter(plain)).collect::<Option<_>>()?;
+    Some(format!("/{}", fields.join("/")))
+}
+
 pub const REPLICAS: &str = "/spec/replicas";
 
 /// Divides an object over the chosen clusters. `recorded` are its targets so far, in their order; what leaves has nothing to
