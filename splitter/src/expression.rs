@@ -10,15 +10,19 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::panic::catch_unwind;
+use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr};
-use cel::{Context, ExecutionError, Program};
+use cel::{Context, Env, ExecutionError, Program};
 use serde_json::Value;
 
 use budget::{Budget, Spent};
 
+pub use shelf::read;
+
 mod budget;
 mod functions;
+mod shelf;
 
 /// As in the definitions of our kinds.
 pub const MAX_BYTES: usize = 4096;
@@ -26,6 +30,9 @@ pub const MAX_BYTES: usize = 4096;
 /// more than the stack of a thread.
 const DEPTHS: [(&str, &[u8], usize); 2] =
     [("operators and brackets", b"+-*/%([{", 100), ("dots and conditions", b".!?&|<=>", 300)];
+
+/// What CEL itself has. Making it takes longer than most evaluations.
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
 /// An expression that was read.
 #[derive(Debug)]
@@ -95,7 +102,7 @@ impl Expression {
     fn evaluate(&self, variables: &[(&str, &Value)]) -> Result<Value, Mistake> {
         let budget = Budget::new(variables.iter().map(|(_, value)| *value))
             .ok_or_else(|| self.too_much("there is too much to compute with"))?;
-        let mut context = Context::default();
+        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         functions::add_to(&mut context);
         budget::add_to(&mut context, &budget);
         for (name, value) in variables {

@@ -153,7 +153,7 @@ pub struct ShareBounds {
 }
 
 /// What `shares` of a Placement say about one cluster; `selects` says whether a rule is about it.
-pub fn share_bounds(spec: &PlacementSpec, mut selects: impl FnMut(&ClusterSelector) -> bool) -> ShareBounds {
+pub fn share_bounds(spec: &PlacementSpec, selects: impl Fn(&ClusterSelector) -> bool) -> ShareBounds {
     let number = |value: i64| u32::try_from(value.max(0)).unwrap_or(u32::MAX);
     let mut bounds = ShareBounds::default();
     for rule in &spec.shares {
