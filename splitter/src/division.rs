@@ -14,6 +14,7 @@ pub mod job;
 pub mod limits;
 pub mod ordinals;
 pub mod rollout;
+pub mod waves;
 
 #[cfg(test)]
 mod tests;
