@@ -62,7 +62,8 @@ impl World {
     fn below(&self, method: &str, path: &str, body: &Value) -> Option<Value> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let request = http::Request::builder().method(method).uri(path).header("content-type", kind).body(body);
+        let request =
+            http::Request::builder().method(method).uri(path).header("content-type", kind).body(body);
         self.runtime.block_on(self.east.client().request::<Value>(request.unwrap())).ok()
     }
 
@@ -134,7 +135,8 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
 
     // Whoever meddles with it below is corrected, and what is deleted there comes back.
     world.below("PATCH", WEB, &json!({ "spec": { "replicas": 1 } })).unwrap();
-    world.until("it is corrected", || world.below("GET", WEB, &Value::Null).unwrap()["spec"]["replicas"] == 3);
+    world
+        .until("it is corrected", || world.below("GET", WEB, &Value::Null).unwrap()["spec"]["replicas"] == 3);
     world.below("DELETE", WEB, &Value::Null).unwrap();
     let uid = below["metadata"]["uid"].clone();
     world.until("it is made again", || {
@@ -144,7 +146,9 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
     let (worked, said) = world.holon(&["leave", "east"]);
     assert!(worked && said.contains("east is gone"), "{said}");
     assert!(world.below("GET", WEB, &Value::Null).is_none());
-    world.until("its namespace goes", || world.below("GET", "/api/v1/namespaces/shop", &Value::Null).is_none());
+    world.until("its namespace goes", || {
+        world.below("GET", "/api/v1/namespaces/shop", &Value::Null).is_none()
+    });
     world.until("the mailbox goes", || world.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
 }
 
@@ -177,7 +181,10 @@ fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
     let home = "/clusters/root:team-a";
     let kubeconfig = base64(&world.east.kubeconfig().unwrap());
     let secret = json!({ "metadata": { "name": "east" }, "data": { "kubeconfig": kubeconfig } });
-    assert_eq!(world.admin.ask("POST", &format!("{home}/api/v1/namespaces/default/secrets"), &secret).code, 201);
+    assert_eq!(
+        world.admin.ask("POST", &format!("{home}/api/v1/namespaces/default/secrets"), &secret).code,
+        201
+    );
     let reference = json!({ "namespace": "default", "name": "east" });
     let object = json!({
         "metadata": { "name": "east" }, "spec": { "connection": { "push": { "secretRef": reference } } },
