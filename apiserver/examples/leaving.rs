@@ -22,14 +22,14 @@ use controller::tasks::Tasks;
 use futures::{StreamExt, stream};
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use mimalloc::MiMalloc;
 use serde_json::{Value, json};
 use storage::embedded::{Embedded, Options};
 use storage::{Page, Range, Store};
+use tikv_jemallocator::Jemalloc;
 
 /// As in the binary.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// Requests under way at once: enough for the store to make one batch of many.
 const TOGETHER: usize = 64;
