@@ -42,6 +42,9 @@ pub(super) struct Log {
     database: Database,
     history: Keyspace,
     base: Keyspace,
+    /// What was in the journals at the start, and so in a memtable again: at worst all of it. It can wait for a quiet
+    /// moment.
+    replayed_bytes: Arc<AtomicU64>,
     /// Appended since the last memtable was full.
     unsealed_bytes: Arc<AtomicU64>,
     /// The same, when somebody last asked whether it has stopped growing.
@@ -144,13 +147,13 @@ impl Log {
                     .filter_policy(FilterPolicy::disabled())
             })?;
             let base = database.keyspace(BASE, KeyspaceCreateOptions::default)?;
-            // What the journals hold was read into a memtable again, at worst all of it.
-            let unsealed_bytes = match purpose {
+            let replayed_bytes = match purpose {
                 Purpose::Work => Arc::new(AtomicU64::new(database.journal_disk_space()?)),
                 Purpose::Create | Purpose::Check => Arc::default(),
             };
+            let unsealed_bytes = Arc::default();
             let (settled_bytes, lingers) = Default::default();
-            Ok(Log { database, history, base, unsealed_bytes, settled_bytes, lingers })
+            Ok(Log { database, history, base, replayed_bytes, unsealed_bytes, settled_bytes, lingers })
         };
         // A damaged file must end in an error; a panic inside the library is one more way to find damage.
         catch_unwind(AssertUnwindSafe(open))
@@ -191,6 +194,7 @@ impl Log {
 
     fn rotate(&self) -> Result<(), LogError> {
         self.unsealed_bytes.store(0, Ordering::Relaxed);
+        self.replayed_bytes.store(0, Ordering::Relaxed);
         self.history.rotate_memtable()?;
         self.lingers.store(true, Ordering::Relaxed);
         Ok(())
@@ -204,7 +208,7 @@ impl Log {
         if !is_quiet || self.history.sealed_memtable_count() > 0 {
             return Ok(());
         }
-        if unsealed >= SETTLE_BYTES {
+        if unsealed + self.replayed_bytes.load(Ordering::Relaxed) >= SETTLE_BYTES {
             return self.rotate();
         }
         if self.lingers.swap(false, Ordering::Relaxed) {
