@@ -1,7 +1,7 @@
 //! What happens to an object between what a client sent and what is stored.
 //!
 //! ```text
-//!   decoded ─► defaults ─► what the server says (metadata) ─► validation ─► addresses ─► commit
+//!   decoded ─► defaults ─► owners ─► what the server says (metadata) ─► validation ─► addresses ─► commit
 //! ```
 //!
 //! What depends on the object alone is decided in `openapi`; here it is put in order, for creating and for replacing.
@@ -16,6 +16,7 @@ use storage::Store;
 
 use crate::addresses::{self, Claims};
 use crate::call::Call;
+use crate::owners::{self, Owners};
 use crate::{metadata, parts, special};
 
 /// Makes what was sent into a new object. Its name, and what it has claimed.
@@ -23,11 +24,15 @@ pub(crate) async fn create(
     store: &dyn Store,
     call: &Call,
     object: &mut Value,
+    owners: Owners,
 ) -> Result<(String, Claims), Status> {
+    metadata::uncondemned(object);
     fill::fill(&call.row, object);
+    let owners = owners.of_new(call, object);
     let name = metadata::born(call, object)?;
     fill::prepare_create(&call.row, object, Timestamp::now());
     special::requested(call, object);
+    owners::put(object, owners);
     let mut errors = check::create(&call.row, object);
     errors.extend(special::misnamed(&call.row, &name));
     refuse(call, &name, &errors)?;
@@ -35,7 +40,7 @@ pub(crate) async fn create(
     Ok((name, claims))
 }
 
-/// Makes what was sent into the successor of `old`, as far as it may be one. What it has claimed.
+/// Makes what was sent, and filled, into the successor of `old`, as far as it may be one. What it has claimed.
 pub(crate) async fn update(
     store: &dyn Store,
     call: &Call,
@@ -43,7 +48,6 @@ pub(crate) async fn update(
     new: &mut Value,
 ) -> Result<Claims, Status> {
     let (row, now) = (&call.row, Timestamp::now());
-    fill::fill(row, new);
     match call.subresource.as_deref() {
         None => fill::prepare_update(row, old, new, now),
         Some("status") => fill::prepare_status(row, old, new, now),

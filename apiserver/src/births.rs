@@ -74,10 +74,17 @@ pub async fn find(store: &dyn Store, id: Id) -> Result<Option<Birth>, ReadError>
     Ok(found.value.as_ref().and_then(Birth::decode))
 }
 
-/// Brings a logical cluster into being. Twice changes nothing: the first birth stands.
+/// Brings a logical cluster into being. Twice changes nothing: the first birth stands. An id that is another's is
+/// refused.
 pub async fn write(store: &dyn Store, id: Id, birth: &Birth) -> Result<(), CommitError> {
+    let same = |other: &Birth| (other.parent, &other.name) == (birth.parent, &birth.name);
     match store.commit(keys::birth(id), Expect::Absent, Change::Put(birth.encode())).await {
-        Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
+        Ok(_) => Ok(()),
+        Err(CommitError::Conflict { current })
+            if current.value.as_ref().and_then(Birth::decode).is_some_and(|other| same(&other)) =>
+        {
+            Ok(())
+        }
         Err(error) => Err(error),
     }
 }
@@ -109,8 +116,10 @@ mod tests {
         let (id, birth) = (Id::new(7), Birth::new(Id::ROOT, "team-a"));
         assert_eq!(find(&store, id).await, Ok(None));
         write(&store, id, &birth).await.unwrap();
-        write(&store, id, &Birth::root()).await.unwrap();
+        write(&store, id, &Birth::new(Id::ROOT, "team-a")).await.unwrap();
         assert_eq!(find(&store, id).await, Ok(Some(birth)), "the first birth stands");
+        let stolen = write(&store, id, &Birth::new(Id::ROOT, "evil")).await;
+        assert!(matches!(stolen, Err(CommitError::Conflict { .. })), "{stolen:?}");
         end(&store, id).await.unwrap();
         end(&store, id).await.unwrap();
         assert_eq!(find(&store, id).await, Ok(None));

@@ -5,13 +5,14 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use openapi::decode::{self, FieldValidation};
+use openapi::field::FieldError;
 use openapi::protobuf;
-use openapi::status::Status;
+use openapi::status::{Grouped, Status};
 use serde_json::Value;
 
 use crate::call::Call;
+use crate::metadata;
 use crate::negotiate::{self, Written};
-use crate::publish;
 
 /// As for Kubernetes.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
@@ -71,8 +72,7 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
             (decoded.value, Vec::new())
         }
         Written::Text(syntax) => {
-            let schema = publish::schema(&call.row);
-            let decoded = match schema {
+            let decoded = match call.row.schema() {
                 Some(schema) => decode::decode_as(body, syntax, schema),
                 None => decode::decode(body, syntax),
             };
@@ -80,7 +80,10 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
             (decoded.value, decoded.findings)
         }
     };
-    check_kind(call, &value)?;
+    match call.row.custom {
+        Some(_) => recognize(call, &value, body)?,
+        None => check_kind(call, &value)?,
+    }
     let (kind, version) = (&*call.row.kind, &*call.row.version);
     let refused = |why: String| Status::bad_request(decode::not_a(kind, (kind, version), &why));
     let warnings = validation(call).settle(&findings).map_err(refused)?;
@@ -102,4 +105,39 @@ pub(crate) fn check_kind(call: &Call, object: &Value) -> Result<(), Status> {
         return Ok(());
     }
     Err(Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}", row.kind)))
+}
+
+/// The same for objects of custom kinds, which have to say what they are.
+fn recognize(call: &Call, object: &Value, body: &[u8]) -> Result<(), Status> {
+    let said = |field: &str| object[field].as_str().unwrap_or_default();
+    let (kind, meant) = (&*call.row.kind, call.row.api_version());
+    if said("kind").is_empty() {
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body));
+        return Err(Status::bad_request(decode::unrecognized(kind, &why, body)));
+    }
+    if said("apiVersion") != meant {
+        let said = said("apiVersion");
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({said}) does not match the expected API version ({meant})"
+        )));
+    }
+    same_kind(call, object)
+}
+
+/// A custom object that was changed is still of its kind.
+pub(crate) fn same_kind(call: &Call, object: &Value) -> Result<(), Status> {
+    let said = |field: &str| object[field].as_str().unwrap_or_default();
+    let (kind, version) = (&*call.row.kind, call.row.api_version());
+    let other = |field: &str, meant: &str| {
+        (said(field) != meant).then(|| FieldError::invalid(field, said(field), format!("must be {meant}")))
+    };
+    let errors: Vec<FieldError> =
+        [other("kind", kind), other("apiVersion", &version)].into_iter().flatten().collect();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => {
+            let grouped = Grouped::new(&call.row.group, said("kind"));
+            Err(Status::invalid(grouped, metadata::text(object, "name"), &errors))
+        }
+    }
 }

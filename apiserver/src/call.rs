@@ -55,7 +55,8 @@ impl Call {
     /// An object of this resource, as it is stored.
     pub(crate) fn encode(&self, object: &Value) -> Bytes {
         match self.row.stored_as {
-            None => stored::encode(object),
+            // In the version it is stored in, it has just been pruned and filled.
+            None => stored::encode_with(object, self.row.custom.as_ref().map(|custom| custom.schema_hash)),
             Some(_) => stored::encode(&convert::to_stored(&self.row, object.clone())),
         }
     }

@@ -78,6 +78,8 @@ fn make_row() -> Resource {
         delete_answers_object: false,
         stored_as: None,
         type_name: TYPE.into(),
+        schema: Some(schema()),
+        custom: None,
         storage_version_hash: None,
     }
 }
@@ -134,16 +136,13 @@ pub(crate) fn definitions() -> Definitions {
 }
 
 /// The same, for reading them.
-pub(crate) fn schema() -> &'static SchemaRef {
-    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-        let definition: Value = serde_json::from_str(&definitions()[TYPE]).expect("made of JSON above");
-        let mut resolve = |name: &str| {
-            let name = name.rsplit('/').next().unwrap_or_default();
-            builtin::schema(name).cloned().unwrap_or_else(|| Arc::new(Schema::default()))
-        };
-        Arc::new(parse::schema(&definition, Origin::BuiltIn, &mut resolve))
-    });
-    &SCHEMA
+fn schema() -> SchemaRef {
+    let definition: Value = serde_json::from_str(&definitions()[TYPE]).expect("made of JSON above");
+    let mut resolve = |name: &str| {
+        let name = name.rsplit('/').next().unwrap_or_default();
+        builtin::schema(name).cloned().unwrap_or_else(|| Arc::new(Schema::default()))
+    };
+    Arc::new(parse::schema(&definition, Origin::BuiltIn, &mut resolve))
 }
 
 /// The id of the logical cluster at `path`; none if there is no such, or it is on its way out.
@@ -155,18 +154,12 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     let mut id = Id::ROOT;
     for name in segments {
         let found = store.get(&COLLECTION.key(id, None, name)).await?;
-        match found.value.filter(|entry| !is_leaving(entry)).as_ref().and_then(stored_id) {
+        match found.value.filter(|entry| !stored::is_leaving(entry)).as_ref().and_then(stored_id) {
             Some(inner) => id = inner,
             None => return Ok(None),
         }
     }
     Ok(Some(id))
-}
-
-/// Whether what is stored is on its way out. What cannot be read is.
-fn is_leaving(entry: &Entry) -> bool {
-    let said = stored::metadata_of(entry.value()).and_then(|text| skim::field(text, "deletionTimestamp"));
-    said.is_none_or(|said| said.is_some_and(|text| text != b"null"))
 }
 
 /// The id in the object of a logical cluster, as stored: looked for on every request, so nothing else is read.
@@ -192,13 +185,9 @@ pub fn born(object: &mut Value) -> Id {
 pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<String, Status> {
     let found = store.get(&NAMESPACES.key(id, None, namespace)).await.map_err(unreadable)?;
     let grouped = Grouped::new("", "namespaces");
-    let uid = |entry: &Entry| {
-        let uid = skim::field(stored::metadata_of(entry.value())?, "uid")?.and_then(skim::text);
-        Some(uid.unwrap_or_default().to_owned())
-    };
-    let found = found.value.and_then(|entry| Some((uid(&entry)?, entry)));
+    let found = found.value.and_then(|entry| Some((stored::uid(&entry)?.to_owned(), entry)));
     let (uid, entry) = found.ok_or_else(|| Status::not_found(grouped, namespace))?;
-    if is_leaving(&entry) {
+    if stored::is_leaving(&entry) {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let cause = Cause {

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::write::{GzDecoder, GzEncoder};
 use futures::stream;
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
@@ -47,6 +47,13 @@ pub(crate) fn gzip(bytes: &[u8], effort: Effort) -> Bytes {
     };
     let mut encoder = GzEncoder::new(BytesMut::with_capacity(bytes.len() / 8).writer(), level);
     let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    written.expect(MEMORY).into_inner().freeze()
+}
+
+/// What was compressed here, as it was before.
+pub(crate) fn gunzip(packed: &[u8]) -> Bytes {
+    let mut decoder = GzDecoder::new(BytesMut::with_capacity(packed.len() * 8).writer());
+    let written = decoder.write_all(packed).and_then(|()| decoder.finish());
     written.expect(MEMORY).into_inner().freeze()
 }
 

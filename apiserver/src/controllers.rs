@@ -4,6 +4,7 @@
 //!   the store's one history ─► feed ─┬─► garbage:      objects whose owners are gone
 //!                                    ├─► namespaces:   emptying what is leaving
 //!                                    ├─► clusters:     the same for logical clusters
+//!                                    ├─► definitions:  names of custom kinds, and emptying those that leave
 //!                                    ├─► furnishings:  what every namespace has
 //!                                    ├─► addresses:    claims of Services that are gone
 //!                                    └─► births:       of logical clusters that were never made
@@ -22,6 +23,7 @@ mod addresses;
 mod births;
 mod clusters;
 mod collections;
+mod definitions;
 mod expiry;
 mod feed;
 mod furnishings;
@@ -29,6 +31,7 @@ mod garbage;
 mod graph;
 mod head;
 mod lead;
+mod names;
 mod namespaces;
 mod sweep;
 #[cfg(test)]
@@ -44,6 +47,7 @@ use controller::run::work;
 use controller::tasks::Stop;
 use storage::{Key, Revision, Store};
 
+use crate::kinds::Registry;
 use feed::Feed;
 use graph::Graph;
 use lead::Seat;
@@ -64,12 +68,15 @@ pub struct Controllers {
     seen: Arc<dyn Store>,
     /// What is kept: the same less what is only seen because every newborn has it.
     kept: Arc<dyn Store>,
+    /// What each logical cluster serves.
+    kinds: Arc<Registry>,
     /// The certificate of the authority that clients check the server by.
     authority_pem: String,
     garbage: Queue<Key>,
     namespaces: Queue<Namespace>,
     /// By the key of the object that stands for it.
     clusters: Queue<Key>,
+    definitions: Queue<definitions::Group>,
     furnishings: Queue<Namespace>,
     /// Claims, each with the revision that is a reason to look at it.
     addresses: Queue<(Key, Revision)>,
@@ -80,17 +87,25 @@ pub struct Controllers {
 impl Controllers {
     pub fn new(seen: Arc<dyn Store>, kept: Arc<dyn Store>, authority_pem: String) -> Controllers {
         Controllers {
+            kinds: Arc::new(Registry::new(kept.clone())),
             seen,
             kept,
             authority_pem,
             garbage: Queue::new(),
             namespaces: Queue::new(),
             clusters: Queue::new(),
+            definitions: Queue::new(),
             furnishings: Queue::new(),
             addresses: Queue::new(),
             births: Queue::new(),
             graph: std::sync::Mutex::default(),
         }
+    }
+
+    /// Knows the kinds of each logical cluster from this registry, which others may know too.
+    pub fn with_kinds(mut self, kinds: Arc<Registry>) -> Controllers {
+        self.kinds = kinds;
+        self
     }
 
     /// Works until told to stop.
@@ -126,6 +141,7 @@ impl Controllers {
     async fn work(&self) {
         [&self.garbage, &self.clusters].into_iter().for_each(Queue::clear);
         [&self.namespaces, &self.furnishings].into_iter().for_each(Queue::clear);
+        self.definitions.clear();
         self.addresses.clear();
         self.births.clear();
         let infinite = tokio::join!(
@@ -136,6 +152,9 @@ impl Controllers {
             }),
             work(&self.clusters, HANDS_OF_HOLDERS, |key| {
                 self.settled("logical clusters", clusters::look(self, key))
+            }),
+            work(&self.definitions, HANDS_OF_HOLDERS, |group| {
+                self.settled("definitions", definitions::look(self, group))
             }),
             work(&self.furnishings, HANDS, |key| self.settled("furnishings", furnishings::look(self, key))),
             work(&self.addresses, HANDS, |key| self.settled("addresses", addresses::look(self, key))),

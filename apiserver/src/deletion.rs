@@ -113,7 +113,9 @@ pub(crate) fn decide(row: &Resource, object: Value, options: &Options, now: Time
         _ if waits => mark(&mut object, now, Holder::of(row).is_none().then_some(0)),
         _ => {}
     }
-    special::leaving(row, &mut object);
+    if !metadata::is_leaving(&before) {
+        special::leaving(row, &mut object);
+    }
     match waits || matches!(grace, Grace::Seconds(1..)) {
         false => Step::Remove(object),
         true if object == before => Step::Wait,
@@ -164,8 +166,8 @@ fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
                 ends.checked_sub(SignedDuration::from_secs(left)).unwrap_or(ends)
             }
             _ => {
-                if let Some(generation) = metadata["generation"].as_i64().filter(|generation| *generation > 0)
-                {
+                let generation = metadata["generation"].as_i64().filter(|generation| *generation > 0);
+                if let (Some(generation), Some(_)) = (generation, grace_seconds) {
                     metadata["generation"] = (generation + 1).into();
                 }
                 now
@@ -203,8 +205,9 @@ fn set_finalizers(row: &Resource, object: &mut Value, options: &Options) {
 /// Whether an object that was marked goes with this update: nothing holds it any longer.
 pub(crate) fn ends_with(row: &Resource, old: &Value, new: &Value) -> bool {
     let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    // What holds others goes when it is empty, not when its last finalizer does.
-    metadata::is_leaving(old) && left == 0 && !metadata::has_finalizers(new) && Holder::of(row).is_none()
+    // What holds others goes when it is empty, not when its last finalizer does; unless that is a finalizer.
+    let is_held = Holder::of(row).is_some_and(|holder| !holder.has_finalizer());
+    metadata::is_leaving(old) && left == 0 && !metadata::has_finalizers(new) && !is_held
 }
 
 /// What became of an object.
@@ -235,13 +238,17 @@ pub(crate) async fn delete(
     options: &Options,
 ) -> Result<Deleted, NotDeleted> {
     // What cannot be read can still be removed.
-    let tree = stored::tree(entry).unwrap_or_default();
+    let read = stored::tree(entry);
+    let is_read = read.is_ok();
+    let tree = read.unwrap_or_default();
     refuse(row, &tree, entry, options).map_err(|status| NotDeleted::Refused(Box::new(status)))?;
+    let encode = |object: &Value| stored::encode_with(object, stored::stamp(entry.value()));
     let (change, shown) = match decide(row, tree, options, Timestamp::now()) {
         Step::Wait => return Ok(Deleted::Going(entry.clone())),
-        Step::Remove(object) => (Change::Delete, stored::encode(&object)),
+        Step::Remove(object) => (Change::Delete, encode(&object)),
+        Step::Mark(object) if !is_read => (Change::Delete, encode(&object)),
         Step::Mark(object) => {
-            let value = stored::encode(&object);
+            let value = encode(&object);
             (Change::Put(value.clone()), value)
         }
     };

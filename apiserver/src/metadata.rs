@@ -60,9 +60,7 @@ pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
     metadata.insert("name".to_owned(), name.clone().into());
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), now().into());
-    for never in
-        ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion"]
-    {
+    for never in ["selfLink", "resourceVersion"] {
         metadata.remove(never);
     }
     // Where nobody counts generations, what was sent stays.
@@ -127,6 +125,14 @@ pub(crate) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// A new object is not on its way out, whatever it says.
+pub(crate) fn uncondemned(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("deletionTimestamp");
+        metadata.remove("deletionGracePeriodSeconds");
+    }
+}
+
 /// What clients are told about a field that no update changes.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
@@ -163,14 +169,13 @@ pub(crate) fn carried(call: &Call, old: &Value, new: &mut Value) -> Result<(), S
         }
     }
     metadata.remove("selfLink");
-    // Nobody keeps account of them yet, and what a client says about them need not be so.
-    metadata.remove("managedFields");
     metadata.remove("resourceVersion");
     // Only whoever empties what holds others takes its finalizers away.
     if call.subresource.as_deref() != Some("finalize") {
         special::carried(row, old, new);
     }
-    if row.generation.grows(old, new) {
+    // A status says how far somebody has come with a generation, and does not make another.
+    if call.subresource.as_deref() != Some("status") && row.generation.grows(old, new) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         new["metadata"]["generation"] = generation.into();
     }

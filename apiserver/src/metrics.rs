@@ -18,8 +18,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::asked::Asked;
+use crate::kinds::Kinds;
 use crate::limits::Limits;
-use crate::publish;
 use crate::render;
 use crate::server::Body;
 use crate::version;
@@ -179,7 +179,7 @@ fn verb(asked: &Asked) -> &'static str {
 /// Group and plural of a built-in resource; empty for what is no resource.
 fn resource(asked: &Asked) -> (&'static str, &'static str) {
     let Some(named) = asked.resource() else { return ("", "") };
-    match publish::find(&named.group, &named.version, &named.resource) {
+    match Kinds::built_in().find(&named.group, &named.version, &named.resource) {
         Some(row) => (&row.group, &row.plural),
         None => (OTHER, OTHER),
     }

@@ -7,19 +7,18 @@ use openapi::field::FieldError;
 use openapi::resource::Verb;
 use openapi::status::{Grouped, Status};
 
+use crate::owners::MANAGER_BYTES_MAX;
 use crate::query::Query;
 
-/// As for Kubernetes.
-const MANAGER_BYTES_MAX: usize = 128;
 const VALIDATIONS: &[&str] = &["", "Ignore", "Strict", "Warn"];
 
 /// Refuses options that a verb does not have, or not with such a value.
-pub(crate) fn check(verb: Verb, query: &Query) -> Result<(), Status> {
+pub(crate) fn check(verb: Verb, query: &Query, applies: bool) -> Result<(), Status> {
     let (kind, errors) = match verb {
         Verb::Get | Verb::List | Verb::Watch => return Ok(()),
         Verb::Create => ("CreateOptions", written(query)),
         Verb::Update => ("UpdateOptions", written(query)),
-        Verb::Patch => ("PatchOptions", forced(query).into_iter().chain(written(query)).collect()),
+        Verb::Patch => ("PatchOptions", forced(query, applies).into_iter().chain(written(query)).collect()),
         Verb::Delete | Verb::DeleteCollection => ("DeleteOptions", rehearsed(query).into_iter().collect()),
     };
     match errors.is_empty() {
@@ -53,10 +52,16 @@ fn managed(name: &str) -> Vec<FieldError> {
     long.into_iter().chain(strange).collect()
 }
 
-/// Only an apply meets fields of others, which it can be forced to take.
-fn forced(query: &Query) -> Option<FieldError> {
-    let why = "may not be specified for non-apply patch";
-    query.all("force").next().map(|_| FieldError::forbidden("force", why))
+/// Only an apply meets fields of others, which it can be forced to take; and it says in whose name.
+fn forced(query: &Query, applies: bool) -> Option<FieldError> {
+    let nameless = query.text("fieldManager").is_empty();
+    match applies {
+        true => nameless.then(|| FieldError::required("fieldManager", "is required for apply patch")),
+        false => {
+            let why = "may not be specified for non-apply patch";
+            query.all("force").next().map(|_| FieldError::forbidden("force", why))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -65,8 +70,9 @@ mod tests {
 
     #[test]
     fn what_nobody_can_mean_is_refused_by_the_name_of_its_options() {
-        let told =
-            |verb, query: &str| check(verb, &Query::parse(Some(query))).map_err(|status| status.message);
+        let told = |verb, query: &str| {
+            check(verb, &Query::parse(Some(query)), false).map_err(|status| status.message)
+        };
         let refused = |verb, query: &str, expected: &str| {
             assert_eq!(told(verb, query), Err(expected.to_owned()), "{query}");
         };
@@ -94,6 +100,12 @@ mod tests {
             Verb::Patch,
             "force=&fieldManager=a%09",
             "PatchOptions.meta.k8s.io \"\" is invalid: [force: Forbidden: may not be specified for non-apply patch, fieldManager: Invalid value: \"a\\t\": invalid character U+0009 (at position 1)]",
+        );
+        let applied = |query: &str| check(Verb::Patch, &Query::parse(Some(query)), true);
+        assert!(applied("force=true&fieldManager=a").is_ok());
+        assert_eq!(
+            applied("force=true").unwrap_err().message,
+            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch"
         );
     }
 }

@@ -8,6 +8,8 @@
 //! [`verbs::act`](crate::verbs::act); the one that is an object of another kind is [`scale`](crate::scale).
 
 use openapi::field::FieldError;
+use openapi::patch::apply::Reset;
+use openapi::resource::Resource;
 use serde_json::{Value, json};
 
 use crate::metadata;
@@ -25,8 +27,11 @@ const PLACES: &[(&str, &[&str])] = &[
 ];
 
 /// What `part` makes of the old object, given what was sent.
-pub(crate) fn confined(part: &str, old: &Value, sent: &Value) -> Value {
+pub(crate) fn confined(row: &Resource, part: &str, old: &Value, sent: &Value) -> Value {
     let mut new = old.clone();
+    if part == "status" {
+        new["metadata"] = described(Reset::of(row, Some(part)), &old["metadata"], &sent["metadata"]);
+    }
     for pointer in PLACES.iter().filter(|(name, _)| *name == part).flat_map(|(_, pointers)| *pointers) {
         set(&mut new, pointer, sent.pointer(pointer).cloned());
     }
@@ -36,6 +41,14 @@ pub(crate) fn confined(part: &str, old: &Value, sent: &Value) -> Value {
         _ => {}
     }
     new
+}
+
+/// Whoever writes a status of most kinds may also change labels and the like.
+fn described(reset: Reset, old: &Value, sent: &Value) -> Value {
+    let kept = |(name, _): &(&String, &Value)| reset.covers(&["metadata", name]);
+    let fields = |metadata| Value::as_object(metadata).into_iter().flatten();
+    let both = fields(sent).filter(|field| !kept(field)).chain(fields(old).filter(kept));
+    both.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Puts a value where a pointer of one or two steps leads; none removes what is there.
@@ -125,6 +138,27 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
 mod tests {
     use super::*;
 
+    /// A kind whose status is all that is written through it.
+    fn row() -> &'static Resource {
+        openapi::catalog::find("storage.k8s.io", "v1", "volumeattachments").expect("a built-in kind")
+    }
+
+    #[test]
+    fn a_status_of_most_kinds_comes_with_labels() {
+        let row = |group, plural| openapi::catalog::find(group, "v1", plural).expect("a built-in kind");
+        let object = |word: &str| json!({ "metadata": { "labels": { "a": word }, "ownerReferences": [word] }, "status": word });
+        let (old, sent) = (object("old"), object("new"));
+        let check = |row: &Resource, labels: &str, owners: &str| {
+            let new = confined(row, "status", &old, &sent);
+            let expected = json!({ "labels": { "a": labels }, "ownerReferences": [owners] });
+            assert_eq!((&new["metadata"], &new["status"]), (&expected, &json!("new")));
+        };
+        check(row("", "nodes"), "new", "new");
+        check(row("", "pods"), "new", "old");
+        check(row("apps", "deployments"), "old", "new");
+        check(row("storage.k8s.io", "volumeattachments"), "old", "old");
+    }
+
     #[test]
     fn a_part_changes_what_it_is_and_nothing_else() {
         let old = json!({
@@ -143,7 +177,7 @@ mod tests {
         let check = |part: &str, pointer: &str, expected: Value| {
             let mut wanted = old.clone();
             set(&mut wanted, pointer, Some(expected).filter(|value| !value.is_null()));
-            assert_eq!(confined(part, &old, &sent), wanted, "{part}");
+            assert_eq!(confined(row(), part, &old, &sent), wanted, "{part}");
         };
         check("status", "/status", sent["status"].clone());
         check("approval", "/status/conditions", sent["status"]["conditions"].clone());

@@ -12,6 +12,7 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use jiff::Timestamp;
+use openapi::decode;
 use openapi::protobuf;
 use openapi::table::{self, Heading};
 use serde_json::{Value, json};
@@ -53,7 +54,7 @@ pub(crate) fn list(style: Style, metadata: Value, entries: Vec<Entry>) -> Respon
                 all.extend_from_slice(&piece);
                 all
             });
-            let tree: Value = serde_json::from_slice(&json).unwrap_or_default();
+            let tree = decode::tree(&json).unwrap_or_default();
             let mut out = BytesMut::new();
             render::encode(Encoding::Yaml, &tree, &mut out);
             whole(out.into())
@@ -177,7 +178,7 @@ mod tests {
     fn style(shape: Shape) -> Style {
         let row = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
         let form = Form { shape, ..Form::JSON };
-        Style { form, row, include: Include::Nothing, reach: Reach::One }
+        Style { form, row, include: Include::Nothing, reach: Reach::One, elsewhere: None }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! They are large and change only with the set of kinds, so each is made once and shared by every logical
 //! cluster with the same set.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::{
@@ -14,111 +14,53 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use openapi::discovery::{self, Root};
 use openapi::document::{self, Document};
-use openapi::resource::{Origin, Resource, Verb};
-use openapi::schema::SchemaRef;
+use openapi::hash;
 use openapi::status::Status;
-use openapi::{builtin, catalog, hash};
 use serde_json::{Value, json};
 
-use crate::clusters;
 use crate::compress::{self, Effort, GZIP};
-use crate::keys::Collection;
+use crate::kinds::Kinds;
 use crate::negotiate::{self, Encoding, Shape};
-use crate::parts;
 use crate::query::Query;
 use crate::render;
 use crate::request::Target;
-use crate::reviews::Review;
 use crate::server::Body;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Groups whose objects tell the server what to do. They are not served before it does it: a definition that is
-/// accepted and defines nothing would be a lie.
-const WITHHELD: &[&str] = &["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"];
-/// Resources of the core group that keep nothing: what is sent there is done at once.
-const DONE: &[&str] = &["bindings"];
-
-/// Everything served in a logical cluster: built-in kinds and our own.
-pub(crate) fn rows() -> &'static [Arc<Resource>] {
-    static ROWS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
-        let served = catalog::built_in().iter().filter(|row| is_served(row));
-        served.map(|row| Arc::new(as_served(row))).chain([clusters::row().clone()]).collect()
-    });
-    &ROWS
-}
-
-/// Whether there is somebody to answer: the generic path, or whoever answers questions.
-fn is_served(row: &Resource) -> bool {
-    is_kept(row) || Review::of(row).is_some()
-}
-
-/// Whether what is sent there stays or is done.
-fn is_kept(row: &Resource) -> bool {
-    let lasts = row.allows(Verb::Create) && row.allows(Verb::Get);
-    let done = row.group.is_empty() && DONE.contains(&&*row.plural);
-    (lasts || done) && !WITHHELD.contains(&&*row.group)
-}
-
-fn as_served(row: &Resource) -> Resource {
-    let mut row = row.clone();
-    row.subresources.retain(|part| parts::SERVED.contains(&&*part.name));
-    row
-}
-
-/// What objects of a row look like.
-pub(crate) fn schema(row: &Resource) -> Option<&'static SchemaRef> {
-    match row.origin {
-        Origin::BuiltIn => builtin::schema(&row.type_name),
-        Origin::Custom => Some(clusters::schema()),
-    }
-}
-
-pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
-    called(plural).find(|row| &*row.group == group && &*row.version == version)
-}
-
-/// The resource whose objects are in a collection, in whatever version.
-pub(crate) fn find_collection(collection: Collection<'_>) -> Option<&'static Arc<Resource>> {
-    called(collection.plural).find(|row| *row.group == *collection.group)
-}
-
-/// Resources by their plural name, which hardly any two have in common: every request looks one up.
-fn called(plural: &str) -> impl Iterator<Item = &'static Arc<Resource>> + use<> {
-    static BY_PLURAL: LazyLock<HashMap<&str, Vec<&Arc<Resource>>>> = LazyLock::new(|| {
-        let mut by_plural: HashMap<&str, Vec<&Arc<Resource>>> = HashMap::new();
-        rows().iter().for_each(|row| by_plural.entry(&*row.plural).or_default().push(row));
-        by_plural
-    });
-    BY_PLURAL.get(plural).into_iter().flatten().copied()
-}
-
-/// The resource whose objects are of a kind, in whatever version; the one they are kept as.
-pub(crate) fn find_kind(group: &str, kind: &str) -> Option<&'static Arc<Resource>> {
-    rows().iter().find(|row| &*row.group == group && &*row.kind == kind && row.stored_as.is_none())
+/// The documents about a set of kinds, each made when somebody first asks for it.
+#[derive(Debug, Default)]
+pub(crate) struct Documents {
+    /// By path.
+    v3: OnceLock<BTreeMap<String, Arc<Made>>>,
+    v2: OnceLock<Made>,
+    v2_protobuf: OnceLock<Made>,
+    /// The core group, and all others.
+    aggregated: [OnceLock<(String, Bytes)>; 2],
 }
 
 /// Answers for everything that is not a resource or a probe.
 pub(crate) fn answer(
+    kinds: &Kinds,
     target: &Target,
     query: &Query,
     headers: &HeaderMap,
     address: &str,
 ) -> Result<Response<Body>, Status> {
-    let rows = rows();
+    let rows = || kinds.shown();
     let unknown = Status::unknown_path;
     let whole = |value: Value| Ok(render::value(StatusCode::OK, &value));
     match target {
-        Target::Groups { core } => groups(*core, headers, address),
-        Target::Group { group } => whole(discovery::group(rows, group).ok_or_else(unknown)?),
+        Target::Groups { core } => groups(kinds, *core, headers, address),
+        Target::Group { group } => whole(discovery::group(&rows(), group).ok_or_else(unknown)?),
         Target::Resources { group, version } => {
-            whole(discovery::resource_list(rows, group, version).ok_or_else(unknown)?)
+            whole(discovery::resource_list(&rows(), group, version).ok_or_else(unknown)?)
         }
-        Target::OpenApiV3 { group_version: None } => {
-            whole(document::index(documents().iter().map(|(path, made)| (path.as_str(), made.hash.as_str()))))
-        }
+        Target::OpenApiV3 { group_version: None } => whole(document::index(
+            documents(kinds).iter().map(|(path, made)| (path.as_str(), made.hash.as_str())),
+        )),
         Target::OpenApiV3 { group_version: Some(path) } => {
-            let made = documents().get(path).ok_or_else(unknown)?;
+            let made = documents(kinds).get(path).ok_or_else(unknown)?;
             let mut response = made.answer(headers);
             // An address with the hash of what it leads to always leads to the same. With any other hash it leads to
             // what there is now: to send a client elsewhere would be to send it out of its logical cluster.
@@ -127,18 +69,18 @@ pub(crate) fn answer(
             }
             Ok(response)
         }
-        Target::OpenApiV2 => Ok(version_two(headers)),
-        Target::Index => whole(json!({ "paths": paths() })),
+        Target::OpenApiV2 => Ok(version_two(kinds, headers)),
+        Target::Index => whole(json!({ "paths": paths(kinds) })),
         _ => Err(unknown()),
     }
 }
 
 /// Every address that is not a resource's own.
-fn paths() -> Vec<String> {
+fn paths(kinds: &Kinds) -> Vec<String> {
     let fixed = ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version"];
     let probes = ["/healthz", "/livez", "/readyz"];
     let mut paths: BTreeSet<String> = fixed.iter().chain(&probes).map(|path| (*path).to_owned()).collect();
-    for row in rows() {
+    for row in kinds.rows() {
         let document = document::path(&row.group, &row.version);
         paths.insert(format!("/openapi/v3/{document}"));
         paths.insert(format!("/{document}"));
@@ -150,42 +92,62 @@ fn paths() -> Vec<String> {
 }
 
 /// The older document, for clients that have not learned the newer one. Some take it only in its own protobuf.
-fn version_two(headers: &HeaderMap) -> Response<Body> {
-    static TEXT: LazyLock<Made> = LazyLock::new(|| Made::of(document::v2(rows(), &clusters::definitions())));
-    static PROTOBUF: LazyLock<Made> = LazyLock::new(|| {
-        let body = document::v2_protobuf(rows(), &clusters::definitions()).into();
-        Made::new(document::GNOSTIC, format!("{}-protobuf", TEXT.hash), body)
-    });
+fn version_two(kinds: &Kinds, headers: &HeaderMap) -> Response<Body> {
+    let Documents { v2, v2_protobuf, .. } = kinds.documents();
+    // There may be a thousand sets of kinds, and hardly anybody asks for these, or for one that is not packed.
+    let kept = |made: Made| if kinds.is_built_in() { made } else { made.packed() };
+    let text = || v2.get_or_init(|| kept(Made::of(document::v2(kinds.rows(), kinds.definitions()))));
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let made = if accept.contains("com.github.proto-openapi.spec.v2") { &PROTOBUF } else { &TEXT };
+    let made = match accept.contains("com.github.proto-openapi.spec.v2") {
+        true => v2_protobuf.get_or_init(|| {
+            let body = document::v2_protobuf(kinds.rows(), kinds.definitions()).into();
+            kept(Made::new(document::GNOSTIC, format!("{}-protobuf", text().hash), body))
+        }),
+        false => text(),
+    };
     made.answer(headers)
 }
 
 /// A document, ready to be sent: as it is, and compressed from the first time somebody wants that.
+#[derive(Debug)]
 struct Made {
     content_type: &'static str,
     hash: String,
-    body: Bytes,
+    /// None if only the packed one is kept.
+    body: Option<Bytes>,
     packed: OnceLock<Bytes>,
 }
 
 impl Made {
     fn new(content_type: &'static str, hash: String, body: Bytes) -> Made {
-        Made { content_type, hash, body, packed: OnceLock::new() }
+        Made { content_type, hash, body: Some(body), packed: OnceLock::new() }
     }
 
     fn of(document: Document) -> Made {
         Made::new(negotiate::JSON, document.hash, document.body.into())
     }
 
+    /// The same, kept as small as it gets.
+    fn packed(mut self) -> Made {
+        self.gzip();
+        self.body = None;
+        self
+    }
+
+    fn gzip(&self) -> Bytes {
+        let body = self.body.as_deref().unwrap_or_default();
+        self.packed.get_or_init(|| compress::gzip(body, Effort::Often)).clone()
+    }
+
     fn answer(&self, headers: &HeaderMap) -> Response<Body> {
         let is_packed = compress::is_accepted(headers);
-        let body = match is_packed {
-            true => self.packed.get_or_init(|| compress::gzip(&self.body, Effort::Often)),
-            false => &self.body,
+        let body = match (is_packed, &self.body) {
+            (true, _) => self.gzip(),
+            (false, Some(body)) => body.clone(),
+            (false, None) => compress::gunzip(&self.gzip()),
         };
         let mut response =
-            cached(headers, &self.hash, render::typed(StatusCode::OK, self.content_type, body.clone()));
+            cached(headers, &self.hash, render::typed(StatusCode::OK, self.content_type, body));
         response.headers_mut().append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
         // What is not sent is not packed either: a client would note that about what it holds.
         if is_packed && response.status() == StatusCode::OK {
@@ -203,36 +165,38 @@ fn lasts(headers: &mut HeaderMap) {
     headers.insert(EXPIRES, then.parse().expect("a date is made of letters and digits"));
 }
 
-fn groups(core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
+fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
     let offered = |shape| matches!(shape, Shape::Whole | Shape::Aggregated);
     let form = negotiate::answer(headers, |form| form.encoding == Encoding::Json && offered(form.shape))?;
+    let rows = kinds.shown();
     if form.shape == Shape::Aggregated {
-        static MADE: LazyLock<[(String, Bytes); 2]> = LazyLock::new(|| {
-            [Root::Core, Root::Groups].map(|root| {
-                let body = discovery::aggregated(rows(), root).to_string();
-                (hash::content(body.as_bytes()), body.into())
-            })
+        let root = if core { Root::Core } else { Root::Groups };
+        let (hash, body) = kinds.documents().aggregated[usize::from(!core)].get_or_init(|| {
+            let body = discovery::aggregated(&rows, root).to_string();
+            (hash::content(body.as_bytes()), body.into())
         });
-        let (hash, body) = &MADE[usize::from(!core)];
         let mut response = render::json(StatusCode::OK, body.clone());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
         return Ok(cached(headers, hash, response));
     }
-    let value = if core { discovery::core_versions(rows(), address) } else { discovery::group_list(rows()) };
+    let value = if core { discovery::core_versions(&rows, address) } else { discovery::group_list(&rows) };
     Ok(render::value(StatusCode::OK, &value))
 }
 
-fn documents() -> &'static BTreeMap<String, Made> {
-    static MADE: LazyLock<BTreeMap<String, Made>> = LazyLock::new(|| {
-        let custom = clusters::definitions();
-        let named = rows().iter().map(|row| (row.group.clone(), row.version.clone()));
-        let made = named.filter_map(|(group, version)| {
-            let path = document::path(&group, &version);
-            Some((path, Made::of(document::v3(rows(), &custom, &group, &version)?)))
-        });
-        made.collect()
-    });
-    &MADE
+/// Documents of groups and versions in which nothing is defined are those of the built-in set.
+fn documents(kinds: &Kinds) -> &BTreeMap<String, Arc<Made>> {
+    kinds.documents().v3.get_or_init(|| {
+        let mut made = match kinds.is_built_in() {
+            true => BTreeMap::new(),
+            false => documents(Kinds::built_in()).clone(),
+        };
+        let own: BTreeSet<_> = kinds.own().iter().map(|row| (&*row.group, &*row.version)).collect();
+        made.extend(own.into_iter().filter_map(|(group, version)| {
+            let document = document::v3(kinds.rows(), kinds.definitions(), group, version)?;
+            Some((document::path(group, version), Arc::new(Made::of(document))))
+        }));
+        made
+    })
 }
 
 /// Says what the document is called, and nothing more if the client has it already.

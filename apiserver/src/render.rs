@@ -3,6 +3,7 @@
 //! Most answers are the stored bytes with a version put in. A tree is made only where the client wants a shape or an
 //! encoding that is not what is stored, or sees the object through another resource.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -14,12 +15,13 @@ use jiff::Timestamp;
 use openapi::resource::{Column, Origin, Resource};
 use openapi::status::Status;
 use openapi::table::{self, Heading, Include};
-use openapi::{convert, protobuf, yaml};
+use openapi::{convert, decode, protobuf, yaml};
 use serde_json::Value;
 use storage::{Entry, Revision};
 
 use crate::call::Reach;
 use crate::keys::Place;
+use crate::kinds::Registry;
 use crate::negotiate::{Encoding, Form, JSON, Meta, Shape};
 use crate::server::Body;
 use crate::stored;
@@ -32,6 +34,8 @@ pub(crate) struct Style {
     pub(crate) include: Include,
     /// Who looks at all logical clusters is told where each object lives.
     pub(crate) reach: Reach,
+    /// Where to find what another logical cluster calls by the same name, if that may be something else.
+    pub(crate) elsewhere: Option<Arc<Registry>>,
 }
 
 impl Style {
@@ -63,7 +67,8 @@ impl Style {
     /// One object of a list or a watch, as of a revision that need not be its own: a deleted object carries
     /// the revision of its deletion. What cannot be read is left out rather than guessed.
     pub(crate) fn object(&self, entry: &Entry, revision: Revision, heading: Heading, out: &mut BytesMut) {
-        if self.form == Form::JSON && self.row.stored_as.is_none() {
+        let Some(row) = self.row_of(entry) else { return };
+        if self.form == Form::JSON && is_as_stored(&row, entry) {
             return stored::write(entry.value(), revision, self.home(entry), out);
         }
         if let Some(tree) = self.tree(entry, revision) {
@@ -75,7 +80,8 @@ impl Style {
     /// says: they are sent without their `heading`.
     pub(crate) fn item(&self, entry: &Entry, heading: &str, out: &mut BytesMut) {
         let is_said = self.form.shape == Shape::Whole && self.row.origin == Origin::BuiltIn;
-        if self.form.shape == Shape::Whole && self.row.stored_as.is_none() {
+        let Some(row) = self.row_of(entry) else { return };
+        if self.form.shape == Shape::Whole && is_as_stored(&row, entry) {
             let (value, revision, home) = (entry.value(), entry.revision(), self.home(entry));
             return match is_said {
                 true => stored::write_item(value, revision, home, heading, out),
@@ -96,8 +102,22 @@ impl Style {
     pub(crate) fn tree(&self, entry: &Entry, revision: Revision) -> Option<Value> {
         let mut plain = BytesMut::new();
         stored::write(entry.value(), revision, self.home(entry), &mut plain);
-        let tree = serde_json::from_slice(&plain).ok()?;
-        Some(convert::from_stored(&self.row, tree))
+        let tree = decode::tree(&plain).ok()?;
+        Some(convert::from_stored(&*self.row_of(entry)?, tree))
+    }
+
+    /// The row an object is shown by: that of its own logical cluster. None if that serves the kind, and not in this
+    /// version. What is no longer served there is shown as it was here: that it is gone has to be told somehow.
+    pub(crate) fn row_of(&self, entry: &Entry) -> Option<Cow<'_, Arc<Resource>>> {
+        let Some(registry) = &self.elsewhere else { return Some(Cow::Borrowed(&self.row)) };
+        let place = Place::of(entry.key())?;
+        let kinds = registry.of(place.cluster);
+        let Resource { group, version, plural, .. } = &*self.row;
+        match kinds.find(group, version, plural) {
+            Some(row) => Some(Cow::Owned(row.clone())),
+            None if kinds.find_collection(place.collection).is_some() => None,
+            None => Some(Cow::Borrowed(&self.row)),
+        }
     }
 
     /// A tree in the shape asked for.
@@ -160,6 +180,13 @@ impl Style {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether an object is stored as clients of a resource see it.
+fn is_as_stored(row: &Resource, entry: &Entry) -> bool {
+    let Some(custom) = &row.custom else { return row.stored_as.is_none() };
+    let stamped = stored::stamp(entry.value()) == Some(custom.schema_hash);
+    stamped && stored::begins_with(entry.value(), &stored::heading(&row.api_version(), &row.kind))
 }
 
 /// What Kubernetes calls the type in its own source.

@@ -17,6 +17,7 @@ use crate::call::Call;
 use crate::identity::{ANONYMOUS, Identity, User};
 use crate::metadata;
 use crate::negotiate;
+use crate::owners::{self, Owners};
 use crate::render::Style;
 use crate::server::Body;
 use crate::tokens::Tokens;
@@ -72,6 +73,8 @@ impl Review {
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
         }
+        let owners = Owners::said(&mut object).of_new(call, &object);
+        owners::put(&mut object, owners);
         let status = match self {
             Review::SelfSubject => {
                 object = json!({ "metadata": { "creationTimestamp": metadata::now() } });

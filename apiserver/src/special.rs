@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 use crate::call::Call;
 use crate::clusters;
+use crate::conditions::{self, Condition};
+use crate::kinds::DEFINITIONS;
 
 /// Namespaces nobody may delete. As for Kubernetes.
 const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
@@ -22,6 +24,8 @@ const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
 pub(crate) enum Holder {
     Namespace,
     LogicalCluster,
+    /// A custom resource definition holds the objects of its kind.
+    Definition,
 }
 
 impl Holder {
@@ -29,8 +33,16 @@ impl Holder {
         match (&*row.group, &*row.plural) {
             ("", "namespaces") => Some(Holder::Namespace),
             (GROUP, "logicalclusters") => Some(Holder::LogicalCluster),
+            _ if DEFINITIONS.group == &*row.group && DEFINITIONS.plural == &*row.plural => {
+                Some(Holder::Definition)
+            }
             _ => None,
         }
+    }
+
+    /// Whether what it waits for is a finalizer, which anybody may take away.
+    pub(crate) fn has_finalizer(self) -> bool {
+        self == Holder::Definition
     }
 }
 
@@ -54,7 +66,7 @@ pub(crate) fn born(row: &Resource, name: &str, object: &mut Value) {
             object["status"] = json!({ "phase": "Active" });
         }
         Some(Holder::LogicalCluster) => drop(clusters::born(object)),
-        None => {}
+        Some(Holder::Definition) | None => {}
     }
 }
 
@@ -83,14 +95,30 @@ pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) {
             }
             new["status"]["id"] = old["status"]["id"].clone();
         }
-        None => {}
+        Some(Holder::Definition) | None => {}
     }
 }
 
+/// Holds a definition until the last object of its kind is gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// The condition that says how far that is.
+pub(crate) const TERMINATING: &str = "Terminating";
+
 /// Says that an object of such a kind is on its way out.
 pub(crate) fn leaving(row: &Resource, object: &mut Value) {
-    if Holder::of(row).is_some() {
-        object["status"]["phase"] = "Terminating".into();
+    match Holder::of(row) {
+        Some(Holder::Namespace | Holder::LogicalCluster) => object["status"]["phase"] = "Terminating".into(),
+        Some(Holder::Definition) => {
+            let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+            if !finalizers.iter().any(|name| name == CLEANUP) {
+                finalizers.push(CLEANUP.into());
+            }
+            object["metadata"]["finalizers"] = finalizers.into();
+            let message =
+                "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+            conditions::set(object, &Condition::new(TERMINATING, true, "InstanceDeletionPending", message));
+        }
+        None => {}
     }
 }
 

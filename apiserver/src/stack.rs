@@ -9,18 +9,18 @@
 //! [`deadline`], [`authorize`], [`wants`](crate::wants), [`metrics`](crate::metrics)), put together in one place:
 //! [`Stack::respond`].
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use api::cluster::Id;
 use bytes::Bytes;
 use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use openapi::resource::Verb;
+use openapi::resource::{Origin, Resource as Row, Verb};
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
-use storage::{Page, Range, Store};
+use storage::{Page, Range, ReadError, Store};
 use tokio::runtime::Handle;
 
 use crate::asked::{self, Asked};
@@ -29,6 +29,7 @@ use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
 use crate::health::{self, Patient};
 use crate::identity::Identity;
+use crate::kinds::{DEFINITIONS, Kinds, Registry};
 use crate::limits::Limits;
 use crate::metrics::{Metrics, StoreFigures};
 use crate::negotiate::{self, Encoding};
@@ -46,6 +47,8 @@ use crate::{births, body, clusters, deadline, options, publish, version, warning
 #[derive(Debug)]
 pub struct Stack {
     store: Arc<dyn Store>,
+    /// What each logical cluster serves.
+    kinds: Arc<Registry>,
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
@@ -59,6 +62,7 @@ pub struct Stack {
 impl Stack {
     pub fn new(store: Arc<dyn Store>, address: String, stop: Stop) -> Stack {
         Stack {
+            kinds: Arc::new(Registry::new(store.clone())),
             store,
             address,
             ready: AtomicBool::new(true),
@@ -67,6 +71,12 @@ impl Stack {
             metrics: Metrics::default(),
             stop,
         }
+    }
+
+    /// Serves what this registry says, which others may know too.
+    pub fn with_kinds(mut self, kinds: Arc<Registry>) -> Stack {
+        self.kinds = kinds;
+        self
     }
 
     /// Also knows clients by these tokens.
@@ -87,9 +97,11 @@ impl Stack {
         let wants = Wants::of(&asked, &head.headers);
         let encoding = negotiate::encoding(&head.headers);
         let identity = Identity::of_request(peer, &head.headers, &self.tokens);
-        let answered = self.admitted(&identity, &asked, head.headers, incoming).await;
-        let response = answered.unwrap_or_else(|status| refused(&asked, &status, encoding));
-        let mut response = wants.dress(deprecated(&asked, response)).await;
+        let row = OnceLock::new();
+        let answered = self.admitted(&identity, &asked, &row, head.headers, incoming).await;
+        let row = row.get().map(|row: &Arc<Row>| &**row);
+        let response = answered.unwrap_or_else(|status| refused(&asked, row, &status, encoding));
+        let mut response = wants.dress(deprecated(&asked, row, response)).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
@@ -103,18 +115,21 @@ impl Stack {
         &self,
         identity: &Result<Identity, Status>,
         asked: &Asked,
+        row: &OnceLock<Arc<Row>>,
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
         let identity = identity.as_ref().map_err(Status::clone)?;
         let _place = self.limits.enter(identity, asked)?;
-        deadline::within(asked, self.answer(identity, asked, headers, incoming)).await
+        deadline::within(asked, self.answer(identity, asked, row, headers, incoming)).await
     }
 
+    /// Notes in `found` the row of the resource that is asked for, once it is known.
     async fn answer(
         &self,
         identity: &Identity,
         asked: &Asked,
+        found: &OnceLock<Arc<Row>>,
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
@@ -146,14 +161,17 @@ impl Stack {
                 }
                 return Ok(self.metrics.answer(&self.limits, self.figures().await));
             }
+            let kinds = self.kinds.fresh(id).await.map_err(unreadable)?;
             let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
             // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
-            let made =
-                tokio::task::spawn_blocking(move || publish::answer(&target, &query, &headers, &address));
+            let made = tokio::task::spawn_blocking(move || {
+                publish::answer(&kinds, &target, &query, &headers, &address)
+            });
             return made.await.map_err(|error| Status::internal(&error.to_string()))?;
         };
-        let row = publish::find(&resource.group, &resource.version, &resource.resource)
-            .ok_or_else(Status::unknown_path)?;
+        let row = self.row(id, reach, resource).await.map_err(unreadable)?;
+        let row = row.ok_or_else(Status::unknown_path)?;
+        let row = found.get_or_init(|| row);
         let call = Call {
             cluster: id,
             reach,
@@ -186,11 +204,28 @@ impl Stack {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
         };
-        let style = style(verb, &call)?;
-        options::check(verb, &call.query)?;
+        let style = self.style(verb, &call)?;
+        let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;
+        options::check(verb, &call.query, applies)?;
         match Review::of(&call.row) {
             Some(review) => review.answer(&call, &style, &self.tokens, &bytes),
             None => self.run(verb, &call, &style, &bytes).await,
+        }
+    }
+
+    /// What is known of the resource that is named. Who looks at all logical clusters sees it as one of them does.
+    async fn row(&self, id: Id, reach: Reach, named: &Resource) -> Result<Option<Arc<Row>>, ReadError> {
+        let Resource { group, version, resource, .. } = named;
+        let find = |kinds: &Kinds| kinds.find(group, version, resource).cloned();
+        if reach == Reach::One {
+            return self.kinds.find(id, find).await;
+        }
+        match find(Kinds::built_in()).or_else(|| self.kinds.anywhere(group, version, resource)) {
+            Some(row) => Ok(Some(row)),
+            None => {
+                self.kinds.load().await?;
+                Ok(self.kinds.anywhere(group, version, resource))
+            }
         }
     }
 
@@ -205,16 +240,45 @@ impl Stack {
         if let Some(answer) = verbs::apart(store, verb, call, style, bytes).await {
             return answer;
         }
-        match verb {
+        let answer = match verb {
             Verb::Get => get::get(store, call, style).await,
             Verb::List => list::list(store, call, style).await,
-            Verb::Watch => watch::watch(store, call, style, self.stop.clone()).await,
+            Verb::Watch => watch::watch(store, &self.kinds, call, style, self.stop.clone()).await,
             Verb::Create => create::create(store, call, style, bytes).await,
             Verb::Update => update::update(store, call, style, bytes).await,
             Verb::Patch => patch::patch(store, call, style, bytes).await,
             Verb::Delete => delete::delete(store, call, style, bytes).await,
             Verb::DeleteCollection => delete::delete_collection(store, call, style, bytes).await,
+        };
+        // Whoever changes a definition finds it changed with their next request.
+        if call.collection() == DEFINITIONS && !matches!(verb, Verb::Get | Verb::List | Verb::Watch) {
+            // What is written is written, even if it cannot be read back just now; whoever follows will hear of it.
+            if let Err(error) = self.kinds.fresh(call.cluster).await {
+                tracing::warn!(%error, cluster = %call.cluster, "cannot read what was just defined");
+            }
         }
+        answer
+    }
+
+    /// How to write the answer.
+    fn style(&self, verb: Verb, call: &Call) -> Result<Style, Status> {
+        let (api_version, kind) = call.shown_kind();
+        let form = match verb {
+            Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
+            Verb::List => negotiate::lists(&call.headers, &api_version, &kind)?,
+            _ => negotiate::objects(&call.headers, &api_version, &kind)?,
+        };
+        let word = call.query.text("includeObject");
+        let include = Include::parse(word).ok_or_else(|| {
+            Status::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {word:?}: \
+                 must be 'Metadata', 'Object', 'None', or empty"
+            ))
+        })?;
+        // Objects of one name need not be of one kind in all logical clusters.
+        let elsewhere =
+            (call.reach == Reach::Every && call.row.origin == Origin::Custom).then(|| self.kinds.clone());
+        Ok(Style { form, row: call.row.clone(), include, reach: call.reach, elsewhere })
     }
 
     /// Counts what the store holds. That walks over all of it, so away from those who wait for answers.
@@ -256,7 +320,7 @@ impl Handler for Stack {
 
 /// What can be done at an address. Across namespaces objects are looked at, never made or deleted: whoever leaves
 /// out the namespace by mistake must not empty all of them.
-fn verbs_at(row: &openapi::resource::Resource, named: &Resource) -> Vec<Verb> {
+fn verbs_at(row: &Row, named: &Resource) -> Vec<Verb> {
     let verbs = match &named.subresource {
         Some(part) => row.subresource(part).map_or(&[][..], |part| &part.verbs),
         None => &row.verbs,
@@ -266,53 +330,33 @@ fn verbs_at(row: &openapi::resource::Resource, named: &Resource) -> Vec<Verb> {
     verbs.iter().filter(can).copied().collect()
 }
 
-/// How to write the answer.
-fn style(verb: Verb, call: &Call) -> Result<Style, Status> {
-    let (api_version, kind) = call.shown_kind();
-    let form = match verb {
-        Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
-        Verb::List => negotiate::lists(&call.headers, &api_version, &kind)?,
-        _ => negotiate::objects(&call.headers, &api_version, &kind)?,
-    };
-    let word = call.query.text("includeObject");
-    let include = Include::parse(word).ok_or_else(|| {
-        Status::bad_request(format!(
-            "Unable to convert to Table as requested: includeObject: Invalid value: {word:?}: \
-             must be 'Metadata', 'Object', 'None', or empty"
-        ))
-    })?;
-    Ok(Style { form, row: call.row.clone(), include, reach: call.reach })
-}
-
 fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
 /// The answer to a request that did not work. If it was the method, it says which methods would.
-fn refused(asked: &Asked, status: &Status, encoding: Encoding) -> Response<Body> {
+fn refused(asked: &Asked, row: Option<&Row>, status: &Status, encoding: Encoding) -> Response<Body> {
     let mut response = render::status(status, encoding);
     if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        let allowed = HeaderValue::from_str(&methods(asked).join(", "));
+        let allowed = HeaderValue::from_str(&methods(asked, row).join(", "));
         response.headers_mut().insert(ALLOW, allowed.expect("methods are made of letters"));
     }
     response
 }
 
 /// Tells whoever uses what nobody should use any more, and got as far as using it.
-fn deprecated(asked: &Asked, response: Response<Body>) -> Response<Body> {
+fn deprecated(asked: &Asked, row: Option<&Row>, response: Response<Body>) -> Response<Body> {
     let strangers = [StatusCode::UNAUTHORIZED, StatusCode::METHOD_NOT_ALLOWED];
-    match asked.resource().and_then(warnings::deprecated) {
+    let defined = row.and_then(|row| row.custom.as_ref()?.warning.as_deref());
+    match asked.resource().and_then(warnings::deprecated).or(defined) {
         Some(text) if !strangers.contains(&response.status()) => create::warned(response, &[text.to_owned()]),
         _ => response,
     }
 }
 
 /// The methods that mean something for what is named.
-fn methods(asked: &Asked) -> Vec<&'static str> {
-    let row = |named: &Resource| publish::find(&named.group, &named.version, &named.resource);
-    let Some((named, row)) = asked.resource().and_then(|named| Some((named, row(named)?))) else {
-        return vec!["GET", "HEAD"];
-    };
+fn methods(asked: &Asked, row: Option<&Row>) -> Vec<&'static str> {
+    let (Some(named), Some(row)) = (asked.resource(), row) else { return vec!["GET", "HEAD"] };
     let verbs = verbs_at(row, named);
     let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
     let means = |method: &&str| {
@@ -330,8 +374,12 @@ mod tests {
     /// `DELETE /api/v1/configmaps` used to delete the ConfigMaps of all namespaces.
     #[test]
     fn nothing_is_written_across_namespaces() {
-        let check =
-            |line: &str, expected: &[&str]| assert_eq!(methods(&Asked::line(line)), expected, "{line}");
+        let check = |line: &str, expected: &[&str]| {
+            let asked = Asked::line(line);
+            let named = asked.resource().unwrap();
+            let row = Kinds::built_in().find(&named.group, &named.version, &named.resource);
+            assert_eq!(methods(&asked, row.map(|row| &**row)), expected, "{line}");
+        };
         check("DELETE /api/v1/configmaps", &["GET", "HEAD"]);
         check("DELETE /api/v1/namespaces/shop/configmaps", &["GET", "HEAD", "POST", "DELETE"]);
         check("PUT /api/v1/nodes", &["GET", "HEAD", "POST", "DELETE"]);

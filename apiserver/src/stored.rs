@@ -9,6 +9,9 @@
 //! cluster an object lives in is part of its key. So both are left out, and put in whenever the object is written to
 //! somebody: the version at `at`, the logical cluster at `notes` (zero: there are no annotations), if the reader looks
 //! at several. That is a few copies instead of a parse. A get, a list and a watch never make a tree of an object.
+//!
+//! Objects of custom kinds carry a stamp between the header and the JSON, and the highest bit of `at` says so: the hash
+//! of the schema they were pruned and filled by. While the schema has that hash, doing so again would change nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,6 +19,7 @@ use std::fmt::Write;
 use api::cluster::Id;
 use api::names::LOGICAL_CLUSTER;
 use bytes::{BufMut, Bytes, BytesMut};
+use openapi::decode;
 use serde_json::{Map, Value};
 use storage::{Entry, Revision};
 
@@ -23,6 +27,10 @@ use crate::skim;
 
 /// The length of `at` and `notes`.
 const HEADER: usize = 8;
+/// Set in `at` where a stamp follows.
+const STAMPED: u32 = 1 << 31;
+/// The length of a stamp.
+const STAMP: usize = 16;
 /// `"resourceVersion":"18446744073709551615",`, and an annotation with what may have to be around it.
 const ADDED_BYTES_MAX: usize = 42 + 80;
 
@@ -31,23 +39,33 @@ const ADDED_BYTES_MAX: usize = 42 + 80;
 /// Fields are written one by one, to know where the contents of `metadata` begin. Searching for them would not
 /// do: a value may contain `"metadata":{` as well. What the object is stands first, where a list can leave it out.
 pub fn encode(object: &Value) -> Bytes {
+    encode_with(object, None)
+}
+
+/// The same, with a stamp.
+pub(crate) fn encode_with(object: &Value, stamp: Option<u128>) -> Bytes {
     let mut bytes = vec![0; HEADER];
+    bytes.extend(stamp.iter().flat_map(|stamp| stamp.to_le_bytes()));
+    let begun = bytes.len();
     let (mut at, mut notes) = (0, 0);
     let all = || object.as_object().into_iter().flatten();
     let kind = |(name, _): &(&String, &Value)| matches!(name.as_str(), "apiVersion" | "kind");
     let ordered = all().filter(kind).chain(all().filter(|field| !kind(field)));
     fields(&mut bytes, ordered, |bytes, name, value| match value.as_object() {
-        Some(inner) if name == "metadata" => (at, notes) = metadata(bytes, inner),
+        Some(inner) if name == "metadata" => (at, notes) = write_metadata(bytes, inner),
         _ => put(bytes, value),
     });
-    bytes[..4].copy_from_slice(&(at as u32).to_le_bytes());
-    bytes[4..HEADER].copy_from_slice(&(notes as u32).to_le_bytes());
+    // Places are counted from where the JSON begins; zero stands for none.
+    let place = |place: usize| place.saturating_sub(begun) as u32;
+    let flag = if stamp.is_some() { STAMPED } else { 0 };
+    bytes[..4].copy_from_slice(&(place(at) | flag).to_le_bytes());
+    bytes[4..HEADER].copy_from_slice(&place(notes).to_le_bytes());
     bytes.into()
 }
 
 /// Writes the metadata, and says where its contents begin, and those of the annotations.
-fn metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize) {
-    let (at, mut notes) = (bytes.len() + 1 - HEADER, 0);
+fn write_metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize) {
+    let (at, mut notes) = (bytes.len() + 1, 0);
     // What somebody else wrote there must not look as if it came from us.
     let annotations = metadata.get("annotations").and_then(Value::as_object).into_iter().flatten();
     let annotations: BTreeMap<_, _> = annotations.filter(|(key, _)| *key != LOGICAL_CLUSTER).collect();
@@ -58,7 +76,7 @@ fn metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize
     });
     fields(bytes, kept, |bytes, name, value| match name {
         "annotations" => {
-            notes = bytes.len() + 1 - HEADER;
+            notes = bytes.len() + 1;
             put(bytes, &annotations);
         }
         _ => put(bytes, value),
@@ -91,7 +109,31 @@ fn put(out: &mut Vec<u8>, value: &impl serde::Serialize) {
 
 /// The JSON of an object, without its version; for those who look at a part of it.
 pub(crate) fn json(entry: &Entry) -> Option<&[u8]> {
-    entry.value().get(HEADER..)
+    Some(split(entry.value())?.3)
+}
+
+/// What an object was stamped with.
+pub(crate) fn stamp(stored: &[u8]) -> Option<u128> {
+    split(stored)?.2
+}
+
+/// Whether the JSON of an object begins with this.
+pub(crate) fn begins_with(stored: &[u8], heading: &str) -> bool {
+    split(stored).is_some_and(|(.., json)| json.starts_with(heading.as_bytes()))
+}
+
+/// `at`, `notes`, the stamp if there is one, and the JSON.
+fn split(stored: &[u8]) -> Option<(usize, usize, Option<u128>, &[u8])> {
+    let (at, rest) = stored.split_first_chunk::<4>()?;
+    let (notes, rest) = rest.split_first_chunk::<4>()?;
+    let (at, notes) = (u32::from_le_bytes(*at), u32::from_le_bytes(*notes));
+    let (stamp, json) = match at & STAMPED {
+        0 => (None, rest),
+        _ => rest
+            .split_first_chunk::<STAMP>()
+            .map(|(stamp, json)| (Some(u128::from_le_bytes(*stamp)), json))?,
+    };
+    Some(((at & !STAMPED) as usize, notes as usize, stamp, json))
 }
 
 /// What is stored, taken apart at the places where something goes in.
@@ -104,9 +146,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn of(stored: &'a [u8]) -> Option<Parts<'a>> {
-        let (at, rest) = stored.split_first_chunk::<4>()?;
-        let (notes, json) = rest.split_first_chunk::<4>()?;
-        let (at, notes) = (u32::from_le_bytes(*at) as usize, u32::from_le_bytes(*notes) as usize);
+        let (at, notes, _, json) = split(stored)?;
         let (before, after) = json.split_at_checked(at)?;
         match notes {
             0 => Some(Parts { before, between: None, after }),
@@ -178,13 +218,32 @@ pub fn read(entry: &Entry) -> Bytes {
 
 /// The object as a tree, for the few who need one.
 pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
-    serde_json::from_slice(&read(entry))
+    decode::tree(&read(entry))
+}
+
+/// Whether two stored objects are the same to whoever reads them. When they were stamped is nobody's business.
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let json = |stored| split(stored).map(|(at, notes, _, json)| (at, notes, json));
+    json(one) == json(other)
 }
 
 /// The metadata of an object and what follows it, as it is written; for those who [skim](crate::skim) it.
 pub(crate) fn metadata_of(stored: &[u8]) -> Option<&[u8]> {
+    let (at, _, _, json) = split(stored)?;
     // The brace that opens the metadata stands right before its contents.
-    stored.get(HEADER..)?.get(Parts::of(stored)?.before.len().checked_sub(1)?..)
+    json.get(at.checked_sub(1)?..)
+}
+
+/// Whether an object is on its way out. What cannot be read is.
+pub(crate) fn is_leaving(entry: &Entry) -> bool {
+    let said = metadata_of(entry.value()).and_then(|text| skim::field(text, "deletionTimestamp"));
+    said.is_none_or(|said| said.is_some_and(|text| text != b"null"))
+}
+
+/// The uid of an object; empty if it has none, nothing if it cannot be read.
+pub(crate) fn uid(entry: &Entry) -> Option<&str> {
+    let uid = skim::field(metadata_of(entry.value())?, "uid")?;
+    Some(uid.and_then(skim::text).unwrap_or_default())
 }
 
 /// The labels of an object, as they are written. None if they cannot be read without decoding.
@@ -195,7 +254,7 @@ pub(crate) fn labels(stored: &[u8]) -> Option<Labels<'_>> {
 }
 
 /// Labels that are plain text throughout.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Labels<'a>(&'a [u8]);
 
 impl<'a> Labels<'a> {
@@ -282,11 +341,50 @@ mod tests {
         assert!(labels(&escaped).is_none(), "not without decoding");
     }
 
+    /// `serde_json` reads an object with this key as the JSON in its value, or not at all.
+    #[test]
+    fn no_key_makes_an_object_unreadable() {
+        for value in [json!(1), json!("{\"x\":1}")] {
+            let data = json!({ "$serde_json::private::RawValue": value });
+            let object = json!({ "data": data, "metadata": { "name": "a", "resourceVersion": "7" } });
+            let entry = Entry::new(Key::from("k"), Revision(7), encode(&object));
+            assert_eq!(tree(&entry).unwrap(), object);
+        }
+    }
+
+    #[test]
+    fn who_stamped_what_makes_no_difference() {
+        let object = json!({ "metadata": { "name": "a" } });
+        let stamped = |stamp| encode_with(&object, stamp);
+        assert!(is_same(&stamped(Some(1)), &stamped(Some(2))) && is_same(&stamped(None), &stamped(Some(1))));
+        assert!(!is_same(&stamped(None), &encode(&json!({ "metadata": { "name": "b" } }))));
+    }
+
+    #[test]
+    fn a_stamp_is_kept_and_never_shown() {
+        for object in objects() {
+            let (plain, stamped) = (encode(&object), encode_with(&object, Some(7 << 100)));
+            assert_eq!((stamp(&plain), stamp(&stamped)), (None, Some(7 << 100)));
+            let shown = |stored: &[u8], home| {
+                let mut out = BytesMut::new();
+                write(stored, Revision(7), home, &mut out);
+                out
+            };
+            assert_eq!(shown(&plain, None), shown(&stamped, None));
+            assert_eq!(shown(&plain, Some(Id::new(1))), shown(&stamped, Some(Id::new(1))));
+            assert_eq!(labels(&plain), labels(&stamped));
+        }
+    }
+
     #[test]
     fn damaged_bytes_are_empty_rather_than_a_panic() {
-        for bytes in
-            [&b""[..], b"abc", &[255, 255, 255, 255, 0, 0, 0, 0, b'{'], &[1, 0, 0, 0, 9, 0, 0, 0, b'{']]
-        {
+        for bytes in [
+            &b""[..],
+            b"abc",
+            &[255, 255, 255, 255, 0, 0, 0, 0, b'{'],
+            &[255, 255, 255, 127, 0, 0, 0, 0, b'{'],
+            &[1, 0, 0, 0, 9, 0, 0, 0, b'{'],
+        ] {
             let entry = Entry::new(Key::from("k"), Revision(1), Bytes::copy_from_slice(bytes));
             assert!(read(&entry).is_empty() && tree(&entry).is_err() && labels(bytes).is_none());
         }

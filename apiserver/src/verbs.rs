@@ -1,6 +1,7 @@
 //! One file per verb, and one for each path that is more, or less, than a verb on an object.
 
 pub(crate) mod act;
+mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
 mod evict;

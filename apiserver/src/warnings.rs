@@ -3,9 +3,12 @@
 //! A warning changes nothing and refuses nothing. It is a row of a table: a kind, what must hold of the object, and the
 //! words, which are Kubernetes's. What is said about pods is said wherever there is a pod, or a template of one.
 
+use openapi::custom;
 use openapi::resource::Resource;
 use serde_json::Value;
 
+use crate::keys::Collection;
+use crate::kinds::DEFINITIONS;
 use crate::request;
 
 /// Resources nobody should use any more; whoever does is told so with every answer.
@@ -200,6 +203,9 @@ pub(crate) fn about(row: &Resource, on: On, object: &Value) -> Vec<String> {
     if let Some((_, _, place)) = pod {
         said.extend(about_pod(object, place));
     }
+    if (Collection { group: &row.group, plural: &row.plural }) == DEFINITIONS {
+        said.extend(custom::warnings(None, object));
+    }
     said
 }
 
@@ -249,5 +255,9 @@ mod tests {
         let expected = ["spec.template.spec.imagePullSecrets[1].name: invalid empty name \"\""];
         assert_eq!(said(("apps", "deployments"), Create, deployment), expected);
         assert_eq!(said(("", "services"), Create, json!({ "spec": { "externalIPs": [] } })), [""; 0]);
+        let schema = json!({ "openAPIV3Schema": { "type": "string", "format": "odd" } });
+        let definition = json!({ "spec": { "versions": [{ "name": "v1", "schema": schema }] } });
+        let expected = ["unrecognized format \"odd\""];
+        assert_eq!(said(("apiextensions.k8s.io", "customresourcedefinitions"), Create, definition), expected);
     }
 }

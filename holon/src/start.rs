@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
 use apiserver::births::Birth;
 use apiserver::controllers::Controllers;
+use apiserver::kinds::Registry;
 use apiserver::newborn::{Newborn, Surroundings, Template};
 use apiserver::pki::Authority;
 use apiserver::stack::Stack;
@@ -85,12 +86,17 @@ impl Start {
         births::write(&*seen, Id::ROOT, &Birth::root())
             .await
             .context("preparing the root logical cluster")?;
-        let controllers = Controllers::new(seen.clone(), kept, authority.certificate().to_owned());
+        let kinds = Arc::new(Registry::new(kept.clone()));
+        // Nobody is answered before it is known what there is.
+        kinds.load().await.context("reading what logical clusters define")?;
+        tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
+        let controllers = Controllers::new(seen.clone(), kept, authority.certificate().to_owned())
+            .with_kinds(kinds.clone());
         match self.etcd_endpoints.is_empty() {
             true => tasks.spawn("controllers", controllers.run(tasks.stop())),
             false => tasks.spawn("controllers", controllers.run_if_leading(tasks.stop())),
         }
-        let stack = Stack::new(seen, address.to_string(), tasks.stop());
+        let stack = Stack::new(seen, address.to_string(), tasks.stop()).with_kinds(kinds);
         let stack = Arc::new(match &self.token_auth_file {
             Some(file) => stack.with_tokens(Tokens::open(file)?),
             None => stack,

@@ -55,7 +55,7 @@ fn what_cannot_be_done_is_said_as_kubernetes_says_it() {
     check("GET", "/nothing", none.clone(), 404, "NotFound");
     check("GET", "/api/v1/nothing", none.clone(), 404, "NotFound");
     check("GET", "/clusters/root:nowhere/api/v1/namespaces", none.clone(), 404, "NotFound");
-    check("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", none.clone(), 404, "NotFound");
+    check("GET", "/apis/apiregistration.k8s.io/v1/apiservices", none.clone(), 404, "NotFound");
     check("GET", &format!("{SECRETS}/b"), none.clone(), 404, "NotFound");
     check("GET", &format!("{SECRETS}/a/status"), none.clone(), 404, "NotFound");
     check("GET", &format!("{SECRETS}?labelSelector=a%20in"), none.clone(), 400, "BadRequest");

@@ -89,6 +89,8 @@ fn row(group: &Arc<str>, version: &Arc<str>, facts: &Value) -> Resource {
         plural,
         namespaced,
         type_name,
+        schema: None,
+        custom: None,
     };
     let key = row.qualified();
     row.columns = items(&facts["columns"]).map(|column| self::column(&key, column)).collect();

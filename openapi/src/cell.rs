@@ -9,6 +9,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::go;
+use crate::path::JsonPath;
+
 /// JSON pointers lead from the object to what a cell shows.
 #[derive(Clone, Debug)]
 pub enum Cell {
@@ -36,6 +39,51 @@ pub enum Cell {
     /// How long ago it was, roughly.
     Age(Arc<str>),
     Made(fn(&Value, Timestamp) -> Value),
+    /// What a path of a definition leads to first, as this type; nothing where it leads nowhere.
+    Path(Arc<JsonPath>, Printed),
+}
+
+/// The types of columns a definition can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Printed {
+    Boolean,
+    Date,
+    Integer,
+    Number,
+    String,
+}
+
+impl Printed {
+    pub fn parse(word: &str) -> Option<Printed> {
+        match word {
+            "boolean" => Some(Printed::Boolean),
+            "date" => Some(Printed::Date),
+            "integer" => Some(Printed::Integer),
+            "number" => Some(Printed::Number),
+            "string" => Some(Printed::String),
+            _ => None,
+        }
+    }
+
+    /// A value as a cell of this type; nothing for one that cannot be.
+    fn print(self, value: &Value, now: Timestamp) -> Value {
+        match (self, value) {
+            (_, Value::Null) => Value::Null,
+            (Printed::String, Value::String(_)) => value.clone(),
+            (Printed::String, Value::Number(number)) => go::number(number).into(),
+            (Printed::String, other) => other.to_string().into(),
+            (Printed::Integer, Value::Number(number)) => {
+                number.as_i64().or_else(|| number.as_f64().map(|float| float as i64)).into()
+            }
+            (Printed::Number, Value::Number(_)) | (Printed::Boolean, Value::Bool(_)) => value.clone(),
+            (Printed::Date, Value::String(text)) if text.is_empty() || text == "null" => "<unknown>".into(),
+            (Printed::Date, Value::String(text)) => match text.parse::<Timestamp>() {
+                Ok(then) => duration(seconds_between(then, now)).into(),
+                Err(_) => "<invalid>".into(),
+            },
+            _ => Value::Null,
+        }
+    }
 }
 
 impl Cell {
@@ -65,6 +113,7 @@ impl Cell {
             Cell::Selector(pointer) => selector(object.pointer(pointer)).into(),
             Cell::Age(pointer) => since(object, pointer, now).into(),
             Cell::Made(make) => make(object, now),
+            Cell::Path(path, kind) => path.first(object).map_or(Value::Null, |value| kind.print(value, now)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an object of a built-in kind makes sense, in the words of a Kubernetes API server.
+//! Whether an object makes sense, in the words of a Kubernetes API server.
 //!
 //! ```text
 //! tables   what holds for each type, by the name of the type      "a container port is between 1 and 65535"
@@ -11,6 +11,8 @@
 //! A rule is said once, of a type, and holds wherever the type stands. Most rules are rows; what needs two fields at a
 //! time is a small function next to the row. What may change from one version of an object to the next is a table
 //! too, per kind.
+//!
+//! That is for built-in kinds. What holds for a custom one is in its schema: see [`crate::custom`].
 //!
 //! Objects come here decoded and defaulted: values have the right types, and what Kubernetes fills in is there. Nothing
 //! here changes an object, asks another object, or knows who asks.
@@ -30,10 +32,12 @@ mod words;
 
 use serde_json::Value;
 
+use crate::custom;
 use crate::field::FieldError;
 use crate::resource::{Origin, Resource};
 
 pub use kinds::name_rule;
+pub(crate) use metadata::embedded_metadata;
 
 use path::Found;
 
@@ -41,9 +45,12 @@ use path::Found;
 pub fn create(row: &Resource, object: &Value) -> Vec<FieldError> {
     let mut found = Found::default();
     metadata::check(row, object, &mut found);
-    if row.origin == Origin::BuiltIn {
-        plan::check_object(&row.type_name, object, &mut found);
-        change::check_create(&row.type_name, object, &mut found);
+    match row.origin {
+        Origin::BuiltIn => {
+            plan::check_object(&row.type_name, object, &mut found);
+            change::check_create(&row.type_name, object, &mut found);
+        }
+        Origin::Custom => found.errors.extend(custom::check_object(row, object)),
     }
     found.errors
 }
@@ -62,6 +69,8 @@ pub fn update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
         if !change_first {
             change::check_update(&row.type_name, old, new, &mut found);
         }
+    } else {
+        found.errors.extend(custom::check_object_update(row, old, new));
     }
     found.errors
 }
@@ -71,9 +80,12 @@ pub fn status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = Found::default();
     metadata::check_update(old, new, &mut found);
     metadata::check(row, new, &mut found);
-    if row.origin == Origin::BuiltIn {
-        plan::check_status(&row.type_name, new, &mut found);
-        change::check_status(&row.type_name, old, new, &mut found);
+    match row.origin {
+        Origin::BuiltIn => {
+            plan::check_status(&row.type_name, new, &mut found);
+            change::check_status(&row.type_name, old, new, &mut found);
+        }
+        Origin::Custom => found.errors.extend(custom::check_object_status(row, old, new)),
     }
     found.errors
 }

@@ -1,7 +1,8 @@
 //! One object seen through two resources.
 //!
 //! Events are kept as core events and autoscalers as version 2, and both are served in another version as well
-//! ([`Resource::stored_as`]). A converted object is the same object: nothing is lost on the way there and back.
+//! ([`Resource::stored_as`]). So are the versions of a custom kind, which differ in their schemas alone: see
+//! [`crate::custom::convert`]. A converted object is the same object: nothing is lost on the way there and back.
 //!
 //! ```text
 //!   events.k8s.io/v1 Event ◄─► v1 Event                          the same fields under other names
@@ -12,7 +13,8 @@ mod autoscaler;
 
 use serde_json::Value;
 
-use crate::resource::{Resource, api_version};
+use crate::custom;
+use crate::resource::{Origin, Resource, api_version};
 
 /// Fields of core events, and what `events.k8s.io` calls them.
 const EVENT_FIELDS: &[(&str, &str)] = &[
@@ -28,6 +30,10 @@ const EVENT_FIELDS: &[(&str, &str)] = &[
 /// An object of this resource, as it is kept.
 pub fn to_stored(row: &Resource, mut object: Value) -> Value {
     let Some((group, version)) = &row.stored_as else { return object };
+    if row.origin == Origin::Custom {
+        custom::convert::to_stored(row, &mut object);
+        return object;
+    }
     match &*row.plural {
         "events" => EVENT_FIELDS.iter().for_each(|(core, other)| rename(&mut object, other, core)),
         _ => autoscaler::to_v2(&mut object),
@@ -38,6 +44,10 @@ pub fn to_stored(row: &Resource, mut object: Value) -> Value {
 
 /// What is kept, as an object of this resource.
 pub fn from_stored(row: &Resource, mut object: Value) -> Value {
+    if row.origin == Origin::Custom {
+        custom::convert::from_stored(row, &mut object);
+        return object;
+    }
     if row.stored_as.is_none() {
         return object;
     }

@@ -42,12 +42,15 @@ pub enum DecodeError {
     /// Not YAML at all, or YAML that no JSON can say.
     #[error("{0}")]
     Yaml(String),
+    /// JSON that does not say what kind it is of, where that does not go without saying.
+    #[error("Object 'Kind' is missing in '{0}'")]
+    Nameless(String),
     /// JSON, but not of this kind.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
 }
 
-/// Reads a body as it is: custom kinds, patches, options.
+/// Reads a body as it is: patches, options, what is not known to be anything else.
 pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
     match syntax {
         Syntax::Json => {
@@ -62,8 +65,24 @@ pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// Reads a body as what `schema` describes: built-in kinds.
+/// Reads JSON of our own making, such as what is stored. Not by way of `Value`'s own reader: that takes an object with
+/// one certain key for a piece of JSON in a text, and clients choose the keys.
+pub fn tree(text: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut source = serde_json::Deserializer::from_slice(text);
+    let read = walk::read_untyped(&mut source)?;
+    source.end()?;
+    Ok(read.value)
+}
+
+/// Reads a body as what `schema` describes.
 pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded, DecodeError> {
+    if schema.is_custom() {
+        let Decoded { value, mut findings } = decode(body, syntax)?;
+        check_named(&value, body, syntax)?;
+        let read = walk::walk(value, schema)?;
+        findings.extend(read.findings);
+        return Ok(Decoded { value: read.value, findings });
+    }
     let (walked, mut findings) = match syntax {
         Syntax::Json => {
             let text = String::from_utf8_lossy(body);
@@ -79,6 +98,23 @@ pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded
     Ok(Decoded { value: walked.value, findings })
 }
 
+/// A custom object says of which kind it is; a built-in one need not. Whether it is the right one is for whoever knows
+/// what was asked for.
+fn check_named(value: &Value, body: &[u8], syntax: Syntax) -> Result<(), DecodeError> {
+    let odd = |name: &str| value.get(name).is_some_and(|value| !value.is_string() && !value.is_null());
+    if !value.is_object() || odd("kind") || odd("apiVersion") {
+        return Err(DecodeError::Json(named_kind(body, syntax).err().unwrap_or_default()));
+    }
+    if value["kind"].as_str().is_none_or(str::is_empty) {
+        let body = match syntax {
+            Syntax::Json => String::from_utf8_lossy(body).into_owned(),
+            Syntax::Yaml => value.to_string(),
+        };
+        return Err(DecodeError::Nameless(body));
+    }
+    Ok(())
+}
+
 impl DecodeError {
     /// What a client is told, with status 400, when `body` was to be an object of this kind and version.
     pub fn message(&self, (kind, version): (&str, &str), body: &[u8], syntax: Syntax) -> String {
@@ -88,6 +124,7 @@ impl DecodeError {
         match self {
             DecodeError::Json(why) => json_trouble(why),
             DecodeError::Yaml(why) => unrecognized(kind, why, body),
+            DecodeError::Nameless(_) => unrecognized(kind, &self.to_string(), body),
             DecodeError::Mismatch(mismatch) => match named_kind(body, syntax) {
                 Err(why) => json_trouble(&why),
                 Ok((found, group_version)) => {
@@ -119,7 +156,7 @@ fn named_kind(body: &[u8], syntax: Syntax) -> Result<(String, String), String> {
 }
 
 /// The sentence around what is wrong with a body that does not even say its kind.
-pub(crate) fn unrecognized(wanted_kind: &str, why: &str, body: &[u8]) -> String {
+pub fn unrecognized(wanted_kind: &str, why: &str, body: &[u8]) -> String {
     let shown = summary(body);
     format!("the object provided is unrecognized (must be of type {wanted_kind}): {why} ({shown})")
 }

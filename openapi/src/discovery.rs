@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::resource::{Resource, Subresource, Verb, api_version};
+use crate::resource::{Origin, Resource, Subresource, Verb, api_version};
 
 /// The two addresses below which groups live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,24 +44,34 @@ fn aggregated_version(rows: &[Arc<Resource>], group: &str, version: &str) -> Val
 }
 
 fn aggregated_resource(row: &Resource) -> Value {
+    let (group, version) = said_version(row);
     let mut entry = json!({
         "resource": row.plural,
-        "responseKind": { "group": "", "version": "", "kind": row.kind },
+        "responseKind": { "group": group, "version": version, "kind": row.kind },
         "scope": if row.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": row.singular,
         "verbs": verbs(&row.verbs),
     });
     put_all(&mut entry, "shortNames", &row.short_names);
     put_all(&mut entry, "categories", &row.categories);
-    let subresources: Vec<Value> = row.subresources.iter().map(aggregated_subresource).collect();
+    let subresources: Vec<Value> =
+        row.subresources.iter().map(|part| aggregated_subresource(row, part)).collect();
     if !subresources.is_empty() {
         entry["subresources"] = subresources.into();
     }
     entry
 }
 
-fn aggregated_subresource(subresource: &Subresource) -> Value {
-    let (group, version) = subresource.foreign.clone().unwrap_or_default();
+/// Group and version of a built-in kind go without saying; those of a custom kind are said.
+fn said_version(row: &Resource) -> (Arc<str>, Arc<str>) {
+    match row.origin {
+        Origin::BuiltIn => Default::default(),
+        Origin::Custom => (row.group.clone(), row.version.clone()),
+    }
+}
+
+fn aggregated_subresource(row: &Resource, subresource: &Subresource) -> Value {
+    let (group, version) = subresource.foreign.clone().unwrap_or_else(|| said_version(row));
     json!({
         "subresource": subresource.name,
         "responseKind": { "group": group, "version": version, "kind": subresource.kind },

@@ -1,4 +1,4 @@
-//! What the server adds to an object of a built-in kind, and what it does not keep.
+//! What the server adds to an object, and what it does not keep.
 //!
 //! Whoever compares what they wanted with what there is (`kubectl diff`, Argo CD, an operator in its loop) relies on
 //! the server to add the same defaults in the same form every time. These functions do, in the order of a write:
@@ -9,8 +9,8 @@
 //!
 //! Most of it is data: `defaults.txt` says which type gets which default, and the facts of
 //! [`protobuf`](crate::protobuf) how Kubernetes prints each field. Only what these cannot say is code, in functions
-//! small enough to read. Nothing here allocates addresses or ports, looks at other objects or knows who asks, and
-//! custom kinds are left alone: their defaults come from their schemas.
+//! small enough to read. Nothing here allocates addresses or ports, looks at other objects or knows who asks. The
+//! defaults of custom kinds come from their schemas: see [`crate::custom`].
 
 mod autoscalers;
 mod claims;
@@ -22,6 +22,7 @@ mod pods;
 mod reach;
 mod resources;
 mod rules;
+mod seen;
 mod services;
 mod settle;
 mod status;
@@ -30,16 +31,21 @@ mod tests;
 mod update;
 mod various;
 
-use jiff::Timestamp;
-use serde_json::Value;
+use std::borrow::Cow;
 
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::custom;
 use crate::protobuf::table::Table;
 use crate::resource::{Origin, Resource};
 
 /// Fills in the defaults of the kind and puts every value into the form Kubernetes prints. Twice changes nothing.
 pub fn fill(row: &Resource, object: &mut Value) {
-    if row.origin == Origin::BuiltIn {
-        fill_kind(&row.api_version(), &row.kind, object);
+    match (row.origin, row.schema()) {
+        (Origin::BuiltIn, _) => fill_kind(&row.api_version(), &row.kind, object),
+        (Origin::Custom, Some(schema)) if row.custom.is_some() => custom::fill(object, schema),
+        (Origin::Custom, _) => {}
     }
 }
 
@@ -51,19 +57,40 @@ pub fn fill_kind(api_version: &str, kind: &str, object: &mut Value) {
     }
 }
 
+/// An object of the kind about which nothing has been said, not even what it is: the fields that are there anyway.
+pub fn blank(row: &Resource) -> Value {
+    let kind = match row.origin {
+        Origin::BuiltIn => Table::get().kind(&row.api_version(), &row.kind),
+        Origin::Custom => None,
+    };
+    Value::Object(kind.map_or_else(Map::new, |kind| settle::blank(Table::get().message(kind.message))))
+}
+
+/// Our own kinds are custom ones without a definition, and prepared by whoever has them.
+fn is_prepared(row: &Resource) -> bool {
+    row.origin == Origin::BuiltIn || row.custom.is_some()
+}
+
+/// A filled object as it is to whoever finds out its owners.
+pub fn seen<'o>(row: &Resource, object: &'o Value) -> Cow<'o, Value> {
+    match row.origin {
+        Origin::BuiltIn => seen::seen(row, object),
+        Origin::Custom => Cow::Borrowed(object),
+    }
+}
+
 /// Makes a filled object new: without the status it claims, with what objects of its kind are born with. Its uid, where
 /// something is made of it, is expected in its metadata; since it was filled, only that may have changed. The result is
 /// filled again.
 pub fn prepare_create(row: &Resource, object: &mut Value, now: Timestamp) {
     let Value::Object(fields) = &mut *object else { return };
-    if row.origin != Origin::BuiltIn {
+    if !is_prepared(row) {
         return;
     }
-    if create::prepare(row, fields, now) {
-        return fill(row, object);
-    }
-    if let Some(kind) = Table::get().kind(&row.api_version(), &row.kind) {
-        settle::again(Table::get().message(kind.message), fields, &["metadata", "status"]);
+    let only_status = !create::prepare(row, fields, now) && row.origin == Origin::BuiltIn;
+    match only_status.then(|| Table::get().kind(&row.api_version(), &row.kind)).flatten() {
+        Some(kind) => settle::again(Table::get().message(kind.message), fields, &["metadata", "status"]),
+        None => fill(row, object),
     }
 }
 
@@ -71,7 +98,7 @@ pub fn prepare_create(row: &Resource, object: &mut Value, now: Timestamp) {
 /// not repeat, such as the address of a Service. The result is filled again.
 pub fn prepare_update(row: &Resource, old: &Value, new: &mut Value, now: Timestamp) {
     match (old, &mut *new) {
-        (Value::Object(old), Value::Object(fields)) if row.origin == Origin::BuiltIn => {
+        (Value::Object(old), Value::Object(fields)) if is_prepared(row) => {
             update::prepare(row, old, fields, now);
         }
         _ => return,
@@ -83,7 +110,7 @@ pub fn prepare_update(row: &Resource, old: &Value, new: &mut Value, now: Timesta
 /// its metadata is not decided here. The result is filled again.
 pub fn prepare_status(row: &Resource, old: &Value, new: &mut Value, now: Timestamp) {
     match (old, &mut *new) {
-        (Value::Object(old), Value::Object(fields)) if row.origin == Origin::BuiltIn => {
+        (Value::Object(old), Value::Object(fields)) if is_prepared(row) => {
             status::prepare(row, old, fields, now);
         }
         _ => return,

@@ -55,7 +55,7 @@ pub(crate) fn show(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(truth) => truth.to_string(),
-        Value::Number(number) => number.to_string(),
+        Value::Number(number) => self::number(number),
         Value::String(text) => quote(text),
         Value::Array(_) | Value::Object(_) => {
             // Go's encoder keeps these three out of JSON for the sake of old browsers. Inside a JSON text they can
@@ -65,12 +65,55 @@ pub(crate) fn show(value: &Value) -> String {
     }
 }
 
+/// `%s` of a JSON value read into Go's untyped form: what is no text is told with its type.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::Bool(_) | Value::Number(_) => format!("%!s({}={value})", type_of(value)),
+        Value::String(_) | Value::Array(_) | Value::Object(_) => print(value),
+    }
+}
+
+/// The type that Go's untyped form of a JSON value has.
+pub(crate) fn type_of(value: &Value) -> &'static str {
+    match value {
+        // What Go prints for the type of nothing.
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// `%v` of a number: a whole one without a point, a very large or small one with an exponent.
+pub(crate) fn number(number: &serde_json::Number) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) => self::float(float),
+        None => number.to_string(),
+    }
+}
+
+/// The same of a float.
+pub(crate) fn float(float: f64) -> String {
+    let exponent = if float == 0.0 { 0 } else { float.abs().log10().floor() as i32 };
+    if (-4..21).contains(&exponent) {
+        return format!("{float}");
+    }
+    let text = format!("{float:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+    format!("{mantissa}e{sign}{digits:0>2}")
+}
+
 /// `%v` of a JSON value read into Go's untyped form, for example `map[a:1 b:[x y]]`.
 pub(crate) fn print(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::Bool(truth) => truth.to_string(),
-        Value::Number(number) => number.to_string(),
+        Value::Number(number) => self::number(number),
         Value::String(text) => text.clone(),
         Value::Array(items) => format!("[{}]", items.iter().map(print).collect::<Vec<_>>().join(" ")),
         Value::Object(fields) => {

@@ -8,6 +8,7 @@
 //! | [`resource`] | what the generic path has to know about one resource: a row |
 //! | [`catalog`] | the rows of the built-in kinds |
 //! | [`schema`] | what a value may look like |
+//! | [`rules`] | what else holds for values of custom kinds |
 //! | [`parse`] | a schema out of its OpenAPI JSON |
 //! | [`builtin`] | the schemas of the built-in kinds |
 //! | [`check`] | whether an object makes sense, and its next version after it |
@@ -19,8 +20,9 @@
 //! | [`decode`], [`walk`], [`prune`] | bodies to objects, and what was odd about them |
 //! | [`convert`] | one object seen through two resources |
 //! | [`fill`] | what the server adds to an object, and what it does not keep |
+//! | [`custom`] | kinds that come from custom resource definitions |
 //! | [`patch`] | JSON, merge and strategic merge patches |
-//! | [`select`], [`names`], [`quantity`] | small languages of Kubernetes |
+//! | [`select`], [`names`], [`quantity`], [`path`] | small languages of Kubernetes |
 //! | [`status`], [`field`] | what a client is told when something did not work |
 //! | [`hash`] | a name for content |
 //!
@@ -32,6 +34,7 @@ pub mod catalog;
 pub mod cell;
 pub mod check;
 pub mod convert;
+pub mod custom;
 pub mod decode;
 pub mod discovery;
 pub mod document;
@@ -42,10 +45,12 @@ pub mod hash;
 pub mod names;
 pub mod parse;
 pub mod patch;
+pub mod path;
 pub mod protobuf;
 pub mod prune;
 pub mod quantity;
 pub mod resource;
+pub mod rules;
 #[cfg(test)]
 mod samples;
 pub mod schema;

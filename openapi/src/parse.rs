@@ -12,28 +12,62 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::builtin;
 use crate::resource::Origin;
-use crate::schema::{Field, List, ListKind, Map, Object, Schema, SchemaRef, Shape};
+use crate::rules;
+use crate::schema::{Field, List, ListKind, Map, Object, Rules, Schema, SchemaRef, Shape};
 
 /// Where a reference such as `#/components/schemas/io.k8s.api.core.v1.PodSpec` leads.
 pub type Resolve<'a> = dyn FnMut(&str) -> SchemaRef + 'a;
 
 /// Reads a type. `resolve` is asked for every reference in it.
 pub fn schema(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Schema {
-    Schema {
+    let mut schema = Schema {
         name: None,
-        description: text(&json["description"]),
+        description: description(json, origin),
         shape: shape(json, origin, resolve),
         format: text(&json["format"]),
         default: default(json, origin),
         nullable: json["nullable"] == true,
+        rules: None,
+    };
+    if origin == Origin::Custom {
+        schema.format = rules::supported_format(json).map(Arc::from);
+        schema.rules = Rules::read(json);
+        if json["x-kubernetes-embedded-resource"] == true {
+            embed(&mut schema);
+        }
     }
+    schema
+}
+
+/// Makes a custom type one of objects that have a kind and metadata of their own, said or not. What the definition asks
+/// of the metadata is kept apart: what metadata looks like is not for a definition to say.
+pub fn embed(schema: &mut Schema) {
+    let Shape::Object(object) = &mut schema.shape else { return };
+    object.embedded = true;
+    for name in ["apiVersion", "kind"] {
+        let text = || Field::of(Arc::new(Schema { shape: Shape::String, ..Schema::default() }));
+        object.fields.entry(name.into()).or_insert_with(text);
+    }
+    let metadata = builtin::schema(OBJECT_META).expect("the built-in types have metadata").clone();
+    if let Some(said) = object.fields.insert("metadata".into(), Field::of(metadata)) {
+        schema.rules.get_or_insert_default().metadata = Some(said.schema);
+    }
+}
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// Nobody reads the prose of custom types but in documents, which are made from the definition itself.
+fn description(json: &Value, origin: Origin) -> Option<Arc<str>> {
+    text(&json["description"]).filter(|_| origin == Origin::BuiltIn)
 }
 
 fn shape(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Shape {
     if json["x-kubernetes-int-or-string"] == true || json.get("oneOf").is_some_and(is_number_or_string) {
         return Shape::IntOrString;
     }
+    let has = |name: &str| json.get(name).is_some();
     match json["type"].as_str() {
         Some("boolean") => Shape::Boolean,
         Some("integer") => Shape::Integer,
@@ -41,8 +75,8 @@ fn shape(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Shape {
         Some("string") => Shape::String,
         Some("array") => Shape::List(list(json, origin, resolve)),
         Some("object") => object(json, origin, resolve),
-        _ if json["x-kubernetes-preserve-unknown-fields"] == true => Shape::Any,
-        _ if json.get("properties").is_some() => object(json, origin, resolve),
+        _ if has("properties") || has("additionalProperties") => object(json, origin, resolve),
+        _ if has("items") => Shape::List(list(json, origin, resolve)),
         _ => Shape::Any,
     }
 }
@@ -54,6 +88,8 @@ fn is_number_or_string(choices: &Value) -> bool {
     types.contains(&Some("string")) && types.iter().any(|kind| matches!(kind, Some("integer" | "number")))
 }
 
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
 fn list(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> List {
     let keys =
         || json["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(text).collect();
@@ -62,16 +98,32 @@ fn list(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> List {
         Some("map") => ListKind::Map { keys: keys() },
         _ => ListKind::Atomic,
     };
+    if origin == Origin::Custom && json[PRESERVE] == true && json["items"].is_object() {
+        // What a list preserves is in its items.
+        let mut items = json["items"].clone();
+        items[PRESERVE] = true.into();
+        return List { items: reference(&items, origin, resolve), kind };
+    }
     List { items: reference(&json["items"], origin, resolve), kind }
 }
 
 fn object(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Shape {
     let atomic = json["x-kubernetes-map-type"] == "atomic";
-    let preserves = json["x-kubernetes-preserve-unknown-fields"] == true;
-    let values = json.get("additionalProperties").filter(|values| values.is_object());
-    let properties = json["properties"].as_object();
-    if let (Some(values), None) = (values, properties) {
-        return Shape::Map(Map { values: reference(values, origin, resolve), atomic });
+    let preserves = json[PRESERVE] == true;
+    let values = json.get("additionalProperties");
+    let properties = json["properties"].as_object().filter(|properties| !properties.is_empty());
+    match (values, properties) {
+        (Some(Value::Object(_)), None) => {
+            let values = reference(&json["additionalProperties"], origin, resolve);
+            return Shape::Map(Map { values, atomic });
+        }
+        // Keys are known then, and nothing in what they lead to is.
+        (Some(Value::Bool(_)), None) if origin == Origin::Custom => {
+            let rules = Some(Box::new(Rules { untyped: true, ..Rules::default() }));
+            let nothing = Schema { shape: Shape::Object(Object::default()), rules, ..Schema::default() };
+            return Shape::Map(Map { values: Arc::new(nothing), atomic });
+        }
+        _ => {}
     }
     let fields: BTreeMap<Arc<str>, Field> = properties
         .into_iter()
@@ -80,17 +132,24 @@ fn object(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Shape {
         .collect();
     let is_open = fields.is_empty() && origin == Origin::BuiltIn || json["additionalProperties"] == true;
     let required = json["required"].as_array().into_iter().flatten().filter_map(text).collect();
-    Shape::Object(Object { fields, required, preserve_unknown: preserves || is_open, atomic })
+    Shape::Object(Object {
+        fields,
+        required,
+        preserve_unknown: preserves || is_open,
+        atomic,
+        embedded: false,
+    })
 }
 
 fn field(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Field {
     let strategy = json["x-kubernetes-patch-strategy"].as_str().unwrap_or_default();
     Field {
         schema: reference(json, origin, resolve),
-        description: text(&json["description"]),
+        description: description(json, origin),
         default: default(json, origin),
         patch_merge: strategy.split(',').any(|word| word == "merge"),
         patch_retain_keys: strategy.split(',').any(|word| word == "retainKeys"),
+        patch_replace: strategy.split(',').any(|word| word == "replace"),
         patch_merge_key: text(&json["x-kubernetes-patch-merge-key"]),
     }
 }

@@ -9,9 +9,11 @@
 //! | `application/json-patch+json` | [`json`] | RFC 6902: a list of steps |
 //! | `application/merge-patch+json` | [`merge`] | RFC 7396: fields to set, null to delete |
 //! | `application/strategic-merge-patch+json` | [`strategic`] | the same, and lists merge by key; built-in kinds only |
+//! | `application/apply-patch+yaml` | [`apply`] | what somebody wants, merged with what others do; it also says who owns what |
 //!
 //! Patches are pure: an object and a patch in, an object out. They know schemas, never kinds.
 
+pub mod apply;
 pub mod json;
 pub mod merge;
 pub mod strategic;

@@ -1,14 +1,17 @@
 //! One row per resource: what the generic path has to know to serve it.
 //!
 //! A row says everything as data, so no code asks which kind it has in its hands. Built-in rows come from
-//! [`catalog`](crate::catalog); rows of custom kinds are made when their definition is accepted. What the object looks
-//! like inside is not here: see [`schema`](crate::schema).
+//! [`catalog`](crate::catalog); rows of custom kinds are made when their definition is accepted, and carry along what
+//! their objects look like inside. For a built-in kind that is in [`builtin`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::builtin;
 use crate::cell::Cell;
+use crate::schema::SchemaRef;
 use crate::status::Grouped;
 
 /// A resource of one version of an API group.
@@ -40,6 +43,10 @@ pub struct Resource {
     pub delete_answers_object: bool,
     /// The name of its type in OpenAPI documents. A custom kind has one too.
     pub type_name: Arc<str>,
+    /// What objects of a custom kind look like; see [`Resource::schema`].
+    pub schema: Option<SchemaRef>,
+    /// What only a kind with a definition has to say.
+    pub custom: Option<Arc<Custom>>,
     /// Group and version of the resource its objects are kept as, where that is another: the same object, seen through
     /// two resources.
     pub stored_as: Option<(Arc<str>, Arc<str>)>,
@@ -67,6 +74,21 @@ impl Resource {
         }
     }
 
+    /// What its objects look like; none for a built-in kind that has no type.
+    pub fn schema(&self) -> Option<&SchemaRef> {
+        match self.origin {
+            Origin::BuiltIn => builtin::schema(&self.type_name),
+            Origin::Custom => self.schema.as_ref(),
+        }
+    }
+
+    /// Whether what was stored in this version, when the schema of the version had this hash, can be handed out as it
+    /// is: to read it is to prune and to fill it again, which then changes nothing.
+    pub fn reads_as_stored(&self, api_version: &str, schema_hash: u128) -> bool {
+        let same = |custom: &Arc<Custom>| custom.schema_hash == schema_hash;
+        self.custom.as_ref().is_none_or(same) && api_version == self.api_version()
+    }
+
     pub fn allows(&self, verb: Verb) -> bool {
         self.verbs.contains(&verb)
     }
@@ -82,6 +104,27 @@ impl Resource {
     pub fn has_scale(&self) -> bool {
         self.subresource("scale").is_some()
     }
+}
+
+/// What a custom resource definition says of one version of its kind, beyond a row.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Custom {
+    /// What whoever uses this version is told each time.
+    pub warning: Option<Arc<str>>,
+    pub scale: Option<Scale>,
+    /// What objects look like in each version of the kind, served or not: any of them may be stored.
+    pub versions: Arc<BTreeMap<Arc<str>, SchemaRef>>,
+    /// Tells the schema of this version from others its definition has had.
+    pub schema_hash: u128,
+}
+
+/// Where the scale of a custom object is found in it, as JSON pointers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scale {
+    pub replicas: Arc<str>,
+    pub replicas_now: Arc<str>,
+    /// A label selector as text.
+    pub selector: Option<Arc<str>>,
 }
 
 /// Who described the kind.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use crate::rules::{Bound, Pattern, Rules, Type};
+
 /// A type, by reference or in place.
 pub type SchemaRef = Arc<Schema>;
 
@@ -24,6 +26,15 @@ pub struct Schema {
     /// Filled in when the value is absent.
     pub default: Option<Value>,
     pub nullable: bool,
+    /// What else holds for a value of a custom kind. Built-in types have tables for that: see [`crate::check`].
+    pub rules: Option<Box<Rules>>,
+}
+
+impl Schema {
+    /// Whether objects of this type are custom ones, which are trees and not structs.
+    pub fn is_custom(&self) -> bool {
+        matches!(&self.shape, Shape::Object(object) if object.embedded)
+    }
 }
 
 /// What kind of value it is.
@@ -51,6 +62,9 @@ pub struct Object {
     pub preserve_unknown: bool,
     /// Owned and replaced as a whole.
     pub atomic: bool,
+    /// An object with a kind and metadata of its own: a custom object, or one inside another. It is read, pruned and
+    /// filled by [`crate::custom`].
+    pub embedded: bool,
 }
 
 /// A field of an object. How a strategic merge patch treats it belongs to the field, not to its type: the same
@@ -64,6 +78,8 @@ pub struct Field {
     pub patch_merge: bool,
     /// `x-kubernetes-patch-strategy` contains `retainKeys`.
     pub patch_retain_keys: bool,
+    /// `x-kubernetes-patch-strategy` contains `replace`.
+    pub patch_replace: bool,
     /// `x-kubernetes-patch-merge-key`.
     pub patch_merge_key: Option<Arc<str>>,
 }
@@ -76,6 +92,7 @@ impl Field {
             default: None,
             patch_merge: false,
             patch_retain_keys: false,
+            patch_replace: false,
             patch_merge_key: None,
         }
     }

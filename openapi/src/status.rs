@@ -4,6 +4,7 @@
 //! matter and not found here. `details.kind` is the resource (`pods`) everywhere except in [`Status::invalid`], where
 //! it is the kind (`Pod`).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -278,14 +279,14 @@ impl Status {
         Status::conflict(resource, name, why)
     }
 
-    /// A server-side apply meets fields of others.
-    pub fn apply_conflict(fields: &[OwnedField]) -> Status {
+    /// A server-side apply meets fields of others: so many, and of them these are told.
+    pub fn apply_conflict(fields: &[OwnedField], count: usize) -> Status {
         let causes = fields.iter().map(|owned| Cause {
             reason: "FieldManagerConflict".to_owned(),
             message: format!("conflict with {}", owned.owner),
             field: owned.path.clone(),
         });
-        let mut status = Status::failure(409, Reason::Conflict, apply_conflict_message(fields));
+        let mut status = Status::failure(409, Reason::Conflict, apply_conflict_message(fields, count));
         status.details_mut().causes = causes.collect();
         status
     }
@@ -383,24 +384,18 @@ impl Status {
 }
 
 /// One line for one field; a list grouped by owner for several.
-fn apply_conflict_message(fields: &[OwnedField]) -> String {
-    if let [only] = fields {
+fn apply_conflict_message(fields: &[OwnedField], count: usize) -> String {
+    if let ([only], 1) = (fields, count) {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.owner, only.path);
     }
-    let mut message = format!("Apply failed with {} conflicts: ", fields.len());
-    let mut owners: Vec<&str> = fields.iter().map(|owned| owned.owner.as_str()).collect();
-    owners.sort_unstable();
-    owners.dedup();
-    let lists: Vec<String> = owners
-        .into_iter()
-        .map(|owner| {
-            let paths = fields.iter().filter(|owned| owned.owner == owner);
-            let paths: String = paths.map(|owned| format!("\n- {}", owned.path)).collect();
-            format!("conflicts with {owner}:{paths}")
-        })
-        .collect();
-    message.push_str(&lists.join("\n"));
-    message
+    let mut lists: BTreeMap<&str, String> = BTreeMap::new();
+    for OwnedField { path, owner } in fields {
+        let list = lists.entry(owner).or_insert_with(|| format!("conflicts with {owner}:"));
+        list.push_str("\n- ");
+        list.push_str(path);
+    }
+    let lists: Vec<String> = lists.into_values().collect();
+    format!("Apply failed with {count} conflicts: {}", lists.join("\n"))
 }
 
 fn is_ok(code: &u16) -> bool {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! One walk serves JSON text, where the order is the document's, and trees made from YAML, protobuf or patches, where it
-//! is the alphabet's. Nulls disappear, quantities and times become canonical. Custom kinds are not read this way: see
-//! [`crate::prune`].
+//! is the alphabet's. Nulls disappear, quantities and times become canonical. Custom kinds are trees, and read as such:
+//! see [`crate::custom`].
 
 mod types;
 mod untyped;
@@ -19,8 +19,10 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use self::types::{Own, described, go_type, or_zero, reads_itself, struct_name, unconvertible};
+use self::types::{Own, described, go_type, or_zero, reads_itself, unconvertible};
+pub(crate) use self::types::{name_of, struct_name};
 use self::untyped::Untyped;
+use crate::custom;
 use crate::go;
 use crate::quantity::{Quantity, QuantityError};
 use crate::schema::{Object, Schema, Shape};
@@ -38,6 +40,8 @@ pub enum Finding {
     Duplicate(String),
     /// The same in YAML, where all of them are told in one text.
     Yaml(String),
+    /// In a step of a JSON patch, not in the object.
+    Step(Box<Finding>),
 }
 
 impl fmt::Display for Finding {
@@ -46,6 +50,7 @@ impl fmt::Display for Finding {
             Finding::Unknown(path) => write!(f, "unknown field {}", go::quote(path)),
             Finding::Duplicate(path) => write!(f, "duplicate field {}", go::quote(path)),
             Finding::Yaml(text) => f.write_str(text),
+            Finding::Step(finding) => write!(f, "json patch {finding}"),
         }
     }
 }
@@ -64,6 +69,9 @@ pub struct Mismatch(pub String);
 
 /// Reads a tree as what `schema` describes.
 pub fn walk(tree: Value, schema: &Schema) -> Result<Walked, Mismatch> {
+    if schema.is_custom() {
+        return custom::read(tree, schema);
+    }
     read(tree, schema).expect("a tree has no syntax to get wrong, and the walk takes all of it")
 }
 
@@ -206,10 +214,14 @@ impl<'s> Walk<'s> {
             (Shape::Integer | Shape::IntOrString, Value::Number(number)) => {
                 let narrow =
                     matches!(schema.shape, Shape::IntOrString) || schema.format.as_deref() == Some("int32");
-                let fits = number.as_i64().is_some_and(|number| !narrow || i32::try_from(number).is_ok());
-                match fits {
-                    true => value,
-                    false => self.mismatch(&value, schema),
+                // A conversion takes a whole number however it is written; `IntOrString` reads itself.
+                let whole = number.as_f64().filter(|number| self.converts && number.fract() == 0.0);
+                let whole =
+                    whole.filter(|_| matches!(schema.shape, Shape::Integer)).map(|whole| whole as i64);
+                let number = number.as_i64().or(whole);
+                match number.filter(|number| !narrow || i32::try_from(*number).is_ok()) {
+                    Some(number) => number.into(),
+                    None => self.mismatch(&value, schema),
                 }
             }
             _ => self.mismatch(&value, schema),

@@ -21,6 +21,8 @@ pub struct Request<'a> {
     pub path: &'a str,
     pub accept: &'a str,
     pub content_type: &'a str,
+    /// Empty for that of `kubectl proxy`.
+    pub user_agent: &'a str,
     pub body: &'a [u8],
 }
 
@@ -32,7 +34,8 @@ impl<'a> Request<'a> {
 
     /// Sends and reads JSON.
     pub fn json(method: &'a str, path: &'a str, body: &'a [u8]) -> Request<'a> {
-        Request { method, path, accept: "application/json", content_type: "application/json", body }
+        let json = "application/json";
+        Request { method, path, accept: json, content_type: json, user_agent: "", body }
     }
 }
 
@@ -92,9 +95,10 @@ impl Proxy {
     /// Sends one request and reads all of its answer, so a watch needs a `timeoutSeconds`.
     pub fn send(&self, request: Request<'_>) -> Answer {
         let mut stream = TcpStream::connect(&self.address).expect("the proxy listens");
-        let Request { method, path, accept, content_type, body } = request;
+        let Request { method, path, accept, content_type, user_agent, body } = request;
         let mut head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n");
-        for (name, value) in [("Accept", accept), ("Content-Type", content_type)] {
+        for (name, value) in [("Accept", accept), ("Content-Type", content_type), ("User-Agent", user_agent)]
+        {
             if !value.is_empty() {
                 head += &format!("{name}: {value}\r\n");
             }

@@ -27,7 +27,9 @@ fn every_workload_gives_figures() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(&figures).unwrap();
     let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for id in ["START", "RSS", "C1", "C64", "D", "U64", "W", "G256", "L500", "LFULL", "LSEL", "LC"] {
+    for id in
+        ["START", "RSS", "C1", "C64", "D", "U64", "A0", "A1", "W", "G256", "L500", "LFULL", "LSEL", "LC"]
+    {
         let row = rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no {id} in {text}"));
         assert!(row["ours"].as_f64().is_some_and(|figure| figure >= 0.0), "{row}");
     }

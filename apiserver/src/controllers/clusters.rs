@@ -70,7 +70,7 @@ async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Left, 
     // With it goes whatever nobody had touched, at once.
     births::end(store, id).await?;
     let mut budget = BUDGET;
-    for kept in collections::all(&*controllers.kept).await? {
+    for kept in collections::all(&*controllers.kept, &controllers.kinds.of(id)).await? {
         let range = kept.collection().range(id, None);
         let removed = sweep::remove_all(&*controllers.kept, range.clone(), budget).await?;
         budget -= removed;

@@ -1,17 +1,20 @@
 //! Which collections there are.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use openapi::resource::Resource;
 use storage::{Page, Range, ReadError, Store};
 
 use crate::keys::{self, Collection, Place};
-use crate::publish;
+use crate::kinds::Kinds;
 
 /// A collection by name, and its row if it is served.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     group: String,
     plural: String,
-    pub(super) row: Option<&'static Resource>,
+    pub(super) row: Option<Arc<Resource>>,
 }
 
 impl Kept {
@@ -24,21 +27,17 @@ impl Kept {
     }
 }
 
-/// Every collection that is served, and every other one of which something is kept: what is no longer served must
+/// Every collection that is served in a logical cluster, and every other one of which something is kept: what is no longer served must
 /// not stay behind for ever.
-pub(super) async fn all(kept: &dyn Store) -> Result<Vec<Kept>, ReadError> {
-    let mut found: Vec<Kept> = Vec::new();
+pub(super) async fn all(kept: &dyn Store, kinds: &Kinds) -> Result<Vec<Kept>, ReadError> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let mut add = |group: &str, plural: &str| {
-        if !found.iter().any(|kept| kept.is(group, plural)) {
-            let row = publish::find_collection(Collection { group, plural });
-            found.push(Kept {
-                group: group.to_owned(),
-                plural: plural.to_owned(),
-                row: row.map(|row| &**row),
-            });
+        if seen.insert((group.to_owned(), plural.to_owned())) {
+            let row = kinds.find_collection(Collection { group, plural }).cloned();
+            found.push(Kept { group: group.to_owned(), plural: plural.to_owned(), row });
         }
     };
-    publish::rows().iter().for_each(|row| add(&row.group, &row.plural));
+    kinds.rows().iter().for_each(|row| add(&row.group, &row.plural));
     // From one collection to the next, whatever they hold: one read each.
     let mut page = Page { limit: Some(1), ..Page::default() };
     while let Some(entry) = kept.list(Range::all(), page.clone()).await?.value.entries.pop() {

@@ -11,11 +11,12 @@ use api::cluster::Id;
 use storage::{Entry, Event, Key, Page, Range, ReadError, Revision};
 
 use super::head::{Head, Owner};
-use super::{Controllers, Namespace, addresses, births, furnishings, garbage};
+use super::{Controllers, Namespace, addresses, births, definitions, furnishings, garbage};
 use crate::addresses::{Claim, SERVICES, held};
 use crate::clusters as logical;
 use crate::deletion::{FOREGROUND, ORPHAN};
 use crate::keys::{self, Place};
+use crate::kinds::{self, DEFINITIONS};
 use crate::stored;
 
 /// Entries looked at together at the beginning.
@@ -32,11 +33,18 @@ pub(super) struct Feed<'a> {
     namespaces: HashSet<Namespace>,
     /// The same for logical clusters, with the keys of their objects.
     clusters: HashMap<Id, Key>,
+    /// The same for definitions: the names of those that are leaving, which are `plural.group`.
+    definitions: HashMap<Id, HashSet<String>>,
 }
 
 impl<'a> Feed<'a> {
     pub(super) fn new(controllers: &'a Controllers) -> Feed<'a> {
-        Feed { controllers, namespaces: HashSet::new(), clusters: HashMap::new() }
+        Feed {
+            controllers,
+            namespaces: HashSet::new(),
+            clusters: HashMap::new(),
+            definitions: HashMap::new(),
+        }
     }
 
     /// Goes on for as long as it is polled.
@@ -68,6 +76,7 @@ impl<'a> Feed<'a> {
         self.controllers.graph().clear();
         self.namespaces.clear();
         self.clusters.clear();
+        self.definitions.clear();
         let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
         loop {
             let read = self.controllers.kept.list(Range::all(), page.clone()).await?;
@@ -117,6 +126,16 @@ impl<'a> Feed<'a> {
                 self.controllers.namespaces.add(namespace);
             }
             ("", "namespaces") => self.furnish(place.cluster, Some(place.name)),
+            _ if DEFINITIONS == place.collection => {
+                if head.is_leaving() {
+                    self.definitions.entry(place.cluster).or_default().insert(place.name.to_owned());
+                }
+                // At the beginning everything is looked at; those that have all they want need not be.
+                let is_first = !self.controllers.graph().is_whole;
+                if head.is_leaving() || !is_first || !definitions::is_settled(&place, current) {
+                    self.defined(&place);
+                }
+            }
             _ if logical::COLLECTION == place.collection && head.is_leaving() => {
                 let tree = stored::tree(current).unwrap_or_default();
                 if let Some(id) = logical::id(&tree) {
@@ -134,7 +153,7 @@ impl<'a> Feed<'a> {
         let head = Head::of(previous).unwrap_or_default();
         let controllers = self.controllers;
         controllers.graph().set(previous.key(), Vec::new());
-        let dependents = controllers.graph().dependents(&(place.cluster, head.uid.as_str().into()));
+        let dependents = controllers.graph().lose(&(place.cluster, head.uid.as_str().into()));
         dependents.into_iter().for_each(|key| controllers.garbage.add(key));
         self.unblocked(&place, head.owners());
         self.released(&place, previous, None, now);
@@ -145,9 +164,23 @@ impl<'a> Feed<'a> {
         if let Some(namespace) = namespace.filter(|namespace| self.namespaces.contains(namespace)) {
             controllers.namespaces.add_after(namespace, GATHER);
         }
+        if let Some(leaving) = self.definitions.get(&place.cluster) {
+            let name = format!("{}.{}", place.collection.plural, place.collection.group);
+            if leaving.contains(&name) {
+                let group = (place.cluster, place.collection.group.into());
+                controllers.definitions.add_after(group, GATHER);
+            }
+        }
         match (place.collection.group, place.collection.plural) {
             ("", "namespaces") => {
                 self.namespaces.remove(&(place.cluster, Arc::from(place.name)));
+            }
+            _ if DEFINITIONS == place.collection => {
+                if let Some(leaving) = self.definitions.get_mut(&place.cluster) {
+                    leaving.remove(place.name);
+                }
+                self.definitions.retain(|_, leaving| !leaving.is_empty());
+                self.defined(&place);
             }
             _ if logical::COLLECTION == place.collection => {
                 if let Some(outer) = self.clusters.get(&place.cluster) {
@@ -206,11 +239,17 @@ impl<'a> Feed<'a> {
 
     /// Owners that may have waited for this object look again.
     fn unblocked(&self, place: &Place<'_>, owners: &[Owner]) {
+        let kinds = self.controllers.kinds.of(place.cluster);
         for owner in owners.iter().filter(|owner| owner.blocks()) {
-            if let Some(key) = garbage::owner_key(place, owner) {
+            if let Some(key) = garbage::owner_key(&kinds, place, owner) {
                 self.controllers.garbage.add_after(key, GATHER);
             }
         }
+    }
+
+    /// The definitions of a group are looked at together.
+    fn defined(&self, place: &Place<'_>) {
+        self.controllers.definitions.add((place.cluster, kinds::group(place.name).into()));
     }
 
     fn furnish(&self, cluster: Id, namespace: Option<&str>) {

@@ -23,7 +23,7 @@ use super::head::{Head, Owner};
 use super::write::{Trouble, amend, delete};
 use crate::deletion::{FOREGROUND, ORPHAN, Options, Propagation};
 use crate::keys::{Collection, Place};
-use crate::publish;
+use crate::kinds::Kinds;
 
 /// While everything is walked through after a start.
 const BEGINNING: Duration = Duration::from_millis(100);
@@ -57,11 +57,11 @@ pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome,
     }
     let store = &*controllers.seen;
     let Some(place) = Place::of(&key) else { return Ok(Outcome::Done) };
-    let Some(row) = publish::find_collection(place.collection) else { return Ok(Outcome::Done) };
+    let Some(row) = row(controllers, &place).await? else { return Ok(Outcome::Done) };
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
     let Some(head) = Head::of(&entry) else { return Ok(Outcome::Done) };
     if head.is_leaving() {
-        return leave(controllers, row, &place, &entry, &head).await;
+        return leave(controllers, &row, &place, &entry, &head).await;
     }
     let mut standings = Vec::with_capacity(head.owners().len());
     for owner in head.owners() {
@@ -72,15 +72,21 @@ pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome,
         Verdict::Keep => Ok(Outcome::Done),
         Verdict::KeepForNow => Ok(Outcome::Again(UNKNOWN_AGAIN)),
         Verdict::Forget(uids) => {
-            amend(store, row, &entry, |object| forget(object, &uids)).await?;
+            amend(store, &row, &entry, |object| forget(object, &uids)).await?;
             Ok(Outcome::Done)
         }
         Verdict::Delete(propagation) => {
             let options = Options { propagation: Some(propagation), ..Options::default() };
-            delete(store, row, &entry, &options).await?;
+            delete(store, &row, &entry, &options).await?;
             Ok(Outcome::Done)
         }
     }
+}
+
+/// What is known of the kind of an object.
+async fn row(controllers: &Controllers, place: &Place<'_>) -> Result<Option<Arc<Resource>>, Trouble> {
+    let find = |kinds: &Kinds| kinds.find_collection(place.collection).cloned();
+    Ok(controllers.kinds.find(place.cluster, find).await?)
 }
 
 fn decide(head: &Head, standings: &[(&Owner, Standing)], has_dependents: bool) -> Verdict {
@@ -104,7 +110,11 @@ fn decide(head: &Head, standings: &[(&Owner, Standing)], has_dependents: bool) -
 }
 
 async fn standing(controllers: &Controllers, place: &Place<'_>, owner: &Owner) -> Result<Standing, Trouble> {
-    let Some(key) = owner_key(place, owner) else { return Ok(Standing::Unknown) };
+    if controllers.graph().is_gone(&(place.cluster, owner.uid.as_str().into())) {
+        return Ok(Standing::Gone);
+    }
+    let find = |kinds: &Kinds| owner_key(kinds, place, owner);
+    let Some(key) = controllers.kinds.find(place.cluster, find).await? else { return Ok(Standing::Unknown) };
     let found = controllers.seen.get(&key).await?.value;
     Ok(match found.as_ref().and_then(Head::of).filter(|head| head.uid == owner.uid) {
         None => Standing::Gone,
@@ -115,8 +125,8 @@ async fn standing(controllers: &Controllers, place: &Place<'_>, owner: &Owner) -
 
 /// Where the owner of an object at `place` would be; none if there is no such kind, or an object that has no
 /// namespace names an owner that has one.
-pub(super) fn owner_key(place: &Place<'_>, owner: &Owner) -> Option<Key> {
-    let row = publish::find_kind(owner.group(), &owner.kind)?;
+pub(super) fn owner_key(kinds: &Kinds, place: &Place<'_>, owner: &Owner) -> Option<Key> {
+    let row = kinds.find_kind(owner.group(), &owner.kind)?;
     let namespace = match (row.namespaced, place.namespace) {
         (true, None) => return None,
         (true, namespace) => namespace,
@@ -164,10 +174,9 @@ async fn leave(
 /// Lets a dependent forget its owner.
 async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), Trouble> {
     let Some(entry) = controllers.seen.get(key).await?.value else { return Ok(()) };
-    let Some(row) = Place::of(key).and_then(|place| publish::find_collection(place.collection)) else {
-        return Ok(());
-    };
-    amend(&*controllers.seen, row, &entry, |object| forget(object, &[uid.to_owned()])).await
+    let Some(place) = Place::of(key) else { return Ok(()) };
+    let Some(row) = row(controllers, &place).await? else { return Ok(()) };
+    amend(&*controllers.seen, &row, &entry, |object| forget(object, &[uid.to_owned()])).await
 }
 
 /// Whether dependents that block are still there. Those that are not leaving yet are asked to.
@@ -250,7 +259,7 @@ mod tests {
             ..Owner::default()
         };
         let key = |namespace, owner: &Owner| {
-            owner_key(&place(namespace), owner)
+            owner_key(Kinds::built_in(), &place(namespace), owner)
                 .map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned())
         };
         let id = id.to_string();

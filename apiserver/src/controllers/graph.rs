@@ -19,6 +19,8 @@ pub(super) struct Graph {
     pub(super) is_whole: bool,
     dependents: HashMap<OwnerId, HashSet<Key>>,
     owners: HashMap<Key, Vec<OwnerId>>,
+    /// Owners that were seen to go while they had dependents, for as long as they have.
+    gone: HashSet<OwnerId>,
 }
 
 impl Graph {
@@ -33,6 +35,7 @@ impl Graph {
                 dependents.remove(key);
                 if dependents.is_empty() {
                     self.dependents.remove(&owner);
+                    self.gone.remove(&owner);
                 }
             }
         }
@@ -43,6 +46,20 @@ impl Graph {
 
     pub(super) fn dependents(&self, owner: &OwnerId) -> Vec<Key> {
         self.dependents.get(owner).into_iter().flatten().cloned().collect()
+    }
+
+    /// Takes note that an object is gone, and says who depended on it.
+    pub(super) fn lose(&mut self, owner: &OwnerId) -> Vec<Key> {
+        let dependents = self.dependents(owner);
+        if !dependents.is_empty() {
+            self.gone.insert(owner.clone());
+        }
+        dependents
+    }
+
+    /// Whether an object was seen to go. The kind it was of may be gone with it, and then nobody can look for it.
+    pub(super) fn is_gone(&self, owner: &OwnerId) -> bool {
+        self.gone.contains(owner)
     }
 
     pub(super) fn clear(&mut self) {
@@ -72,7 +89,10 @@ mod tests {
         graph.set(&b, Vec::new());
         assert_eq!(dependents(&graph, owner(1, "x")), []);
         assert_eq!(dependents(&graph, owner(1, "y")), std::slice::from_ref(&a));
+        assert_eq!((graph.lose(&owner(1, "x")), graph.is_gone(&owner(1, "x"))), (Vec::new(), false));
+        assert_eq!((graph.lose(&owner(1, "y")), graph.is_gone(&owner(1, "y"))), (vec![a.clone()], true));
         graph.set(&a, Vec::new());
-        assert!(graph.owners.is_empty() && graph.dependents.is_empty(), "what is forgotten takes no room");
+        let is_empty = graph.owners.is_empty() && graph.dependents.is_empty() && graph.gone.is_empty();
+        assert!(is_empty, "what is forgotten takes no room");
     }
 }

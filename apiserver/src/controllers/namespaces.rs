@@ -68,13 +68,14 @@ fn row() -> &'static Resource {
 /// Deletes what can be deleted now, and says what is left.
 async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result<Remaining, Trouble> {
     let store = &*controllers.seen;
-    let mut collections = collections::all(&*controllers.kept).await?;
-    collections.retain(|kept| kept.row.is_none_or(|row| row.namespaced));
+    let mut collections =
+        collections::all(&*controllers.kept, &*controllers.kinds.fresh(*cluster).await?).await?;
+    collections.retain(|kept| kept.row.as_ref().is_none_or(|row| row.namespaced));
     collections.sort_by_key(|kept| !kept.is("", "pods"));
     let mut remaining = Remaining::default();
     for kept in &collections {
         let range = kept.collection().range(*cluster, Some(name));
-        match kept.row {
+        match &kept.row {
             Some(row) => remaining.conflicts += sweep::delete_all(store, row, range.clone()).await?,
             // Nobody serves it, so nobody could ever finish it.
             None => drop(sweep::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?),

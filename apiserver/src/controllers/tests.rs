@@ -17,7 +17,8 @@ use super::Controllers;
 use crate::births::{self, Birth};
 use crate::deletion::{self, Deleted, Options, Propagation};
 use crate::keys::{Collection, Place};
-use crate::{addresses, clusters, publish, stored};
+use crate::kinds::Kinds;
+use crate::{addresses, clusters, stored};
 
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,7 +88,7 @@ impl World {
     fn row(&self, plural: &str) -> &'static Resource {
         match plural {
             "logicalclusters" => clusters::row(),
-            _ => publish::rows().iter().find(|row| &*row.plural == plural).unwrap(),
+            _ => Kinds::built_in().rows().iter().find(|row| &*row.plural == plural).unwrap(),
         }
     }
 
@@ -439,8 +440,8 @@ async fn what_a_service_had_to_itself_is_free_after_it() {
 #[tokio::test]
 async fn a_row_of_every_kind_can_be_collected() {
     // A kind whose row is not found would never be collected; every served one must be found by what objects call it.
-    for row in publish::rows().iter().filter(|row| row.stored_as.is_none()) {
-        let found = publish::find_kind(&row.group, &row.kind);
+    for row in Kinds::built_in().rows().iter().filter(|row| row.stored_as.is_none()) {
+        let found = Kinds::built_in().find_kind(&row.group, &row.kind);
         assert!(found.is_some_and(|found| found.plural == row.plural), "{}", row.qualified());
     }
 }

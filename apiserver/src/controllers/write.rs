@@ -48,7 +48,7 @@ pub(super) async fn amend(
     }
     let change = match deletion::ends_with(row, &old, &new) {
         true => Change::Delete,
-        false => Change::Put(stored::encode(&new)),
+        false => Change::Put(stored::encode_with(&new, stored::stamp(entry.value()))),
     };
     store.commit(entry.key().clone(), Expect::Revision(entry.revision()), change).await?;
     Ok(())

@@ -15,9 +15,9 @@ use super::update::Version;
 use super::{delete, evict, get, update};
 use crate::body;
 use crate::call::Call;
+use crate::kinds::Kinds;
 use crate::metadata;
 use crate::negotiate::JSON;
-use crate::publish;
 use crate::render::Style;
 use crate::server::Body;
 
@@ -90,7 +90,7 @@ fn sent(call: &Call, group: &str, version: &str, kind: &str, bytes: &Bytes) -> R
 
 /// The same request, about the pod itself.
 fn pod(call: &Call, name: &str) -> Result<Call, Status> {
-    let row = publish::find("", "v1", "pods").ok_or_else(Status::unknown_path)?;
+    let row = Kinds::built_in().find("", "v1", "pods").ok_or_else(Status::unknown_path)?;
     Ok(Call { row: row.clone(), name: Some(name.to_owned()), subresource: None, ..call.clone() })
 }
 

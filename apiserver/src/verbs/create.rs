@@ -3,7 +3,7 @@
 use api::cluster::Id;
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use openapi::status::{Grouped, Status};
+use openapi::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Revision, Store};
 
@@ -12,7 +12,9 @@ use crate::births::{self, Birth};
 use crate::body::{self, Sent};
 use crate::call::{Call, unreadable, unwritten};
 use crate::clusters;
+use crate::holders::{self, Holders};
 use crate::metadata;
+use crate::owners::Owners;
 use crate::render::Style;
 use crate::server::Body;
 use crate::special::Holder;
@@ -27,11 +29,12 @@ pub(crate) async fn create(
     style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let Sent { object, warnings: mut said } = body::object(call, bytes)?;
+    let Sent { mut object, warnings: mut said } = body::object(call, bytes)?;
+    let owners = Owners::said(&mut object);
     said.extend(warnings::about(&call.row, On::Create, &object));
     let made = match metadata::text(&object, "name").is_empty() {
-        true => generated(store, call, &object).await?,
-        false => match attempt(store, call, object).await? {
+        true => generated(store, call, &object, &owners).await?,
+        false => match attempt(store, call, object, owners).await? {
             Ok(entry) => entry,
             Err(taken) => return Err(exists(store, call, &taken).await),
         },
@@ -40,10 +43,10 @@ pub(crate) async fn create(
 }
 
 /// Makes an object whose name the server draws, until one is free.
-async fn generated(store: &dyn Store, call: &Call, object: &Value) -> Result<Entry, Status> {
+async fn generated(store: &dyn Store, call: &Call, object: &Value, owners: &Owners) -> Result<Entry, Status> {
     let mut taken = String::new();
     for _ in 0..ATTEMPTS {
-        match attempt(store, call, object.clone()).await? {
+        match attempt(store, call, object.clone(), owners.clone()).await? {
             Ok(entry) => return Ok(entry),
             Err(name) => taken = name,
         }
@@ -65,12 +68,16 @@ pub(crate) async fn attempt(
     store: &dyn Store,
     call: &Call,
     mut object: Value,
+    owners: Owners,
 ) -> Result<Result<Entry, String>, Status> {
-    let namespace = live_namespace(store, call).await?;
-    let (name, claims) = admit::create(store, call, &mut object).await?;
-    let made = match commit(store, call, &name, &object).await {
-        Ok(Some(entry)) => still_live(store, call, &namespace, &entry).await.map(|()| Some(entry)),
-        other => other,
+    let namespace = holders::namespace(store, call).await?;
+    let (name, claims) = admit::create(store, call, &mut object, owners).await?;
+    let made = match holders::definition(store, call, &name).await {
+        Ok(definition) => {
+            let before = Holders { namespace, definition };
+            commit_among(store, call, &name, &object, &before).await
+        }
+        Err(status) => Err(status),
     };
     match &made {
         Ok(Some(entry)) => claims.done(store, entry.revision()).await,
@@ -79,35 +86,21 @@ pub(crate) async fn attempt(
     Ok(made?.ok_or(name))
 }
 
-async fn live_namespace(store: &dyn Store, call: &Call) -> Result<Option<String>, Status> {
-    match &call.namespace {
-        Some(namespace) => clusters::live_namespace(store, call.cluster, namespace).await.map(Some),
-        None => Ok(None),
-    }
-}
-
-/// The namespace may have begun to go while the object was written, and whoever empties it may have looked
-/// before. One of the two sees the other: the namespace is marked first and emptied then, the object is written
-/// first and the namespace looked at then.
-async fn still_live(
+/// Stores a new object in what holds it, if that is still there then. None if the name is taken.
+async fn commit_among(
     store: &dyn Store,
     call: &Call,
-    before: &Option<String>,
-    entry: &Entry,
-) -> Result<(), Status> {
-    let is_born = births::find(store, call.cluster).await.map_err(unreadable)?.is_some();
-    let refused = match live_namespace(store, call).await {
-        // The same for the logical cluster: its birth ends first, and then what it holds is removed.
-        _ if !is_born => Status::unknown_path(),
-        Ok(now) if now == *before || call.query.dry_run() => return Ok(()),
-        Ok(_) => {
-            Status::not_found(Grouped::new("", "namespaces"), call.namespace.as_deref().unwrap_or_default())
-        }
-        Err(status) => status,
-    };
-    // If this fails, somebody else has changed or removed it, and it is theirs to delete.
-    let _ = store.commit(entry.key().clone(), Expect::Revision(entry.revision()), Change::Delete).await;
-    Err(refused)
+    name: &str,
+    object: &Value,
+    before: &Holders,
+) -> Result<Option<Entry>, Status> {
+    let Some(entry) = commit(store, call, name, object).await? else { return Ok(None) };
+    if let Err(status) = holders::still(store, call, name, before).await {
+        // If this fails, somebody else has changed or removed it, and it is theirs to delete.
+        let _ = store.commit(entry.key().clone(), Expect::Revision(entry.revision()), Change::Delete).await;
+        return Err(status);
+    }
+    Ok(Some(entry))
 }
 
 /// Stores a new object. None if the name is taken.

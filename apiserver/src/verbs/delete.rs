@@ -17,9 +17,9 @@ use crate::addresses;
 use crate::call::{Call, unwritten};
 use crate::deletion::{self, Deleted, NotDeleted, Options};
 use crate::keys::Place;
+use crate::kinds::Kinds;
 use crate::metadata;
 use crate::negotiate::{self, Written};
-use crate::publish;
 use crate::render::Style;
 use crate::select::Selection;
 use crate::server::Body;
@@ -123,7 +123,7 @@ async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &Op
     addresses::release_all(store, call.cluster, &service, *at).await;
     let (namespace, name) = (metadata::text(&service, "namespace"), metadata::text(&service, "name"));
     let key = addresses::ENDPOINTS.key(call.cluster, Some(namespace), name);
-    let Some(row) = publish::find("", "v1", addresses::ENDPOINTS.plural) else { return };
+    let Some(row) = Kinds::built_in().find("", "v1", addresses::ENDPOINTS.plural) else { return };
     if let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value)
         && let Err(error) = deletion::delete(store, row, key, &entry, &Options::default()).await
     {

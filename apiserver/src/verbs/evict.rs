@@ -11,8 +11,8 @@ use storage::{Change, Entry, Page, Store};
 use super::ATTEMPTS;
 use super::update;
 use crate::call::{Call, unreadable};
+use crate::kinds::Kinds;
 use crate::metadata;
-use crate::publish;
 
 /// So many pods may be on their way out before somebody who counts has to look. As for Kubernetes.
 const DISRUPTED_MAX: usize = 2000;
@@ -25,7 +25,8 @@ pub(super) async fn spare(store: &dyn Store, pod: &Call, tree: &Value, dry: bool
     if is_over(tree) {
         return Ok(());
     }
-    let row = publish::find("policy", "v1", "poddisruptionbudgets").ok_or_else(Status::unknown_path)?;
+    let row =
+        Kinds::built_in().find("policy", "v1", "poddisruptionbudgets").ok_or_else(Status::unknown_path)?;
     let budgets = Call { row: row.clone(), name: None, ..pod.clone() };
     for _ in 0..ATTEMPTS {
         let Some((entry, budget)) = budget_of(store, &budgets, tree).await? else { return Ok(()) };

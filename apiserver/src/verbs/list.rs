@@ -13,6 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
 use openapi::decode::{self, Syntax};
 use openapi::field::FieldError;
+use openapi::resource::Origin;
 use openapi::status::{Grouped, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use storage::{Entry, Key, Page, Range, ReadError, Revision, Store};
 
 use super::get;
 use crate::call::{Call, Reach, unreadable};
+use crate::negotiate::Shape;
 use crate::pieces;
 use crate::query::Query;
 use crate::render::Style;
@@ -63,7 +65,13 @@ pub(crate) async fn list(store: &dyn Store, call: &Call, style: &Style) -> Resul
 /// A list in the form asked for.
 pub(crate) fn list_of(listed: &Listed, style: &Style) -> Result<Response<Body>, Status> {
     style.several()?;
-    Ok(pieces::list(style.clone(), metadata(listed), listed.entries.clone()))
+    let mut metadata = metadata(listed);
+    // Kubernetes has no type for lists of custom kinds that would leave out what is empty.
+    let is_whole = style.form.shape == Shape::Whole && style.row.origin == Origin::Custom;
+    if is_whole && metadata.get("continue").is_none() {
+        metadata["continue"] = "".into();
+    }
+    Ok(pieces::list(style.clone(), metadata, listed.entries.clone()))
 }
 
 /// What the client wants to see of a collection.

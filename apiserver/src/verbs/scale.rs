@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use openapi::fill;
 use openapi::resource::Verb;
 use openapi::status::Status;
 use serde_json::Value;
@@ -9,9 +10,11 @@ use storage::{Entry, Store};
 
 use super::ATTEMPTS;
 use super::create::warned;
-use super::{get, patch, update};
+use super::patch::Media;
+use super::{apply, get, patch, update};
 use crate::body;
 use crate::call::Call;
+use crate::owners::{self, Owners};
 use crate::render::Style;
 use crate::scale;
 use crate::server::Body;
@@ -26,32 +29,57 @@ pub(crate) async fn scale(
     let (name, _) = call.named()?;
     // The scale is an object like any other; what is stored is the object it is a view of.
     let whole = &Call { subresource: None, ..call.clone() };
-    let view = &Call { row: scale::row(&call.row), ..whole.clone() };
+    let view = &Call { row: scale::row(&call.row), ..call.clone() };
     if verb == Verb::Get {
         return shown(whole, style, &get::find(store, whole).await?);
     }
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, whole).await?;
         let old = whole.tree(&entry)?;
-        let (sent, warnings) = match verb {
-            Verb::Patch => patch::patched(view, scale::of(&old), bytes)?,
-            _ => {
-                let sent = body::object(view, bytes)?;
-                (sent.object, sent.warnings)
-            }
-        };
+        let (sent, warnings, owners) = self::sent(verb, whole, view, &old, bytes)?;
         update::named(view, name, &sent)?;
         // Who names a version or a uid means those of the object.
         update::expected(whole, name, &sent, &entry, update::Version::May)?;
-        let new = scale::applied(old, &sent)?;
-        if let Some(entry) = update::replace(store, whole, &entry, new).await? {
+        let owners = scale::owned(whole, &old, owners);
+        let new = scale::applied(&call.row, old, &sent)?;
+        if let Some(entry) = update::replace(store, whole, &entry, new, owners).await? {
             return Ok(warned(shown(whole, style, &entry)?, &warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
 }
 
+/// The scale as it is to be, what is odd about it, and who owns it then.
+fn sent(
+    verb: Verb,
+    whole: &Call,
+    view: &Call,
+    old: &Value,
+    bytes: &[u8],
+) -> Result<(Value, Vec<String>, Option<Value>), Status> {
+    let mut live = scale::before(&whole.row, old);
+    owners::put(&mut live, scale::owners(whole, old));
+    let (mut sent, warnings) = match verb {
+        Verb::Patch if Media::of(view)? == Media::Apply => {
+            let (config, warnings) = apply::config(view, bytes)?;
+            let blank = fill::blank(&view.row);
+            let (sent, owners) = apply::settled(view, &live, &config, &blank)?;
+            let owners = owners.after(view, &live, &sent);
+            return Ok((sent, warnings, owners));
+        }
+        Verb::Patch => patch::patched(view, live.clone(), bytes)?,
+        _ => {
+            let sent = body::object(view, bytes)?;
+            (sent.object, sent.warnings)
+        }
+    };
+    let owners = Owners::said(&mut sent);
+    fill::fill(&view.row, &mut sent);
+    let owners = owners.after(view, &live, &sent);
+    Ok((sent, warnings, owners))
+}
+
 fn shown(whole: &Call, style: &Style, entry: &Entry) -> Result<Response<Body>, Status> {
-    let view: Value = scale::of(&whole.tree(entry)?);
+    let view: Value = scale::of(&whole.row, &whole.tree(entry)?)?;
     style.answer_tree(StatusCode::OK, &view, openapi::catalog::scale_columns())
 }

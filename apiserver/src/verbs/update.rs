@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use openapi::field::FieldError;
+use openapi::fill;
 use openapi::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Store};
@@ -15,9 +16,11 @@ use crate::body;
 use crate::call::{Call, unwritten};
 use crate::deletion;
 use crate::metadata;
+use crate::owners::{self, Owners};
 use crate::parts;
 use crate::render::Style;
 use crate::server::Body;
+use crate::stored;
 use crate::warnings::{self, On};
 
 /// Whether a write names the version it replaces.
@@ -33,7 +36,8 @@ pub(crate) async fn update(
     style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let sent = body::object(call, bytes)?;
+    let mut sent = body::object(call, bytes)?;
+    let owners = Owners::said(&mut sent.object);
     let (name, _) = call.named()?;
     named(call, name, &sent.object)?;
     let creates = call.row.create_on_update && call.subresource.is_none();
@@ -42,12 +46,12 @@ pub(crate) async fn update(
     for _ in 0..ATTEMPTS {
         let (code, written) = match get::find(store, call).await {
             Err(status) if status.code == 404 && creates => {
-                (StatusCode::CREATED, create_in_place(store, call, name, &sent.object).await?)
+                (StatusCode::CREATED, create_in_place(store, call, name, &sent.object, owners.clone()).await?)
             }
             found => {
                 let entry = found?;
                 expected(call, name, &sent.object, &entry, version)?;
-                (StatusCode::OK, replace(store, call, &entry, sent.object.clone()).await?)
+                (StatusCode::OK, replace(store, call, &entry, sent.object.clone(), owners.clone()).await?)
             }
         };
         if let Some(entry) = written {
@@ -71,25 +75,30 @@ async fn create_in_place(
     call: &Call,
     name: &str,
     object: &Value,
+    owners: Owners,
 ) -> Result<Option<Entry>, Status> {
     same_uid(call, name, metadata::text(object, "uid"), "")?;
     let mut object = object.clone();
     metadata::of(&mut object)?.remove("resourceVersion");
-    Ok(create::attempt(store, call, object).await?.ok())
+    Ok(create::attempt(store, call, object, owners).await?.ok())
 }
 
 /// The body and the path must mean the same object.
 pub(crate) fn named(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
-    let why = match metadata::text(object, "name") {
-        "" => {
-            format!("the name of the object ({name} based on URL) was undeterminable: name must be provided")
-        }
-        said if said != name => {
-            format!("the name of the object ({said}) does not match the name on the URL ({name})")
-        }
-        _ => return metadata::place(call, &mut object.clone()),
-    };
-    Err(Status::bad_request(why))
+    match metadata::text(object, "name") {
+        "" => Err(nameless(name)),
+        said if said != name => Err(Status::bad_request(format!(
+            "the name of the object ({said}) does not match the name on the URL ({name})"
+        ))),
+        _ => metadata::place(call, &mut object.clone()),
+    }
+}
+
+/// What is told about an object that does not say its name.
+pub(crate) fn nameless(name: &str) -> Status {
+    Status::bad_request(format!(
+        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    ))
 }
 
 /// The client may say which version it replaces, and which object; some kinds insist on the version. Zero is any.
@@ -127,11 +136,16 @@ pub(crate) async fn replace(
     call: &Call,
     entry: &Entry,
     mut new: Value,
+    owners: Owners,
 ) -> Result<Option<Entry>, Status> {
     let old = call.tree(entry)?;
     metadata::place(call, &mut new)?;
+    fill::fill(&call.row, &mut new);
+    let owners = owners.after(call, &old, &new);
     confine(call, &old, &mut new);
     let claims = admit::update(store, call, &old, &mut new).await?;
+    owners::put(&mut new, owners);
+    owners::settle(&old, &mut new);
     let replaced = write(store, call, entry, &old, &new).await;
     match &replaced {
         Ok(Some(entry)) => claims.done(store, entry.revision()).await,
@@ -150,7 +164,7 @@ async fn write(
     let (_, key) = call.named()?;
     let value = call.encode(new);
     // What changes nothing is no write: no revision, no event.
-    if value == *entry.value() {
+    if stored::is_same(&value, entry.value()) {
         return Ok(Some(entry.clone()));
     }
     // An object that waits for its finalizers goes with the last of them.
@@ -194,7 +208,7 @@ fn is_finished(call: &Call, old: &Value, new: &Value) -> bool {
 /// A part changes itself and leaves everything else alone; the main path leaves the status alone.
 fn confine(call: &Call, old: &Value, new: &mut Value) {
     match (call.subresource.as_deref(), old.get("status")) {
-        (Some(part), _) => *new = parts::confined(part, old, new),
+        (Some(part), _) => *new = parts::confined(&call.row, part, old, new),
         (None, _) if !call.row.has_status() => {}
         (None, Some(status)) => new["status"] = status.clone(),
         (None, None) => drop(new.as_object_mut().and_then(|fields| fields.remove("status"))),

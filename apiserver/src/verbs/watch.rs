@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -20,15 +21,18 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use openapi::field::FieldError;
 use openapi::protobuf;
+use openapi::resource::Resource;
 use openapi::status::{Grouped, Status};
 use openapi::table::Heading;
 use rand::RngExt;
 use serde_json::{Value, json};
 use storage::{Entry, Event, Range, ReadError, Revision, Store, Watch};
+use tokio::sync;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{get, list};
 use crate::call::{Call, Reach, unreadable};
+use crate::kinds::{Kinds, Registry};
 use crate::negotiate::Encoding;
 use crate::pieces::PIECE_BYTES;
 use crate::render::{self, Style};
@@ -45,6 +49,7 @@ const LASTS_SECONDS: std::ops::Range<f64> = 1800.0..3600.0;
 
 pub(crate) async fn watch(
     store: &dyn Store,
+    kinds: &Arc<Registry>,
     call: &Call,
     style: &Style,
     mut stop: Stop,
@@ -54,6 +59,8 @@ pub(crate) async fn watch(
         style: style.clone(),
         is_headed: false,
         selection: list::selection(call)?,
+        served: Served::of(kinds, call),
+        ending: None,
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -175,12 +182,49 @@ enum Pending {
     Error(Status),
 }
 
+/// For how long what is watched is served as it was when the watch began: a client of a custom kind that has changed
+/// begins anew, with the kind as it is then.
+enum Served {
+    /// As long as the server runs, or somewhere.
+    Always,
+    WhileIn(Arc<Registry>, Arc<Resource>, sync::watch::Receiver<Arc<Kinds>>),
+    NoMore(Revision),
+}
+
+impl Served {
+    fn of(kinds: &Arc<Registry>, call: &Call) -> Served {
+        if call.reach == Reach::Every || Kinds::built_in().has(&call.row) {
+            return Served::Always;
+        }
+        match kinds.changes(call.cluster) {
+            Some(changes) => Served::WhileIn(kinds.clone(), call.row.clone(), changes),
+            None => Served::NoMore(kinds.newest()),
+        }
+    }
+
+    /// Returns when it is over, and a revision at or after which that was. Cancel-safe.
+    async fn ended(&mut self) -> Revision {
+        match self {
+            Served::Always => std::future::pending().await,
+            Served::NoMore(newest) => *newest,
+            Served::WhileIn(kinds, row, changes) => {
+                // If nobody can tell us any more, the logical cluster defines nothing.
+                while changes.borrow_and_update().has(row) && changes.changed().await.is_ok() {}
+                kinds.newest()
+            }
+        }
+    }
+}
+
 /// A watch on its way to a client.
 struct Following {
     style: Style,
     /// Whether a table of this watch has said what its columns are.
     is_headed: bool,
     selection: Selection,
+    served: Served,
+    /// What happened until then is the last that is told.
+    ending: Option<Revision>,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
@@ -243,6 +287,9 @@ impl Following {
 
     /// Waits for something to send.
     async fn wait(&mut self) -> Option<()> {
+        if let Some(newest) = self.ending {
+            return self.last(newest).await;
+        }
         let watch = self.watch.as_mut()?;
         let bookmark_due = async {
             match &mut self.bookmark {
@@ -259,7 +306,19 @@ impl Following {
                 self.pending.push_back(Pending::Bookmark(watch.through()));
                 self.bookmark = Some(Box::pin(sleep_until(next_bookmark())));
             }
+            newest = self.served.ended() => self.ending = Some(newest),
             () = &mut self.over => self.end(),
+        }
+        Some(())
+    }
+
+    /// The kind is another now, or gone. What happened to its objects before is still told, as fast as the client takes
+    /// it.
+    async fn last(&mut self, newest: Revision) -> Option<()> {
+        match self.watch.as_mut()?.until(newest).await {
+            Ok(Some(batch)) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
+            Ok(None) => self.end(),
+            Err(error) => self.fail(error),
         }
         Some(())
     }

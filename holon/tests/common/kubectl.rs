@@ -22,6 +22,21 @@ impl Kubectl {
         Kubectl::with_kubeconfig(program, kubeconfig, server.file("cache"))
     }
 
+    /// Makes the logical clusters on the way to a path, and points at its end.
+    pub(crate) fn at(server: &Server, program: &Path, path: &str) -> Kubectl {
+        let mut parent = Kubectl::new(server, program, "root");
+        let mut at = "root".to_owned();
+        for name in path.split(':').skip(1) {
+            let manifest =
+                format!("apiVersion: holon.dev/v1alpha1\nkind: LogicalCluster\nmetadata:\n  name: {name}\n");
+            parent.with(&["create"], &manifest, "created");
+            parent.finish();
+            at = format!("{at}:{name}");
+            parent = Kubectl::new(server, program, &at);
+        }
+        parent
+    }
+
     pub(crate) fn with_kubeconfig(program: &Path, kubeconfig: PathBuf, cache: PathBuf) -> Kubectl {
         Kubectl { program: program.to_owned(), kubeconfig, cache, wrong: RefCell::default() }
     }

@@ -37,21 +37,16 @@ impl Server {
 
     /// The same, with its log somewhere else.
     pub(crate) fn start_logging(dir: TempDir, arguments: &[&str], log: impl Into<Stdio>) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
-            .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(dir.path())
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        // The server keeps its end of the pipe; one line is all it is asked for.
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        let words = said.split([' ', ',']);
-        let url = words.into_iter().find(|word| word.starts_with("https://")).map(str::to_owned);
-        let url = url.unwrap_or_else(|| panic!("the server said {said:?}"));
+        let (child, url) = launch(dir.path(), arguments, log);
         Server { child, dir, url }
+    }
+
+    /// The same server after a crash: in the same directory, at another address.
+    pub(crate) fn again(mut self) -> Server {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        (self.child, self.url) = launch(self.dir.path(), &[], Stdio::inherit());
+        self
     }
 
     /// What a client needs to reach a logical cluster, as `holon kubeconfig` prints it.
@@ -86,6 +81,25 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Starts a server, and returns it and its address once it says that it is ready.
+fn launch(dir: &Path, arguments: &[&str], log: impl Into<Stdio>) -> (Child, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
+        .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(dir)
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    // The server keeps its end of the pipe; one line is all it is asked for.
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let words = said.split([' ', ',']);
+    let url = words.into_iter().find(|word| word.starts_with("https://")).map(str::to_owned);
+    let url = url.unwrap_or_else(|| panic!("the server said {said:?}"));
+    (child, url)
 }
 
 /// What lies beside the crates.

@@ -1,32 +1,23 @@
 //! The same requests to Holon and to a real kube-apiserver: what they answer must agree.
 //!
 //! Requests are data: the corpus of valid manifests (`test/corpus`), and tables of odd ones (`test/requests/*.txt`, whose
-//! little language [`requests`] reads). Status codes, warnings and bodies are compared, after masking what no two servers
-//! share ([`mask`]): uids, versions, times, allocated addresses. Where we differ on purpose, `test/requests/exceptions.txt`
-//! says why; an exception nobody needs any more fails the test like a difference does.
+//! little language [`requests`] reads). Status codes, warnings and bodies are compared. Where we differ on purpose,
+//! `test/requests/exceptions.txt` says why; an exception nobody needs any more fails the test like a difference does.
 
+#[path = "../beside/mod.rs"]
+mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 
-mod exceptions;
-mod mask;
 mod requests;
-mod sides;
 
+use beside::exceptions::Exceptions;
+use beside::{Sides, Step};
 use common::repository;
-use exceptions::Exceptions;
-use requests::Step;
-use sides::Sides;
-
-/// Admission plug-ins whose effects are not ours yet, or need controllers that do not run beside a bare server.
-const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount,DefaultTolerationSeconds,Priority,\
-StorageObjectInUseProtection,DefaultStorageClass,DefaultIngressClass,TaintNodesByCondition,RuntimeClass,\
-LimitRanger,ResourceQuota,PersistentVolumeClaimResize,PodTopologyLabels,PodSecurity,\
-CertificateSubjectRestriction";
 
 #[test]
 fn holon_answers_as_a_kube_apiserver_does() {
-    let Some(mut sides) = Sides::start("holon_answers_as_a_kube_apiserver_does", PLUG_INS_OFF) else {
+    let Some(mut sides) = Sides::start("holon_answers_as_a_kube_apiserver_does") else {
         return;
     };
     let directory = repository().join("test/requests");

@@ -10,6 +10,7 @@
 //! PATCH:merge ./a {"data": null}              json, merge, strategic or apply
 //! @type text/plain                            of the next request only; so is @accept
 //! @hex 6b387300                               the next request's body
+//! @until /status/phase Ready                  the next request is repeated until its answer has this there
 //! ```
 //!
 //! `{ns}` is the namespace; `{uid}` and `{rv}` are those of the last object the same server answered with;
@@ -21,22 +22,13 @@ use openapi::catalog;
 use openapi::decode::{Syntax, decode};
 use serde_json::Value;
 
+use crate::beside::Step;
+use crate::beside::step::{JSON, media_type};
+
 pub(crate) struct Story {
     pub(crate) name: String,
     pub(crate) steps: Vec<Step>,
 }
-
-pub(crate) struct Step {
-    /// The request as one line, for reports and exceptions.
-    pub(crate) told: String,
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) content_type: String,
-    pub(crate) accept: String,
-    pub(crate) body: Vec<u8>,
-}
-
-const JSON: &str = "application/json";
 
 /// Every table in a directory but the one of exceptions.
 pub(crate) fn tables(directory: &Path) -> Vec<Story> {
@@ -46,7 +38,7 @@ pub(crate) fn tables(directory: &Path) -> Vec<Story> {
 
 fn read(name: &str, text: &str) -> Story {
     let (mut at, mut base) = (String::new(), Value::Null);
-    let (mut content_type, mut accept, mut body) = (None, None, None);
+    let (mut content_type, mut accept, mut body, mut until) = (None, None, None, None);
     let mut steps = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -58,6 +50,7 @@ fn read(name: &str, text: &str) -> Story {
             "@type" => content_type = Some(rest.to_owned()),
             "@accept" => accept = Some(rest.to_owned()),
             "@hex" => body = Some(from_hex(rest)),
+            "@until" => until = rest.split_once(' ').map(|(place, text)| (place.to_owned(), text.to_owned())),
             _ => {
                 let (path, sent) = rest.split_once(' ').unwrap_or((rest, ""));
                 let (method, patch) = word.split_once(':').unwrap_or((word, ""));
@@ -76,22 +69,14 @@ fn read(name: &str, text: &str) -> Story {
                     path: path.strip_prefix('.').map_or(path.to_owned(), |rest| format!("{at}{rest}")),
                     content_type: content_type.take().unwrap_or_else(|| media_type(patch).to_owned()),
                     accept: accept.take().unwrap_or_else(|| JSON.to_owned()),
+                    user_agent: String::new(),
                     body: body.take().unwrap_or_else(|| expand(&sent).into_bytes()),
+                    until: until.take(),
                 });
             }
         }
     }
     Story { name: name.to_owned(), steps }
-}
-
-fn media_type(patch: &str) -> &'static str {
-    match patch {
-        "json" => "application/json-patch+json",
-        "merge" => "application/merge-patch+json",
-        "strategic" => "application/strategic-merge-patch+json",
-        "apply" => "application/apply-patch+yaml",
-        _ => JSON,
-    }
 }
 
 fn merged(base: &Value, change: &str) -> Value {
@@ -173,7 +158,9 @@ fn lifetime(text: &str, object: &Value) -> Option<([Step; 2], Step)> {
         path,
         content_type: "application/yaml".to_owned(),
         accept: JSON.to_owned(),
+        user_agent: String::new(),
         body: body.as_bytes().to_vec(),
+        until: None,
     };
     let created = step("POST", format!("{collection}?fieldValidation=Strict"), text);
     let replaced = step("PUT", format!("{collection}/{name}?dryRun=All"), text);

@@ -7,9 +7,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod applying;
 mod changing;
 mod creating;
 mod first_day;
+mod history;
 mod leaving;
 mod looking;
 mod running;
@@ -21,24 +23,11 @@ fn suite(k: &Kubectl, has_controllers: bool) {
     looking::suite(k);
     creating::suite(k);
     changing::suite(k);
+    applying::suite(k);
     running::suite(k);
+    history::suite(k);
     leaving::suite(k, has_controllers);
     k.finish();
-}
-
-/// Makes the logical clusters on the way to a path, and returns a kubectl at its end.
-fn kubectl_at(server: &Server, program: &std::path::Path, path: &str) -> Kubectl {
-    let mut parent = Kubectl::new(server, program, "root");
-    let mut at = "root".to_owned();
-    for name in path.split(':').skip(1) {
-        let manifest =
-            format!("apiVersion: holon.dev/v1alpha1\nkind: LogicalCluster\nmetadata:\n  name: {name}\n");
-        parent.with(&["create"], &manifest, "created");
-        parent.finish();
-        at = format!("{at}:{name}");
-        parent = Kubectl::new(server, program, &at);
-    }
-    parent
 }
 
 #[test]
@@ -55,21 +44,21 @@ fn a_first_day_with_an_older_kubectl() {
 fn the_suite_in_the_root() {
     let Some(program) = peers::need("the_suite_in_the_root", "kubectl") else { return };
     let server = Server::start();
-    suite(&kubectl_at(&server, &program, "root"), true);
+    suite(&Kubectl::at(&server, &program, "root"), true);
 }
 
 #[test]
 fn the_suite_in_a_nested_logical_cluster() {
     let Some(program) = peers::need("the_suite_in_a_nested_logical_cluster", "kubectl") else { return };
     let server = Server::start();
-    suite(&kubectl_at(&server, &program, "root:a:b"), true);
+    suite(&Kubectl::at(&server, &program, "root:a:b"), true);
 }
 
 #[test]
 fn the_suite_with_an_older_kubectl() {
     let Some(program) = peers::need("the_suite_with_an_older_kubectl", "kubectl-1.32") else { return };
     let server = Server::start();
-    suite(&kubectl_at(&server, &program, "root:a:b"), true);
+    suite(&Kubectl::at(&server, &program, "root:a:b"), true);
 }
 
 #[test]
@@ -80,7 +69,7 @@ fn the_suite_on_etcd() {
     };
     let etcd = peers::Etcd::start(etcd, 1);
     let server = Server::start_with(&["--etcd-endpoints", &etcd.endpoint(0)]);
-    suite(&kubectl_at(&server, &program, "root:a:b"), true);
+    suite(&Kubectl::at(&server, &program, "root:a:b"), true);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::custom;
+
 use super::path::{Found, Path};
 use super::tables::{
     access, batch, clusters, config, events, network, pods, quotas, services, storage, workloads,
@@ -75,17 +77,31 @@ const CHANGES: &[(&str, &[Change])] = &[
     ("storage.v1.CSIStorageCapacity", &[Fixed("nodeTopology"), Fixed("storageClassName")]),
     ("storage.v1.VolumeAttachment", &[Fixed("spec")]),
     ("networking.v1.IPAddress", &[Fixed("spec.parentRef")]),
+    (DEFINITION, &[Code(check_update_definition)]),
 ];
 
-/// A kind, and what only holds for new objects of it.
-type Birth = (&'static str, fn(&Value, &mut Found));
+/// The one kind here that is not of the core of Kubernetes.
+const DEFINITION: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
 
-const BIRTHS: &[Birth] = &[
+fn check_create_definition(definition: &Value, found: &mut Found) {
+    found.errors.extend(custom::check_create(definition));
+}
+
+fn check_update_definition(old: &Value, new: &Value, found: &mut Found) {
+    found.errors.extend(custom::check_update(old, new));
+}
+
+/// A kind, and a look at one object of it.
+type Look = (&'static str, fn(&Value, &mut Found));
+
+/// What only holds for new objects.
+const BIRTHS: &[Look] = &[
     ("core.v1.Pod", pods::check_create),
     ("apps.v1.StatefulSet", workloads::check_create_set),
     ("batch.v1.CronJob", batch::check_create_cron),
     ("events.v1.Event", events::check_create),
     ("networking.v1.Ingress", network::check_create_ingress),
+    (DEFINITION, check_create_definition),
 ];
 
 /// Kinds that count how often a name they made up was taken. That goes up only.
@@ -93,9 +109,14 @@ const COLLIDING: &[&str] = &["apps.v1.DaemonSet", "apps.v1.Deployment", "apps.v1
 
 const PREFIX: &str = "io.k8s.api.";
 
+/// The name of a type as it is in the tables.
+fn short(type_name: &str) -> &str {
+    type_name.strip_prefix(PREFIX).unwrap_or(type_name)
+}
+
 pub(super) fn check_create(type_name: &str, object: &Value, found: &mut Found) {
-    let name = type_name.strip_prefix(PREFIX);
-    for (_, code) in BIRTHS.iter().filter(|(kind, _)| Some(*kind) == name) {
+    let name = short(type_name);
+    for (_, code) in BIRTHS.iter().filter(|(kind, _)| *kind == name) {
         code(object, found);
     }
 }
@@ -106,18 +127,26 @@ pub(super) fn comes_first(type_name: &str) -> bool {
 }
 
 pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
-    let name = type_name.strip_prefix(PREFIX);
-    for change in CHANGES.iter().filter(|(kind, _)| Some(*kind) == name).flat_map(|(_, changes)| *changes) {
+    let name = short(type_name);
+    for change in CHANGES.iter().filter(|(kind, _)| *kind == name).flat_map(|(_, changes)| *changes) {
         change.check(old, new, found);
     }
 }
 
+/// What is not allowed of a status, whatever it was before.
+const STATUSES: &[Look] = &[("core.v1.Pod", pods::check_status), ("core.v1.Service", services::check_status)];
+
 pub(super) fn check_status(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
+    let checks = STATUSES.iter().filter(|(name, _)| type_name.strip_prefix(PREFIX) == Some(*name));
+    checks.for_each(|(_, check)| check(new, found));
     let colliding = type_name.strip_prefix(PREFIX).is_some_and(|name| COLLIDING.contains(&name));
     let count = |object| at(object, "status.collisionCount").as_i64();
     if colliding && count(old).is_some_and(|before| count(new).unwrap_or(-1) < before) {
         let shown = count(new).unwrap_or_default();
         found.invalid(&Path::TOP.field("status.collisionCount"), shown, "cannot be decremented");
+    }
+    if type_name == DEFINITION {
+        found.errors.extend(custom::check_status(old, new));
     }
 }
 
@@ -146,8 +175,7 @@ mod tests {
     fn rows_are_for_kinds_there_are() {
         let names = CHANGES.iter().map(|(name, _)| *name).chain(BIRTHS.iter().map(|(name, _)| *name));
         for name in names {
-            let name = format!("{PREFIX}{name}");
-            assert!(catalog::built_in().iter().any(|row| *row.type_name == *name), "{name}");
+            assert!(catalog::built_in().iter().any(|row| short(&row.type_name) == name), "{name}");
         }
     }
 }

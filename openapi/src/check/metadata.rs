@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::field::Fault;
+use crate::field::{Fault, FieldError};
 use crate::go;
-use crate::names::{dns1123_label, qualified_name};
+use crate::names::{NameRule, dns1123_label, qualified_name};
 use crate::resource::Resource;
 
 use super::kinds::name_rule;
@@ -17,17 +17,31 @@ pub(super) const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foreg
 
 /// Names, labels, annotations, owners and finalizers.
 pub(super) fn check(row: &Resource, object: &Value, found: &mut Found) {
-    let (metadata, at) = (get(object, METADATA), Path::TOP.field(METADATA));
+    let at = Path::TOP.field(METADATA);
+    check_at(get(object, METADATA), &at, name_rule(row), row.namespaced, found);
+}
+
+/// The same for the metadata of an object inside another, which need not have a name.
+pub(crate) fn embedded_metadata(metadata: &Value, path: &str) -> Vec<FieldError> {
+    let mut found = Found::default();
+    let namespaced = !text(metadata, "namespace").is_empty();
+    check_at(metadata, &Path::TOP.field(path), NameRule::PathSegment, namespaced, &mut found);
+    let nameless = format!("{path}.name");
+    found.errors.retain(|error| error.fault != Fault::Required || error.field != nameless);
+    found.errors
+}
+
+fn check_at(metadata: &Value, at: &Path<'_>, rule: NameRule, namespaced: bool, found: &mut Found) {
     let (name, prefix) = (text(metadata, "name"), text(metadata, "generateName"));
     if !prefix.is_empty() {
-        found.faults(&at.field("generateName"), prefix, name_rule(row).check_prefix(prefix));
+        found.faults(&at.field("generateName"), prefix, rule.check_prefix(prefix));
     }
     match name {
         "" => found.required(&at.field("name"), "name or generateName is required"),
-        _ => found.faults(&at.field("name"), name, name_rule(row).check(name)),
+        _ => found.faults(&at.field("name"), name, rule.check(name)),
     }
     let namespace = text(metadata, "namespace");
-    match (row.namespaced, namespace) {
+    match (namespaced, namespace) {
         (true, "") => found.required(&at.field("namespace"), ""),
         (true, _) => found.faults(&at.field("namespace"), namespace, dns1123_label(namespace)),
         (false, "") => {}

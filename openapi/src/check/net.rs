@@ -90,7 +90,7 @@ pub(super) fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
 }
 
 /// Reads what Go reads: leading noughts in IPv4 are fine, and a mapped address is the one it maps to.
-fn sloppy(text: &str) -> Option<IpAddr> {
+pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Some(address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4));
     }
@@ -102,6 +102,11 @@ fn sloppy(text: &str) -> Option<IpAddr> {
     let octets: Vec<u8> = parts.iter().map(read).collect::<Option<_>>()?;
     let octets: [u8; 4] = octets.try_into().ok()?;
     Some(IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
+/// Whether a text is a range of addresses, however it is written.
+pub(crate) fn sloppy_cidr(text: &str) -> bool {
+    Range::parse(text).is_some()
 }
 
 fn is_mapped(text: &str, address: IpAddr) -> bool {

@@ -10,6 +10,7 @@ use super::paths::{self, Body, Operation, Path, Type};
 use super::{
     Definitions, Document, PREFIX, bearer_token, closure, gnostic, information, watch_event, with_kinds,
 };
+use crate::custom::in_v2;
 use crate::resource::Resource;
 
 const DEFINITIONS: &str = "#/definitions/";
@@ -50,7 +51,13 @@ fn tree(rows: &[Arc<Resource>], custom: &Definitions) -> Value {
     let versions: Vec<(&str, &str)> = versions.into_iter().collect();
     let definitions: Map<String, Value> = closure(&referred, custom)
         .into_iter()
-        .map(|(name, text)| (name.to_string(), definition(&with_kinds(&name, &text, &versions))))
+        .map(|(name, text)| {
+            let definition = match custom.contains_key(&name) {
+                true => simplified(in_v2(serde_json::from_str(&text).unwrap_or_default())),
+                false => definition(&with_kinds(&name, &text, &versions)),
+            };
+            (name.to_string(), definition)
+        })
         .collect();
     json!({
         "swagger": "2.0",

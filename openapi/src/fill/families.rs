@@ -148,8 +148,10 @@ pub(super) fn drop_unneeded(service: &mut Fields, old: &Fields) {
     if is_reachable(old) && !is_reachable(spec) {
         remove_unchanged(spec, old, &["externalTrafficPolicy"]);
     }
-    if !balanced(spec) {
-        service.remove("status");
+    if !balanced(spec)
+        && let Some(status) = inner_mut(service, &["status"])
+    {
+        status.insert("loadBalancer".to_owned(), Value::Object(Fields::new()));
     }
 }
 

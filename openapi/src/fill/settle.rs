@@ -40,6 +40,21 @@ fn settle(message: &Message, fields: &mut Map<String, Value>, is_new: impl Fn(&s
     print(message, fields);
 }
 
+/// What is printed of an object that nobody filled in.
+pub(super) fn blank(message: &Message) -> Map<String, Value> {
+    let mut fields = Map::new();
+    read(message, &mut fields);
+    for (name, value) in fields.iter_mut() {
+        if let (Some(Field { kind: Type::Message(id), many: Many::One, .. }), Value::Object(_)) =
+            (message.named(name), &*value)
+        {
+            *value = Value::Object(blank(Table::get().message(*id)));
+        }
+    }
+    print(message, &mut fields);
+    fields
+}
+
 /// As after decoding: null is as good as absent, and what is no pointer is there.
 fn read(message: &Message, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| !value.is_null() || message.named(name).is_none());

@@ -1,7 +1,8 @@
 //! JSON patch (RFC 6902): steps, one after the other, all or none.
 //!
 //! Written here rather than taken from a crate because Kubernetes is laxer than the RFC and clients rely on it: an index
-//! may count from the end, `replace` also adds a missing field, and `test` takes null for absent.
+//! may count from the end, `replace` also adds a missing field, `test` takes null for absent, and a path begins at its
+//! first slash, whatever is before it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,6 +18,9 @@ pub const MAX_STEPS: usize = 10_000;
 
 /// What all `copy` steps together may add, as text: the largest body that is accepted.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+
+/// How many values all `move` steps together may take further down, where it must be seen how deep they are.
+const MAX_MOVED_VALUES: usize = 1_000_000;
 
 /// A patch that was read.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,8 +43,9 @@ impl JsonPatch {
     pub fn parse(patch: Value) -> Result<JsonPatch, PatchError> {
         let walked = walk::walk(patch, &STEPS)
             .map_err(|mismatch| PatchError::Malformed(format!("error decoding patch: {mismatch}")))?;
+        let findings = walked.findings.into_iter().map(|finding| Finding::Step(Box::new(finding))).collect();
         let Value::Array(steps) = walked.value else {
-            return Ok(JsonPatch { steps: Vec::new(), findings: walked.findings });
+            return Ok(JsonPatch { steps: Vec::new(), findings });
         };
         if steps.len() > MAX_STEPS {
             let found = steps.len();
@@ -48,15 +53,44 @@ impl JsonPatch {
                 "The allowed maximum operations in a JSON patch is {MAX_STEPS}, got {found}"
             )));
         }
-        Ok(JsonPatch { steps: steps.into_iter().map(Step::from_value).collect(), findings: walked.findings })
+        Ok(JsonPatch { steps: steps.into_iter().map(Step::from_value).collect(), findings })
     }
 
     pub fn apply(self, mut object: Value) -> Result<Value, PatchError> {
-        let mut copied_bytes = 0;
+        let mut spent = Spent::default();
         for step in self.steps {
-            step.take(&mut object, &mut copied_bytes).map_err(PatchError::DoesNotApply)?;
+            step.take(&mut object, &mut spent).map_err(PatchError::DoesNotApply)?;
         }
         Ok(object)
+    }
+}
+
+/// What the steps taken so far did with values that are in the object and not in the patch: those no body limits.
+#[derive(Default)]
+struct Spent {
+    copied_bytes: usize,
+    moved_values: usize,
+}
+
+impl Spent {
+    fn copy(&mut self, value: &Value) -> Result<(), String> {
+        self.copied_bytes += value.to_string().len();
+        match self.copied_bytes > MAX_COPIED_BYTES {
+            true => Err(format!("copies more than {MAX_COPIED_BYTES} bytes")),
+            false => Ok(()),
+        }
+    }
+
+    /// The height that matters at the end of a move: what comes no deeper than it was is not looked at.
+    fn moved(&mut self, value: &Value, from: &str, path: &str) -> Result<usize, String> {
+        if depth(path) <= depth(from) {
+            return Ok(0);
+        }
+        self.moved_values += count(value);
+        match self.moved_values > MAX_MOVED_VALUES {
+            true => Err(format!("moves more than {MAX_MOVED_VALUES} values")),
+            false => Ok(height(value)),
+        }
     }
 }
 
@@ -71,33 +105,33 @@ impl Step {
         Step { op: op.unwrap_or_default(), path, from, value }
     }
 
-    fn take(self, object: &mut Value, copied_bytes: &mut usize) -> Result<(), String> {
+    fn take(self, object: &mut Value, spent: &mut Spent) -> Result<(), String> {
         let path = || self.path.as_deref().ok_or("a step has no path").map_err(str::to_owned);
         let from = || self.from.as_deref().ok_or("a step has no from").map_err(str::to_owned);
         match self.op.as_str() {
-            "add" => add(object, path()?, self.value.clone()),
+            "add" => add(object, path()?, self.value.clone(), height(&self.value)),
             "remove" => remove(object, path()?).map(drop),
             "replace" => replace(object, path()?, self.value.clone()),
             "test" => test(object, path()?, &self.value),
             "move" => {
-                let value = remove(object, from()?)?;
-                add(object, path()?, value)
+                let (from, path) = (from()?, path()?);
+                let value = remove(object, from)?;
+                let height = spent.moved(&value, from, path)?;
+                add(object, path, value, height)
             }
             "copy" => {
                 let value = find(object, from()?)?.cloned().unwrap_or_default();
-                *copied_bytes += value.to_string().len();
-                if *copied_bytes > MAX_COPIED_BYTES {
-                    return Err(format!("copies more than {MAX_COPIED_BYTES} bytes"));
-                }
-                add(object, path()?, value)
+                spent.copy(&value)?;
+                let height = height(&value);
+                add(object, path()?, value, height)
             }
             other => Err(format!("{other:?} is not an operation")),
         }
     }
 }
 
-fn add(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
-    let (parent, key) = parent(object, path, &value)?;
+fn add(object: &mut Value, path: &str, value: Value, height: usize) -> Result<(), String> {
+    let (parent, key) = parent(object, path, height)?;
     match parent {
         Parent::Object(fields) => drop(fields.insert(key, value)),
         Parent::List(items) if key == "-" => items.push(value),
@@ -110,7 +144,7 @@ fn add(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
 }
 
 fn remove(object: &mut Value, path: &str) -> Result<Value, String> {
-    let (parent, key) = parent(object, path, &Value::Null)?;
+    let (parent, key) = parent(object, path, 0)?;
     match parent {
         Parent::Object(fields) => fields.remove(&key).ok_or_else(|| format!("{path} is not there")),
         Parent::List(items) => {
@@ -128,7 +162,7 @@ fn replace(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
         *object = value;
         return Ok(());
     }
-    let (parent, key) = parent(object, path, &value)?;
+    let (parent, key) = parent(object, path, height(&value))?;
     match parent {
         Parent::Object(fields) => drop(fields.insert(key, value)),
         Parent::List(items) => {
@@ -152,7 +186,7 @@ fn test(object: &mut Value, path: &str, expected: &Value) -> Result<(), String> 
 
 /// What is at `path`; none if only the last part of it is missing.
 fn find<'o>(object: &'o mut Value, path: &str) -> Result<Option<&'o Value>, String> {
-    let (parent, key) = parent(object, path, &Value::Null)?;
+    let (parent, key) = parent(object, path, 0)?;
     match parent {
         Parent::Object(fields) => Ok(fields.get(&key)),
         Parent::List(items) => {
@@ -167,11 +201,11 @@ enum Parent<'o> {
     List(&'o mut Vec<Value>),
 }
 
-/// The object or list that has, or will have, `value` at the end of `path`. Refuses to build what could not have been
-/// sent in one body.
-fn parent<'o>(object: &'o mut Value, path: &str, value: &Value) -> Result<(Parent<'o>, String), String> {
-    let tokens = path.strip_prefix('/').ok_or_else(|| format!("{path:?} does not name a field"))?;
-    if path.matches('/').count() + height(value) > MAX_DEPTH {
+/// The object or list that has, or will have, a value of such a height at the end of `path`. Refuses to build what could
+/// not have been sent in one body.
+fn parent<'o>(object: &'o mut Value, path: &str, height: usize) -> Result<(Parent<'o>, String), String> {
+    let (_, tokens) = path.split_once('/').ok_or_else(|| format!("{path:?} does not name a field"))?;
+    if depth(path) + height > MAX_DEPTH {
         return Err(format!("{path} is too deep"));
     }
     let (way, last) = tokens.rsplit_once('/').map_or((None, tokens), |(way, last)| (Some(way), last));
@@ -210,6 +244,20 @@ fn index(token: &str, length: usize) -> Result<usize, String> {
         _ => usize::try_from(number.unsigned_abs()).ok().and_then(|back| length.checked_sub(back)),
     };
     number.filter(|index| *index < length).ok_or_else(wrong)
+}
+
+/// How far down a path leads.
+fn depth(path: &str) -> usize {
+    path.matches('/').count()
+}
+
+/// A value and all in it.
+fn count(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(count).sum::<usize>(),
+        Value::Object(fields) => 1 + fields.values().map(count).sum::<usize>(),
+        _ => 1,
+    }
 }
 
 /// Lists and objects inside each other. Values come from decoded bodies, so they are shallow enough to recurse.
@@ -288,6 +336,7 @@ mod tests {
             (json!({}), json!([{"op": "test", "path": "/a", "value": null}]), json!({})),
             (json!({}), json!([{"op": "test", "path": "", "value": {}}]), json!({})),
             (json!({}), json!([{"op": "add", "path": "/", "value": 1}]), json!({"": 1})),
+            (json!({"a": {}}), json!([{"op": "add", "path": "x/a/b", "value": 1}]), json!({"a": {"b": 1}})),
             (json!({"a": 1}), json!([]), json!({"a": 1})),
         ] {
             assert_eq!(apply(object, steps.clone()), Ok(expected), "{steps}");
@@ -341,7 +390,7 @@ mod tests {
             assert_eq!(JsonPatch::parse(patch), Err(PatchError::Malformed(expected.to_owned())));
         }
         let odd = JsonPatch::parse(json!([{"op": "add", "path": "/a", "values": 1}])).expect("a patch");
-        assert_eq!(odd.findings, [Finding::Unknown("[0].values".to_owned())]);
+        assert_eq!(odd.findings, [Finding::Step(Box::new(Finding::Unknown("[0].values".to_owned())))]);
     }
 
     #[test]
@@ -358,6 +407,25 @@ mod tests {
         let deep: Vec<_> =
             (1..200).map(|n| json!({"op": "add", "path": "/a".repeat(n), "value": {}})).collect();
         assert!(matches!(apply(json!({}), deep.into()), Err(PatchError::DoesNotApply(_))));
+    }
+
+    #[test]
+    fn moves_are_cheap_or_refused() {
+        let object = || json!({"a": vec![1; 100_000], "far": {}});
+        let there_and_back = |there: &str| {
+            let (there, back) = (
+                json!({"op": "move", "from": "/a", "path": there}),
+                json!({"op": "move", "from": there, "path": "/a"}),
+            );
+            Value::Array([there, back].into_iter().cycle().take(MAX_STEPS).collect())
+        };
+        assert_eq!(apply(object(), there_and_back("/b")), Ok(object()), "no deeper than it was");
+        let told = PatchError::DoesNotApply(format!("moves more than {MAX_MOVED_VALUES} values"));
+        assert_eq!(apply(object(), there_and_back("/far/a")), Err(told));
+
+        let deep = (0..MAX_DEPTH - 1).fold(json!(1), |value, _| json!([value]));
+        let down = json!([{"op": "move", "from": "/a", "path": "/far/a"}]);
+        assert!(matches!(apply(json!({"a": deep, "far": {}}), down), Err(PatchError::DoesNotApply(_))));
     }
 
     #[test]

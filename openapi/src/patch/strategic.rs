@@ -13,17 +13,26 @@
 //! | `$setElementOrder/<list>` | beside a list | the order of the items that are named |
 //! | `$deleteFromPrimitiveList/<list>` | beside a list of plain values | these values go away |
 //!
-//! A null deletes a field. Kubernetes knows `$patch: merge` as a word and refuses it; so do we.
+//! A null deletes a field. Kubernetes knows `$patch: merge` as a word and refuses it; so do we, here and wherever a
+//! directive makes no sense, in its words.
+//!
+//! [`lists`] merges lists and [`order`] puts them in order.
 
+mod lists;
 mod order;
+
+use std::collections::HashSet;
+use std::mem::discriminant;
 
 use serde_json::{Map, Value};
 
+use self::lists::merge_list;
 use self::order::{arrange, check_order};
 use super::PatchError;
 use super::merge::drop_nulls;
 use crate::go;
 use crate::schema::{Schema, Shape};
+use crate::walk;
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -74,6 +83,11 @@ fn malformed(what: &str) -> PatchError {
     PatchError::Malformed(format!("invalid patch format of {what}"))
 }
 
+fn unknown_directive(word: &Value, place: &Fields) -> PatchError {
+    let (word, place) = (go::text(word), go::print(&Value::Object(place.clone())));
+    PatchError::Unfit(format!("unknown patch type: {word} in map: {place}"))
+}
+
 /// How the schema wants a field to be merged. Nothing is known below a field nobody described.
 #[derive(Clone, Copy, Default)]
 struct Merging<'s> {
@@ -82,6 +96,10 @@ struct Merging<'s> {
     /// A list is merged rather than replaced, by this key if its items are objects.
     merges: bool,
     key: Option<&'s str>,
+    /// An object is replaced rather than merged.
+    replaces: bool,
+    /// What a list would take away, and not what it would add.
+    deletes: bool,
 }
 
 impl<'s> Merging<'s> {
@@ -92,11 +110,27 @@ impl<'s> Merging<'s> {
                     schema: Some(&field.schema),
                     merges: field.patch_merge,
                     key: field.patch_merge_key.as_deref(),
+                    replaces: field.patch_replace,
+                    deletes: false,
                 },
                 None => Merging::default(),
             },
             Some(Shape::Map(map)) => Merging { schema: Some(&map.values), ..Merging::default() },
             _ => Merging::default(),
+        }
+    }
+
+    /// The same for a field that a directive names, which must exist.
+    fn of_known(schema: Option<&'s Schema>, name: &str) -> Result<Merging<'s>, PatchError> {
+        match schema.map(|schema| (&schema.shape, schema)) {
+            Some((Shape::Object(object), schema)) if !object.fields.contains_key(name) => {
+                let (owner, name) = (walk::struct_name(schema), go::quote(name));
+                unfit(format!("unable to find api field in struct {owner} for the json field {name}"))
+            }
+            Some((Shape::Map(_), _)) => {
+                unfit("merging an object in json but data type is not struct, instead is: map")
+            }
+            _ => Ok(Merging::of(schema, name)),
         }
     }
 
@@ -114,11 +148,14 @@ fn merge_object(
     mut patch: Fields,
     schema: Option<&Schema>,
 ) -> Result<Fields, PatchError> {
-    match patch.remove(PATCH) {
+    match patch.get(PATCH) {
         None => {}
-        Some(Value::String(word)) if word == "replace" => return Ok(patch),
-        Some(Value::String(word)) if word == "delete" => return Ok(Fields::new()),
-        Some(other) => return unfit(format!("unknown patch type: {}", go::print(&other))),
+        Some(word) if word == "replace" => {
+            patch.remove(PATCH);
+            return Ok(patch);
+        }
+        Some(word) if word == "delete" => return Ok(Fields::new()),
+        Some(other) => return Err(unknown_directive(other, &patch)),
     }
     retain_keys(&mut target, &mut patch)?;
     let orders = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect::<Vec<_>>();
@@ -127,9 +164,12 @@ fn merge_object(
     }
     for (name, change) in patch {
         if name.starts_with(DELETE_VALUES) {
-            delete_values(&mut target, directed_field(&name, DELETE_VALUES)?, change)?;
+            let name = directed_field(&name, DELETE_VALUES)?;
+            let merging = Merging { deletes: true, ..Merging::of(schema, name) };
+            merge_field(&mut target, name.to_owned(), change, merging)?;
         } else {
-            merge_field(&mut target, name, change, schema)?;
+            let merging = Merging::of(schema, &name);
+            merge_field(&mut target, name, change, merging)?;
         }
     }
     Ok(target)
@@ -139,30 +179,29 @@ fn merge_field(
     target: &mut Fields,
     name: String,
     change: Value,
-    schema: Option<&Schema>,
+    merging: Merging<'_>,
 ) -> Result<(), PatchError> {
-    if change.is_null() {
-        target.remove(&name);
-        return Ok(());
-    }
-    let merging = Merging::of(schema, &name);
     let merged = match (target.remove(&name), change) {
+        (_, Value::Null) => None,
+        (Some(Value::Object(_)), change @ Value::Object(_)) if merging.replaces => Some(change),
         (Some(Value::Object(target)), Value::Object(change)) => {
-            Value::Object(merge_object(target, change, merging.schema)?)
+            Some(Value::Object(merge_object(target, change, merging.schema)?))
         }
-        (Some(Value::Array(target)), Value::Array(change)) if merging.merges => {
-            Value::Array(merge_list(target, change, merging)?)
+        (Some(Value::Array(target)), Value::Array(change)) if merging.merges || merging.deletes => {
+            Some(Value::Array(merge_list(target, change, merging)?))
         }
-        (Some(Value::Array(_)), change @ Value::Array(_)) => change,
+        (Some(Value::Array(_)), change @ Value::Array(_)) => Some(change),
+        // There is nothing of the kind to take away.
+        (None, _) if merging.deletes => None,
+        (Some(target), change) if merging.deletes && discriminant(&target) != discriminant(&change) => {
+            Some(target)
+        }
         (_, mut change) => {
             drop_nulls(&mut change);
-            match without_directives(change) {
-                Some(change) => change,
-                None => return Ok(()),
-            }
+            without_directives(change)
         }
     };
-    target.insert(name, merged);
+    target.extend(merged.map(|merged| (name, merged)));
     Ok(())
 }
 
@@ -195,25 +234,13 @@ fn retain_keys(target: &mut Fields, patch: &mut Fields) -> Result<(), PatchError
     let Value::Array(retained) = retained else {
         return Err(malformed("retainKeys"));
     };
-    let retains = |name: &str| retained.iter().any(|kept| kept.as_str() == Some(name));
+    let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let retains = |name: &str| retained.contains(name);
     let is_directive = |name: &str| name.starts_with(SET_ORDER) || name.starts_with(DELETE_VALUES);
     if patch.iter().any(|(name, value)| !value.is_null() && !is_directive(name) && !retains(name)) {
         return Err(malformed("retainKeys"));
     }
     target.retain(|name, _| retains(name));
-    Ok(())
-}
-
-fn delete_values(target: &mut Fields, name: &str, values: Value) -> Result<(), PatchError> {
-    match (target.get_mut(name), values) {
-        (_, Value::Null) => drop(target.remove(name)),
-        (Some(Value::Array(items)), Value::Array(values)) => {
-            same_kind(items.iter().chain(&values))?;
-            let values: std::collections::HashSet<Value> = values.into_iter().collect();
-            items.retain(|item| !values.contains(item));
-        }
-        _ => {}
-    }
     Ok(())
 }
 
@@ -224,14 +251,15 @@ fn merge_in_order(
     directive: &str,
     schema: Option<&Schema>,
 ) -> Result<(), PatchError> {
-    let name = directed_field(directive, SET_ORDER)?;
     let order = list_of(patch.remove(directive))?.unwrap_or_default();
-    let merging = Merging::of(schema, name);
+    let name = directed_field(directive, SET_ORDER)?;
     let live = list_of(target.remove(name))?;
     let change = list_of(patch.remove(name))?;
+    let merging = Merging::of_known(schema, name)?;
     check_order(change.as_deref().unwrap_or_default(), &order, merging.key)?;
     let merged = match (live.clone(), change) {
         (None, None) => return Ok(()),
+        (None, Some(change)) if change.is_empty() => return unfit("no elements in any of the given slices"),
         (Some(live), None) => live,
         (None, Some(change)) => change.into_iter().filter_map(without_directives).collect(),
         (Some(live), Some(change)) if merging.merges => merge_list(live, change, merging)?,
@@ -246,88 +274,8 @@ fn list_of(value: Option<Value>) -> Result<Option<Vec<Value>>, PatchError> {
     match value {
         None => Ok(None),
         Some(Value::Array(items)) => Ok(Some(items)),
-        Some(_) => Err(malformed("setElementOrder list")),
+        Some(other) => unfit(format!("expected a []interface {{}}, but received a {}", go::type_of(&other))),
     }
-}
-
-// --- Lists ---
-
-fn merge_list(live: Vec<Value>, change: Vec<Value>, merging: Merging<'_>) -> Result<Vec<Value>, PatchError> {
-    match (same_kind(live.iter().chain(&change))?, merging.key) {
-        (None, _) => Ok(live),
-        (Some(Value::Object(_)), Some(key)) => merge_keyed(live, change, key, merging.items()),
-        (Some(Value::Object(_)), None) => unfit("cannot merge lists without merge key"),
-        (Some(_), Some(_)) => unfit("a list of objects cannot have plain values"),
-        (Some(_), None) => {
-            let mut seen = std::collections::HashSet::new();
-            let both = live.iter().chain(&change).filter(|item| seen.insert(*item)).cloned().collect();
-            arrange(both, &change, &live, None)
-        }
-    }
-}
-
-/// An example of what the items are; none if there are no items.
-fn same_kind<'v>(mut items: impl Iterator<Item = &'v Value>) -> Result<Option<&'v Value>, PatchError> {
-    let Some(first) = items.next() else {
-        return Ok(None);
-    };
-    if first.is_array() {
-        return unfit("lists of lists are not supported");
-    }
-    let kind = std::mem::discriminant(first);
-    match first.is_null() || items.any(|item| std::mem::discriminant(item) != kind) {
-        true => unfit("list element types are not identical"),
-        false => Ok(Some(first)),
-    }
-}
-
-fn merge_keyed(
-    mut live: Vec<Value>,
-    change: Vec<Value>,
-    key: &str,
-    items: Option<&Schema>,
-) -> Result<Vec<Value>, PatchError> {
-    let mut plain = Vec::with_capacity(change.len());
-    let mut replaces = false;
-    for item in change {
-        match item.get(PATCH).map(|word| word.as_str().unwrap_or_default()) {
-            None => plain.push(item),
-            Some("replace") => replaces = true,
-            Some("delete") => {
-                let gone = order::identity(&item, Some(key))?;
-                live.retain(|item| item.get(key) != Some(gone));
-            }
-            Some("merge") => return unfit("merging lists cannot yet be specified in the patch"),
-            Some(other) => return unfit(format!("unknown patch type: {other}")),
-        }
-    }
-    if replaces {
-        return Ok(plain);
-    }
-    let mut merged = live.clone();
-    let mut position_of: std::collections::HashMap<Value, usize> = std::collections::HashMap::new();
-    for (position, item) in merged.iter().enumerate() {
-        if let Some(found) = item.get(key) {
-            position_of.entry(found.clone()).or_insert(position);
-        }
-    }
-    for item in &plain {
-        let identity = order::identity(item, Some(key))?;
-        match position_of.get(identity) {
-            None => {
-                position_of.insert(identity.clone(), merged.len());
-                merged.push(item.clone());
-            }
-            Some(position) => {
-                let (Value::Object(target), Value::Object(change)) = (merged[*position].take(), item.clone())
-                else {
-                    return unfit("list element types are not identical");
-                };
-                merged[*position] = Value::Object(merge_object(target, change, items)?);
-            }
-        }
-    }
-    arrange(merged, &plain, &live, Some(key))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use serde_json::{Map, Number, Value};
 use super::table::{Field, Many, Message, Shape, Table, Type};
 use super::wire::{Reader, Wire};
 use super::{Fault, Problem, envelope, leaf};
+use crate::decode;
 
 /// How deep objects and lists nest in what we make. `serde_json` reads back 128 levels; the rest is for the
 /// list or event that a client may find the object in.
@@ -251,7 +252,7 @@ impl Decoder {
             let opened = envelope::open(body)?;
             return self.opened(&opened, opened.api_version, opened.kind, depth);
         }
-        let value: Value = serde_json::from_slice(raw).map_err(|error| Problem::Json(error.to_string()))?;
+        let value: Value = decode::tree(raw).map_err(|error| Problem::Json(error.to_string()))?;
         if depth + levels(&value) > DEPTH_LIMIT {
             return Err(Problem::TooDeep.into());
         }

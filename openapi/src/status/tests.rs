@@ -96,12 +96,13 @@ fn an_expired_list_says_how_to_go_on() {
 #[test]
 fn fields_of_others_are_listed_by_owner() {
     let field = |owner: &str, path: &str| OwnedField { path: path.to_owned(), owner: owner.to_owned() };
-    let one = Status::apply_conflict(&[field("\"helm\" using apps/v1", ".spec.replicas")]);
+    let one = Status::apply_conflict(&[field("\"helm\" using apps/v1", ".spec.replicas")], 1);
     assert_eq!(
         one.message,
         "Apply failed with 1 conflict: conflict with \"helm\" using apps/v1: .spec.replicas"
     );
-    let many = Status::apply_conflict(&[field("\"b\"", ".x"), field("\"a\"", ".y"), field("\"b\"", ".z")]);
+    let many = [field("\"b\"", ".x"), field("\"a\"", ".y"), field("\"b\"", ".z")];
+    let many = Status::apply_conflict(&many, 3);
     let expected =
         "Apply failed with 3 conflicts: conflicts with \"a\":\n- .y\nconflicts with \"b\":\n- .x\n- .z";
     assert_eq!(many.message, expected);

@@ -26,7 +26,7 @@ pub(super) fn reads_itself(schema: &Schema) -> Option<Own> {
 }
 
 /// `PodSpec` of `io.k8s.api.core.v1.PodSpec`.
-pub(super) fn struct_name(schema: &Schema) -> &str {
+pub(crate) fn struct_name(schema: &Schema) -> &str {
     let name = schema.name.as_deref().unwrap_or_default();
     name.rsplit_once('.').map_or(name, |(_, last)| last)
 }
@@ -90,7 +90,8 @@ fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-fn name_of(value: &Value) -> &'static str {
+/// The JSON type of a value.
+pub(crate) fn name_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -28,8 +28,9 @@ pub(crate) enum Verb {
     Status,
 }
 
-pub(crate) fn all() -> Vec<Case> {
-    let lines = include_str!("cases.txt").lines();
+/// All cases of a text.
+pub(crate) fn read(text: &str) -> Vec<Case> {
+    let lines = text.lines();
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(parse).collect()
 }
 

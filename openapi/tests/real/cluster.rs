@@ -29,6 +29,12 @@ impl Cluster {
         self.send("GET", path, "application/json", "")
     }
 
+    /// The same in another form.
+    #[allow(dead_code, reason = "one of the tests asks for other forms")]
+    pub(crate) fn get_as(&self, path: &str, accept: &str) -> Value {
+        self.0.send(Request { accept, ..Request::get(path) }).json()
+    }
+
     pub(crate) fn send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Answer {
         let request = Request { content_type, ..Request::json(method, path, body.as_bytes()) };
         let answer = self.0.send(request);

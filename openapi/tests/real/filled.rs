@@ -299,10 +299,11 @@ fn compare_new(row: &Resource, object: &Value, theirs: Value) -> Result<(), Stri
     same(object, ours, theirs, forget_allocated)
 }
 
-/// What the server took must not be refused here.
+/// What the server took must not be refused here, except for what we say we do not serve.
 fn accepted(object: &Value, errors: &[FieldError]) -> Result<(), String> {
     match errors {
         [] => Ok(()),
+        [only] if only.detail.ends_with("is not served yet, use None") => Ok(()),
         _ => Err(format!("{object}\n  refused by us: {errors:#?}")),
     }
 }

@@ -82,7 +82,7 @@ fn ours(kind: &Kind, patch_type: Type, patch: &str, live: Value) -> Result<(Valu
     let (patched, shown) = match patch_type {
         Type::Json => {
             let patch = JsonPatch::parse(read.value).map_err(|error| refuse(error.status()))?;
-            warnings.extend(patch.findings.iter().map(|finding| format!("json patch {finding}")));
+            warnings.extend(patch.findings.iter().map(ToString::to_string));
             (patch.apply(live).map_err(|error| refuse(error.status()))?, String::new())
         }
         Type::Merge => {
@@ -112,14 +112,9 @@ fn comparable(mut answer: Answer) -> Answer {
         }
         return answer;
     }
-    // Kubernetes answers 500 to a strategic merge patch that contradicts itself; we say 422 with the same words, which
-    // we keep shorter where they repeat the whole object.
+    // Kubernetes answers 500 to a strategic merge patch that contradicts itself; we say 422 with the same words.
     let code = if answer.code == 500 { 422 } else { answer.code };
     let message = answer.message();
-    let message = match message.split_once(" in map: ").or_else(|| message.split_once(": [[")) {
-        Some((start, _)) => start,
-        None => message,
-    };
     // What a mistyped object says differs, because Kubernetes has three ways to read one.
     let message = if message.starts_with(" \"\" is invalid: patch: ") { "unreadable" } else { message };
     Answer { code, body: json!(message), warnings: answer.warnings }

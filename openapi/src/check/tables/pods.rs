@@ -236,3 +236,14 @@ fn annotations(annotations: &Value, spec: &Value, at: &Path<'_>, found: &mut Fou
         }
     }
 }
+
+/// A pod has one address, or one of each family.
+pub(crate) fn check_status(pod: &Value, found: &mut Found) {
+    let ips: Vec<_> = items(get(pod, "status"), "podIPs").iter().map(|ip| text(ip, "ip")).collect();
+    let families = ips.iter().map(|ip| net::is_v6(ip)).collect::<std::collections::BTreeSet<_>>();
+    if ips.len() > families.len() && ips.iter().all(|ip| net::is_ip(ip)) {
+        let shown: Vec<_> = ips.iter().map(|ip| serde_json::json!({ "IP": ip })).collect();
+        let detail = "may specify no more than one IP for each IP family";
+        found.invalid(&Path::TOP.field("status.podIPs"), Value::from(shown), detail);
+    }
+}

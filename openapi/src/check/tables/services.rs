@@ -9,7 +9,7 @@ use crate::check::path::{Found, Path};
 use crate::check::rule::Check::{Labels, OneOf, Text};
 use crate::check::rule::Rule::{Field, Into, Whole};
 use crate::check::rule::{PROTOCOLS, REQUIRED, Table};
-use crate::check::value::{get, has, int, items, text};
+use crate::check::value::{at, get, has, int, items, text};
 use crate::check::words;
 use crate::field::Fault;
 use crate::names::{dns1123_label, dns1123_subdomain, qualified_name};
@@ -230,5 +230,14 @@ fn traffic(spec: &Value, at: &Path<'_>, found: &mut Found) {
     let internal = text(spec, "internalTrafficPolicy");
     if !internal.is_empty() && !policies.contains(&internal) {
         found.not_supported(&at.field("internalTrafficPolicy"), internal, &policies);
+    }
+}
+
+/// Only what is balanced has an address for it.
+pub(crate) fn check_status(service: &Value, found: &mut Found) {
+    let ingress = items(at(service, "status.loadBalancer"), "ingress");
+    if !ingress.is_empty() && text(get(service, "spec"), "type") != "LoadBalancer" {
+        let detail = "may only be used when `spec.type` is 'LoadBalancer'";
+        found.forbidden(&Path::TOP.field("status.loadBalancer.ingress"), detail);
     }
 }

@@ -19,11 +19,15 @@ use crate::go;
 pub(super) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, PatchError> {
     match key {
         None => Ok(item),
-        Some(key) => match item.get(key) {
-            Some(value) => Ok(value),
-            None => {
+        Some(key) => match item.as_object().map(|fields| fields.get(key)) {
+            Some(Some(value)) => Ok(value),
+            Some(None) => {
                 let item = go::print(item);
                 unfit(format!("map: {item} does not contain declared merge key: {key}"))
+            }
+            None => {
+                let found = go::type_of(item);
+                unfit(format!("expected a map[string]interface {{}}, but received a {found}"))
             }
         },
     }
@@ -36,6 +40,9 @@ pub(super) fn arrange(
     live: &[Value],
     key: Option<&str>,
 ) -> Result<Vec<Value>, PatchError> {
+    if let Some(position) = wanted.iter().position(|item| key.is_some() && !item.is_object()) {
+        return unfit(format!("value for key {position} is not a map"));
+    }
     let (wanted, live) = (positions(wanted, key)?, positions(live, key)?);
     let mut named = Vec::new();
     let mut others = Vec::new();
@@ -48,7 +55,8 @@ pub(super) fn arrange(
         }
     }
     named.sort_by_key(|(position, _, _)| *position);
-    others.sort_by_key(|(place, _)| *place);
+    // What is new and not named, because no order was, comes last.
+    others.sort_by_key(|(place, _)| (place.is_none(), *place));
 
     let mut arranged = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();

@@ -66,10 +66,12 @@ impl Connection {
         path: &str,
         body: Bytes,
     ) -> Result<Response<Incoming>> {
+        // The only patch anybody sends here is an apply.
+        let media = if method == Method::PATCH { "application/apply-patch+yaml" } else { "application/json" };
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         request = request.header(ACCEPT, "application/json");
         if !body.is_empty() {
-            request = request.header(CONTENT_TYPE, "application/json");
+            request = request.header(CONTENT_TYPE, media);
         }
         self.sender.ready().await?;
         let response = self.sender.send_request(request.body(Full::new(body))?).await?;

@@ -9,6 +9,7 @@
 //! Every answer is checked: its status, what it is, how many objects it holds, for a watch that every event came once.
 //! One that is wrong ends the benchmark without figures. Processor time is that of the server's processes alone.
 
+mod applies;
 mod client;
 mod load;
 mod objects;
@@ -83,6 +84,7 @@ impl Api {
         let pair = Pair { ours, theirs: theirs.transpose()? };
         rows.push(memory(&pair, "idle", Some("≥ 8×, ≤ 40 MB"))?);
         rows.extend(writes::compare(&pair, effort).await?);
+        rows.extend(applies::compare(&pair, effort).await?);
         rows.extend(watches::compare(&pair, effort, or(self.watchers, 1000, 200)).await?);
         rows.extend(reads::compare(&pair, effort, or(self.objects, 20_000, 2_000)).await?);
         rows.push(memory(&pair, "after all this", None)?);

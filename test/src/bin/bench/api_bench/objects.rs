@@ -60,11 +60,16 @@ impl ConfigMaps {
 
 /// What people deploy: one container with its ports, resources, probes and a mounted ConfigMap.
 pub(crate) fn deployment(name: &str) -> Bytes {
+    deployment_of(name, "registry.example/shop/web:1.4.2")
+}
+
+/// The same, of another image.
+pub(crate) fn deployment_of(name: &str, image: &str) -> Bytes {
     let labels = json!({ "app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "shop" });
     let probe = |path: &str| json!({ "httpGet": { "path": path, "port": "http" }, "periodSeconds": 5 });
     let container = json!({
         "name": "web",
-        "image": "registry.example/shop/web:1.4.2",
+        "image": image,
         "args": ["--listen=:8080", "--config=/etc/web/config.yaml"],
         "env": [
             { "name": "LOG_LEVEL", "value": "info" },

@@ -1,22 +1,47 @@
-//! Both servers, and what differs in their answers.
+//! Two servers, the same requests to both, and what differs in their answers.
+//!
+//! Masked is what no two servers share ([`mask`]): uids, versions, times, allocated addresses. Differences that are
+//! known are [`exceptions`].
+
+// Every test target compiles this for itself and uses what it needs.
+#![allow(dead_code)]
+
+pub(crate) mod exceptions;
+mod mask;
+pub(crate) mod step;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use openapi::decode::{Syntax, decode};
 use peers::{Answer, Cluster, Proxy, Request};
 use serde_json::{Value, json};
 
+use self::mask::mask;
+pub(crate) use self::step::Step;
 use crate::common::Server;
-use crate::mask::mask;
-use crate::requests::Step;
+
+/// Admission plug-ins whose effects are not ours yet, or need controllers that do not run beside a bare server.
+const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount,DefaultTolerationSeconds,Priority,\
+StorageObjectInUseProtection,DefaultStorageClass,DefaultIngressClass,TaintNodesByCondition,RuntimeClass,\
+LimitRanger,ResourceQuota,PersistentVolumeClaimResize,PodTopologyLabels,PodSecurity,\
+CertificateSubjectRestriction";
+
+/// Longer than anything a server does by itself takes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Sides {
     theirs: Side,
     ours: Side,
     namespace: String,
-    // Kept alive for their proxies.
-    _cluster: Cluster,
-    _server: Server,
+    /// What the proxies lead to.
+    _servers: Servers,
+}
+
+#[allow(clippy::large_enum_variant, reason = "there is one of them")]
+enum Servers {
+    WithHolon { _theirs: Cluster, _ours: Server },
+    Alike { _theirs: [Cluster; 2] },
 }
 
 /// A server, and what it last said about an object.
@@ -31,6 +56,12 @@ impl Side {
         Side { proxy: Proxy::start(kubectl, kubeconfig), uid: String::new(), version: String::new() }
     }
 
+    /// What it answers, as one value.
+    fn ask(&mut self, step: &Step, namespace: &str) -> Value {
+        let answer = self.send(step, namespace);
+        self.comparable(&answer)
+    }
+
     fn send(&mut self, step: &Step, namespace: &str) -> Answer {
         let fill = |text: &str| {
             text.replace("{ns}", namespace).replace("{uid}", &self.uid).replace("{rv}", &self.version)
@@ -41,13 +72,22 @@ impl Side {
             Ok(text) => fill(text).into_bytes(),
             Err(_) => step.body.clone(),
         };
-        let answer = self.proxy.send(Request {
-            method: &step.method,
-            path: &path,
-            accept: &step.accept,
-            content_type: &step.content_type,
-            body: &body,
-        });
+        let send = || {
+            self.proxy.send(Request {
+                method: &step.method,
+                path: &path,
+                accept: &step.accept,
+                content_type: &step.content_type,
+                user_agent: &step.user_agent,
+                body: &body,
+            })
+        };
+        let begun = Instant::now();
+        let mut answer = send();
+        while !is_reached(step, &answer) && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+            answer = send();
+        }
         let metadata = &answer.json()["metadata"];
         if let (Some(uid), Some(version)) = (metadata["uid"].as_str(), metadata["resourceVersion"].as_str()) {
             (self.uid, self.version) = (uid.to_owned(), version.to_owned());
@@ -80,17 +120,29 @@ impl Side {
 }
 
 impl Sides {
-    pub(crate) fn start(test: &str, apiserver_flag: &str) -> Option<Sides> {
-        let cluster = Cluster::start_bare(test, &[apiserver_flag])?;
+    /// A real kube-apiserver, and Holon.
+    pub(crate) fn start(test: &str) -> Option<Sides> {
+        let cluster = Cluster::start_bare(test, &[PLUG_INS_OFF])?;
         let kubectl = peers::need(test, "kubectl")?;
         let server = Server::start();
-        let kubeconfig = server.file("admin.kubeconfig");
         Some(Sides {
             theirs: Side::new(&kubectl, &cluster.kubeconfig()),
-            ours: Side::new(&kubectl, &kubeconfig),
+            ours: Side::new(&kubectl, &server.file("admin.kubeconfig")),
             namespace: String::new(),
-            _cluster: cluster,
-            _server: server,
+            _servers: Servers::WithHolon { _theirs: cluster, _ours: server },
+        })
+    }
+
+    /// Two real ones. If they differ, it is the test that is wrong.
+    pub(crate) fn start_alike(test: &str) -> Option<Sides> {
+        let clusters =
+            [Cluster::start_bare(test, &[PLUG_INS_OFF])?, Cluster::start_bare(test, &[PLUG_INS_OFF])?];
+        let kubectl = peers::need(test, "kubectl")?;
+        Some(Sides {
+            theirs: Side::new(&kubectl, &clusters[0].kubeconfig()),
+            ours: Side::new(&kubectl, &clusters[1].kubeconfig()),
+            namespace: String::new(),
+            _servers: Servers::Alike { _theirs: clusters },
         })
     }
 
@@ -98,19 +150,35 @@ impl Sides {
     pub(crate) fn enter(&mut self, story: &str) {
         self.namespace = format!("story-{story}");
         let body = json!({"metadata": {"name": self.namespace}}).to_string();
-        for side in [&self.theirs, &self.ours] {
-            let made = side.proxy.send(Request::json("POST", "/api/v1/namespaces", body.as_bytes()));
+        for made in self.both(&Request::json("POST", "/api/v1/namespaces", body.as_bytes())) {
             assert_eq!(made.code, 201, "{}", made.text());
         }
     }
 
+    /// What both answer to something that is not compared.
+    pub(crate) fn both(&self, request: &Request<'_>) -> [Answer; 2] {
+        [&self.theirs, &self.ours].map(|side| side.proxy.send(*request))
+    }
+
     pub(crate) fn compare(&mut self, step: &Step) -> Vec<String> {
-        let (theirs, ours) = (self.theirs.send(step, &self.namespace), self.ours.send(step, &self.namespace));
-        let (theirs, ours) = (self.theirs.comparable(&theirs), self.ours.comparable(&ours));
+        let Sides { theirs, ours, namespace, .. } = self;
+        let (theirs, ours) = std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| theirs.ask(step, namespace));
+            let ours = ours.ask(step, namespace);
+            (theirs.join().expect("it answers"), ours)
+        });
         let mut found = Vec::new();
         differ("", &theirs, &ours, &mut found);
         found
     }
+}
+
+/// Whether an answer says what is waited for, if anything is.
+fn is_reached(step: &Step, answer: &Answer) -> bool {
+    let Some((place, wanted)) = &step.until else { return true };
+    let body = answer.json();
+    let found = body.pointer(place).map(|found| found.as_str().map_or(found.to_string(), str::to_owned));
+    found.as_ref() == Some(wanted)
 }
 
 /// Where two values differ.

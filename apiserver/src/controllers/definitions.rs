@@ -1,0 +1,157 @@
+//! Giving definitions their names, and emptying those that are leaving.
+//!
+//! ```text
+//!   written ─► names accepted, established ─► served ─► … ─► marked ─► its objects deleted ─► gone
+//!           └► a name is taken: waits until it is free
+//! ```
+//!
+//! Names are a matter of one group, so the definitions of a group are looked at together, one after the other. Objects
+//! of a kind that is leaving go as if a client deleted them: what waits for a finalizer makes the definition wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster::Id;
+use controller::queue::Outcome;
+use openapi::catalog;
+use openapi::resource::Resource;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use storage::{Entry, Page};
+
+use super::head::Head;
+use super::names::{self, Taken};
+use super::write::{Trouble, amend};
+use super::{Controllers, sweep};
+use crate::conditions::{self, Condition};
+use crate::keys::{Collection, Place};
+use crate::kinds::{self, DEFINITIONS, ESTABLISHED, Kinds, Status};
+use crate::special::{CLEANUP, TERMINATING};
+use crate::stored;
+
+/// A group of a logical cluster.
+pub(super) type Group = (Id, Arc<str>);
+
+/// Somebody who keeps changing what is to go is met again after this long.
+const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
+
+/// As much of a definition as says whether there is anything to do about it. Most of it is schema, which is skipped.
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(borrow)]
+    spec: Spec<'a>,
+    #[serde(borrow, default)]
+    status: Status<'a>,
+}
+
+#[derive(Deserialize)]
+struct Spec<'a> {
+    #[serde(borrow)]
+    names: &'a RawValue,
+}
+
+impl<'a> Outline<'a> {
+    fn of(entry: &'a Entry) -> Option<Outline<'a>> {
+        serde_json::from_slice(stored::json(entry)?).ok()
+    }
+
+    /// Whether it has the names it wants, and has been told so.
+    fn is_settled(&self) -> bool {
+        let accepted = self.status.accepted_names.is_some_and(|names| names.get() == self.spec.names.get());
+        accepted && self.status.holds(ESTABLISHED) && self.status.holds(names::ACCEPTED)
+    }
+
+    fn accepted(&self) -> Value {
+        let names = self.status.accepted_names.and_then(|names| serde_json::from_str(names.get()).ok());
+        names.unwrap_or_default()
+    }
+}
+
+/// Whether a definition that is not leaving may be passed over when everything is looked at.
+pub(super) fn is_settled(place: &Place<'_>, entry: &Entry) -> bool {
+    let is_free = !names::is_protected(kinds::group(place.name)) && !kinds::is_reserved(place.name);
+    is_free && Outline::of(entry).is_some_and(|outline| outline.is_settled())
+}
+
+pub(super) async fn look(controllers: &Controllers, (cluster, group): Group) -> Result<Outcome, Trouble> {
+    let listed = controllers.seen.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
+    let ours =
+        |entry: &Entry| Place::of(entry.key()).is_some_and(|place| kinds::group(place.name) == &*group);
+    let entries: Vec<Entry> = listed.value.entries.into_iter().filter(ours).collect();
+    let mut taken = Taken::built_in(Kinds::built_in().rows(), &group);
+    entries.iter().filter_map(Outline::of).for_each(|outline| taken.add(&outline.accepted()));
+    let mut outcome = Outcome::Done;
+    for entry in &entries {
+        let is_leaving = Head::of(entry).is_some_and(|head| head.is_leaving());
+        if !is_leaving && Place::of(entry.key()).is_some_and(|place| is_settled(&place, entry)) {
+            continue;
+        }
+        let Ok(mut definition) = stored::tree(entry) else { continue };
+        if is_leaving {
+            if empty(controllers, cluster, entry, &definition).await? > 0 {
+                outcome = Outcome::Again(CONFLICT_AGAIN);
+            }
+            continue;
+        }
+        names::settle(&mut definition, &taken);
+        taken.add(&definition["status"]["acceptedNames"]);
+        amend(&*controllers.seen, row(), entry, |object| *object = definition).await?;
+    }
+    Ok(outcome)
+}
+
+fn row() -> &'static Resource {
+    catalog::find(DEFINITIONS.group, "v1", DEFINITIONS.plural).expect("the catalogue has definitions")
+}
+
+/// Deletes what there is of a kind, and then lets its definition go. How many objects have to be met again.
+async fn empty(
+    controllers: &Controllers,
+    cluster: Id,
+    entry: &Entry,
+    definition: &Value,
+) -> Result<usize, Trouble> {
+    let store = &*controllers.seen;
+    let finalizers = definition["metadata"]["finalizers"].as_array();
+    if !finalizers.is_some_and(|finalizers| finalizers.iter().any(|name| name == CLEANUP)) {
+        return Ok(0);
+    }
+    if !conditions::holds(definition, ESTABLISHED) {
+        let said = Condition::new(TERMINATING, false, "NeverEstablished", "resource was never established");
+        return release(controllers, entry, &said).await.map(|()| 0);
+    }
+    let (group, plural) = (&definition["spec"]["group"], &definition["spec"]["names"]["plural"]);
+    let collection =
+        Collection { group: group.as_str().unwrap_or_default(), plural: plural.as_str().unwrap_or_default() };
+    let range = collection.range(cluster, None);
+    let kinds = controllers.kinds.fresh(cluster).await?;
+    let conflicts = match kinds.find_collection(collection) {
+        Some(row) => sweep::delete_all(store, row, range.clone()).await?,
+        // What no version is served of nobody can look after.
+        None => {
+            sweep::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?;
+            0
+        }
+    };
+    let left = store.list(range, Page { limit: Some(1), ..Page::default() }).await?.value.entries;
+    if left.is_empty() {
+        let said = Condition::new(TERMINATING, false, "InstanceDeletionCompleted", "removed all instances");
+        return release(controllers, entry, &said).await.map(|()| 0);
+    }
+    let message = "CustomResource deletion is in progress";
+    let said = Condition::new(TERMINATING, true, "InstanceDeletionInProgress", message);
+    amend(store, row(), entry, |object| conditions::set(object, &said)).await?;
+    Ok(conflicts)
+}
+
+/// Nothing is left: the definition goes, unless somebody else's finalizer holds it.
+async fn release(controllers: &Controllers, entry: &Entry, said: &Condition) -> Result<(), Trouble> {
+    amend(&*controllers.seen, row(), entry, |object| {
+        conditions::set(object, said);
+        if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|name| name != CLEANUP);
+        }
+    })
+    .await
+}

@@ -1,0 +1,199 @@
+//! What a logical cluster serves: the kinds that come with the server, and those it defines itself.
+//!
+//! ```text
+//!   the definitions of a logical cluster ─┐
+//!                     what comes with us ─┴─► Kinds ─► rows, discovery, OpenAPI
+//! ```
+//!
+//! A set of kinds never changes. When a definition does, its logical cluster gets another set ([`Registry`]), and
+//! whoever still works with the old one finishes with it. Logical clusters that define the same share one set, with
+//! its schemas and its documents; those that define nothing share the built-in one, and cost nothing.
+
+mod definition;
+mod pool;
+mod registry;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, LazyLock};
+
+use openapi::catalog;
+use openapi::custom::{self, Kind};
+use openapi::document::Definitions;
+use openapi::resource::{Origin, Resource, Verb};
+
+use crate::clusters;
+use crate::keys::Collection;
+use crate::parts;
+use crate::publish::Documents;
+use crate::reviews::Review;
+
+pub(crate) use definition::{DEFINITIONS, ESTABLISHED, Status, group, is_reserved};
+pub use registry::Registry;
+
+/// Groups whose objects tell the server what to do. They are not served before it does it: a webhook that is
+/// accepted and never called would be a lie.
+const WITHHELD: &[&str] = &["admissionregistration.k8s.io", "apiregistration.k8s.io"];
+/// Resources of the core group that keep nothing: what is sent there is done at once.
+const DONE: &[&str] = &["bindings"];
+
+/// What discovery says can be done with objects of a kind that is on its way out.
+const LEAVING: &[Verb] = &[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch];
+
+/// A custom kind, as a logical cluster serves it.
+#[derive(Clone, Debug)]
+struct Custom {
+    content: definition::Content,
+    kind: Arc<Kind>,
+    /// Whether its definition has been deleted: what there is of it goes, and nothing comes.
+    is_leaving: bool,
+}
+
+/// A set of kinds, and what is said about them in documents.
+#[derive(Debug)]
+pub(crate) struct Kinds {
+    /// In the order of discovery.
+    rows: Vec<Arc<Resource>>,
+    /// Where those begin that are not in the built-in set.
+    own_from: usize,
+    /// Resources by their plural name, which hardly any two have in common: every request looks one up.
+    by_plural: HashMap<Arc<str>, Vec<Arc<Resource>>>,
+    /// Of the kinds that are not Kubernetes's own.
+    definitions: Definitions,
+    /// The versions custom kinds are stored in: of a kind that is served in no version there are objects still.
+    stored: Vec<Arc<Resource>>,
+    /// The custom kinds among them that are on their way out, by group and plural.
+    leaving: HashSet<(Arc<str>, Arc<str>)>,
+    documents: Documents,
+}
+
+impl Kinds {
+    /// What comes with the server.
+    pub(crate) fn built_in() -> &'static Arc<Kinds> {
+        static BUILT_IN: LazyLock<Arc<Kinds>> = LazyLock::new(|| {
+            let served = catalog::built_in().iter().filter(|row| is_served(row));
+            let rows = served.map(|row| Arc::new(as_served(row))).chain([clusters::row().clone()]);
+            Arc::new(Kinds::new(rows.collect(), clusters::definitions()))
+        });
+        &BUILT_IN
+    }
+
+    /// The same, and these.
+    fn with(customs: Vec<Custom>) -> Kinds {
+        let ours = Kinds::built_in();
+        let mut made: Vec<Arc<Resource>> =
+            customs.iter().flat_map(|custom| &custom.kind.rows).cloned().collect();
+        made.sort_by(|one, other| in_order(one, other));
+        let definitions = customs.iter().flat_map(|custom| custom.kind.definitions.clone());
+        let definitions = ours.definitions.clone().into_iter().chain(definitions).collect();
+        let gone = customs.iter().filter(|custom| custom.is_leaving).flat_map(|custom| &custom.kind.rows);
+        let leaving = gone.map(|row| (row.group.clone(), row.plural.clone())).collect();
+        let rows = ours.rows.iter().cloned().chain(made).collect();
+        let stored = customs.iter().map(|custom| custom.kind.stored.clone()).collect();
+        Kinds { own_from: ours.rows.len(), leaving, stored, ..Kinds::new(rows, definitions) }
+    }
+
+    fn new(rows: Vec<Arc<Resource>>, definitions: Definitions) -> Kinds {
+        let mut by_plural: HashMap<Arc<str>, Vec<Arc<Resource>>> = HashMap::new();
+        for row in &rows {
+            by_plural.entry(row.plural.clone()).or_default().push(row.clone());
+        }
+        Kinds {
+            rows,
+            own_from: 0,
+            by_plural,
+            definitions,
+            stored: Vec::new(),
+            leaving: HashSet::new(),
+            documents: Documents::default(),
+        }
+    }
+
+    pub(crate) fn rows(&self) -> &[Arc<Resource>] {
+        &self.rows
+    }
+
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.own_from == 0
+    }
+
+    /// Those that are not in the built-in set; of the built-in set, all.
+    pub(crate) fn own(&self) -> &[Arc<Resource>] {
+        &self.rows[self.own_from..]
+    }
+
+    /// All as discovery shows them.
+    pub(crate) fn shown(&self) -> Vec<Arc<Resource>> {
+        let shown = |row: &Arc<Resource>| match self.is_leaving(row) {
+            true => Arc::new(Resource { verbs: LEAVING.to_vec(), ..Resource::clone(row) }),
+            false => row.clone(),
+        };
+        self.rows.iter().map(shown).collect()
+    }
+
+    /// Whether the definition of a kind has been deleted, and objects of it go and do not come.
+    pub(crate) fn is_leaving(&self, row: &Resource) -> bool {
+        !self.leaving.is_empty() && self.leaving.contains(&(row.group.clone(), row.plural.clone()))
+    }
+
+    pub(crate) fn definitions(&self) -> &Definitions {
+        &self.definitions
+    }
+
+    /// Made when somebody first asks for them.
+    pub(crate) fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.called(plural).find(|row| &*row.group == group && &*row.version == version)
+    }
+
+    /// Whether this very row is among them.
+    pub(crate) fn has(&self, row: &Arc<Resource>) -> bool {
+        self.called(&row.plural).any(|found| Arc::ptr_eq(found, row))
+    }
+
+    /// The resource whose objects are in a collection, in whatever version.
+    pub(crate) fn find_collection(&self, collection: Collection<'_>) -> Option<&Arc<Resource>> {
+        let all = self.called(collection.plural).chain(&self.stored);
+        all.into_iter().find(|row| *row.group == *collection.group && *row.plural == *collection.plural)
+    }
+
+    /// The resource whose objects are of a kind, in whatever version; of two groups, the one they are kept in.
+    pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
+        let is_kept = |row: &Resource| row.stored_as.is_none() || row.origin == Origin::Custom;
+        let all = self.rows.iter().chain(&self.stored);
+        all.into_iter().find(|row| &*row.group == group && &*row.kind == kind && is_kept(row))
+    }
+
+    fn called(&self, plural: &str) -> impl Iterator<Item = &Arc<Resource>> {
+        self.by_plural.get(plural).into_iter().flatten()
+    }
+}
+
+/// By group, then the best version first, then by name.
+fn in_order(one: &Resource, other: &Resource) -> Ordering {
+    let versions = || custom::version_order(&one.version, &other.version);
+    one.group.cmp(&other.group).then_with(versions).then_with(|| one.plural.cmp(&other.plural))
+}
+
+/// Whether there is somebody to answer: the generic path, or whoever answers questions.
+fn is_served(row: &Resource) -> bool {
+    is_kept(row) || Review::of(row).is_some()
+}
+
+/// Whether what is sent there stays or is done.
+fn is_kept(row: &Resource) -> bool {
+    let lasts = row.allows(Verb::Create) && row.allows(Verb::Get);
+    let done = row.group.is_empty() && DONE.contains(&&*row.plural);
+    (lasts || done) && !WITHHELD.contains(&&*row.group)
+}
+
+fn as_served(row: &Resource) -> Resource {
+    let mut row = row.clone();
+    row.subresources.retain(|part| parts::SERVED.contains(&&*part.name));
+    row
+}

@@ -1,0 +1,116 @@
+//! What a stored definition says, as far as serving goes.
+//!
+//! Most of a definition is schema. Whether its kind is served, and whether it is one that is served already, is found
+//! out from its text, without building a tree of it.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use api::names::GROUP;
+use openapi::catalog;
+use openapi::custom::Kind;
+use openapi::decode;
+use ring::digest;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use storage::Entry;
+
+use crate::keys::Collection;
+use crate::stored;
+
+/// Where definitions are kept.
+pub(crate) const DEFINITIONS: Collection<'static> =
+    Collection { group: "apiextensions.k8s.io", plural: "customresourcedefinitions" };
+
+/// The condition that says that a kind is served.
+pub(crate) const ESTABLISHED: &str = "Established";
+
+/// Two definitions with the same content define the same kind, whoever wrote them. Tenants share what is made of it, so
+/// it must not be possible to find a second content with the same name.
+pub(super) type Content = [u8; digest::SHA256_OUTPUT_LEN];
+
+/// A definition whose kind is served.
+#[derive(Debug)]
+pub(super) struct Definition<'a> {
+    text: &'a [u8],
+    pub(super) content: Content,
+    /// Whether it has been deleted, and its objects with it.
+    pub(super) is_leaving: bool,
+}
+
+#[derive(Deserialize)]
+struct Text<'a> {
+    metadata: Metadata,
+    #[serde(borrow)]
+    spec: &'a RawValue,
+    #[serde(borrow, default)]
+    status: Status<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    deletion_timestamp: Option<String>,
+}
+
+/// What a definition says came of it.
+#[derive(Deserialize, Default, Debug)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Status<'a> {
+    #[serde(borrow)]
+    pub(crate) accepted_names: Option<&'a RawValue>,
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+}
+
+impl Status<'_> {
+    pub(crate) fn holds(&self, condition: &str) -> bool {
+        let mut all = self.conditions.iter().flatten();
+        all.any(|said| said.r#type == condition && said.status == "True")
+    }
+}
+
+#[derive(Deserialize, Debug)]
+struct Condition {
+    r#type: String,
+    status: String,
+}
+
+/// Whether a definition of this name would be one of what comes with the server, served or not. Whoever could define
+/// that in another version could write it without any of the rules that hold for it: the id of a logical cluster, for
+/// one, and so reach another's.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    static BUILT_IN: LazyLock<HashSet<String>> =
+        LazyLock::new(|| catalog::built_in().iter().map(|row| row.qualified()).collect());
+    [GROUP, DEFINITIONS.group].contains(&group(name)) || BUILT_IN.contains(name)
+}
+
+/// The group of a definition: its name is that of the resource, and then the group.
+pub(crate) fn group(name: &str) -> &str {
+    name.split_once('.').map_or("", |(_, group)| group)
+}
+
+impl<'a> Definition<'a> {
+    /// None if its kind is not served (yet), or it cannot be read.
+    pub(super) fn of(entry: &'a Entry) -> Option<Definition<'a>> {
+        let text = stored::json(entry)?;
+        let Text { metadata, spec, status } = serde_json::from_slice(text).ok()?;
+        // The status may be written by anybody who may write definitions.
+        if !status.holds(ESTABLISHED) || is_reserved(&metadata.name) {
+            return None;
+        }
+        let mut context = digest::Context::new(&digest::SHA256);
+        for part in [metadata.name.as_str(), spec.get(), status.accepted_names.map_or("", RawValue::get)] {
+            // With their lengths, so that no part can pass for the end of the one before.
+            context.update(&part.len().to_le_bytes());
+            context.update(part.as_bytes());
+        }
+        let content = context.finish().as_ref().try_into().ok()?;
+        Some(Definition { text, content, is_leaving: metadata.deletion_timestamp.is_some() })
+    }
+
+    pub(super) fn kind(&self) -> Option<Kind> {
+        Some(Kind::of(&decode::tree(self.text).ok()?))
+    }
+}

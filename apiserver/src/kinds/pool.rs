@@ -1,0 +1,73 @@
+//! Sharing by content: what is defined alike is made once.
+//!
+//! A platform gives each of a thousand logical clusters the same fifty definitions. They are compiled once, and where
+//! all of them are equal, so is the whole set, with its documents. The pool holds nothing: what nobody serves any more
+//! is gone with the last who did.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+use openapi::custom::Kind;
+
+use super::definition::{Content, Definition};
+use super::{Custom, Kinds};
+
+/// Sweeps out what is gone when a map has doubled since it was last swept, and not before it is this long.
+const SWEPT_FROM: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    kinds: Shared<Content, Kind>,
+    sets: Shared<Vec<(Content, bool)>, Kinds>,
+}
+
+impl Pool {
+    /// The kind of a definition that is like this one, if somebody serves it.
+    pub(super) fn known(&self, definition: &Definition<'_>) -> Option<Arc<Kind>> {
+        self.kinds.by_content.get(&definition.content).and_then(Weak::upgrade)
+    }
+
+    /// A definition with its kind, or with an equal one that somebody was faster to make.
+    pub(super) fn custom(&mut self, definition: &Definition<'_>, kind: Arc<Kind>) -> Custom {
+        let kind = self.kinds.get(&definition.content, || kind);
+        Custom { content: definition.content, kind, is_leaving: definition.is_leaving }
+    }
+
+    /// The set of these kinds, in the order of their definitions.
+    pub(super) fn set(&mut self, customs: Vec<Custom>) -> Arc<Kinds> {
+        if customs.is_empty() {
+            return Kinds::built_in().clone();
+        }
+        let contents = customs.iter().map(|custom| (custom.content, custom.is_leaving)).collect();
+        self.sets.get(&contents, || Arc::new(Kinds::with(customs)))
+    }
+}
+
+/// Values by what they are made of, for as long as somebody has them.
+#[derive(Debug)]
+struct Shared<K, V> {
+    by_content: HashMap<K, Weak<V>>,
+    sweep_at: usize,
+}
+
+impl<K, V> Default for Shared<K, V> {
+    fn default() -> Shared<K, V> {
+        Shared { by_content: HashMap::new(), sweep_at: SWEPT_FROM }
+    }
+}
+
+impl<K: Eq + Hash + Clone, V> Shared<K, V> {
+    fn get(&mut self, content: &K, make: impl FnOnce() -> Arc<V>) -> Arc<V> {
+        if let Some(found) = self.by_content.get(content).and_then(Weak::upgrade) {
+            return found;
+        }
+        let made = make();
+        self.by_content.insert(content.clone(), Arc::downgrade(&made));
+        if self.by_content.len() > self.sweep_at {
+            self.by_content.retain(|_, weak| weak.strong_count() > 0);
+            self.sweep_at = SWEPT_FROM.max(2 * self.by_content.len());
+        }
+        made
+    }
+}

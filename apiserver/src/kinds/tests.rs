@@ -1,0 +1,159 @@
+//! Who shares what, and who sees what when.
+
+use std::sync::Arc;
+
+use api::cluster::Id;
+use serde_json::{Value, json};
+use storage::memory::Memory;
+use storage::{Change, Entry, Expect, Page, Revision, Store};
+
+use super::definition::DEFINITIONS;
+use super::{Kinds, Registry};
+use crate::keys::Collection;
+use crate::stored;
+
+/// A definition that is served, of `plural` in `shop.example`.
+fn served(plural: &str) -> Value {
+    let names = json!({ "plural": plural, "singular": plural, "kind": plural, "listKind": plural });
+    let version = json!({
+        "name": "v1", "served": true, "storage": true,
+        "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+    });
+    json!({
+        "metadata": { "name": format!("{plural}.shop.example"), "uid": uuid::Uuid::new_v4().to_string() },
+        "spec": { "group": "shop.example", "scope": "Cluster", "names": names.clone(), "versions": [version] },
+        "status": { "acceptedNames": names, "conditions": [{ "type": "Established", "status": "True" }] },
+    })
+}
+
+struct World {
+    store: Arc<Memory>,
+    registry: Registry,
+}
+
+impl World {
+    fn new() -> World {
+        let store = Arc::new(Memory::new());
+        World { registry: Registry::new(store.clone()), store }
+    }
+
+    /// Writes a definition, whatever was there before.
+    async fn put(&self, cluster: u64, definition: &Value) {
+        let name = definition["metadata"]["name"].as_str().unwrap();
+        let key = DEFINITIONS.key(Id::new(cluster), None, name);
+        let before = self.store.get(&key).await.unwrap().value;
+        let expect = before.map_or(Expect::Absent, |entry| Expect::Revision(entry.revision()));
+        self.store.commit(key, expect, Change::Put(stored::encode(definition))).await.unwrap();
+    }
+
+    async fn remove(&self, cluster: u64, name: &str) {
+        let key = DEFINITIONS.key(Id::new(cluster), None, name);
+        let expect = Expect::Revision(self.store.get(&key).await.unwrap().value.unwrap().revision());
+        self.store.commit(key, expect, Change::Delete).await.unwrap();
+    }
+
+    async fn read(&self, cluster: u64) -> (Revision, Vec<Entry>) {
+        let read = self.store.list(DEFINITIONS.range(Id::new(cluster), None), Page::default()).await.unwrap();
+        (read.revision, read.value.entries)
+    }
+
+    fn of(&self, cluster: u64) -> Arc<Kinds> {
+        self.registry.of(Id::new(cluster))
+    }
+
+    async fn fresh(&self, cluster: u64) -> Arc<Kinds> {
+        self.registry.fresh(Id::new(cluster)).await.unwrap()
+    }
+}
+
+fn serves(kinds: &Kinds, plural: &str) -> bool {
+    kinds.find("shop.example", "v1", plural).is_some()
+}
+
+#[tokio::test]
+async fn what_is_defined_alike_is_made_once() {
+    let world = World::new();
+    for cluster in 1..=1000 {
+        world.put(cluster, &served("apples")).await;
+        world.put(cluster, &served("pears")).await;
+    }
+    world.put(1001, &served("apples")).await;
+    world.registry.load().await.unwrap();
+    let (first, other) = (world.of(1), world.of(1001));
+    assert!((2..=1000).all(|cluster| Arc::ptr_eq(&world.of(cluster), &first)), "one set of kinds");
+    let row = |kinds: &Kinds| kinds.find("shop.example", "v1", "apples").unwrap().clone();
+    assert!(!Arc::ptr_eq(&first, &other) && Arc::ptr_eq(&row(&first), &row(&other)), "one kind in two sets");
+    assert!(Arc::ptr_eq(&world.of(2000), Kinds::built_in()), "whoever defines nothing has what is built in");
+    // What the built-in kinds say about themselves is said once, whatever else a set has.
+    let built_in = |kinds: &Kinds| kinds.find("", "v1", "pods").unwrap().clone();
+    assert!(Arc::ptr_eq(&built_in(&first), &built_in(Kinds::built_in())));
+    // When the last who defines it does not any more, it is gone.
+    let apples = Arc::downgrade(&row(&first));
+    drop((first, other));
+    for cluster in 1..=1001 {
+        world.remove(cluster, "apples.shop.example").await;
+    }
+    world.registry.load().await.unwrap();
+    assert!(apples.upgrade().is_none() && serves(&world.of(1), "pears"));
+    assert!(Arc::ptr_eq(&world.of(1001), Kinds::built_in()));
+}
+
+#[tokio::test]
+async fn a_kind_is_served_while_its_definition_says_so() {
+    let world = World::new();
+    let mut definition = served("apples");
+    definition["status"]["conditions"] = json!([{ "type": "Established", "status": "False" }]);
+    world.put(1, &definition).await;
+    assert!(!serves(&*world.fresh(1).await, "apples"));
+    world.put(1, &served("apples")).await;
+    assert!(!serves(&world.of(1), "apples") && serves(&*world.fresh(1).await, "apples"));
+    let mut definition = served("apples");
+    definition["metadata"]["deletionTimestamp"] = "2026-11-16T06:00:00Z".into();
+    let row = world.of(1).find("shop.example", "v1", "apples").unwrap().clone();
+    assert!(!world.of(1).is_leaving(&row));
+    world.put(1, &definition).await;
+    let kinds = world.fresh(1).await;
+    assert!(kinds.has(&row) && kinds.is_leaving(&row), "the same kind, on its way out");
+    let shown = kinds.shown().into_iter().find(|shown| shown.plural == row.plural).unwrap();
+    assert_eq!(shown.verbs, super::LEAVING);
+}
+
+/// Somebody read the definitions, and was slow to say what they had read.
+#[tokio::test]
+async fn an_older_reading_never_replaces_a_newer_one() {
+    let world = World::new();
+    let set =
+        |cluster, (at, entries): (Revision, Vec<Entry>)| world.registry.set(Id::new(cluster), at, &entries);
+    world.put(1, &served("apples")).await;
+    let apples = world.read(1).await;
+    world.put(1, &served("pears")).await;
+    world.fresh(1).await;
+    set(1, apples.clone());
+    assert!(serves(&world.of(1), "pears"));
+    for name in ["apples.shop.example", "pears.shop.example"] {
+        world.remove(1, name).await;
+    }
+    world.fresh(1).await;
+    set(1, apples);
+    assert!(Arc::ptr_eq(&world.of(1), Kinds::built_in()), "what is forgotten does not come back");
+}
+
+#[tokio::test]
+async fn who_looks_at_all_logical_clusters_goes_by_the_first_that_serves_a_kind() {
+    let world = World::new();
+    for (cluster, kind) in [(7, "Apfel"), (3, "Apple")] {
+        let mut definition = served("apples");
+        definition["spec"]["names"]["kind"] = kind.into();
+        definition["status"]["acceptedNames"]["kind"] = kind.into();
+        world.put(cluster, &definition).await;
+    }
+    world.registry.load().await.unwrap();
+    let found = |version: &str| world.registry.anywhere("shop.example", version, "apples");
+    assert_eq!(found("v1").map(|row| row.kind.to_string()).as_deref(), Some("Apple"));
+    assert!(found("v2").is_none());
+    let collection = Collection { group: "shop.example", plural: "apples" };
+    assert!(
+        world.of(7).find_collection(collection).is_some()
+            && world.of(8).find_collection(collection).is_none()
+    );
+}

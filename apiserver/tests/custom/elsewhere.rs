@@ -1,0 +1,126 @@
+//! One name, another kind in every logical cluster.
+
+use serde_json::{Value, json};
+
+use super::world::{DEFINITIONS, World, definition, summary, version};
+
+const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
+const WIDGETS: &str = "/apis/shop.example/v1/namespaces/default/widgets";
+
+/// Two logical clusters: in `a` widgets have a size and one version, in `b` a color and two.
+async fn two() -> World {
+    let world = World::new().await;
+    for name in ["a", "b"] {
+        world.create(CLUSTERS, json!({ "metadata": { "name": name } })).await;
+    }
+    let sized = json!([version("v1", true, json!({ "size": { "type": "integer" } }))]);
+    world.define("/clusters/root:a", definition("widgets", "widget", "Widget", sized)).await;
+    let colored = json!({ "color": { "type": "string" } });
+    let colored = json!([version("v1", false, colored.clone()), version("v2", true, colored)]);
+    world.define("/clusters/root:b", definition("widgets", "widget", "Wish", colored)).await;
+    world
+}
+
+fn home(object: &Value) -> &str {
+    object["metadata"]["annotations"]["holon.dev/logical-cluster"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn each_logical_cluster_has_its_own_kinds() {
+    let world = two().await;
+    assert_eq!(world.get("/apis/shop.example/v1").await.code, 404, "the root defines nothing");
+    let kind = async |path: &str| {
+        let resources = world.get(&format!("/clusters/{path}/apis/shop.example/v1")).await.body;
+        resources["resources"][0]["kind"].clone()
+    };
+    assert_eq!((kind("root:a").await, kind("root:b").await), (json!("Widget"), json!("Wish")));
+    assert_eq!(world.get("/clusters/root:a/apis/shop.example/v2").await.code, 404);
+    assert_eq!(world.get("/clusters/root:b/apis/shop.example/v2").await.code, 200);
+}
+
+#[tokio::test]
+async fn who_looks_at_all_of_them_sees_each_object_in_its_own_terms() {
+    let world = two().await;
+    let made = |kind: &str, spec: Value| json!({ "apiVersion": "shop.example/v1", "kind": kind, "metadata": { "name": "x" }, "spec": spec });
+    let mut watched = world.watch("/clusters/*/apis/shop.example/v1/widgets?watch=1").await;
+    world.create(&format!("/clusters/root:a{WIDGETS}"), made("Widget", json!({ "size": 1 }))).await;
+    world.create(&format!("/clusters/root:b{WIDGETS}"), made("Wish", json!({ "color": "blue" }))).await;
+    let list = world.get("/clusters/*/apis/shop.example/v1/widgets").await.body;
+    let mut seen: Vec<(String, Value)> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (item["kind"].as_str().unwrap().to_owned(), item["spec"].clone()))
+        .collect();
+    seen.sort_by(|one, other| one.0.cmp(&other.0));
+    let expected = [("Widget", json!({ "size": 1 })), ("Wish", json!({ "color": "blue" }))];
+    assert_eq!(seen, expected.map(|(kind, spec)| (kind.to_owned(), spec)));
+    let homes: std::collections::BTreeSet<&str> =
+        list["items"].as_array().unwrap().iter().map(home).collect();
+    assert!(homes.len() == 2 && !homes.contains(""), "{homes:?}");
+    for _ in 0..2 {
+        let event = watched.next().await.unwrap();
+        assert_eq!(
+            (&*summary(&event), &event["object"]["apiVersion"]),
+            ("ADDED x", &json!("shop.example/v1"))
+        );
+    }
+    // In `v2` only one of them has any.
+    let list = world.get("/clusters/*/apis/shop.example/v2/widgets").await.body;
+    let kinds: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["kind"]).collect();
+    assert_eq!(kinds, ["Wish"]);
+    assert_eq!(world.get("/clusters/*/apis/shop.example/v3/widgets").await.code, 404);
+    // The kind goes in one of them. What goes with it is told, and the watch goes on with the other.
+    world
+        .ask(
+            "DELETE",
+            &format!("/clusters/root:a{}/widgets.shop.example", super::world::DEFINITIONS),
+            Value::Null,
+        )
+        .await;
+    let event = watched.next().await.unwrap();
+    assert_eq!((&*summary(&event), &event["object"]["kind"]), ("DELETED x", &json!("Widget")));
+    world.merge(&format!("/clusters/root:b{WIDGETS}/x"), json!({ "spec": { "color": "red" } })).await;
+    let event = watched.next().await.unwrap();
+    assert_eq!((&*summary(&event), &event["object"]["spec"]), ("MODIFIED x", &json!({ "color": "red" })));
+}
+
+#[tokio::test]
+async fn a_logical_cluster_takes_its_kinds_and_their_objects_with_it() {
+    let world = two().await;
+    let held = json!({ "apiVersion": "shop.example/v1", "kind": "Widget", "metadata": { "name": "x", "finalizers": ["a.example/b"] }, "spec": { "size": 1 } });
+    world.create(&format!("/clusters/root:a{WIDGETS}"), held).await;
+    world.ask("DELETE", &format!("{CLUSTERS}/a"), Value::Null).await;
+    world.until_gone(&format!("{CLUSTERS}/a")).await;
+    let list = world.get("/clusters/*/apis/shop.example/v1/widgets").await.body;
+    assert_eq!(list["items"], json!([]));
+    let definitions = world.get(&format!("/clusters/*{}", super::world::DEFINITIONS)).await.body;
+    assert_eq!(definitions["items"].as_array().unwrap().len(), 1);
+}
+
+/// Whoever could define logical clusters in another version could write one with the id of somebody else's, by a
+/// default, and read and delete what is in that. The status, which says what is served, is written by the same people.
+#[tokio::test]
+async fn what_comes_with_the_server_cannot_be_defined() {
+    let world = World::new().await;
+    for (name, singular, kind, group) in [
+        ("logicalclusters", "logicalcluster", "LogicalCluster", "holon.dev"),
+        ("others", "other", "Other", "holon.dev"),
+        ("leases", "lease", "Lease", "coordination.k8s.io"),
+    ] {
+        let versions = json!([version("v9", true, json!({}))]);
+        let mut definition = definition(name, singular, kind, versions);
+        definition["metadata"] = json!({ "name": format!("{name}.{group}") });
+        definition["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": "unapproved, a test" });
+        definition["spec"]["group"] = group.into();
+        let made = world.create(DEFINITIONS, definition).await;
+        let path = format!("{DEFINITIONS}/{name}.{group}");
+        world.condition("", &format!("{name}.{group}"), "NamesAccepted", "False").await;
+        let forged = json!({ "type": "Established", "status": "True", "reason": "Forged", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let status = json!({ "acceptedNames": made["spec"]["names"], "conditions": [forged] });
+        world.merge(&format!("{path}/status"), json!({ "status": status })).await;
+        assert_eq!(world.get(&format!("/apis/{group}/v9/{name}")).await.code, 404, "{name}.{group}");
+        world.condition("", &format!("{name}.{group}"), "Established", "False").await;
+        assert_eq!(world.get(&format!("/apis/{group}/v9/{name}")).await.code, 404, "{name}.{group}");
+    }
+}

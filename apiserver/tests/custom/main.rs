@@ -1,0 +1,6 @@
+//! Stories of kinds that logical clusters define themselves.
+
+mod elsewhere;
+mod leaving;
+mod serving;
+mod world;

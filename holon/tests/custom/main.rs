@@ -1,0 +1,44 @@
+//! Kinds that users define, with a real kubectl: in the root, in a nested logical cluster, and on two servers that share
+//! an etcd.
+//!
+//! Everything is asked for once, right after it was made: nobody has to wait for a kind but until it says that it is
+//! established.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod apart;
+mod life;
+mod manifests;
+
+use common::Server;
+use common::kubectl::Kubectl;
+
+fn suite(k: &Kubectl) {
+    life::definition(k);
+    life::objects(k);
+    life::looking(k);
+    life::changing(k);
+    life::versions(k);
+    life::names(k);
+    life::leaving(k);
+    k.finish();
+}
+
+#[test]
+fn a_life_in_the_root() {
+    let Some(program) = peers::need("a_life_in_the_root", "kubectl") else { return };
+    suite(&Kubectl::at(&Server::start(), &program, "root"));
+}
+
+#[test]
+fn a_life_in_a_nested_logical_cluster() {
+    let Some(program) = peers::need("a_life_in_a_nested_logical_cluster", "kubectl") else { return };
+    suite(&Kubectl::at(&Server::start(), &program, "root:a:b"));
+}
+
+#[test]
+fn a_life_with_an_older_kubectl() {
+    let Some(program) = peers::need("a_life_with_an_older_kubectl", "kubectl-1.32") else { return };
+    suite(&Kubectl::at(&Server::start(), &program, "root"));
+}

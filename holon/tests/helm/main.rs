@@ -1,0 +1,65 @@
+//! A real Helm, and a chart with a bit of everything (`test/charts/shop`): hooks that are deleted and hooks that stay, a
+//! custom kind and an object of it.
+//!
+//! Helm 4 applies on the server unless told otherwise, so the story is told twice, in the root, in a nested logical
+//! cluster, and on a real kube-apiserver, which shows that what it expects is right.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod story;
+
+use std::path::Path;
+
+use common::Server;
+use common::kubectl::Kubectl;
+use story::Helm;
+
+const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount";
+
+/// The programs the stories need.
+fn programs(test: &str) -> Option<(std::path::PathBuf, std::path::PathBuf)> {
+    Some((peers::need(test, "helm")?, peers::need(test, "kubectl")?))
+}
+
+fn tell(helm: &Path, kubectl: Kubectl, kubeconfig: &Path) {
+    for server_side in ["true", "false"] {
+        let helm = Helm::new(helm, kubeconfig, server_side);
+        story::told(&helm, &kubectl);
+    }
+    kubectl.finish();
+}
+
+#[test]
+fn a_release_in_the_root() {
+    let Some((helm, program)) = programs("a_release_in_the_root") else { return };
+    let server = Server::start();
+    let kubectl = Kubectl::new(&server, &program, "root");
+    tell(&helm, kubectl, &server.file("root.kubeconfig"));
+}
+
+#[test]
+fn a_release_in_a_nested_logical_cluster() {
+    let Some((helm, program)) = programs("a_release_in_a_nested_logical_cluster") else { return };
+    let server = Server::start();
+    let root = Kubectl::new(&server, &program, "root");
+    let manifest = "apiVersion: holon.dev/v1alpha1\nkind: LogicalCluster\nmetadata: {name: shops}\n";
+    root.with(&["create"], manifest, "created");
+    root.finish();
+    let kubectl = Kubectl::new(&server, &program, "root:shops");
+    tell(&helm, kubectl, &server.file("root-shops.kubeconfig"));
+    root.fails(&["get", "shops"], "the server doesn't have a resource type \"shops\"");
+    root.finish();
+}
+
+#[test]
+fn a_release_on_a_real_server() {
+    let test = "a_release_on_a_real_server";
+    let Some((helm, program)) = programs(test) else { return };
+    let Some(cluster) = peers::Cluster::start_bare(test, &[PLUG_INS_OFF]) else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let kubeconfig = scratch.path().join("kubeconfig");
+    std::fs::copy(cluster.kubeconfig(), &kubeconfig).unwrap();
+    let kubectl = Kubectl::with_kubeconfig(&program, kubeconfig.clone(), scratch.path().join("cache"));
+    tell(&helm, kubectl, &kubeconfig);
+}

@@ -1,0 +1,133 @@
+//! Install, upgrade, roll back, uninstall, and what Helm says of it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::common::kubectl::{Kubectl, said};
+use super::common::repository;
+
+/// A Helm pointed at one logical cluster, or at a real Kubernetes.
+pub(crate) struct Helm {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    /// `true` or `false`, as the option wants it.
+    server_side: &'static str,
+}
+
+impl Helm {
+    pub(crate) fn new(program: &Path, kubeconfig: &Path, server_side: &'static str) -> Helm {
+        Helm { program: program.to_owned(), kubeconfig: kubeconfig.to_owned(), server_side }
+    }
+
+    fn namespace(&self) -> String {
+        format!("helm-{}", self.server_side)
+    }
+
+    fn run(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new(&self.program);
+        // Whatever Helm keeps, it keeps beside the kubeconfig.
+        let home = self.kubeconfig.with_extension("helm");
+        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(variable, &home);
+        }
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", &self.namespace()]);
+        said(command.args(arguments).stdin(Stdio::null()))
+    }
+}
+
+/// Runs Helm, which must work and say this.
+fn says(helm: &Helm, k: &Kubectl, arguments: &[&str], expected: &str) -> String {
+    let (worked, told) = helm.run(arguments);
+    k.check(worked && told.contains(expected), &[&["(helm)"], arguments].concat(), expected, &told);
+    told
+}
+
+pub(crate) fn told(helm: &Helm, k: &Kubectl) {
+    let namespace = helm.namespace();
+    let n = format!("--namespace={namespace}");
+    let chart = repository().join("test/charts/shop");
+    let chart = chart.to_str().unwrap();
+    installed(helm, k, &n, chart);
+    upgraded(helm, k, &n, chart);
+    rolled_back(helm, k, &n);
+    uninstalled(helm, k, &n);
+}
+
+fn installed(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
+    let server_side = format!("--server-side={}", helm.server_side);
+    let install = ["install", "shop", chart, "--create-namespace", &server_side, "--timeout=60s"];
+    // The custom kind comes with the chart, and a dry run does not bring it: the first one goes without its object.
+    says(helm, k, &["install", "shop", chart, "--dry-run=client"], "STATUS: pending-install");
+    says(helm, k, &install, "STATUS: deployed");
+    says(helm, k, &["list"], "shop-1.0.0");
+    says(helm, k, &["status", "shop"], "REVISION: 1");
+    says(helm, k, &["get", "manifest", "shop"], "kind: Shop");
+    k.field(&["cm", "shop", n], "{.data.colour} {.data.revision}", "red 1");
+    k.field(&["deploy", "shop", n], "{.spec.replicas} {.metadata.generation}", "2 1");
+    k.field(&["deploy", "shop", n], "{.metadata.labels.app\\.kubernetes\\.io/managed-by}", "Helm");
+    k.field(&["shops", "shop", n], "{.spec.shelves[*].size}", "3");
+    // What a hook leaves behind is what its policy says.
+    k.field(&["cm", "shop-before", n], "{.data.revision}", "1");
+    k.fails(&["get", "secret", "shop-after", n], "not found");
+    let (_, managers) =
+        k.run(&["get", "deploy", "shop", n, "-o", "jsonpath={.metadata.managedFields[*].operation}"]);
+    let expected = if helm.server_side == "true" { "Apply" } else { "Update" };
+    k.check(managers == expected, &["managers"], expected, &managers);
+    let (worked, told) = helm.run(&install);
+    k.check(
+        !worked && told.contains("cannot reuse a name"),
+        &["(helm) install again"],
+        "cannot reuse",
+        &told,
+    );
+}
+
+fn upgraded(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
+    let server_side = format!("--server-side={}", helm.server_side);
+    let values = ["--set=extra=true,replicas=3,image=shop:2", &server_side, "--timeout=60s"];
+    let upgrade = [&["upgrade", "shop", chart], &values[..]].concat();
+    let dry = [&upgrade[..], &["--dry-run=server"]].concat();
+    says(helm, k, &dry, "STATUS: pending-upgrade");
+    k.field(&["deploy", "shop", n], "{.spec.replicas}", "2");
+    // Somebody else's label is not Helm's to remove.
+    k.says(&["label", "deploy", "shop", n, "kept=yes"], "labeled");
+    says(helm, k, &upgrade, "REVISION: 2");
+    k.field(&["deploy", "shop", n], "{.spec.replicas} {.metadata.labels.kept}", "3 yes");
+    k.field(&["deploy", "shop", n], "{.spec.template.spec.containers[*].image}", "shop:2");
+    // A patch from the client knows ports by their number alone, and takes two of one for the same.
+    let ports = if helm.server_side == "true" { "http dns dns-tcp" } else { "http dns" };
+    k.field(&["svc", "shop", n], "{.spec.ports[*].name}", ports);
+    k.field(&["shops", "shop", n], "{.spec.shelves[*].size}", "3 1");
+    k.says(&["get", "cm", "shop-extra", n], "shop-extra");
+    k.field(&["cm", "shop-before", n], "{.data.revision}", "2");
+    says(helm, k, &["history", "shop"], "superseded");
+    says(helm, k, &["get", "values", "shop"], "extra: true");
+    // The same again changes nothing but what says which revision it is.
+    let (_, before) = k.run(&["get", "deploy", "shop", n, "-o", "jsonpath={.metadata.resourceVersion}"]);
+    says(helm, k, &upgrade, "REVISION: 3");
+    let (_, after) = k.run(&["get", "deploy", "shop", n, "-o", "jsonpath={.metadata.resourceVersion}"]);
+    k.check(before == after, &["upgrade again"], &before, &after);
+}
+
+fn rolled_back(helm: &Helm, k: &Kubectl, n: &str) {
+    let server_side = format!("--server-side={}", helm.server_side);
+    let back = ["rollback", "shop", "1", &server_side, "--timeout=60s"];
+    says(helm, k, &back, "Rollback was a success");
+    k.field(&["deploy", "shop", n], "{.spec.replicas} {.metadata.labels.kept}", "2 yes");
+    k.field(&["svc", "shop", n], "{.spec.ports[*].name}", "http");
+    k.field(&["shops", "shop", n], "{.spec.shelves[*].name}", "top");
+    k.fails(&["get", "cm", "shop-extra", n], "not found");
+    says(helm, k, &["history", "shop"], "Rollback to 1");
+}
+
+fn uninstalled(helm: &Helm, k: &Kubectl, n: &str) {
+    says(helm, k, &["uninstall", "shop", "--timeout=60s"], "release \"shop\" uninstalled");
+    for kind in ["deploy", "svc", "shops"] {
+        k.fails(&["get", kind, "shop", n], "not found");
+    }
+    k.says(&["get", "cm", "shop-farewell", n], "shop-farewell");
+    let left = says(helm, k, &["list"], "NAME");
+    k.check(!left.contains("shop-1.0.0"), &["(helm) list"], "nothing", &left);
+    // Kinds stay when those who brought them go.
+    k.says(&["get", "crd", "shops.charts.example.com"], "shops");
+}

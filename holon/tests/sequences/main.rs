@@ -1,0 +1,119 @@
+//! Several people change one object in every way there is, on Holon and on a real kube-apiserver: after each step both
+//! must say the same, down to who owns which field.
+//!
+//! The steps are made from tables ([`kinds`]) and a seed ([`make`]), so a sequence that went wrong can be told again and
+//! made shorter by hand:
+//!
+//! ```text
+//! HOLON_SEED=17 HOLON_STEPS=0,2,5 cargo test -p holon --test sequences
+//! ```
+//!
+//! Where we differ on purpose, `test/sequences/exceptions.txt` says why. Two real servers are compared as well: what
+//! they differ in, no mask hides, and every difference found with it would be worth nothing.
+
+#[path = "../beside/mod.rs"]
+mod beside;
+#[path = "../common/mod.rs"]
+mod common;
+
+mod kinds;
+mod make;
+mod random;
+
+use std::time::Duration;
+
+use beside::exceptions::Exceptions;
+use beside::{Sides, Step};
+use common::repository;
+use kinds::Kind;
+use peers::Request;
+
+/// Of each kind, about the fortieth part of these.
+const SEQUENCES: u64 = 320;
+/// Enough to see every way each kind can be changed.
+const SEQUENCES_ALIKE: u64 = 48;
+
+#[test]
+fn changes_end_as_on_a_kube_apiserver() {
+    let Some(sides) = Sides::start("changes_end_as_on_a_kube_apiserver") else { return };
+    let mut exceptions = Exceptions::read(&repository().join("test/sequences/exceptions.txt"));
+    let differences = differences(sides, SEQUENCES, &mut exceptions);
+    assert!(differences.is_empty(), "{} sequences differ:\n\n{}", differences.len(), differences.join("\n"));
+    let idle = exceptions.idle();
+    assert!(
+        asked::<u64>("HOLON_SEED").is_some() || idle.is_empty(),
+        "nobody needs any more:\n{}",
+        idle.join("\n")
+    );
+}
+
+#[test]
+fn two_kube_apiservers_end_alike() {
+    let Some(sides) = Sides::start_alike("two_kube_apiservers_end_alike") else { return };
+    let differences = differences(sides, SEQUENCES_ALIKE, &mut Exceptions::none());
+    assert!(differences.is_empty(), "{} sequences differ:\n\n{}", differences.len(), differences.join("\n"));
+}
+
+/// The sequences that ended otherwise, each told to the step where it did.
+fn differences(mut sides: Sides, sequences: u64, exceptions: &mut Exceptions) -> Vec<String> {
+    let kinds = kinds::read(&repository().join("test/sequences"));
+    sides.enter("sequences");
+    for kind in &kinds {
+        define(&sides, kind);
+    }
+    let seeds: Vec<u64> = asked("HOLON_SEED").unwrap_or_else(|| (0..sequences).collect());
+    let (mut differences, mut compared) = (Vec::new(), 0);
+    for seed in &seeds {
+        let kind = &kinds[usize::try_from(*seed).expect("a small number") % kinds.len()];
+        let mut steps = make::sequence(kind, *seed);
+        if let Some(kept) = asked::<usize>("HOLON_STEPS") {
+            let all = std::mem::take(&mut steps).into_iter().enumerate();
+            steps = all.filter(|(number, _)| kept.contains(number)).map(|(_, step)| step).collect();
+        }
+        for (number, step) in steps.iter().enumerate() {
+            compared += 1;
+            let mut found = sides.compare(step);
+            found.retain(|difference| !exceptions.explain(&kind.name, &step.told, difference));
+            if !found.is_empty() {
+                differences.push(report(kind, *seed, &steps[..=number], &found));
+                break;
+            }
+        }
+    }
+    println!("{} sequences, {compared} steps, {} differ", seeds.len(), differences.len());
+    differences
+}
+
+/// Numbers separated by commas, from the environment.
+fn asked<T: std::str::FromStr>(variable: &str) -> Option<Vec<T>> {
+    let text = std::env::var(variable).ok()?;
+    text.split(',').map(|number| number.trim().parse().ok()).collect()
+}
+
+/// Makes both servers serve a custom kind.
+fn define(sides: &Sides, kind: &Kind) {
+    let Some(definition) = &kind.definition else { return };
+    let body = definition.to_string();
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    for made in sides.both(&Request::json("POST", path, body.as_bytes())) {
+        assert_eq!(made.code, 201, "{}", made.text());
+    }
+    let collection = kind.at.replace("{ns}", "default");
+    // Some seconds after it was made, also on a machine that compiles.
+    for _ in 0..300 {
+        if sides.both(&Request::get(&collection)).iter().all(|answer| answer.code == 200) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{} is not served", kind.name);
+}
+
+fn report(kind: &Kind, seed: u64, steps: &[Step], differences: &[String]) -> String {
+    /// Of a very different body the beginning is enough.
+    const SHOWN: usize = 8;
+    let told: Vec<_> =
+        steps.iter().enumerate().map(|(number, step)| format!("  {number} {}", step.told)).collect();
+    let shown: Vec<_> = differences.iter().take(SHOWN).map(|line| format!("      {line}")).collect();
+    format!("{} HOLON_SEED={seed}\n{}\n{}", kind.name, told.join("\n"), shown.join("\n"))
+}

@@ -1,0 +1,74 @@
+//! Fields of others that somebody applies.
+//!
+//! Whether there is a conflict, and with whom, is decided on whole sets of fields. Only what is told about it has an
+//! end: each field is told with the way to it and its owner, which is a lot of text for a deep object of many owners.
+
+use std::ops::ControlFlow;
+
+use super::managers::{Manager, Managers, Operation};
+use super::set::Set;
+use crate::go;
+use crate::status::{OwnedField, Status};
+
+/// So many fields are told one by one; all of them are counted.
+const TOLD_MAX: usize = 1000;
+/// And so much text, give or take one field.
+const TOLD_BYTES_MAX: usize = 64 << 10;
+
+/// Owners, as messages show them, and what of theirs is applied by another.
+pub(super) struct Conflicts<'a>(Vec<(String, Set<'a>)>);
+
+impl<'a> Conflicts<'a> {
+    /// What these managers own of what somebody wants.
+    pub(super) fn of(managers: &Managers<'a>, wanted: &Set<'_>) -> Conflicts<'a> {
+        let met = managers.0.iter().map(|manager| (manager, manager.set.intersection(wanted)));
+        let met = met.filter(|(_, fields)| !fields.is_empty());
+        Conflicts(met.map(|(manager, fields)| (shown(manager), fields)).collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All but those about these fields.
+    pub(super) fn without(self, fields: &Set<'_>) -> Conflicts<'a> {
+        let left = self.0.into_iter().map(|(owner, owned)| (owner, owned.difference(fields)));
+        Conflicts(left.filter(|(_, owned)| !owned.is_empty()).collect())
+    }
+
+    /// What the client is told.
+    pub(super) fn status(&self) -> Status {
+        let count = self.0.iter().map(|(_, fields)| fields.count()).sum();
+        Status::apply_conflict(&self.told(), count)
+    }
+
+    fn told(&self) -> Vec<OwnedField> {
+        let mut told = Vec::new();
+        let mut bytes = 0;
+        for (owner, fields) in &self.0 {
+            let flow = fields.each_path(&mut |path| {
+                bytes += path.len() + owner.len();
+                told.push(OwnedField { path: path.to_owned(), owner: owner.clone() });
+                match told.len() >= TOLD_MAX || bytes >= TOLD_BYTES_MAX {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            });
+            if flow.is_break() {
+                break;
+            }
+        }
+        told
+    }
+}
+
+fn shown(owner: &Manager<'_>) -> String {
+    let mut shown = go::quote(&owner.name);
+    if !owner.subresource.is_empty() {
+        shown += &format!(" with subresource {}", go::quote(&owner.subresource));
+    }
+    if owner.operation == Operation::Update {
+        shown += &format!(" using {}", owner.api_version);
+    }
+    shown
+}

@@ -1,0 +1,178 @@
+//! An applied object on top of the one that is there.
+//!
+//! Nothing disappears by this: what is applied is set, and everything else stays. Items of a shared list come in the
+//! order of those that apply them, with the others between them where they were.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::element::Element;
+use super::types::{Atom, Fields, Items, Type};
+
+/// Sets in `live` what `config` says.
+pub(super) fn merge(live: &mut Value, config: &Value, kind: Type<'_>) {
+    match (kind.atom(config), config) {
+        (Atom::Map(fields), _) if !fields.atomic => objects(live, config, fields),
+        (Atom::List(items), _) if !items.atomic() => lists(live, config, items),
+        _ => *live = config.clone(),
+    }
+}
+
+/// No fields at all, even if it is said with a null, change nothing about fields that are there.
+fn objects(live: &mut Value, config: &Value, fields: Fields<'_>) {
+    let Value::Object(there) = live else {
+        *live = config.clone();
+        return;
+    };
+    let Some(said) = config.as_object().filter(|said| !said.is_empty()) else {
+        if there.is_empty() {
+            *live = config.clone();
+        }
+        return;
+    };
+    for (name, value) in said {
+        match (there.get_mut(name), fields.field(name)) {
+            (Some(live), Some((kind, _))) => merge(live, value, kind),
+            _ => drop(there.insert(name.clone(), value.clone())),
+        }
+    }
+}
+
+fn lists(live: &mut Value, config: &Value, items: Items<'_>) {
+    let Value::Array(there) = live else {
+        *live = config.clone();
+        return;
+    };
+    let Some(said) = config.as_array().filter(|said| !said.is_empty()) else {
+        if there.is_empty() {
+            *live = config.clone();
+        }
+        return;
+    };
+    let mut order = Order::of(items, there, said);
+    let there = std::mem::take(there);
+    *live = Value::Array(order.merge(items, there, said));
+}
+
+/// Which item that is there is which one that is applied.
+struct Order {
+    /// For each item that is there, the applied one like it.
+    applied: Vec<Option<usize>>,
+    /// For each that is applied, the first like it that is there.
+    live: Vec<Option<usize>>,
+    /// Items that are there several times cannot be merged with, only replaced.
+    repeated: Vec<bool>,
+    /// The applied ones that are there too, those still to come, last one first.
+    shared: Vec<usize>,
+}
+
+impl Order {
+    fn of(items: Items<'_>, there: &[Value], said: &[Value]) -> Order {
+        let places: BTreeMap<Element<'_>, usize> = said
+            .iter()
+            .enumerate()
+            .filter_map(|(place, item)| Some((items.element(item).ok()?, place)))
+            .collect();
+        let mut order = Order {
+            applied: Vec::with_capacity(there.len()),
+            live: vec![None; said.len()],
+            repeated: vec![false; said.len()],
+            shared: Vec::new(),
+        };
+        for (place, item) in there.iter().enumerate() {
+            let applied = items.element(item).ok().and_then(|element| places.get(&element).copied());
+            order.applied.push(applied);
+            if let Some(applied) = applied {
+                order.repeated[applied] = order.live[applied].is_some();
+                order.live[applied].get_or_insert(place);
+            }
+        }
+        order.shared = (0..said.len()).rev().filter(|place| order.live[*place].is_some()).collect();
+        order
+    }
+
+    fn merge(&mut self, items: Items<'_>, there: Vec<Value>, said: &[Value]) -> Vec<Value> {
+        let mut there: Vec<Option<Value>> = there.into_iter().map(Some).collect();
+        let mut merged = Vec::with_capacity(there.len().max(said.len()));
+        let mut done = vec![false; said.len()];
+        let (mut left, mut right) = (0, 0);
+        while left < there.len() || right < said.len() {
+            if let (Some(applied), true) = (self.applied.get(left).copied().flatten(), right < said.len()) {
+                // Of those both have, the one that is applied next comes next.
+                if applied != right && self.shared.last().is_some_and(|next| *next != applied) {
+                    left += 1;
+                    continue;
+                }
+            }
+            match self.applied.get(left) {
+                Some(None) => {
+                    merged.extend(there[left].take());
+                    left += 1;
+                    continue;
+                }
+                Some(Some(applied)) if *applied == right || done[*applied] => left += 1,
+                _ => {}
+            }
+            if right < said.len() {
+                let found = self.live[right].filter(|_| !self.repeated[right]);
+                merged.push(match found.and_then(|place| there[place].take()) {
+                    Some(mut live) => {
+                        merge(&mut live, &said[right], items.items);
+                        live
+                    }
+                    None => said[right].clone(),
+                });
+                done[right] = true;
+                self.shared.pop_if(|next| *next == right);
+                right += 1;
+            }
+        }
+        merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::{List, ListKind, Schema, Shape};
+
+    fn set_of_strings() -> Schema {
+        let items = Arc::new(Schema { shape: Shape::String, ..Schema::default() });
+        Schema { shape: Shape::List(List { items, kind: ListKind::Set }), ..Schema::default() }
+    }
+
+    /// The order Kubernetes documents with its tests: that of the applied list, others after the neighbour they had.
+    #[test]
+    fn items_come_in_the_order_of_who_applies_them() {
+        let schema = set_of_strings();
+        for (live, config, expected) in [
+            ("a b c", "a b c", "a b c"),
+            ("a b c", "c b a", "c b a"),
+            ("a b", "b", "a b"),
+            ("a b c", "x", "a b c x"),
+            ("a b c d", "d a", "b c d a"),
+            ("a x b y", "b a", "x b y a"),
+            ("1 2 3", "3 4 1", "2 3 4 1"),
+            ("", "a b", "a b"),
+            ("a b", "", "a b"),
+            ("a a b", "b a", "b a"),
+        ] {
+            let list = |text: &str| Value::from(text.split_whitespace().collect::<Vec<_>>());
+            let mut merged = list(live);
+            merge(&mut merged, &list(config), Type::of(&schema));
+            assert_eq!(merged, list(expected), "{config} over {live}");
+        }
+    }
+
+    #[test]
+    fn null_sets_a_value_and_leaves_a_structure_alone() {
+        let mut live = json!({ "a": 1, "b": { "c": 1 }, "d": [1], "e": {} });
+        merge(&mut live, &json!({ "a": null, "b": null, "d": null, "e": null }), Type::Deduced);
+        assert_eq!(live, json!({ "a": null, "b": { "c": 1 }, "d": null, "e": null }));
+    }
+}

@@ -1,0 +1,62 @@
+//! What is told about very many fields, or about fields with very long names, has an end; what is decided has not.
+
+use serde_json::{Map, Value, json};
+
+use super::{Story, config_map, nothing};
+use crate::status::{Cause, Status};
+
+/// So many keys, each so long, with the same value.
+fn data(count: usize, length: usize, value: Value) -> Value {
+    (0..count).map(|n| (format!("{n:0length$}"), value.clone())).collect::<Map<_, _>>().into()
+}
+
+fn refusal(story: &mut Story, manager: &str, data: Value) -> Status {
+    story.try_apply(manager, &config_map(data), false).expect_err("it is refused").status()
+}
+
+fn causes(status: &Status) -> &[Cause] {
+    status.details.as_ref().map_or(&[], |details| &details.causes)
+}
+
+#[test]
+fn there_is_an_end_to_faults() {
+    let mut story = Story::of("", "configmaps");
+    for (told, count, length) in [(3, 3, 4), (100, 100, 4), (100, 500, 4), (7, 500, 10_000)] {
+        let message = refusal(&mut story, "a", data(count, length, json!(5))).message;
+        assert_eq!(message.matches("\n  .data.").count(), told);
+    }
+}
+
+#[test]
+fn there_is_an_end_to_conflicts_that_are_told() {
+    for (told, count, length) in [(3, 3, 4), (1000, 1000, 4), (1000, 1500, 4), (7, 500, 10_000)] {
+        let mut story = Story::of("", "configmaps");
+        story.apply("a", &config_map(data(count, length, json!("1"))));
+        let status = refusal(&mut story, "b", data(count, length, json!("2")));
+        let begin = format!("Apply failed with {count} conflicts: conflicts with \"a\":\n- .data.0");
+        assert!(status.message.starts_with(&begin));
+        assert_eq!((status.message.matches("\n- ").count(), causes(&status).len()), (told, told));
+        story.try_apply("b", &config_map(data(count, length, json!("2"))), true).expect("by force");
+        assert_eq!(story.owned("a"), Value::Null);
+    }
+}
+
+#[test]
+fn whose_conflicts_they_are_is_decided_on_all_of_them() {
+    const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let mut applied = nothing();
+    (applied["apiVersion"], applied["kind"]) = ("v1".into(), "ConfigMap".into());
+    applied["data"] = data(1500, 4, json!("1"));
+    let mut sent = applied.clone();
+    sent["metadata"]["annotations"] = json!({ ANNOTATION: applied.to_string() });
+
+    let mut story = Story::of("", "configmaps");
+    story.update("kubectl-client-side-apply", sent);
+    let before = story.live.clone();
+    story.apply("kubectl", &config_map(data(1500, 4, json!("2"))));
+
+    story.live = before;
+    story.set("editor", "/data/1499", "9".into());
+    let told = refusal(&mut story, "kubectl", data(1500, 4, json!("2"))).message;
+    assert_eq!(told, "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.1499");
+}

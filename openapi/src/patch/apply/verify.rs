@@ -1,0 +1,170 @@
+//! Whether an applied object is one that can be shared: known fields, of their types, and items that can be told apart.
+//!
+//! Other bodies are read into the structs of their kind, which forgives and forgets. An applied one is not: each of its
+//! fields gets an owner, so each must be one.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::element::Element;
+use super::types::{Atom, Fields, Items, Type};
+use crate::go;
+use crate::schema::{Schema, Shape};
+
+/// No more than this many faults are told, as of any body.
+const FAULTS_MAX: usize = 100;
+/// Nor more than this much text, give or take one fault: each repeats the way to it, and that is as long as the client
+/// wants it to be.
+const FAULTS_BYTES_MAX: usize = 64 << 10;
+
+/// What is wrong with an object, in the words of Kubernetes; none if nothing is.
+pub(super) fn fault(value: &Value, kind: Type<'_>) -> Option<String> {
+    let mut faults = Faults::default();
+    visit(value, kind, None, &mut faults);
+    match faults.told.len() {
+        0 | 1 => faults.told.pop(),
+        _ => Some(format!("errors:\n  {}", faults.told.join("\n  "))),
+    }
+}
+
+/// The faults found so far.
+#[derive(Default)]
+struct Faults {
+    told: Vec<String>,
+    bytes: usize,
+}
+
+impl Faults {
+    /// There is no need to look for more.
+    fn enough(&self) -> bool {
+        self.told.len() >= FAULTS_MAX || self.bytes >= FAULTS_BYTES_MAX
+    }
+
+    fn tell(&mut self, way: Option<&Way<'_>>, wrong: &str) {
+        if !self.enough() {
+            let fault = way.map_or_else(|| wrong.to_owned(), |way| format!("{way}: {wrong}"));
+            self.bytes += fault.len();
+            self.told.push(fault);
+        }
+    }
+}
+
+/// The way to a value, written out only for those who are told about it.
+struct Way<'w> {
+    up: Option<&'w Way<'w>>,
+    element: &'w Element<'w>,
+}
+
+impl fmt::Display for Way<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.up.map_or(Ok(()), |up| up.fmt(f))?;
+        self.element.fmt(f)
+    }
+}
+
+fn visit(value: &Value, kind: Type<'_>, way: Option<&Way<'_>>, faults: &mut Faults) {
+    if faults.enough() {
+        return;
+    }
+    let wrong = match (kind.atom(value), value) {
+        (Atom::Map(fields), Value::Object(object)) => {
+            for (name, value) in object {
+                field(fields, name, value, way, faults);
+            }
+            None
+        }
+        (Atom::List(items), Value::Array(list)) => return each(items, list, way, faults),
+        (_, Value::Null) => None,
+        (Atom::Map(_), _) => Some(format!("expected map, got &{{{}}}", go::print(value))),
+        (Atom::List(_), _) => Some(format!("expected list, got &{{{}}}", go::print(value))),
+        (Atom::Scalar, _) => scalar(value, kind),
+    };
+    if let Some(wrong) = wrong {
+        faults.tell(way, &wrong);
+    }
+}
+
+fn field(fields: Fields<'_>, name: &str, value: &Value, up: Option<&Way<'_>>, faults: &mut Faults) {
+    let way = Way { up, element: &Element::Field(name) };
+    match fields.field(name) {
+        Some((kind, _)) => visit(value, kind, Some(&way), faults),
+        None => faults.tell(Some(&way), "field not declared in schema"),
+    }
+}
+
+fn each(items: Items<'_>, list: &[Value], up: Option<&Way<'_>>, faults: &mut Faults) {
+    let mut seen = BTreeSet::new();
+    for (place, item) in list.iter().enumerate() {
+        if faults.enough() {
+            return;
+        }
+        let element = match items.atomic() {
+            true => Element::Index(place as i64),
+            false => match items.element(item) {
+                Ok(element) => element,
+                Err(why) => return faults.tell(up, &format!("element {place}: {why}")),
+            },
+        };
+        visit(item, items.items, Some(&Way { up, element: &element }), faults);
+        if items.atomic() {
+            continue;
+        }
+        if seen.contains(&element) {
+            faults.tell(up, &format!("duplicate entries for key {element}"));
+        }
+        seen.insert(element);
+    }
+}
+
+fn scalar(value: &Value, kind: Type<'_>) -> Option<String> {
+    let Type::Known { schema: Schema { shape, format, .. }, .. } = kind else { return None };
+    let plain = format.as_deref().is_none_or(|format| format == "byte");
+    match (shape, value) {
+        (Shape::Integer | Shape::Number, Value::Number(_)) | (Shape::Boolean, Value::Bool(_)) => None,
+        (Shape::String, Value::String(_)) => None,
+        (Shape::Integer | Shape::Number, _) => {
+            Some(format!("expected numeric (int or float), got {}", go_type(value)))
+        }
+        (Shape::Boolean, _) => Some(format!("expected boolean, got &{{{}}}", go::print(value))),
+        (Shape::String, _) if plain => {
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(value)))
+        }
+        (_, Value::Object(_) | Value::Array(_)) => {
+            Some(format!("expected any scalar, got &{{{}}}", go::print(value)))
+        }
+        _ => None,
+    }
+}
+
+/// `%T`
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// `%#v`
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(name, value)| format!("{}:{}", go::quote(name), go_syntax(value)))
+                .collect();
+            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+        scalar => go::show(scalar),
+    }
+}

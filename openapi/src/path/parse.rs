@@ -1,0 +1,221 @@
+//! A path out of its text.
+
+use serde_json::Value;
+
+use super::{BadPath, JsonPath, Operand, Step, Test};
+
+/// Filters and unions inside each other.
+const DEPTH_MAX: usize = 16;
+
+pub(super) fn path(text: &str) -> Result<JsonPath, BadPath> {
+    nested(text, 0)
+}
+
+fn nested(text: &str, depth: usize) -> Result<JsonPath, BadPath> {
+    if depth > DEPTH_MAX {
+        return Err(BadPath("too many paths inside each other".to_owned()));
+    }
+    let mut reader = Reader { rest: text.trim(), depth };
+    let mut steps = Vec::new();
+    while !reader.rest.is_empty() {
+        reader.step(&mut steps)?;
+    }
+    Ok(JsonPath { steps })
+}
+
+struct Reader<'t> {
+    rest: &'t str,
+    depth: usize,
+}
+
+impl<'t> Reader<'t> {
+    fn step(&mut self, steps: &mut Vec<Step>) -> Result<(), BadPath> {
+        if let Some(rest) = self.rest.strip_prefix("..") {
+            self.rest = rest;
+            steps.push(Step::Deep);
+            if !self.rest.is_empty() && !self.rest.starts_with(['.', '[']) {
+                steps.push(self.field());
+            }
+            return Ok(());
+        }
+        let first = self.rest.chars().next().unwrap_or_default();
+        match first {
+            '$' => {
+                self.rest = &self.rest[1..];
+                steps.push(Step::Root);
+            }
+            '@' => self.rest = &self.rest[1..],
+            '.' => {
+                self.rest = &self.rest[1..];
+                if !self.rest.is_empty() && !self.rest.starts_with('[') {
+                    steps.push(self.field());
+                }
+            }
+            '[' => {
+                let inner = self.bracket()?;
+                steps.push(self.inside(inner)?);
+            }
+            _ => steps.push(self.field()),
+        }
+        Ok(())
+    }
+
+    /// A name, in which a backslash takes what follows as it is.
+    fn field(&mut self) -> Step {
+        let mut name = String::new();
+        let mut escaped = false;
+        let mut end = self.rest.len();
+        for (at, c) in self.rest.char_indices() {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => {
+                    escaped = true;
+                    continue;
+                }
+                ' ' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}' => {
+                    end = at;
+                    break;
+                }
+                _ => {}
+            }
+            name.push(c);
+        }
+        // Something has to be taken, or the reader would stand still.
+        let taken = end.max(self.rest.chars().next().map_or(0, char::len_utf8));
+        self.rest = &self.rest[taken..];
+        if name == "*" { Step::Every } else { Step::Field(name) }
+    }
+
+    /// What is between a bracket and the one that closes it. Quotes hide brackets.
+    fn bracket(&mut self) -> Result<&'t str, BadPath> {
+        let unterminated = || BadPath("unterminated array".to_owned());
+        let end = closing(&self.rest[1..], '[', ']').ok_or_else(unterminated)?;
+        let inner = &self.rest[1..1 + end];
+        self.rest = &self.rest[end + 2..];
+        Ok(inner.trim())
+    }
+
+    fn inside(&self, inner: &str) -> Result<Step, BadPath> {
+        if let Some(filter) = inner.strip_prefix("?(") {
+            let end = closing(filter, '(', ')').filter(|end| filter[end + 1..].trim().is_empty());
+            let end = end.ok_or_else(|| BadPath("unterminated filter".to_owned()))?;
+            return self.filter(&filter[..end]);
+        }
+        let parts = outside_quotes(inner, ',');
+        if parts.len() > 1 {
+            let paths = parts.iter().map(|part| nested(&format!("[{}]", part.trim()), self.depth + 1));
+            return Ok(Step::Union(paths.collect::<Result<_, _>>()?));
+        }
+        if inner == "*" {
+            return Ok(Step::Every);
+        }
+        if let Some(name) = unquoted(inner) {
+            return Ok(Step::Field(name.to_owned()));
+        }
+        slice(inner).ok_or_else(|| BadPath(format!("invalid array index {inner}")))
+    }
+
+    fn filter(&self, text: &str) -> Result<Step, BadPath> {
+        const TESTS: [(&str, Test); 6] = [
+            ("==", Test::Equal),
+            ("!=", Test::Unequal),
+            ("<=", Test::LessOrEqual),
+            (">=", Test::MoreOrEqual),
+            ("<", Test::Less),
+            (">", Test::More),
+        ];
+        let operators =
+            positions_outside_quotes(text, |rest| TESTS.iter().any(|(sign, _)| rest.starts_with(sign)));
+        let Some(at) = operators.first().copied() else {
+            return Ok(Step::Filter {
+                left: self.operand(text)?,
+                test: Test::Exists,
+                right: Operand::Nothing,
+            });
+        };
+        let (sign, test) =
+            TESTS.into_iter().find(|(sign, _)| text[at..].starts_with(sign)).expect("one was found here");
+        let (left, right) = (self.operand(&text[..at])?, self.operand(&text[at + sign.len()..])?);
+        Ok(Step::Filter { left, test, right })
+    }
+
+    fn operand(&self, text: &str) -> Result<Operand, BadPath> {
+        let text = text.trim();
+        if let Some(word) = unquoted(text) {
+            return Ok(Operand::Literal(Value::from(word)));
+        }
+        match text {
+            "true" => return Ok(Operand::Literal(true.into())),
+            "false" => return Ok(Operand::Literal(false.into())),
+            "" => return Err(BadPath("a comparison needs two sides".to_owned())),
+            _ => {}
+        }
+        match text.parse::<serde_json::Number>() {
+            Ok(number) => Ok(Operand::Literal(number.into())),
+            Err(_) => nested(text, self.depth + 1).map(Operand::Path),
+        }
+    }
+}
+
+fn unquoted(text: &str) -> Option<&str> {
+    let inner = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+    inner('\'').or_else(|| inner('"'))
+}
+
+/// `1`, `1:`, `:3`, `1:3:2`
+fn slice(text: &str) -> Option<Step> {
+    if text.is_empty() {
+        return None;
+    }
+    let parts: Vec<&str> = text.split(':').collect();
+    let number = |part: &str| match part.trim() {
+        "" => Some(None),
+        digits => digits.parse::<i64>().ok().map(Some),
+    };
+    let numbers: Vec<Option<i64>> = parts.iter().map(|part| number(part)).collect::<Option<_>>()?;
+    match numbers[..] {
+        [start] => Some(Step::Slice { start, end: None, step: 1, single: true }),
+        [start, end] => Some(Step::Slice { start, end, step: 1, single: false }),
+        [start, end, step] => Some(Step::Slice { start, end, step: step.unwrap_or(1), single: false }),
+        _ => None,
+    }
+}
+
+/// Where the bracket is that closes the one before the text.
+fn closing(text: &str, open: char, close: char) -> Option<usize> {
+    let mut depth = 0_usize;
+    for at in positions_outside_quotes(text, |rest| rest.starts_with([open, close])) {
+        match text[at..].starts_with(open) {
+            true => depth += 1,
+            false if depth == 0 => return Some(at),
+            false => depth -= 1,
+        }
+    }
+    None
+}
+
+fn outside_quotes(text: &str, separator: char) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for at in positions_outside_quotes(text, |rest| rest.starts_with(separator)) {
+        parts.push(&text[start..at]);
+        start = at + separator.len_utf8();
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+fn positions_outside_quotes(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+    let mut quote = None;
+    let mut found = Vec::new();
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(open), _) if open == c => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, _) if wanted(&text[at..]) => found.push(at),
+            _ => {}
+        }
+    }
+    found
+}

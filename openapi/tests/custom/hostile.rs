@@ -1,0 +1,135 @@
+//! Definitions and objects that were made to cost: an answer, not much memory, and no panic.
+//!
+//! Nothing here looks at a clock. What would take forever takes forever, and the test never ends.
+
+use openapi::custom::{self, Kind};
+use openapi::decode::{self, Syntax};
+use openapi::resource::Resource;
+use openapi::{catalog, check, fill};
+use serde_json::{Map, Value, json};
+
+use crate::bases;
+use crate::places::each_place;
+
+fn definition(schema: Value) -> Value {
+    let mut definition = bases().definitions["pairs"].clone();
+    definition["spec"]["versions"] =
+        json!([{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }]);
+    let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
+    fill::fill(row, &mut definition);
+    definition
+}
+
+fn with_spec(spec: Value) -> Value {
+    definition(json!({ "type": "object", "properties": { "spec": spec } }))
+}
+
+fn object(spec: Value) -> Value {
+    json!({ "apiVersion": "test.example.com/v1", "kind": "Pair", "metadata": { "name": "a" }, "spec": spec })
+}
+
+/// Reads, fills and checks an object; the number of faults.
+fn faults(row: &Resource, object: &Value) -> usize {
+    let schema = row.schema().expect("it was made with one");
+    let body = object.to_string().into_bytes();
+    let mut read = decode::decode_as(&body, Syntax::Json, schema).expect("an object").value;
+    fill::fill(row, &mut read);
+    check::create(row, &read).len()
+}
+
+fn kind(definition: &Value) -> Kind {
+    assert_eq!(custom::check_create(definition), [], "a definition to accept");
+    Kind::of(definition)
+}
+
+#[test]
+fn ten_thousand_fields_are_many_and_no_more() {
+    let fields: Map<String, Value> = (0..10_000)
+        .map(|index| (format!("f{index}"), json!({ "type": "string", "default": "x", "maxLength": 3 })))
+        .collect();
+    let kind = kind(&with_spec(json!({ "type": "object", "properties": fields })));
+    assert_eq!(faults(&kind.rows[0], &object(json!({}))), 0);
+    assert_eq!(faults(&kind.rows[0], &object(json!({ "f77": "long" }))), 1);
+}
+
+#[test]
+fn a_schema_is_as_deep_as_a_body_may_be() {
+    let mut schema = json!({ "type": "string", "maxLength": 1 });
+    let mut value = json!("xx");
+    for _ in 0..50 {
+        schema = json!({ "type": "object", "properties": { "a": schema } });
+        value = json!({ "a": value });
+    }
+    let kind = kind(&with_spec(schema));
+    assert_eq!(faults(&kind.rows[0], &object(value)), 1);
+}
+
+#[test]
+fn conditions_inside_conditions_are_each_looked_at_once() {
+    let mut condition = json!({ "required": ["x"] });
+    for _ in 0..14 {
+        condition = json!({ "anyOf": [condition, condition] });
+    }
+    let mut spec = condition;
+    spec["type"] = json!("object");
+    spec["properties"] = json!({ "x": { "type": "string" } });
+    let kind = kind(&with_spec(spec));
+    assert!(faults(&kind.rows[0], &object(json!({}))) > 0);
+}
+
+/// As many conditions as a definition can have, for as many items as an object can have: too much, and said so.
+#[test]
+fn work_that_would_never_end_is_not_begun() {
+    let conditions: Vec<Value> = (0..20_000).map(|index| json!({ "minLength": index % 7 })).collect();
+    let spec = json!({ "type": "array", "items": { "type": "string", "allOf": conditions } });
+    let kind = kind(&with_spec(spec));
+    let items: Vec<Value> = vec![json!("abcdefgh"); 200_000];
+    let body = object(items.into());
+    let mut found = check::create(&kind.rows[0], &body);
+    let last = found.pop().expect("it is not accepted either");
+    assert!(last.detail.contains("too large"), "{last}");
+}
+
+#[test]
+fn patterns_are_paid_for_before_they_are_compiled() {
+    let check = |pattern: &str| {
+        let definition = with_spec(json!({ "type": "string", "pattern": pattern }));
+        custom::check_create(&definition).into_iter().map(|error| error.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(check("^(a+)+$"), Vec::<String>::new(), "no harm in an engine without backtracking");
+    assert_eq!(check("^.{1,1000}$"), Vec::<String>::new());
+    assert_eq!(check("((a{500}){500}){500}").len(), 1);
+    // Each is fine, and all of them together are not.
+    let many: Map<String, Value> = (0..20_000)
+        .map(|index| (format!("f{index}"), json!({ "type": "string", "pattern": "^.{1,1000}$" })))
+        .collect();
+    assert!(!custom::check_create(&with_spec(json!({ "type": "object", "properties": many }))).is_empty());
+    let kind = kind(&with_spec(json!({ "type": "string", "pattern": "^(a+)+$" })));
+    assert_eq!(faults(&kind.rows[0], &object(json!("a".repeat(100_000) + "b"))), 1);
+}
+
+/// Whatever is in place of whatever: an answer, and no panic, even from what should never have been accepted.
+#[test]
+fn nothing_makes_it_panic() {
+    let strange =
+        [json!(null), json!([]), json!({}), json!(-1), json!("\u{e4} *"), json!([[{}]]), json!(true)];
+    let bases = bases();
+    let sample = &bases.objects["sample"];
+    for base in bases.definitions.values() {
+        let mut places = Vec::new();
+        each_place(base, String::new(), &mut places);
+        for (turn, place) in places.into_iter().enumerate() {
+            let mut odd = base.clone();
+            *odd.pointer_mut(&place).expect("it was there") = strange[turn % strange.len()].clone();
+            custom::check_create(&odd);
+            custom::check_update(base, &odd);
+            custom::warnings(Some(base), &odd);
+            for row in &Kind::of(&odd).rows {
+                check::create(row, sample);
+                check::update(row, sample, &strange[(turn + 1) % strange.len()]);
+                fill::fill(row, &mut sample.clone());
+                openapi::convert::from_stored(row, sample.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Custom kinds, compared with a real kube-apiserver: which definitions it accepts and what it makes of their objects.
+//!
+//! `bases.json` has valid definitions and objects. A line of `definitions.txt` or `objects.txt` is a verb, a base and a
+//! few edits; what is edited is sent to a server (dry run), and the answer must be ours: causes word for word, warnings,
+//! and the object as it would be. `answers.jsonl` remembers what the server said, so that the comparison runs in a moment
+//! and without one; where a server can be started, the memory is compared with it too. `HOLON_RECORD=1` writes it anew.
+
+#[path = "../check/case.rs"]
+mod case;
+#[path = "../real/cluster.rs"]
+#[allow(dead_code, reason = "the other test asks more of it")]
+mod cluster;
+mod hostile;
+mod ours;
+#[path = "../check/places.rs"]
+mod places;
+mod properties;
+mod published;
+mod record;
+
+use std::collections::{BTreeMap, HashSet};
+
+use case::Case;
+use record::{Answer, Record};
+use serde_json::Value;
+
+/// Valid definitions and objects by name.
+pub(crate) struct Bases {
+    pub(crate) definitions: BTreeMap<String, Value>,
+    pub(crate) objects: BTreeMap<String, Value>,
+}
+
+pub(crate) fn bases() -> Bases {
+    let mut json: Value = serde_json::from_str(include_str!("bases.json")).expect("bases.json is JSON");
+    let mut named = |part: &str| serde_json::from_value(json[part].take()).expect("names and what they name");
+    Bases { definitions: named("definitions"), objects: named("objects") }
+}
+
+pub(crate) fn definition_cases() -> Vec<Case> {
+    case::read(include_str!("definitions.txt"))
+}
+
+pub(crate) fn object_cases() -> Vec<Case> {
+    case::read(include_str!("objects.txt"))
+}
+
+/// Cases about the objects in bases.json once the definition of samples is tighter than they are: the first line.
+pub(crate) fn outlawed_cases() -> (Case, Vec<Case>) {
+    let mut cases = case::read(include_str!("outlawed.txt"));
+    (cases.remove(0), cases)
+}
+
+#[test]
+fn definitions_are_accepted_and_refused_as_by_a_real_server() {
+    compare(&definition_cases(), 60, ours::definition);
+}
+
+#[test]
+fn objects_are_read_filled_and_refused_as_by_a_real_server() {
+    compare(&object_cases(), 80, ours::object);
+}
+
+#[test]
+fn what_was_wrong_before_is_forgiven_as_by_a_real_server() {
+    compare(&outlawed_cases().1, 10, ours::outlawed);
+}
+
+fn compare(cases: &[Case], at_least: usize, ours: fn(&Case, &Record) -> Answer) {
+    assert!(cases.len() >= at_least, "{} cases", cases.len());
+    let record = Record::read();
+    let mut differences = Vec::new();
+    for case in cases {
+        let Some(theirs) = record.answers.get(&case.line) else {
+            differences.push(format!("{}\n  is not recorded", case.line));
+            continue;
+        };
+        let (left, right) = (comparable(case, ours(case, &record)), comparable(case, theirs.clone()));
+        if left != right {
+            differences.push(format!("{}\n  theirs {right:#?}\n  ours   {left:#?}", case.line));
+        }
+    }
+    let (count, total) = (differences.len(), cases.len());
+    assert!(count == 0, "{count} of {total} differ:\n{}", differences.join("\n"));
+}
+
+#[test]
+fn a_real_server_still_says_so() {
+    let Some(cluster) = cluster::Cluster::start(&[]) else { return };
+    let asked = record::ask(&cluster);
+    if std::env::var_os("HOLON_RECORD").is_some() {
+        asked.write();
+        return;
+    }
+    let recorded = Record::read();
+    let mut differences = Vec::new();
+    for case in definition_cases().iter().chain(&object_cases()).chain(&outlawed_cases().1) {
+        let answer =
+            |record: &Record| record.answers.get(&case.line).map(|answer| comparable(case, answer.clone()));
+        if answer(&asked) != answer(&recorded) {
+            differences.push(case.line.clone());
+        }
+    }
+    assert!(differences.is_empty(), "the server changed its mind about {differences:#?}");
+}
+
+/// What is compared. Where Kubernetes goes through a map only the set of causes counts; where it shows a value as its own
+/// code names its parts, what is in braces does not.
+pub(crate) fn comparable(case: &Case, mut answer: Answer) -> Answer {
+    if case.go_named {
+        let bare = |text: &mut String| {
+            if let (Some(start), Some(end)) = (text.find(['{', '[']), text.rfind(['}', ']'])) {
+                text.replace_range(start..=end, "");
+            }
+        };
+        answer.causes.iter_mut().flatten().for_each(bare);
+        answer.message.clear();
+    }
+    // A cause counts once, however often Kubernetes comes by.
+    let mut seen = HashSet::new();
+    answer.causes.retain(|cause| seen.insert(cause.clone()));
+    if case.unordered {
+        answer.causes.sort();
+        answer.message.clear();
+    }
+    answer
+}

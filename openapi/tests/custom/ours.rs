@@ -1,0 +1,119 @@
+//! What we say.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use openapi::custom::{self, Kind};
+use openapi::decode::{self, FieldValidation, Syntax};
+use openapi::field::FieldError;
+use openapi::resource::Resource;
+use openapi::status::Status;
+use openapi::{catalog, check, convert, fill};
+use serde_json::{Value, json};
+
+use crate::bases;
+use crate::case::{Case, Verb};
+use crate::record::{Answer, Record};
+
+pub(crate) fn definition(case: &Case, record: &Record) -> Answer {
+    let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
+    let answer = match case.verb {
+        Verb::Create => create(row, case.edited(&bases().definitions[&case.base])),
+        verb => update(row, verb, &record.stored[&case.base], case),
+    };
+    // What is accepted is compared elsewhere: see `published`.
+    Answer { object: Value::Null, ..answer }
+}
+
+pub(crate) fn object(case: &Case, record: &Record) -> Answer {
+    let base = &bases().objects[&case.base];
+    let row = row(base, record, "samples");
+    match case.verb {
+        Verb::Create => create(&row, case.edited(base)),
+        verb => update(&row, verb, &record.stored[&case.base], case),
+    }
+}
+
+/// An object that is not what its definition asks for any more.
+pub(crate) fn outlawed(case: &Case, record: &Record) -> Answer {
+    let base = &bases().objects[&case.base];
+    update(&row(base, record, "tight"), case.verb, &record.stored[&case.base], case)
+}
+
+/// The row of the kind and version of an object, made of its definition as the server has it.
+pub(crate) fn row(object: &Value, record: &Record, samples: &str) -> Arc<Resource> {
+    let definition = if object["kind"] == "Sample" { samples } else { "pairs" };
+    let rows = Kind::of(&record.stored[definition]).rows;
+    let found = rows.into_iter().find(|row| object["apiVersion"] == row.api_version());
+    found.unwrap_or_else(|| panic!("no row for {}", object["apiVersion"]))
+}
+
+fn create(row: &Resource, sent: Value) -> Answer {
+    let (mut object, warnings) = match read(row, &sent) {
+        Ok(read) => read,
+        Err(refused) => return refused,
+    };
+    if row.namespaced {
+        object["metadata"]["namespace"] = json!("default");
+    }
+    fill::fill(row, &mut object);
+    fill::prepare_create(row, &mut object, Timestamp::UNIX_EPOCH);
+    let warnings = [warnings, more(row, None, &object)].concat();
+    settled(row, &check::create(row, &object), object, warnings)
+}
+
+fn update(row: &Resource, verb: Verb, old: &Value, case: &Case) -> Answer {
+    let (mut object, warnings) = match read(row, &case.edited(old)) {
+        Ok(read) => read,
+        Err(refused) => return refused,
+    };
+    fill::fill(row, &mut object);
+    let errors = match verb {
+        Verb::Status => {
+            fill::prepare_status(row, old, &mut object, Timestamp::UNIX_EPOCH);
+            object["metadata"] = old["metadata"].clone();
+            check::status(row, old, &object)
+        }
+        _ => {
+            fill::prepare_update(row, old, &mut object, Timestamp::UNIX_EPOCH);
+            check::update(row, old, &object)
+        }
+    };
+    let warnings =
+        if verb == Verb::Status { warnings } else { [warnings, more(row, Some(old), &object)].concat() };
+    settled(row, &errors, object, warnings)
+}
+
+fn read(row: &Resource, sent: &Value) -> Result<(Value, Vec<String>), Answer> {
+    let body = sent.to_string().into_bytes();
+    let schema = row.schema().expect("every row has one");
+    let kind = (&*row.kind, &*row.version);
+    let decoded = decode::decode_as(&body, Syntax::Json, schema)
+        .map_err(|error| Answer { message: error.message(kind, &body, Syntax::Json), ..Answer::default() })?;
+    let mut warnings: Vec<String> =
+        row.custom.iter().filter_map(|custom| custom.warning.as_deref()).map(str::to_owned).collect();
+    warnings.extend(FieldValidation::Warn.settle(&decoded.findings).expect("warnings only"));
+    Ok((decoded.value, warnings))
+}
+
+/// Upstream evaluates rules and has nothing to say about it.
+fn more(row: &Resource, old: Option<&Value>, new: &Value) -> Vec<String> {
+    if &*row.plural != "customresourcedefinitions" {
+        return Vec::new();
+    }
+    let warnings = custom::warnings(old, new).into_iter();
+    warnings.filter(|warning| !warning.starts_with("x-kubernetes-validations")).collect()
+}
+
+fn settled(row: &Resource, errors: &[FieldError], object: Value, warnings: Vec<String>) -> Answer {
+    if errors.is_empty() {
+        // What is answered is what was stored, read back.
+        let object = convert::from_stored(row, convert::to_stored(row, object));
+        return Answer::accepted(object, warnings);
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let status = Status::invalid(row.grouped_kind(), name, errors);
+    // A refused definition is not warned about; an object was, while it was read.
+    let warnings = if row.custom.is_some() { warnings } else { Vec::new() };
+    Answer { warnings, ..Answer::refused(&serde_json::to_value(&status).expect("a status is JSON")) }
+}

@@ -1,0 +1,95 @@
+//! What holds for every object of a custom kind, whatever it says.
+
+use openapi::decode::{self, Syntax};
+use openapi::prune::{prune, unknown};
+use openapi::walk::walk;
+use openapi::{check, convert, fill};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::ours;
+use crate::record::Record;
+
+/// Values of every type, and objects with fields the definition may know.
+fn value() -> impl Strategy<Value = Value> {
+    let names = prop::sample::select(vec![
+        "size",
+        "word",
+        "ports",
+        "name",
+        "protocol",
+        "labels",
+        "open",
+        "deep",
+        "nested",
+        "embedded",
+        "apiVersion",
+        "kind",
+        "metadata",
+        "a",
+        "b",
+        "either",
+        "maybe",
+        "noNull",
+        "byName",
+        "plain",
+        "anything",
+        "other",
+        "loose",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-5i64..20).prop_map(Value::from),
+        (-5.0..20.0f64).prop_map(Value::from),
+        "[a-zA-Z ]{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(names.clone(), inner, 0..6).prop_map(|fields| fields
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect()),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn to_read_and_to_fill_twice_changes_nothing(spec in value(), status in value(), extra in value()) {
+        let record = Record::read();
+        let sent = json!({
+            "apiVersion": "test.example.com/v1", "kind": "Sample", "metadata": { "name": "a", "namespace": "default" },
+            "spec": spec, "status": status, "extra": extra,
+        });
+        let row = ours::row(&sent, &record, "samples");
+        let schema = row.schema().expect("it has one");
+        let mut pruned = sent.clone();
+        prune(&mut pruned, schema);
+        prop_assert_eq!(unknown(&pruned, schema), Vec::<String>::new(), "what is pruned is pruned");
+        // What is no embedded object where one belongs cannot be read at all.
+        let Ok(read) = walk(sent.clone(), schema) else { return Ok(()) };
+        let mut once = read.value;
+        fill::fill(&row, &mut once);
+        let mut twice = once.clone();
+        fill::fill(&row, &mut twice);
+        prop_assert_eq!(&twice, &once, "filling twice is filling once");
+        let again = walk(twice, schema).expect("it was read before");
+        prop_assert_eq!(again.findings, vec![], "nothing unknown is left");
+        let stored = convert::to_stored(&row, once.clone());
+        prop_assert_eq!(convert::from_stored(&row, stored), once.clone(), "it is read as it was stored");
+        // Decoding its text is reading its tree; and an update that changes nothing forgives everything but what is
+        // never forgiven: repetitions are, embedded objects and replicas are not.
+        let text = decode::decode_as(sent.to_string().as_bytes(), Syntax::Json, schema).expect("it was read before");
+        let mut filled = text.value;
+        fill::fill(&row, &mut filled);
+        prop_assert_eq!(&filled, &once);
+        let new = check::create(&row, &once);
+        let unchanged = check::update(&row, &once, &once);
+        prop_assert!(unchanged.len() <= new.len(), "{unchanged:?} of {new:?}");
+        prop_assert!(unchanged.iter().all(|error| new.contains(error)), "{unchanged:?} of {new:?}");
+    }
+}

@@ -1,0 +1,187 @@
+//! A controller as people write them with kube: it applies a child and a status on every turn, and does not look first
+//! whether it has to.
+//!
+//! ```text
+//!   Garden ──► reconcile ──► apply ConfigMap, apply status
+//!                 ▲                      │ nothing differs: nothing is written, nobody is told
+//!                 └── something changed ◄┘
+//! ```
+//!
+//! It converges, it repairs what others break, and then it goes round and round without a single write. A server that
+//! writes what is the same would wake it with its own doing, for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::controller::Action;
+use kube::runtime::{Controller, watcher};
+use kube::{Client, Resource, ResourceExt};
+use scenarios::holon::Server;
+use serde_json::{Value, json};
+
+/// Turns in which nothing may be written.
+const TURNS: usize = 40;
+/// After so long without getting there, it never will.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Gardener {
+    client: Client,
+    gardens: ApiResource,
+    turns: AtomicUsize,
+}
+
+fn definition() -> Value {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "spec": { "type": "object", "properties": { "plant": { "type": "string" } } },
+            "status": {
+                "type": "object",
+                "properties": {
+                    "plant": { "type": "string" },
+                    "conditions": {
+                        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+                        "items": {
+                            "type": "object", "required": ["type"],
+                            "properties": { "type": { "type": "string" }, "status": { "type": "string" } },
+                        },
+                    },
+                },
+            },
+        },
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "gardens.example.com" },
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": { "plural": "gardens", "singular": "garden", "kind": "Garden" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": { "status": {} }, "schema": { "openAPIV3Schema": schema },
+            }],
+        },
+    })
+}
+
+/// What there should be, applied whole, every time.
+async fn reconcile(garden: Arc<DynamicObject>, context: Arc<Gardener>) -> Result<Action, kube::Error> {
+    let (name, plant) = (garden.name_any(), garden.data["spec"]["plant"].clone());
+    let by = PatchParams::apply("gardener").force();
+    let child = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": name, "labels": { "garden": name }, "ownerReferences": [garden.controller_owner_ref(&context.gardens)] },
+        "data": { "plant": plant },
+    });
+    let children: Api<ConfigMap> = Api::default_namespaced(context.client.clone());
+    children.patch(&name, &by, &Patch::Apply(&child)).await?;
+    let status = json!({
+        "apiVersion": "example.com/v1",
+        "kind": "Garden",
+        "status": { "plant": plant, "conditions": [{ "type": "Planted", "status": "True" }] },
+    });
+    let gardens: Api<DynamicObject> = Api::default_namespaced_with(context.client.clone(), &context.gardens);
+    gardens.patch_status(&name, &by, &Patch::Apply(&status)).await?;
+    context.turns.fetch_add(1, Ordering::Relaxed);
+    Ok(Action::requeue(Duration::from_millis(20)))
+}
+
+/// Whatever went wrong is said, for whoever reads why the test failed, and tried again.
+fn again(_: Arc<DynamicObject>, error: &kube::Error, _: Arc<Gardener>) -> Action {
+    println!("{error}");
+    Action::requeue(Duration::from_millis(100))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_applies_comes_to_rest() -> Result<()> {
+    let server = Server::start(&[])?;
+    let config = Kubeconfig::read_from(server.kubeconfig("root")?)?;
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(config)?;
+    let gardens = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Garden"));
+    let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &gardens);
+    define(&client, &api).await?;
+
+    let context = Gardener { client: client.clone(), gardens: gardens.clone(), turns: AtomicUsize::new(0) };
+    let context = Arc::new(context);
+    let children: Api<ConfigMap> = Api::default_namespaced(client);
+    let running = Controller::new_with(api.clone(), watcher::Config::default(), gardens.clone())
+        .owns(children.clone(), watcher::Config::default())
+        .run(reconcile, again, context.clone())
+        .for_each(|_| std::future::ready(()));
+    let running = tokio::spawn(running);
+
+    let mut garden = DynamicObject::new("front", &gardens);
+    garden.data = json!({ "spec": { "plant": "rose" } });
+    api.create(&PostParams::default(), &garden).await?;
+    until("the rose is planted", async || is_planted(&api, &children, "rose").await).await?;
+    rests(&api, &children, &context).await?;
+
+    let change = json!({ "spec": { "plant": "tulip" } });
+    api.patch("front", &PatchParams::default(), &Patch::Merge(&change)).await?;
+    until("the tulip is planted", async || is_planted(&api, &children, "tulip").await).await?;
+    // Whatever somebody else does to the child is undone, but what is theirs stays.
+    let weeds = json!({ "data": { "plant": "weed", "gnome": "yes" } });
+    children.patch("front", &PatchParams::default(), &Patch::Merge(&weeds)).await?;
+    until("the weeds are gone", async || is_planted(&api, &children, "tulip").await).await?;
+    let data = children.get("front").await?.data.context("data")?;
+    assert_eq!(data.get("gnome").map(String::as_str), Some("yes"), "{data:?}");
+    rests(&api, &children, &context).await?;
+    running.abort();
+    Ok(())
+}
+
+/// Makes the kind, and waits until it is served.
+async fn define(client: &Client, api: &Api<DynamicObject>) -> Result<()> {
+    let definitions = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+    ));
+    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &definitions);
+    definitions.create(&PostParams::default(), &serde_json::from_value(definition())?).await?;
+    until("gardens are served", async || Ok(api.list(&Default::default()).await.is_ok())).await
+}
+
+async fn is_planted(api: &Api<DynamicObject>, children: &Api<ConfigMap>, plant: &str) -> Result<bool> {
+    let child = children.get_opt("front").await?.and_then(|child| child.data).unwrap_or_default();
+    let status = api.get("front").await?.data["status"].clone();
+    Ok(child.get("plant").is_some_and(|found| found == plant) && status["plant"] == plant)
+}
+
+/// Many turns, and not a single write.
+async fn rests(api: &Api<DynamicObject>, children: &Api<ConfigMap>, context: &Gardener) -> Result<()> {
+    // The turn under way may have begun before the last change.
+    let turns = || context.turns.load(Ordering::Relaxed);
+    let settled = turns() + 2;
+    until("a turn is over", async || Ok(turns() >= settled)).await?;
+    let versions = async || -> Result<_> {
+        let (garden, child) = (api.get("front").await?, children.get("front").await?);
+        Ok((garden.meta().resource_version.clone(), child.meta().resource_version.clone()))
+    };
+    let (before, until_turn) = (versions().await?, turns() + TURNS);
+    until("it has gone round", async || Ok(turns() >= until_turn)).await?;
+    assert_eq!(versions().await?, before, "something was written in {TURNS} turns that change nothing");
+    Ok(())
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let since = tokio::time::Instant::now();
+    while !is_so().await? {
+        if since.elapsed() > PATIENCE {
+            bail!("it never happens that {what}");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
