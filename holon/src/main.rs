@@ -5,18 +5,13 @@ mod dev;
 mod kubeconfig;
 mod lc;
 mod log;
+mod memory;
 mod start;
 mod store;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tikv_jemallocator::Jemalloc;
-
-/// What is freed goes back to the system within seconds, also when nothing else happens: after a logical cluster of
-/// 100,000 objects is deleted, the memory they took is there for others. And it is faster than the C library's.
-#[global_allocator]
-static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// A Kubernetes cluster that is not tied to any cluster.
 #[derive(Parser)]
@@ -44,6 +39,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    memory::refuse_huge_pages();
     let arguments = Arguments::parse();
     if let Err(error) = arguments.log.start() {
         eprintln!("holon: {error:#}");

@@ -42,8 +42,7 @@ pub(super) struct Log {
     database: Database,
     history: Keyspace,
     base: Keyspace,
-    /// What was in the journals at the start, and so in a memtable again: at worst all of it. It can wait for a quiet
-    /// moment.
+    /// What the start read from the journals into a memtable. It can wait for a quiet moment.
     replayed_bytes: Arc<AtomicU64>,
     /// Appended since the last memtable was full.
     unsealed_bytes: Arc<AtomicU64>,
@@ -148,7 +147,7 @@ impl Log {
             })?;
             let base = database.keyspace(BASE, KeyspaceCreateOptions::default)?;
             let replayed_bytes = match purpose {
-                Purpose::Work => Arc::new(AtomicU64::new(database.journal_disk_space()?)),
+                Purpose::Work => Arc::new(AtomicU64::new(database.write_buffer_size())),
                 Purpose::Create | Purpose::Check => Arc::default(),
             };
             let unsealed_bytes = Arc::default();
