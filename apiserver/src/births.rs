@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use storage::{Change, CommitError, Entry, Expect, ReadError, Store};
 use uuid::Uuid;
 
+use crate::auth::accounts;
 use crate::{keys, metadata};
 
 /// What is kept of a birth.
@@ -89,9 +90,10 @@ pub async fn write(store: &dyn Store, id: Id, birth: &Birth) -> Result<(), Commi
     }
 }
 
-/// Ends a logical cluster: what it was born with and nobody touched is gone at once. Twice changes nothing; the
+/// Ends a logical cluster: what it was born with and nobody touched is gone at once, and so are its keys. Twice changes nothing; the
 /// second time clears away what the first may have left when it was interrupted.
 pub async fn end(store: &dyn Store, id: Id) -> Result<(), CommitError> {
+    accounts::forget(store, id).await?;
     let mut expect = Expect::Absent;
     loop {
         match store.commit(keys::birth(id), expect, Change::Delete).await {

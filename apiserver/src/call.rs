@@ -11,6 +11,7 @@ use openapi::status::{Grouped, Status};
 use serde_json::Value;
 use storage::{CommitError, Entry, Key, Range, ReadError};
 
+use crate::auth::gate::Gate;
 use crate::identity::Identity;
 use crate::keys::Collection;
 use crate::query::Query;
@@ -37,6 +38,8 @@ pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
     /// Who asks.
     pub(crate) identity: Identity,
+    /// What they were let in by.
+    pub(crate) gate: Gate,
 }
 
 impl Call {

@@ -7,6 +7,8 @@
 //!                                    ├─► definitions:  names of custom kinds, and emptying those that leave
 //!                                    ├─► furnishings:  what every namespace has
 //!                                    ├─► addresses:    claims of Services that are gone
+//!                                    ├─► roles:        those made of other roles
+//!                                    ├─► accounts:     Secrets with tokens
 //!                                    └─► births:       of logical clusters that were never made
 //!                              clock ───► expiry:       events of an hour ago
 //! ```
@@ -19,6 +21,7 @@
 //! what it holds, that an owner's dependents follow it), so they work below it, on entries and revisions: every write
 //! names the revision it was decided on, so two servers that do the same work at once only waste it.
 
+mod accounts;
 mod addresses;
 mod births;
 mod clusters;
@@ -33,6 +36,7 @@ mod head;
 mod lead;
 mod names;
 mod namespaces;
+mod roles;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -47,6 +51,7 @@ use controller::run::work;
 use controller::tasks::Stop;
 use storage::{Key, Revision, Store};
 
+use crate::auth::accounts::Accounts;
 use crate::kinds::Registry;
 use feed::Feed;
 use graph::Graph;
@@ -81,6 +86,12 @@ pub struct Controllers {
     /// Claims, each with the revision that is a reason to look at it.
     addresses: Queue<(Key, Revision)>,
     births: Queue<Id>,
+    /// Logical clusters with a cluster role that changed.
+    roles: Queue<Id>,
+    /// Service accounts, and Secrets with their tokens.
+    accounts: Queue<Key>,
+    /// Who makes the tokens. None: nobody does.
+    accounts_of: Option<Arc<Accounts>>,
     graph: std::sync::Mutex<Graph>,
 }
 
@@ -98,6 +109,9 @@ impl Controllers {
             furnishings: Queue::new(),
             addresses: Queue::new(),
             births: Queue::new(),
+            roles: Queue::new(),
+            accounts: Queue::new(),
+            accounts_of: None,
             graph: std::sync::Mutex::default(),
         }
     }
@@ -105,6 +119,12 @@ impl Controllers {
     /// Knows the kinds of each logical cluster from this registry, which others may know too.
     pub fn with_kinds(mut self, kinds: Arc<Registry>) -> Controllers {
         self.kinds = kinds;
+        self
+    }
+
+    /// Also fills Secrets with tokens, which these make.
+    pub fn with_accounts(mut self, accounts: Arc<Accounts>) -> Controllers {
+        self.accounts_of = Some(accounts);
         self
     }
 
@@ -143,7 +163,8 @@ impl Controllers {
         [&self.namespaces, &self.furnishings].into_iter().for_each(Queue::clear);
         self.definitions.clear();
         self.addresses.clear();
-        self.births.clear();
+        [&self.births, &self.roles].into_iter().for_each(Queue::clear);
+        self.accounts.clear();
         let infinite = tokio::join!(
             Feed::new(self).run(),
             work(&self.garbage, HANDS, |key| self.settled("garbage", garbage::look(self, key))),
@@ -159,6 +180,8 @@ impl Controllers {
             work(&self.furnishings, HANDS, |key| self.settled("furnishings", furnishings::look(self, key))),
             work(&self.addresses, HANDS, |key| self.settled("addresses", addresses::look(self, key))),
             work(&self.births, HANDS, |id| self.settled("births", births::look(self, id))),
+            work(&self.roles, HANDS_OF_HOLDERS, |id| self.settled("roles", roles::look(self, id))),
+            work(&self.accounts, HANDS, |key| self.settled("accounts", accounts::look(self, key))),
             async {
                 if let Err(trouble) = births::look_at_all(self).await {
                     tracing::warn!(controller = "births", %trouble, "will look again after the next start");

@@ -4,6 +4,7 @@
 //! two sees the other: what holds objects is marked first and emptied then; an object is written first, and what holds
 //! it looked at then, again.
 
+use api::names::GROUP;
 use openapi::resource::Origin;
 use openapi::status::{Grouped, Status};
 use storage::{Key, Store};
@@ -42,7 +43,8 @@ pub(crate) async fn definition(store: &dyn Store, call: &Call, name: &str) -> Re
 
 /// Where the kind of a request is defined, if somebody defined it.
 fn definition_key(call: &Call) -> Option<Key> {
-    let is_defined = call.row.origin == Origin::Custom && call.collection() != clusters::COLLECTION;
+    // What is in our own group comes with the server.
+    let is_defined = call.row.origin == Origin::Custom && &*call.row.group != GROUP;
     is_defined.then(|| DEFINITIONS.key(call.cluster, None, &call.row.qualified()))
 }
 

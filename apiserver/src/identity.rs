@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use api::cluster::Id;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use openapi::status::Status;
@@ -13,16 +15,17 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Map, Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::auth::proof::Proof;
 use crate::tokens::Tokens;
 
 /// What a client that has proved nothing is called, and the only group it is in.
 pub(crate) const ANONYMOUS: (&str, &str) = ("system:anonymous", "system:unauthenticated");
 /// The group of everybody who has proved something.
-const AUTHENTICATED: &str = "system:authenticated";
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The group that may do everything.
-const ADMINISTRATORS: &str = "system:masters";
+pub(crate) const ADMINISTRATORS: &str = "system:masters";
 /// Under this name a user's extra says by which credential it is known.
-const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// What a client has proved to be. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +44,19 @@ pub struct User {
     pub groups: Vec<String>,
     /// What else is known, for those who decide what a user may do.
     pub extra: BTreeMap<String, Vec<String>>,
+    /// The logical cluster a service account lives in: it is nobody anywhere else.
+    pub home: Option<Id>,
+    /// Until when they are known, in seconds since 1970. None: until it is taken back.
+    pub expires: Option<i64>,
+    /// What they are known by.
+    pub proof: Proof,
+}
+
+/// In how long the client's own certificate is no longer valid.
+pub(crate) fn expires(certificates: Option<&[CertificateDer<'_>]>) -> Option<Duration> {
+    let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
+    let left = certificate.validity().time_to_expiration();
+    Some(left.and_then(|left| left.try_into().ok()).unwrap_or_default())
 }
 
 impl Identity {
@@ -61,6 +77,8 @@ impl Identity {
             name: name.to_owned(),
             groups: groups.map(str::to_owned).collect(),
             extra: BTreeMap::from([(CREDENTIAL.to_owned(), vec![credential])]),
+            // TLS looks at this when a connection begins, and connections last.
+            expires: Some(certificate.validity().not_after.timestamp()),
             ..User::default()
         })
     }
@@ -70,7 +88,28 @@ impl Identity {
         if user.groups.iter().all(|group| group != AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.to_owned());
         }
+        Identity::exactly(user)
+    }
+
+    /// Somebody of whom everything is said.
+    pub(crate) fn exactly(user: User) -> Identity {
         Identity::User(Arc::new(user))
+    }
+
+    /// Whether what this was known by has come to its end.
+    pub(crate) fn is_expired(&self, now: i64) -> bool {
+        match self {
+            Identity::Anonymous => false,
+            Identity::User(user) => user.expires.is_some_and(|expires| expires <= now),
+        }
+    }
+
+    /// The logical cluster this is somebody in, if that is only one.
+    pub(crate) fn home(&self) -> Option<Id> {
+        match self {
+            Identity::Anonymous => None,
+            Identity::User(user) => user.home,
+        }
     }
 
     /// Who sends a request over a connection whose certificate says `peer`. A certificate speaks for itself, whatever
@@ -113,7 +152,8 @@ impl Identity {
         info
     }
 
-    /// Whether this is one of those who may do everything, always.
+    /// Whether this is one of those who may do everything, always. Only certificates and the operator's tokens say so:
+    /// a service account never is one, and nobody becomes one by acting as somebody else.
     pub(crate) fn is_administrator(&self) -> bool {
         match self {
             Identity::Anonymous => false,
@@ -123,7 +163,7 @@ impl Identity {
 }
 
 /// The token of a request, if it has one. Other ways to say who one is are not known here.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)

@@ -9,10 +9,12 @@
 //! The resource comes first, so that one logical cluster's pods and everybody's pods are both one range. Every
 //! part is followed by a slash, so that no prefix runs into a neighbour: names, groups and ids have none.
 //!
-//! Beside the objects there is one entry for each logical cluster, its [birth](crate::births):
+//! Beside the objects there is one entry for each logical cluster, its [birth](crate::births), and one with the keys its
+//! service accounts are known by, if it has made any:
 //!
 //! ```text
 //!   ~births / ~bbbbbbbbbbbbbbbb
+//!   ~keys   / ~bbbbbbbbbbbbbbbb
 //! ```
 
 use api::cluster::Id;
@@ -26,6 +28,19 @@ const CORE: &str = "core";
 /// Stands where a group would. Groups are host names and have no tilde, so no resource, whoever defines it, comes
 /// to lie here.
 const BIRTHS: &str = "~births/";
+
+/// The same for the keys that logical clusters sign with.
+const SIGNING: &str = "~keys/";
+
+/// The keys a logical cluster signs with.
+pub(crate) fn signing(cluster: Id) -> Key {
+    Key::from(format!("{SIGNING}{cluster}"))
+}
+
+/// Those of all logical clusters.
+pub(crate) fn all_signing() -> Range {
+    Range::prefix(SIGNING)
+}
 
 /// The birth of a logical cluster.
 pub fn birth(cluster: Id) -> Key {

@@ -1,15 +1,17 @@
 //! What a logical cluster serves: the kinds that come with the server, and those it defines itself.
 //!
 //! ```text
-//!   the definitions of a logical cluster ─┐
-//!                     what comes with us ─┴─► Kinds ─► rows, discovery, OpenAPI
+//!   the definitions of a logical cluster ─────────────┐
+//!       what comes with us: built in ─┬─► common set ─┴─► Kinds ─► rows, discovery, OpenAPI
+//!            and of our own (`Own`) ──┘
 //! ```
 //!
 //! A set of kinds never changes. When a definition does, its logical cluster gets another set ([`Registry`]), and
 //! whoever still works with the old one finishes with it. Logical clusters that define the same share one set, with
-//! its schemas and its documents; those that define nothing share the built-in one, and cost nothing.
+//! its schemas and its documents; those that define nothing share the common one, and cost nothing.
 
 mod definition;
+mod own;
 mod pool;
 mod registry;
 #[cfg(test)]
@@ -19,6 +21,7 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
+use api::names::GROUP;
 use openapi::catalog;
 use openapi::custom::{self, Kind};
 use openapi::document::Definitions;
@@ -30,7 +33,8 @@ use crate::parts;
 use crate::publish::Documents;
 use crate::reviews::Review;
 
-pub(crate) use definition::{DEFINITIONS, ESTABLISHED, Status, group, is_reserved};
+pub(crate) use definition::{DEFINITIONS, ESTABLISHED, Status, group, is_reserved, row_of_definitions};
+pub use own::{Own, OwnError};
 pub use registry::Registry;
 
 /// Groups whose objects tell the server what to do. They are not served before it does it: a webhook that is
@@ -56,8 +60,8 @@ struct Custom {
 pub(crate) struct Kinds {
     /// In the order of discovery.
     rows: Vec<Arc<Resource>>,
-    /// Where those begin that are not in the built-in set.
-    own_from: usize,
+    /// What every logical cluster has of it; none if that is all of it.
+    common: Option<Arc<Kinds>>,
     /// Resources by their plural name, which hardly any two have in common: every request looks one up.
     by_plural: HashMap<Arc<str>, Vec<Arc<Resource>>>,
     /// Of the kinds that are not Kubernetes's own.
@@ -70,7 +74,7 @@ pub(crate) struct Kinds {
 }
 
 impl Kinds {
-    /// What comes with the server.
+    /// What comes with every server.
     pub(crate) fn built_in() -> &'static Arc<Kinds> {
         static BUILT_IN: LazyLock<Arc<Kinds>> = LazyLock::new(|| {
             let served = catalog::built_in().iter().filter(|row| is_served(row));
@@ -80,19 +84,33 @@ impl Kinds {
         &BUILT_IN
     }
 
-    /// The same, and these.
-    fn with(customs: Vec<Custom>) -> Kinds {
-        let ours = Kinds::built_in();
+    /// The same, and what comes with this one.
+    fn of_server(own: Own) -> Arc<Kinds> {
+        let built_in = Kinds::built_in();
+        if own.kinds.is_empty() {
+            return built_in.clone();
+        }
+        let mut made: Vec<Arc<Resource>> = own.kinds.iter().flat_map(|kind| &kind.rows).cloned().collect();
+        made.extend(built_in.rows.iter().filter(|row| &*row.group == GROUP).cloned());
+        made.sort_by(|one, other| in_order(one, other));
+        let others = built_in.rows.iter().filter(|row| &*row.group != GROUP).cloned();
+        let definitions = own.kinds.iter().flat_map(|kind| kind.definitions.clone());
+        let definitions = built_in.definitions.clone().into_iter().chain(definitions).collect();
+        Arc::new(Kinds::new(others.chain(made).collect(), definitions))
+    }
+
+    /// What everybody has, and these.
+    fn with(common: &Arc<Kinds>, customs: Vec<Custom>) -> Kinds {
         let mut made: Vec<Arc<Resource>> =
             customs.iter().flat_map(|custom| &custom.kind.rows).cloned().collect();
         made.sort_by(|one, other| in_order(one, other));
         let definitions = customs.iter().flat_map(|custom| custom.kind.definitions.clone());
-        let definitions = ours.definitions.clone().into_iter().chain(definitions).collect();
+        let definitions = common.definitions.clone().into_iter().chain(definitions).collect();
         let gone = customs.iter().filter(|custom| custom.is_leaving).flat_map(|custom| &custom.kind.rows);
         let leaving = gone.map(|row| (row.group.clone(), row.plural.clone())).collect();
-        let rows = ours.rows.iter().cloned().chain(made).collect();
+        let rows = common.rows.iter().cloned().chain(made).collect();
         let stored = customs.iter().map(|custom| custom.kind.stored.clone()).collect();
-        Kinds { own_from: ours.rows.len(), leaving, stored, ..Kinds::new(rows, definitions) }
+        Kinds { common: Some(common.clone()), leaving, stored, ..Kinds::new(rows, definitions) }
     }
 
     fn new(rows: Vec<Arc<Resource>>, definitions: Definitions) -> Kinds {
@@ -102,7 +120,7 @@ impl Kinds {
         }
         Kinds {
             rows,
-            own_from: 0,
+            common: None,
             by_plural,
             definitions,
             stored: Vec::new(),
@@ -115,13 +133,14 @@ impl Kinds {
         &self.rows
     }
 
-    pub(crate) fn is_built_in(&self) -> bool {
-        self.own_from == 0
+    /// The set every logical cluster has, of which this one has more; none if this is that set.
+    pub(crate) fn common(&self) -> Option<&Arc<Kinds>> {
+        self.common.as_ref()
     }
 
-    /// Those that are not in the built-in set; of the built-in set, all.
+    /// Those that are not in the set every logical cluster has; of that set, all.
     pub(crate) fn own(&self) -> &[Arc<Resource>] {
-        &self.rows[self.own_from..]
+        &self.rows[self.common.as_ref().map_or(0, |common| common.rows.len())..]
     }
 
     /// All as discovery shows them.

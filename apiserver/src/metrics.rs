@@ -5,6 +5,7 @@
 
 mod process;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Response, StatusCode};
@@ -27,7 +28,7 @@ use crate::version;
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Seconds. From a read out of memory to the longest a request may take.
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0];
-/// Stands for every resource and method that is not built in.
+/// Stands for every resource that not everybody has, and every method that is not known.
 const OTHER: &str = "other";
 
 #[derive(Debug)]
@@ -44,8 +45,8 @@ pub(crate) struct Metrics {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Request {
     verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
+    group: Arc<str>,
+    resource: Arc<str>,
     code: u32,
 }
 
@@ -120,9 +121,9 @@ impl Metrics {
     }
 
     /// Counts a request that was answered. A watch goes on being counted until its answer ends.
-    pub(crate) fn count(&self, asked: &Asked, took: Duration, response: &mut Response<Body>) {
+    pub(crate) fn count(&self, kinds: &Kinds, asked: &Asked, took: Duration, response: &mut Response<Body>) {
         let verb = verb(asked);
-        let (group, resource) = resource(asked);
+        let (group, resource) = resource(kinds, asked);
         let code = u32::from(response.status().as_u16());
         self.requests.get_or_create(&Request { verb, group, resource, code }).inc();
         if !asked.is_watch() {
@@ -176,12 +177,12 @@ fn verb(asked: &Asked) -> &'static str {
     }
 }
 
-/// Group and plural of a built-in resource; empty for what is no resource.
-fn resource(asked: &Asked) -> (&'static str, &'static str) {
-    let Some(named) = asked.resource() else { return ("", "") };
-    match Kinds::built_in().find(&named.group, &named.version, &named.resource) {
-        Some(row) => (&row.group, &row.plural),
-        None => (OTHER, OTHER),
+/// Group and plural of a resource of `kinds`, which everybody has; empty for what is no resource.
+fn resource(kinds: &Kinds, asked: &Asked) -> (Arc<str>, Arc<str>) {
+    let Some(named) = asked.resource() else { return ("".into(), "".into()) };
+    match kinds.find(&named.group, &named.version, &named.resource) {
+        Some(row) => (row.group.clone(), row.plural.clone()),
+        None => (OTHER.into(), OTHER.into()),
     }
 }
 
@@ -208,7 +209,7 @@ mod tests {
 
     fn count(metrics: &Metrics, line: &str) -> Response<Body> {
         let mut response = render::json(StatusCode::OK, Bytes::new());
-        metrics.count(&Asked::line(line), Duration::from_millis(1), &mut response);
+        metrics.count(Kinds::built_in(), &Asked::line(line), Duration::from_millis(1), &mut response);
         response
     }
 

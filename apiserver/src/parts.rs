@@ -15,8 +15,17 @@ use serde_json::{Value, json};
 use crate::metadata;
 
 /// The parts that are served.
-pub(crate) const SERVED: &[&str] =
-    &["approval", "binding", "ephemeralcontainers", "eviction", "finalize", "resize", "scale", "status"];
+pub(crate) const SERVED: &[&str] = &[
+    "approval",
+    "binding",
+    "ephemeralcontainers",
+    "eviction",
+    "finalize",
+    "resize",
+    "scale",
+    "status",
+    "token",
+];
 
 /// Where in the object a part is.
 const PLACES: &[(&str, &[&str])] = &[

@@ -95,7 +95,7 @@ fn paths(kinds: &Kinds) -> Vec<String> {
 fn version_two(kinds: &Kinds, headers: &HeaderMap) -> Response<Body> {
     let Documents { v2, v2_protobuf, .. } = kinds.documents();
     // There may be a thousand sets of kinds, and hardly anybody asks for these, or for one that is not packed.
-    let kept = |made: Made| if kinds.is_built_in() { made } else { made.packed() };
+    let kept = |made: Made| if kinds.common().is_none() { made } else { made.packed() };
     let text = || v2.get_or_init(|| kept(Made::of(document::v2(kinds.rows(), kinds.definitions()))));
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let made = match accept.contains("com.github.proto-openapi.spec.v2") {
@@ -183,13 +183,10 @@ fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Resu
     Ok(render::value(StatusCode::OK, &value))
 }
 
-/// Documents of groups and versions in which nothing is defined are those of the built-in set.
+/// Documents of groups and versions in which nothing is defined are those of the common set.
 fn documents(kinds: &Kinds) -> &BTreeMap<String, Arc<Made>> {
     kinds.documents().v3.get_or_init(|| {
-        let mut made = match kinds.is_built_in() {
-            true => BTreeMap::new(),
-            false => documents(Kinds::built_in()).clone(),
-        };
+        let mut made = kinds.common().map_or_else(BTreeMap::new, |common| documents(common).clone());
         let own: BTreeSet<_> = kinds.own().iter().map(|row| (&*row.group, &*row.version)).collect();
         made.extend(own.into_iter().filter_map(|(group, version)| {
             let document = document::v3(kinds.rows(), kinds.definitions(), group, version)?;

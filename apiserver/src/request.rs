@@ -45,6 +45,10 @@ pub enum Target {
     },
     Version,
     Metrics,
+    /// `/.well-known/openid-configuration`: who vouches for service accounts.
+    Issuer,
+    /// `/openid/v1/jwks`: with which keys.
+    Keys,
     /// `/`: the list of paths.
     Index,
     /// `/openapi/v2`.
@@ -193,6 +197,8 @@ fn target(segments: &[String]) -> Result<Target, PathError> {
         ["healthz", check] => health(Health::Healthz, Some(check)),
         ["livez", check] => health(Health::Livez, Some(check)),
         ["readyz", check] => health(Health::Readyz, Some(check)),
+        [".well-known", "openid-configuration"] => Ok(Target::Issuer),
+        ["openid", "v1", "jwks"] => Ok(Target::Keys),
         ["openapi", "v2"] => Ok(Target::OpenApiV2),
         ["openapi", "v3"] => Ok(Target::OpenApiV3 { group_version: None }),
         ["openapi", "v3", group_version @ ..] => {
@@ -288,6 +294,8 @@ mod tests {
         check("/version", Target::Version);
         check("/clusters/root:a/version", Target::Version);
         check("/readyz/etcd", Target::Health { endpoint: Health::Readyz, check: Some("etcd".into()) });
+        check("/.well-known/openid-configuration", Target::Issuer);
+        check("/clusters/root:a/openid/v1/jwks", Target::Keys);
         check("/openapi/v2", Target::OpenApiV2);
         check("/openapi/v3/apis/apps/v1", Target::OpenApiV3 { group_version: Some("apis/apps/v1".into()) });
         check("/api", Target::Groups { core: true });

@@ -1,7 +1,7 @@
 //! Questions in the shape of objects: who am I, what may I do, whose token is this.
 //!
 //! They are created and never kept: the answer is the object that was sent, with its status filled in. What may be done
-//! is decided by [`authorize`]; this file only translates.
+//! is decided by the [gate](crate::auth::gate); this file only translates.
 
 use std::sync::Arc;
 
@@ -11,16 +11,19 @@ use openapi::resource::Resource;
 use openapi::status::{Grouped, Status};
 use serde_json::{Value, json};
 
-use crate::authorize::{self, Attributes, ResourceAttributes};
+use crate::auth::accounts::{Accounts, NotFound};
+use crate::auth::gate::Gate;
+use crate::auth::proof::Vouchers;
+use crate::auth::rbac::{Decision, Rule, policy};
+use crate::authorize::{Attributes, ResourceAttributes};
 use crate::body::{self, Sent};
-use crate::call::Call;
+use crate::call::{Call, unreadable};
 use crate::identity::{ANONYMOUS, Identity, User};
 use crate::metadata;
 use crate::negotiate;
 use crate::owners::{self, Owners};
 use crate::render::Style;
 use crate::server::Body;
-use crate::tokens::Tokens;
 use crate::verbs::create;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,14 +63,15 @@ impl Review {
     }
 
     /// Answers a question.
-    pub(crate) fn answer(
+    pub(crate) async fn answer(
         self,
         call: &Call,
         style: &Style,
-        tokens: &Tokens,
+        vouchers: &Vouchers,
         bytes: &[u8],
     ) -> Result<Response<Body>, Status> {
         negotiate::no_table(style.form)?;
+        call.gate.catch_up().await?;
         let identity = &call.identity;
         let Sent { mut object, warnings } = body::object(call, bytes)?;
         if !object["metadata"].is_object() {
@@ -86,16 +90,16 @@ impl Review {
                     Review::SelfAccess => identity.clone(),
                     _ => subject(&object["spec"]),
                 };
-                access(&who, &wanted)
+                access(&call.gate.may(&who, &wanted))
             }
             Review::SelfRules => {
-                if text(&object["spec"], "namespace").is_empty() {
+                let namespace = text(&object["spec"], "namespace");
+                if namespace.is_empty() {
                     return Err(Status::bad_request("no namespace on request"));
                 }
-                let (resources, paths) = authorize::rules(identity);
-                json!({ "resourceRules": resources, "nonResourceRules": paths, "incomplete": false })
+                rules(&call.gate, &namespace)
             }
-            Review::Token => token(&object["spec"], tokens)?,
+            Review::Token => token(call, &object["spec"], vouchers).await?,
         };
         let row = &call.row;
         object["kind"] = (*row.kind).into();
@@ -209,29 +213,68 @@ fn subject(spec: &Value) -> Identity {
         uid: text(spec, "uid"),
         groups: texts(&spec["groups"]),
         extra: extra.map(|(name, values)| (name.clone(), texts(values))).collect(),
+        ..User::default()
     }))
 }
 
-fn access(who: &Identity, wanted: &Attributes) -> Value {
-    let decision = authorize::may(who, wanted);
+fn access(decision: &Decision) -> Value {
     let mut status = json!({ "allowed": decision.allowed });
     if !decision.reason.is_empty() {
-        status["reason"] = decision.reason.into();
+        status["reason"] = decision.reason.as_str().into();
     }
     status
 }
 
-/// Whose a token is. Ours are for this server and for no other audience.
-fn token(spec: &Value, tokens: &Tokens) -> Result<Value, Status> {
+/// Everything whoever asks may do in a namespace: what is about resources, and what is about paths.
+fn rules(gate: &Gate, namespace: &str) -> Value {
+    let (rules, missing) = gate.rules(namespace);
+    let mut status = json!({ "resourceRules": [], "nonResourceRules": [], "incomplete": false });
+    let mut add = |list: &str, rule: Value| {
+        if let Some(list) = status[list].as_array_mut() {
+            list.push(rule);
+        }
+    };
+    for rule in rules {
+        let is_path = !rule.paths.is_empty();
+        if !rule.resources.is_empty() {
+            add("resourceRules", json!(Rule { paths: Vec::new(), ..rule.clone() }));
+        }
+        if is_path {
+            add("nonResourceRules", json!({ "verbs": rule.verbs, "nonResourceURLs": rule.paths }));
+        }
+    }
+    if !missing.is_empty() {
+        status["evaluationError"] = policy::told(&missing).into();
+    }
+    status
+}
+
+/// Whose a token is. The operator's are for this server and for no other audience; those of service accounts are
+/// somebody's in their own logical cluster only.
+async fn token(call: &Call, spec: &Value, vouchers: &Vouchers) -> Result<Value, Status> {
+    let Vouchers { tokens, accounts } = vouchers;
     let token = text(spec, "token");
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let for_us = texts(&spec["audiences"]).is_empty();
-    Ok(match tokens.find(&token).filter(|_| for_us) {
-        Some(identity) => json!({ "authenticated": true, "user": identity.info() }),
-        None => json!({ "user": {}, "error": "invalid bearer token" }),
-    })
+    let audiences = texts(&spec["audiences"]);
+    if let Some(identity) = tokens.find(&token).filter(|_| audiences.is_empty()) {
+        return Ok(json!({ "authenticated": true, "user": identity.info() }));
+    }
+    let nobody = |error: String| Ok(json!({ "user": {}, "error": error }));
+    let invalid = "invalid bearer token";
+    // Of the accounts of another logical cluster nothing is said here, not even why a token is not theirs any more.
+    if Accounts::home(&token) != Some(call.cluster) {
+        return nobody(invalid.to_owned());
+    }
+    match accounts.find(&token, &audiences).await {
+        Ok(found) => Ok(json!({
+            "authenticated": true, "user": found.identity.info(), "audiences": found.audiences,
+        })),
+        Err(NotFound::Foreign) => nobody(invalid.to_owned()),
+        Err(NotFound::Invalid(why)) => nobody(format!("[{invalid}, {why}]")),
+        Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
+    }
 }
 
 fn text(object: &Value, field: &str) -> String {

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use crate::call::Call;
 use crate::clusters;
 use crate::conditions::{self, Condition};
-use crate::kinds::DEFINITIONS;
+use crate::kinds::{self, DEFINITIONS};
+use crate::quotas;
 
 /// Namespaces nobody may delete. As for Kubernetes.
 const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
@@ -46,13 +47,28 @@ impl Holder {
     }
 }
 
-/// What is wrong with a name, beyond what holds for every kind: those of logical clusters become parts of paths.
+/// What is wrong with a name, beyond what holds for every kind: those of logical clusters become parts of paths, and
+/// those of definitions say what they define.
 pub(crate) fn misnamed(row: &Resource, name: &str) -> Vec<FieldError> {
     match Holder::of(row) {
         Some(Holder::LogicalCluster) if !name.is_empty() => {
             let wrong = NameRule::Label.check(name).into_iter();
             wrong.map(|why| FieldError::invalid("metadata.name", name, why)).collect()
         }
+        Some(Holder::Definition) if kinds::group(name) == GROUP => {
+            vec![FieldError::forbidden(
+                "spec.group",
+                format!("kinds of the group {GROUP} come with the server"),
+            )]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What is wrong with an object of such a kind, beyond what its schema says.
+pub(crate) fn check(row: &Resource, object: &Value) -> Vec<FieldError> {
+    match Holder::of(row) {
+        Some(Holder::LogicalCluster) => quotas::check(&object["spec"]["limits"]),
         _ => Vec::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! From a request to an answer.
 //!
 //! ```text
-//!   id ─► who is it ─► room for it ─► in time ─► may they ─► probe? ─► which logical cluster ─► which resource ─► verb
+//!   id ─► who is it ─► room for it ─► in time ─► probe? ─► which logical cluster ─► may they ─► which resource ─► verb
 //!   id, log, figures ◄── compressed, indented ◄────────────────────────────────────────────────────── answer ◄─┘
 //! ```
 //!
@@ -9,14 +9,15 @@
 //! [`deadline`], [`authorize`], [`wants`](crate::wants), [`metrics`](crate::metrics)), put together in one place:
 //! [`Stack::respond`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use api::cluster::Id;
 use bytes::Bytes;
 use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use jiff::Timestamp;
 use openapi::resource::{Origin, Resource as Row, Verb};
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
@@ -24,11 +25,18 @@ use storage::{Page, Range, ReadError, Store};
 use tokio::runtime::Handle;
 
 use crate::asked::{self, Asked};
+use crate::audit::Audit;
+use crate::auth::access::Access;
+use crate::auth::accounts::{Accounts, NotFound, request};
+use crate::auth::gate::{self, Gate};
+use crate::auth::proof::Vouchers;
 use crate::authorize::{self, Attributes};
 use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
+use crate::connect::Connect;
+use crate::findings::Findings;
 use crate::health::{self, Patient};
-use crate::identity::Identity;
+use crate::identity::{self, Identity};
 use crate::kinds::{DEFINITIONS, Kinds, Registry};
 use crate::limits::Limits;
 use crate::metrics::{Metrics, StoreFigures};
@@ -41,7 +49,7 @@ use crate::tokens::Tokens;
 use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
-use crate::{births, body, clusters, deadline, options, publish, version, warnings};
+use crate::{births, body, clusters, connect, deadline, options, publish, version, warnings};
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -52,7 +60,11 @@ pub struct Stack {
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
-    tokens: Tokens,
+    vouchers: Vouchers,
+    access: Arc<Access>,
+    audit: Option<Audit>,
+    /// Answers for what runs, if anybody does.
+    connect: Option<Arc<dyn Connect>>,
     limits: Limits,
     metrics: Metrics,
     /// Ends watches, which would otherwise go on for as long as their clients like.
@@ -63,10 +75,16 @@ impl Stack {
     pub fn new(store: Arc<dyn Store>, address: String, stop: Stop) -> Stack {
         Stack {
             kinds: Arc::new(Registry::new(store.clone())),
+            access: Arc::new(Access::plain(store.clone())),
+            vouchers: Vouchers {
+                tokens: Arc::default(),
+                accounts: Arc::new(Accounts::new(store.clone(), format!("https://{address}"))),
+            },
             store,
             address,
             ready: AtomicBool::new(true),
-            tokens: Tokens::default(),
+            audit: None,
+            connect: None,
             limits: Limits::default(),
             metrics: Metrics::default(),
             stop,
@@ -81,7 +99,31 @@ impl Stack {
 
     /// Also knows clients by these tokens.
     pub fn with_tokens(mut self, tokens: Tokens) -> Stack {
-        self.tokens = tokens;
+        self.vouchers.tokens = Arc::new(tokens);
+        self
+    }
+
+    /// Notes who changed what, and who was refused.
+    pub fn with_audit(mut self, audit: Audit) -> Stack {
+        self.audit = Some(audit);
+        self
+    }
+
+    /// Sends those who want something of what runs there.
+    pub fn with_connect(mut self, connect: Arc<dyn Connect>) -> Stack {
+        self.connect = Some(connect);
+        self
+    }
+
+    /// Knows service accounts by what these vouch for.
+    pub fn with_accounts(mut self, accounts: Arc<Accounts>) -> Stack {
+        self.vouchers.accounts = accounts;
+        self
+    }
+
+    /// Decides by these policies, instead of finding them all in the store.
+    pub fn with_access(mut self, access: Arc<Access>) -> Stack {
+        self.access = access;
         self
     }
 
@@ -96,48 +138,75 @@ impl Stack {
         let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
         let wants = Wants::of(&asked, &head.headers);
         let encoding = negotiate::encoding(&head.headers);
-        let identity = Identity::of_request(peer, &head.headers, &self.tokens);
-        let row = OnceLock::new();
-        let answered = self.admitted(&identity, &asked, &row, head.headers, incoming).await;
-        let row = row.get().map(|row: &Arc<Row>| &**row);
+        let identity = self.identify(peer, &head.headers).await;
+        let (findings, id) = (Findings::default(), trace.id());
+        let answered = self.admitted(&identity, &findings, &asked, head.headers, incoming).await;
+        let row = findings.row();
         let response = answered.unwrap_or_else(|status| refused(&asked, row, &status, encoding));
         let mut response = wants.dress(deprecated(&asked, row, response)).await;
         if asked.method == Method::HEAD {
             render::behead(&mut response);
         }
         let took = trace.end(&asked, identity.as_ref().map_or("", Identity::name), &mut response);
-        self.metrics.count(&asked, took, &mut response);
+        if let Some(audit) = &self.audit {
+            audit.note(&id, &asked, &identity, &findings, (response.status(), took));
+        }
+        self.metrics.count(self.kinds.common(), &asked, took, &mut response);
         response
+    }
+
+    /// Who sends a request. What is no token of the operator's may be one of a service account.
+    async fn identify(&self, peer: Identity, headers: &HeaderMap) -> Result<Identity, Status> {
+        match (Identity::of_request(peer, headers, &self.vouchers.tokens), identity::bearer(headers)) {
+            (Err(_), Some(token)) => {
+                let accounts = &self.vouchers.accounts;
+                let _place = if accounts.has_seen(token) { None } else { Some(self.limits.meet()?) };
+                match accounts.find(token, &[]).await {
+                    Ok(found) => Ok(found.identity),
+                    Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
+                    Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
+                }
+            }
+            (Ok(known), _) if known.is_expired(Timestamp::now().as_second()) => Err(Status::unauthorized()),
+            (known, _) => known,
+        }
     }
 
     /// Answers if we know who asks or that nobody says, if there is room, and if that takes no longer than it may.
     async fn admitted(
         &self,
         identity: &Result<Identity, Status>,
+        findings: &Findings,
         asked: &Asked,
-        row: &OnceLock<Arc<Row>>,
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
         let identity = identity.as_ref().map_err(Status::clone)?;
         let _place = self.limits.enter(identity, asked)?;
-        deadline::within(asked, self.answer(identity, asked, row, headers, incoming)).await
+        deadline::within(asked, self.answer(identity, findings, asked, headers, incoming)).await
     }
 
-    /// Notes in `found` the row of the resource that is asked for, once it is known.
     async fn answer(
         &self,
         identity: &Identity,
+        findings: &Findings,
         asked: &Asked,
-        found: &OnceLock<Arc<Row>>,
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
-        // Whoever is known may do everything, so whoever may not is not known.
-        if !authorize::may(identity, &Attributes::of(asked)).allowed {
+        let wanted = Attributes::of(asked);
+        if *identity == Identity::Anonymous && !authorize::is_open(&wanted) {
             return Err(Status::unauthorized());
         }
-        let (cluster, target) = asked.address.as_ref().map_err(|_| Status::unknown_path())?;
+        // Somebody who tries addresses that lead nowhere is worth a line in the audit log.
+        let refuse = || {
+            findings.refuse();
+            if let Some(wanted) = gate::wants_to_act_as(&headers) {
+                findings.acts_as(&wanted);
+            }
+        };
+        let address = asked.address.as_ref().map_err(|_| Status::unknown_path());
+        let (cluster, target) = address.inspect_err(|_| refuse())?;
         match target {
             Target::Health { endpoint, check } => {
                 let patient = Patient { store: &*self.store, stopping: !self.ready.load(Ordering::Relaxed) };
@@ -148,58 +217,43 @@ impl Stack {
             }
             _ => {}
         }
-        let (id, reach) = self.find(cluster, identity).await?;
+        let (id, reach) = self.find(cluster, identity).await.inspect_err(|_| refuse())?;
+        if self.audit.is_some() && reach == Reach::One {
+            let is_said = matches!(cluster, Cluster::Path(_));
+            let path = if is_said { None } else { self.access.path(id).await.ok().flatten() };
+            findings.is_for(id, path);
+        }
+        let gate = Gate::enter(&self.access, id, identity, &headers, wanted).await;
+        let gate = gate.inspect_err(|_| refuse())?;
+        findings.acts_as(gate.identity());
+        gate.pace()?;
+        // What the root lets somebody do says nothing about all the others.
+        if reach == Reach::Every && !gate.identity().is_administrator() {
+            findings.refuse();
+            return Err(Status::unknown_path());
+        }
         let Target::Resource(resource) = target else {
-            if !is_read(&asked.method) {
-                return Err(Status::wrong_method());
-            }
-            if *target == Target::Metrics {
-                // They are about everybody, and cost a walk over the store.
-                if !identity.is_administrator() {
-                    let why = format!("User {:?} cannot get path \"/metrics\"", identity.name());
-                    return Err(Status::forbidden(Grouped::new("", ""), "", &why));
-                }
-                return Ok(self.metrics.answer(&self.limits, self.figures().await));
-            }
-            let kinds = self.kinds.fresh(id).await.map_err(unreadable)?;
-            let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
-            // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
-            let made = tokio::task::spawn_blocking(move || {
-                publish::answer(&kinds, &target, &query, &headers, &address)
-            });
-            return made.await.map_err(|error| Status::internal(&error.to_string()))?;
+            return self.document(gate.identity(), id, target, asked, headers).await;
         };
         let row = self.row(id, reach, resource).await.map_err(unreadable)?;
         let row = row.ok_or_else(Status::unknown_path)?;
-        let row = found.get_or_init(|| row);
+        findings.names(&row);
         let call = Call {
             cluster: id,
             reach,
-            row: row.clone(),
+            row,
             namespace: resource.namespace.clone(),
             name: resource.name.clone(),
             subresource: resource.subresource.clone(),
             query: asked.query.clone(),
             headers,
-            identity: identity.clone(),
+            identity: gate.identity().clone(),
+            gate,
         };
-        // A path with a namespace leads to kinds that have one, and to no others.
-        if call.namespace.is_some() && !row.namespaced
-            || call.name.is_some() && row.namespaced && call.namespace.is_none()
-        {
-            return Err(Status::unknown_path());
+        if let Some(connect) = self.connect.as_deref().filter(|connect| connect::is_for(*connect, &call)) {
+            return connect::answer(connect, &*self.store, &call, resource, asked, incoming).await;
         }
-        // Only proxies lead further than a part of an object, and there are none.
-        let is_known = |part: &str| row.subresource(part).is_some() && resource.rest.is_empty();
-        if call.subresource.as_deref().is_some_and(|part| !is_known(part)) {
-            return Err(Status::unknown_path());
-        }
-        let verb = asked.verb().filter(|verb| verbs_at(row, resource).contains(verb));
-        let verb = verb.ok_or_else(Status::wrong_method)?;
-        // A write is for one logical cluster, and so is a look at one object: names repeat in others.
-        if reach == Reach::Every && !matches!(verb, Verb::List | Verb::Watch) {
-            return Err(Status::wrong_method());
-        }
+        let verb = verb_of(&call, resource, asked)?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => body::read(incoming).await?,
@@ -208,9 +262,45 @@ impl Stack {
         let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;
         options::check(verb, &call.query, applies)?;
         match Review::of(&call.row) {
-            Some(review) => review.answer(&call, &style, &self.tokens, &bytes),
+            Some(review) => review.answer(&call, &style, &self.vouchers, &bytes).await,
+            None if request::is_one(&call) => self.vouchers.accounts.request(&call, &style, &bytes).await,
             None => self.run(verb, &call, &style, &bytes).await,
         }
+    }
+
+    /// What is about the server or a logical cluster and is no object there.
+    async fn document(
+        &self,
+        identity: &Identity,
+        id: Id,
+        target: &Target,
+        asked: &Asked,
+        headers: HeaderMap,
+    ) -> Result<Response<Body>, Status> {
+        if let Target::Keys = target {
+            return self.vouchers.accounts.published(id, &asked.method).await;
+        }
+        if !is_read(&asked.method) {
+            return Err(Status::wrong_method());
+        }
+        match target {
+            Target::Issuer => return Ok(self.vouchers.accounts.configuration(id)),
+            // They are about everybody, so the root decides; and cost a walk over the store.
+            Target::Metrics if id == Id::ROOT || identity.is_administrator() => {
+                return Ok(self.metrics.answer(&self.limits, self.figures().await));
+            }
+            Target::Metrics => {
+                let why = format!("User {:?} cannot get path \"/metrics\"", identity.name());
+                return Err(Status::forbidden(Grouped::new("", ""), "", &why));
+            }
+            _ => {}
+        }
+        let kinds = self.kinds.fresh(id).await.map_err(unreadable)?;
+        let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
+        // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
+        let made =
+            tokio::task::spawn_blocking(move || publish::answer(&kinds, &target, &query, &headers, &address));
+        made.await.map_err(|error| Status::internal(&error.to_string()))?
     }
 
     /// What is known of the resource that is named. Who looks at all logical clusters sees it as one of them does.
@@ -220,7 +310,7 @@ impl Stack {
         if reach == Reach::One {
             return self.kinds.find(id, find).await;
         }
-        match find(Kinds::built_in()).or_else(|| self.kinds.anywhere(group, version, resource)) {
+        match find(self.kinds.common()).or_else(|| self.kinds.anywhere(group, version, resource)) {
             Some(row) => Ok(Some(row)),
             None => {
                 self.kinds.load().await?;
@@ -243,7 +333,9 @@ impl Stack {
         let answer = match verb {
             Verb::Get => get::get(store, call, style).await,
             Verb::List => list::list(store, call, style).await,
-            Verb::Watch => watch::watch(store, &self.kinds, call, style, self.stop.clone()).await,
+            Verb::Watch => {
+                watch::watch(store, &self.kinds, &self.vouchers, call, style, self.stop.clone()).await
+            }
             Verb::Create => create::create(store, call, style, bytes).await,
             Verb::Update => update::update(store, call, style, bytes).await,
             Verb::Patch => patch::patch(store, call, style, bytes).await,
@@ -276,8 +368,8 @@ impl Stack {
             ))
         })?;
         // Objects of one name need not be of one kind in all logical clusters.
-        let elsewhere =
-            (call.reach == Reach::Every && call.row.origin == Origin::Custom).then(|| self.kinds.clone());
+        let is_theirs = call.row.origin == Origin::Custom && !self.kinds.common().has(&call.row);
+        let elsewhere = (call.reach == Reach::Every && is_theirs).then(|| self.kinds.clone());
         Ok(Style { form, row: call.row.clone(), include, reach: call.reach, elsewhere })
     }
 
@@ -298,8 +390,9 @@ impl Stack {
     async fn find(&self, cluster: &Cluster, identity: &Identity) -> Result<(Id, Reach), Status> {
         let store = &*self.store;
         let found = match cluster {
-            Cluster::Bare => Some(Id::ROOT),
+            Cluster::Bare => Some(identity.home().unwrap_or(Id::ROOT)),
             Cluster::Path(path) => clusters::find(store, path).await.map_err(unreadable)?,
+            Cluster::Id(id) if identity.home() == Some(*id) => Some(*id),
             Cluster::Id(_) | Cluster::All if !identity.is_administrator() => None,
             Cluster::Id(id) => births::find(store, *id).await.map_err(unreadable)?.map(|_| *id),
             Cluster::All => return Ok((Id::ROOT, Reach::Every)),
@@ -332,6 +425,29 @@ fn verbs_at(row: &Row, named: &Resource) -> Vec<Verb> {
 
 fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// What a request means for what it names, if anything.
+fn verb_of(call: &Call, named: &Resource, asked: &Asked) -> Result<Verb, Status> {
+    let row = &call.row;
+    // A path with a namespace leads to kinds that have one, and to no others.
+    if call.namespace.is_some() && !row.namespaced
+        || call.name.is_some() && row.namespaced && call.namespace.is_none()
+    {
+        return Err(Status::unknown_path());
+    }
+    // Only proxies lead further than a part of an object, and there are none.
+    let is_known = |part: &str| row.subresource(part).is_some() && named.rest.is_empty();
+    if call.subresource.as_deref().is_some_and(|part| !is_known(part)) {
+        return Err(Status::unknown_path());
+    }
+    let verb = asked.verb().filter(|verb| verbs_at(row, named).contains(verb));
+    let verb = verb.ok_or_else(Status::wrong_method)?;
+    // A write is for one logical cluster, and so is a look at one object: names repeat in others.
+    if call.reach == Reach::Every && !matches!(verb, Verb::List | Verb::Watch) {
+        return Err(Status::wrong_method());
+    }
+    Ok(verb)
 }
 
 /// The answer to a request that did not work. If it was the method, it says which methods would.

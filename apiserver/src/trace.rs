@@ -34,6 +34,10 @@ impl Trace {
         Trace { id, began: Instant::now() }
     }
 
+    pub(crate) fn id(&self) -> String {
+        self.id.to_str().unwrap_or_default().to_owned()
+    }
+
     /// Puts the id on the answer and the line into the log. Returns how long the answer took.
     pub(crate) fn end(self, asked: &Asked, user: &str, response: &mut Response<Body>) -> Duration {
         let took = self.began.elapsed();

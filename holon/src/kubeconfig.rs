@@ -25,6 +25,12 @@ pub(crate) struct Kubeconfig {
     /// Where the server keeps its data
     #[arg(long, default_value = ".holon")]
     data_dir: PathBuf,
+    /// Whom the kubeconfig is for [default: an administrator]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// A group the user is in; may be given several times
+    #[arg(long = "group", value_name = "NAME", requires = "user")]
+    groups: Vec<String>,
     /// Where the server is reached [default: where it last said it is]
     #[arg(long)]
     server: Option<String>,
@@ -38,14 +44,26 @@ impl Kubeconfig {
         let address = client::address(&self.data_dir)?;
         let server = self.server.unwrap_or(address);
         let authority = Authority::open(&self.data_dir.join("pki"))?;
-        let admin = authority.client(ADMIN.0, ADMIN.1)?;
-        print!("{}", write(&server, &authority, &admin, &paths));
+        let groups: Vec<&str> = self.groups.iter().map(String::as_str).collect();
+        let (name, groups) = match &self.user {
+            Some(user) => (user.as_str(), groups.as_slice()),
+            None => ADMIN,
+        };
+        let client = authority.client(name, groups)?;
+        print!("{}", write(&server, &authority, (name, &client), &paths));
         Ok(())
     }
 }
 
 /// A kubeconfig with a context for each logical cluster; the first is the current one.
-pub(crate) fn write(server: &str, authority: &Authority, user: &Identity, paths: &[Path]) -> String {
+pub(crate) fn write(
+    server: &str,
+    authority: &Authority,
+    (name, user): (&str, &Identity),
+    paths: &[Path],
+) -> String {
+    // Names may hold what means something in YAML; what is JSON is YAML, too.
+    let name = serde_json::Value::from(name).to_string();
     let encoded = |text: &str| STANDARD.encode(text);
     // Whoever names one twice gets it once.
     let mut distinct: Vec<&Path> = Vec::new();
@@ -66,10 +84,10 @@ pub(crate) fn write(server: &str, authority: &Authority, user: &Identity, paths:
     }
     out += "contexts:\n";
     for path in &paths {
-        out += &format!("- name: {path}\n  context:\n    cluster: {path}\n    user: admin\n");
+        out += &format!("- name: {path}\n  context:\n    cluster: {path}\n    user: {name}\n");
     }
     let (certificate, key) = (encoded(&user.certificate), encoded(&user.key));
     out + &format!(
-        "users:\n- name: admin\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
+        "users:\n- name: {name}\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
     )
 }

@@ -13,8 +13,6 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use controller::queue::Outcome;
-use openapi::catalog;
-use openapi::resource::Resource;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -26,7 +24,7 @@ use super::write::{Trouble, amend};
 use super::{Controllers, sweep};
 use crate::conditions::{self, Condition};
 use crate::keys::{Collection, Place};
-use crate::kinds::{self, DEFINITIONS, ESTABLISHED, Kinds, Status};
+use crate::kinds::{self, DEFINITIONS, ESTABLISHED, Status};
 use crate::special::{CLEANUP, TERMINATING};
 use crate::stored;
 
@@ -79,7 +77,7 @@ pub(super) async fn look(controllers: &Controllers, (cluster, group): Group) -> 
     let ours =
         |entry: &Entry| Place::of(entry.key()).is_some_and(|place| kinds::group(place.name) == &*group);
     let entries: Vec<Entry> = listed.value.entries.into_iter().filter(ours).collect();
-    let mut taken = Taken::built_in(Kinds::built_in().rows(), &group);
+    let mut taken = Taken::built_in(controllers.kinds.common().rows(), &group);
     entries.iter().filter_map(Outline::of).for_each(|outline| taken.add(&outline.accepted()));
     let mut outcome = Outcome::Done;
     for entry in &entries {
@@ -96,13 +94,9 @@ pub(super) async fn look(controllers: &Controllers, (cluster, group): Group) -> 
         }
         names::settle(&mut definition, &taken);
         taken.add(&definition["status"]["acceptedNames"]);
-        amend(&*controllers.seen, row(), entry, |object| *object = definition).await?;
+        amend(&*controllers.seen, kinds::row_of_definitions(), entry, |object| *object = definition).await?;
     }
     Ok(outcome)
-}
-
-fn row() -> &'static Resource {
-    catalog::find(DEFINITIONS.group, "v1", DEFINITIONS.plural).expect("the catalogue has definitions")
 }
 
 /// Deletes what there is of a kind, and then lets its definition go. How many objects have to be met again.
@@ -141,13 +135,13 @@ async fn empty(
     }
     let message = "CustomResource deletion is in progress";
     let said = Condition::new(TERMINATING, true, "InstanceDeletionInProgress", message);
-    amend(store, row(), entry, |object| conditions::set(object, &said)).await?;
+    amend(store, kinds::row_of_definitions(), entry, |object| conditions::set(object, &said)).await?;
     Ok(conflicts)
 }
 
 /// Nothing is left: the definition goes, unless somebody else's finalizer holds it.
 async fn release(controllers: &Controllers, entry: &Entry, said: &Condition) -> Result<(), Trouble> {
-    amend(&*controllers.seen, row(), entry, |object| {
+    amend(&*controllers.seen, kinds::row_of_definitions(), entry, |object| {
         conditions::set(object, said);
         if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|name| name != CLEANUP);

@@ -11,7 +11,7 @@ use api::cluster::Id;
 use storage::{Entry, Event, Key, Page, Range, ReadError, Revision};
 
 use super::head::{Head, Owner};
-use super::{Controllers, Namespace, addresses, births, definitions, furnishings, garbage};
+use super::{Controllers, Namespace, accounts, addresses, births, definitions, furnishings, garbage, roles};
 use crate::addresses::{Claim, SERVICES, held};
 use crate::clusters as logical;
 use crate::deletion::{FOREGROUND, ORPHAN};
@@ -104,6 +104,7 @@ impl<'a> Feed<'a> {
     fn appeared(&mut self, previous: Option<&Entry>, current: &Entry) {
         let Some(place) = Place::of(current.key()) else { return self.born(previous, current) };
         self.claimed(&place, current);
+        self.gathered(&place);
         let Some(head) = Head::of(current) else {
             // Something that is no object stands where one was, or where one shone through: to everybody else that
             // is gone.
@@ -113,6 +114,9 @@ impl<'a> Feed<'a> {
             return previous.into_iter().for_each(|previous| self.vanished(previous, current.revision()));
         };
         self.owned(&place, current.key(), &head, previous);
+        if place.collection == accounts::SECRETS && accounts::may_be_one(current) {
+            self.controllers.accounts.add(current.key().clone());
+        }
         previous
             .into_iter()
             .for_each(|previous| self.released(&place, previous, Some(current), current.revision()));
@@ -157,6 +161,10 @@ impl<'a> Feed<'a> {
         dependents.into_iter().for_each(|key| controllers.garbage.add(key));
         self.unblocked(&place, head.owners());
         self.released(&place, previous, None, now);
+        self.gathered(&place);
+        if place.collection == accounts::ACCOUNTS {
+            controllers.accounts.add(previous.key().clone());
+        }
         if furnishings::is_one(&place) {
             self.furnish(place.cluster, place.namespace);
         }
@@ -206,6 +214,13 @@ impl<'a> Feed<'a> {
         let is_waiting = head.is_leaving() && (head.has_finalizer(ORPHAN) || head.has_finalizer(FOREGROUND));
         if is_waiting {
             self.controllers.garbage.add(key.clone());
+        }
+    }
+
+    /// A cluster role changed, which others may be made of.
+    fn gathered(&self, place: &Place<'_>) {
+        if place.collection == roles::COLLECTION {
+            self.controllers.roles.add_after(place.cluster, GATHER);
         }
     }
 

@@ -4,12 +4,13 @@
 //! out from its text, without building a tree of it.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use api::names::GROUP;
 use openapi::catalog;
 use openapi::custom::Kind;
 use openapi::decode;
+use openapi::resource::Resource;
 use ring::digest;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -21,6 +22,11 @@ use crate::stored;
 /// Where definitions are kept.
 pub(crate) const DEFINITIONS: Collection<'static> =
     Collection { group: "apiextensions.k8s.io", plural: "customresourcedefinitions" };
+
+/// What definitions are like themselves.
+pub(crate) fn row_of_definitions() -> &'static Arc<Resource> {
+    catalog::find(DEFINITIONS.group, "v1", DEFINITIONS.plural).expect("the catalogue has definitions")
+}
 
 /// The condition that says that a kind is served.
 pub(crate) const ESTABLISHED: &str = "Established";

@@ -34,13 +34,13 @@ impl Pool {
         Custom { content: definition.content, kind, is_leaving: definition.is_leaving }
     }
 
-    /// The set of these kinds, in the order of their definitions.
-    pub(super) fn set(&mut self, customs: Vec<Custom>) -> Arc<Kinds> {
+    /// The set of what everybody has and these kinds, in the order of their definitions.
+    pub(super) fn set(&mut self, common: &Arc<Kinds>, customs: Vec<Custom>) -> Arc<Kinds> {
         if customs.is_empty() {
-            return Kinds::built_in().clone();
+            return common.clone();
         }
         let contents = customs.iter().map(|custom| (custom.content, custom.is_leaving)).collect();
-        self.sets.get(&contents, || Arc::new(Kinds::with(customs)))
+        self.sets.get(&contents, || Arc::new(Kinds::with(common, customs)))
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use super::definition::{DEFINITIONS, Definition};
 use super::pool::Pool;
-use super::{Custom, Kinds};
+use super::{Custom, Kinds, Own};
 use crate::keys::Place;
 
 /// Before reading again when the store does not answer.
@@ -37,6 +37,8 @@ const PAGE_ENTRIES: usize = 100;
 #[derive(Debug)]
 pub struct Registry {
     store: Arc<dyn Store>,
+    /// What every logical cluster serves.
+    common: Arc<Kinds>,
     by_cluster: RwLock<Clusters>,
     pool: Mutex<Pool>,
 }
@@ -73,14 +75,26 @@ struct Served {
 
 impl Registry {
     pub fn new(store: Arc<dyn Store>) -> Registry {
-        Registry { store, by_cluster: RwLock::default(), pool: Mutex::default() }
+        let common = Kinds::built_in().clone();
+        Registry { store, common, by_cluster: RwLock::default(), pool: Mutex::default() }
+    }
+
+    /// Every logical cluster also serves these. To be said before anything is read.
+    pub fn with_own(mut self, own: Own) -> Registry {
+        self.common = Kinds::of_server(own);
+        self
+    }
+
+    /// What every logical cluster serves, whatever it defines.
+    pub(crate) fn common(&self) -> &Arc<Kinds> {
+        &self.common
     }
 
     /// What a logical cluster serves, as far as we have heard.
     pub(crate) fn of(&self, cluster: Id) -> Arc<Kinds> {
         match self.read().served.get(&cluster) {
             Some(served) => served.kinds.borrow().clone(),
-            None => Kinds::built_in().clone(),
+            None => self.common.clone(),
         }
     }
 
@@ -264,7 +278,8 @@ impl Registry {
             None => self.custom(&Definition::of(entry)?),
         };
         let written: Written = entries.iter().map(|entry| (entry.revision(), custom(entry))).collect();
-        let kinds = self.pool().set(written.iter().filter_map(|(_, custom)| custom.clone()).collect());
+        let customs = written.iter().filter_map(|(_, custom)| custom.clone()).collect();
+        let kinds = self.pool().set(&self.common, customs);
         (written, kinds)
     }
 

@@ -8,7 +8,7 @@ use storage::memory::Memory;
 use storage::{Change, Entry, Expect, Page, Revision, Store};
 
 use super::definition::DEFINITIONS;
-use super::{Kinds, Registry};
+use super::{Kinds, Own, Registry};
 use crate::keys::Collection;
 use crate::stored;
 
@@ -96,6 +96,33 @@ async fn what_is_defined_alike_is_made_once() {
     world.registry.load().await.unwrap();
     assert!(apples.upgrade().is_none() && serves(&world.of(1), "pears"));
     assert!(Arc::ptr_eq(&world.of(1001), Kinds::built_in()));
+}
+
+/// A server with kinds of its own, and a million logical clusters.
+#[tokio::test]
+async fn what_a_server_brings_along_is_made_once_for_everybody() {
+    let mut theirs = served("gears");
+    theirs["metadata"]["name"] = "gears.holon.dev".into();
+    theirs["spec"]["group"] = "holon.dev".into();
+    let mut definition = theirs.clone();
+    definition["spec"]["names"] = json!({ "plural": "gears", "kind": "Gear" });
+    definition.as_object_mut().unwrap().remove("status");
+    let mut world = World::new();
+    let own = Own::read(&[&definition.to_string()]).unwrap();
+    world.registry = Registry::new(world.store.clone()).with_own(own);
+    world.put(1, &served("apples")).await;
+    let (with_more, others) = (world.fresh(1).await, [world.fresh(2).await, world.of(3)]);
+    assert!(others.iter().all(|kinds| Arc::ptr_eq(kinds, world.registry.common())));
+    let gears = |kinds: &Kinds| kinds.find("holon.dev", "v1", "gears").unwrap().clone();
+    assert!(Arc::ptr_eq(&gears(&with_more), &gears(world.registry.common())));
+    assert!(serves(&with_more, "apples") && !serves(world.registry.common(), "apples"));
+    let groups: Vec<_> = with_more.shown().iter().map(|row| row.group.to_string()).collect();
+    let mut runs = groups.clone();
+    runs.dedup();
+    assert_eq!(runs.iter().filter(|group| *group == "holon.dev").count(), 1, "one group: {runs:?}");
+    // Somebody who can write to the store says that it is theirs.
+    world.put(2, &theirs).await;
+    assert!(Arc::ptr_eq(&gears(&*world.fresh(2).await), &gears(world.registry.common())));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 //! an entry.
 
 mod flow;
+mod roles;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::template::{Object, TIME};
 use crate::addresses::{self, FIRST};
+use crate::auth::rbac;
 use crate::keys::Collection;
 
 /// What the objects say about the server they are served by.
@@ -84,6 +86,9 @@ pub fn objects(surroundings: &Surroundings<'_>) -> Vec<Object> {
     }
     for schema in flow::schemas() {
         add(flow::GROUP, "flowschemas", schema.object());
+    }
+    for (plural, object) in roles::objects() {
+        add(rbac::GROUP, plural, object);
     }
     objects
 }

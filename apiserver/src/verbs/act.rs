@@ -74,7 +74,13 @@ pub(crate) async fn evict(
 }
 
 /// The body, as an object of a kind that nobody stores.
-fn sent(call: &Call, group: &str, version: &str, kind: &str, bytes: &Bytes) -> Result<Value, Status> {
+pub(crate) fn sent(
+    call: &Call,
+    group: &str,
+    version: &str,
+    kind: &str,
+    bytes: &Bytes,
+) -> Result<Value, Status> {
     let type_name = builtin::type_name(group, version, kind).unwrap_or_default();
     let row = Resource {
         group: group.into(),

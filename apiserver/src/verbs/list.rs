@@ -279,6 +279,7 @@ mod tests {
             query: Query::parse(Some(query)),
             headers: http::HeaderMap::new(),
             identity: crate::identity::Identity::Anonymous,
+            gate: crate::auth::gate::Gate::open(),
         }
     }
 

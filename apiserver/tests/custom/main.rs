@@ -1,6 +1,7 @@
-//! Stories of kinds that logical clusters define themselves.
+//! Stories of kinds that logical clusters define themselves, and of those a server brings along.
 
 mod elsewhere;
 mod leaving;
+mod own;
 mod serving;
 mod world;

@@ -7,7 +7,7 @@ use api::cluster::Id;
 use apiserver::births::{self, Birth};
 use apiserver::controllers::Controllers;
 use apiserver::identity::{Identity, User};
-use apiserver::kinds::Registry;
+use apiserver::kinds::{Own, Registry};
 use apiserver::newborn::{self, Newborn, Surroundings, Template};
 use apiserver::stack::Stack;
 use bytes::Bytes;
@@ -39,6 +39,11 @@ pub(crate) struct Answer {
 
 impl World {
     pub(crate) async fn new() -> World {
+        World::with_own(Own::default()).await
+    }
+
+    /// One whose servers bring kinds of their own.
+    pub(crate) async fn with_own(own: Own) -> World {
         let kept: Arc<dyn Store> = Arc::new(Memory::new());
         let address = "192.0.2.10:6443".parse().unwrap();
         let template = Template::new(newborn::objects(&Surroundings { authority: "a certificate", address }));
@@ -46,7 +51,7 @@ impl World {
         births::write(&*seen, Id::ROOT, &Birth::root()).await.unwrap();
         let mut tasks = Tasks::new();
         let mut server = || {
-            let kinds = Arc::new(Registry::new(kept.clone()));
+            let kinds = Arc::new(Registry::new(kept.clone()).with_own(own.clone()));
             tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
             (kinds.clone(), Arc::new(Stack::new(seen.clone(), String::new(), tasks.stop()).with_kinds(kinds)))
         };
@@ -73,10 +78,14 @@ impl World {
 
     /// Changes some fields of an object; must work.
     pub(crate) async fn merge(&self, path: &str, patch: Value) -> Value {
-        let request = request("PATCH", path, &patch).header("content-type", "application/merge-patch+json");
-        let answer = answer(&self.stack, request.body(Full::new(patch.to_string().into())).unwrap()).await;
+        let answer = self.patch(path, "application/merge-patch+json", patch).await;
         assert_eq!(answer.code, 200, "{}", answer.body);
         answer.body
+    }
+
+    pub(crate) async fn patch(&self, path: &str, media: &str, patch: Value) -> Answer {
+        let request = request("PATCH", path, &patch).header("content-type", media);
+        answer(&self.stack, request.body(Full::new(patch.to_string().into())).unwrap()).await
     }
 
     /// Defines a kind in a logical cluster (`""`, `/clusters/root:a`), and waits until it is served.

@@ -1,5 +1,5 @@
-//! Kinds that users define, with a real kubectl: in the root, in a nested logical cluster, and on two servers that share
-//! an etcd.
+//! Kinds that users define, and kinds that come with Holon, with a real kubectl: in the root, in a nested logical
+//! cluster, and on two servers that share an etcd.
 //!
 //! Everything is asked for once, right after it was made: nobody has to wait for a kind but until it says that it is
 //! established.
@@ -10,6 +10,7 @@ mod common;
 mod apart;
 mod life;
 mod manifests;
+mod own;
 
 use common::Server;
 use common::kubectl::Kubectl;
@@ -35,6 +36,24 @@ fn a_life_in_the_root() {
 fn a_life_in_a_nested_logical_cluster() {
     let Some(program) = peers::need("a_life_in_a_nested_logical_cluster", "kubectl") else { return };
     suite(&Kubectl::at(&Server::start(), &program, "root:a:b"));
+}
+
+#[test]
+fn what_comes_with_holon_in_a_nested_logical_cluster() {
+    let Some(program) = peers::need("what_comes_with_holon_in_a_nested_logical_cluster", "kubectl") else {
+        return;
+    };
+    let server = Server::start();
+    own::suite(&Kubectl::at(&server, &program, "root:a:b"));
+}
+
+#[test]
+fn what_comes_with_holon_with_an_older_kubectl() {
+    let Some(program) = peers::need("what_comes_with_holon_with_an_older_kubectl", "kubectl-1.32") else {
+        return;
+    };
+    let server = Server::start();
+    own::suite(&Kubectl::at(&server, &program, "root"));
 }
 
 #[test]

@@ -20,6 +20,9 @@ fn a_token_is_as_good_as_a_certificate_and_a_wrong_one_is_worse_than_none() {
     let file = file.to_str().unwrap().to_owned();
     let server = Server::start_in(dir, &["--token-auth-file", &file]);
     let stranger = Client::new(&server, false);
+    let admin = Client::new(&server, true);
+    admin.bind("", "holon:access", "Group system:authenticated");
+    admin.bind("", "cluster-admin", "User ann");
 
     let ann = stranger.with("Authorization: Bearer s3cret");
     assert_eq!(ann.get("/api/v1/namespaces").code, 200);
@@ -47,7 +50,7 @@ fn a_token_is_as_good_as_a_certificate_and_a_wrong_one_is_worse_than_none() {
 
 /// A user who could tell a way that is closed from one that is not there would know where to knock.
 #[test]
-fn who_may_not_look_at_all_logical_clusters_is_not_told_that_one_can() {
+fn what_somebody_does_not_reach_is_as_if_it_were_not_there() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tokens.csv");
     std::fs::write(&file, "s3cret,ann,7\nr00t,eve,8,system:masters\n").unwrap();
@@ -62,7 +65,7 @@ fn who_may_not_look_at_all_logical_clusters_is_not_told_that_one_can() {
 
     let unknown = ann.get("/clusters/root:nowhere/api/v1/configmaps");
     assert_eq!(unknown.code, 404);
-    for cluster in ["*", id, "~bbbbbbbbbbbbbbbc"] {
+    for cluster in ["*", id, "~bbbbbbbbbbbbbbbc", "root", "root:there"] {
         for (method, path) in [
             ("GET", "/api/v1/configmaps"),
             ("GET", "/api/v1/configmaps?watch=1"),
@@ -76,6 +79,18 @@ fn who_may_not_look_at_all_logical_clusters_is_not_told_that_one_can() {
                 assert_eq!(answer.header(header), unknown.header(header), "{method} {cluster} {path}");
             }
         }
+    }
+    // Not even by what is wrong with the request.
+    for odd in
+        ["Impersonate-Group: dev", "Impersonate-User: eve", "Content-Type: nonsense", "Accept: nonsense"]
+    {
+        let odd = ann.with(odd);
+        let [there, nowhere] = ["there", "nowhere"].map(|name| {
+            let answer =
+                odd.ask("POST", &format!("/clusters/root:{name}/api/v1/namespaces?timeout=x"), &json!([]));
+            (answer.code, answer.body)
+        });
+        assert_eq!(there, nowhere);
     }
     assert_eq!(eve.get("/clusters/*/api/v1/configmaps").code, 200);
     assert_eq!(eve.get(&format!("/clusters/{id}/api/v1/configmaps")).code, 200);

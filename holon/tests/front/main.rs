@@ -1,5 +1,7 @@
 //! Everything around the verbs, as bytes on a wire: who may come in, and how answers look.
 
+#[path = "../common/bind.rs"]
+mod bind;
 #[path = "../common/client.rs"]
 mod client;
 mod commands;

@@ -1,0 +1,104 @@
+//! What all our kinds have in common.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::names::{GROUP, VERSION};
+
+/// An object of one of our kinds, as a server has it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Object<Spec, Status> {
+    pub metadata: Metadata,
+    #[serde(default)]
+    pub spec: Spec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+}
+
+/// How a kind is called where it is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resource {
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub namespaced: bool,
+}
+
+impl Resource {
+    pub fn api_version(&self) -> String {
+        format!("{GROUP}/{VERSION}")
+    }
+}
+
+/// What we look at of an object's metadata, and all the rest, so that writing it back loses nothing.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<String>,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// Something that is so, is not so, or is not known.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    pub r#type: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    pub reason: String,
+    #[serde(default)]
+    pub message: String,
+    pub last_transition_time: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// Whose an object in a mailbox or on a physical cluster is: the object in a user's logical cluster it stands for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Locator {
+    /// The id of the logical cluster.
+    pub logical_cluster: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    pub name: String,
+    pub uid: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_looked_at_is_kept() {
+        let text = json!({
+            "metadata": { "name": "east", "labels": { "region": "eu" }, "managedFields": [{ "manager": "kubectl" }] },
+            "spec": { "schedulable": true },
+        });
+        let object: Object<Value, Value> = serde_json::from_value(text.clone()).unwrap();
+        assert_eq!((object.metadata.name.as_str(), object.status.is_none()), ("east", true));
+        assert_eq!(serde_json::to_value(object).unwrap(), text);
+    }
+}

@@ -1,0 +1,80 @@
+//! How several statuses of a kind become one.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, GroupKind, Object, Resource};
+
+pub type StatusRule = Object<StatusRuleSpec, StatusRuleStatus>;
+
+impl StatusRule {
+    pub const RESOURCE: Resource = Resource { kind: "StatusRule", plural: "statusrules", namespaced: false };
+}
+
+/// What is written into the status of objects of a kind that run on several physical clusters. Fields it does not name
+/// are summarised as without it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusRuleSpec {
+    /// The kind.
+    pub target: GroupKind,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<FieldRule>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<RowsRule>,
+}
+
+/// One value.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FieldRule {
+    /// A JSON pointer into the object.
+    pub path: String,
+    /// In CEL, about the variables `targets` and `object`.
+    pub expression: String,
+}
+
+/// A list with one row per group of targets.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RowsRule {
+    /// A JSON pointer into the object.
+    pub path: String,
+    /// Targets for which it is false are left out. In CEL, about the variable `target`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// Targets for which all of these are equal are one group; each is a field of its row. In CEL, about `target`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group_by: Vec<NamedExpression>,
+    /// Further fields of a row. In CEL, about the variable `targets`: those of the group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<NamedExpression>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NamedExpression {
+    pub name: String,
+    pub expression: String,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusRuleStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<Mistake>,
+}
+
+/// What is wrong with an expression. While there is one, statuses stay as they are.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mistake {
+    /// Of the expression in the spec: `spec.fields[0].expression`.
+    pub field: String,
+    pub line: i64,
+    pub column: i64,
+    pub message: String,
+}

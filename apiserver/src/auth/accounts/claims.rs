@@ -1,0 +1,75 @@
+//! What a token says.
+
+use api::cluster::Id;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Clocks of two servers may differ by so much.
+const LEEWAY_SECONDS: i64 = 60;
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Claims {
+    pub(super) aud: Vec<String>,
+    /// None: as long as what it is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) exp: Option<i64>,
+    pub(super) iat: i64,
+    pub(super) iss: String,
+    pub(super) jti: String,
+    #[serde(rename = "kubernetes.io")]
+    pub(super) kubernetes: Kubernetes,
+    pub(super) nbf: i64,
+    pub(super) sub: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Kubernetes {
+    pub(super) namespace: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) node: Option<Named>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) pod: Option<Named>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) secret: Option<Named>,
+    pub(super) serviceaccount: Named,
+}
+
+/// An object, and which one of that name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uid: Option<String>,
+}
+
+impl Claims {
+    /// From now on, for an account and for nothing else yet.
+    pub(super) fn new(iss: String, namespace: &str, serviceaccount: Named, aud: Vec<String>) -> Claims {
+        let now = Timestamp::now().as_second();
+        let sub = crate::auth::rbac::account(namespace, &serviceaccount.name);
+        let kubernetes = Kubernetes {
+            namespace: namespace.to_owned(),
+            node: None,
+            pod: None,
+            secret: None,
+            serviceaccount,
+        };
+        let jti = uuid::Uuid::new_v4().to_string();
+        Claims { aud, exp: None, iat: now, iss, jti, kubernetes, nbf: now, sub }
+    }
+
+    /// The logical cluster that issued it.
+    pub(super) fn cluster(&self) -> Option<Id> {
+        self.iss.rsplit_once("/clusters/")?.1.parse().ok()
+    }
+
+    pub(super) fn check_times(&self, now: i64) -> Result<(), &'static str> {
+        if self.exp.is_some_and(|exp| exp <= now) {
+            return Err("service account token has expired");
+        }
+        if self.nbf > now + LEEWAY_SECONDS {
+            return Err("service account token is not valid yet");
+        }
+        Ok(())
+    }
+}

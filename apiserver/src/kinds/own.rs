@@ -1,0 +1,103 @@
+//! Kinds that come with this server and are not Kubernetes's.
+//!
+//! They are described as a user would describe a custom kind, by definitions, and handed in by whoever builds the server.
+//! From there on they are like built-in kinds: every logical cluster serves them, nobody can define them otherwise, and
+//! they are compiled once, however many logical clusters there are. No logical cluster has a definition of them to show.
+
+use std::sync::Arc;
+
+use api::names::GROUP;
+use openapi::custom::Kind;
+use openapi::decode::{self, FieldValidation, Syntax};
+use openapi::{check, field, fill};
+use serde_json::Value;
+
+use super::definition;
+
+/// Kinds every logical cluster serves beside the built-in ones.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    pub(super) kinds: Vec<Arc<Kind>>,
+}
+
+/// Why a definition is none to serve. The server that has it was built wrong.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OwnError {
+    #[error("definition {number} of those that come with the server cannot be read: {why}")]
+    Unreadable { number: usize, why: String },
+    #[error("the definition {name:?} that comes with the server would be refused: {why}")]
+    Refused { name: String, why: String },
+    /// Users may define what they like in other groups.
+    #[error("the definition {name:?} that comes with the server is not of the group {GROUP}")]
+    Foreign { name: String },
+}
+
+impl Own {
+    /// Of custom resource definitions, in YAML or JSON.
+    pub fn read(definitions: &[&str]) -> Result<Own, OwnError> {
+        let kinds = definitions.iter().zip(1..).map(|(text, number)| {
+            let definition = read(text).map_err(|why| OwnError::Unreadable { number, why })?;
+            let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if definition["spec"]["group"] != GROUP {
+                return Err(OwnError::Foreign { name });
+            }
+            let faults = check::create(definition::row_of_definitions(), &definition);
+            match faults.is_empty() {
+                true => Ok(Arc::new(Kind::of(&definition))),
+                false => Err(OwnError::Refused { name, why: field::summary(&faults) }),
+            }
+        });
+        Ok(Own { kinds: kinds.collect::<Result<_, _>>()? })
+    }
+}
+
+/// A definition as a server would have it, if somebody had sent it.
+fn read(text: &str) -> Result<Value, String> {
+    let row = definition::row_of_definitions();
+    let schema = row.schema().expect("built in, so described");
+    let decoded =
+        decode::decode_as(text.as_bytes(), Syntax::Yaml, schema).map_err(|error| error.to_string())?;
+    FieldValidation::Strict.settle(&decoded.findings)?;
+    let mut definition = decoded.value;
+    fill::fill(row, &mut definition);
+    Ok(definition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GADGETS: &str = "
+        apiVersion: apiextensions.k8s.io/v1
+        kind: CustomResourceDefinition
+        metadata: { name: gadgets.holon.dev }
+        spec:
+          group: holon.dev
+          scope: Namespaced
+          names: { kind: Gadget, plural: gadgets, shortNames: [gg] }
+          versions:
+          - name: v1alpha1
+            served: true
+            storage: true
+            schema: { openAPIV3Schema: { type: object, properties: { spec: { type: object } } } }
+    ";
+
+    #[test]
+    fn a_definition_that_would_be_refused_is_not_served() {
+        let rows = |own: Own| own.kinds.iter().map(|kind| kind.rows[0].qualified()).collect::<Vec<_>>();
+        assert_eq!(rows(Own::read(&[GADGETS]).unwrap()), ["gadgets.holon.dev"]);
+        let check = |old: &str, new: &str, expected: &str| {
+            assert!(GADGETS.contains(old), "{old}");
+            let told = Own::read(&[&GADGETS.replace(old, new)]).unwrap_err().to_string();
+            assert!(told.contains(expected), "{told}");
+        };
+        check("served", "severed", "unknown field \"spec.versions[0].severed\"");
+        check("spec:\n", "spec\n", "cannot be read");
+        check(
+            "type: object, ",
+            "type: text, ",
+            "\"gadgets.holon.dev\" that comes with the server would be refused",
+        );
+        check("group: holon.dev", "group: shop.example", "is not of the group holon.dev");
+    }
+}

@@ -1,0 +1,133 @@
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::kind::Kind;
+use crate::scripted;
+
+/// What is asked for, and what is answered. One after the other; at the end of the script the server is away.
+type Script = &'static [(&'static str, u16, &'static str)];
+
+/// Plays a script and returns the news as words, and the view.
+async fn play(script: Script, scope: Scope) -> (Vec<String>, Arc<View>) {
+    let place = Arc::new(Mutex::new(0));
+    let remote = scripted::remote(move |_, path, _| {
+        let mut place = place.lock().unwrap();
+        let Some((expected, code, answer)) = script.get(*place) else { return (503, String::new()) };
+        *place += 1;
+        assert!(path.contains(expected), "{path} is not {expected}");
+        (*code, (*answer).to_owned())
+    });
+    let view = Arc::new(View::new(Kind::new("", "v1", "configmaps", "ConfigMap", true)));
+    let told = Mutex::new(Vec::new());
+    let note = |_: &View, news: News| {
+        let word = match news {
+            News::Put { now, new } => format!("{}{}@{}", if new { "+" } else { "~" }, now.key, now.version),
+            News::Gone { last, witnessed } => format!("-{}{}", last.key, if witnessed { "" } else { "?" }),
+            News::Synced => "synced".to_owned(),
+            News::Lost => "lost".to_owned(),
+        };
+        told.lock().unwrap().push(word);
+    };
+    let _ = timeout(Duration::from_secs(60), follow(remote, view.clone(), scope, note)).await;
+    (told.into_inner().unwrap(), view)
+}
+
+const EMPTY: &str = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#;
+
+#[tokio::test(start_paused = true)]
+async fn it_lists_by_pages_then_watches_and_goes_on_from_where_it_was() {
+    let script: Script = &[
+        (
+            "/api/v1/configmaps?limit=500",
+            200,
+            r#"{"metadata":{"resourceVersion":"5","continue":"a&b"},"items":[{"metadata":{"namespace":"n","name":"a","resourceVersion":"3"}}]}"#,
+        ),
+        (
+            "continue=a%26b",
+            200,
+            r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"namespace":"n","name":"b","resourceVersion":"4"}}]}"#,
+        ),
+        (
+            "resourceVersion=5",
+            200,
+            concat!(
+                r#"{"type":"MODIFIED","object":{"metadata":{"namespace":"n","name":"a","resourceVersion":"6"}}}"#,
+                "\n",
+                r#"{"type":"DELETED","object":{"metadata":{"namespace":"n","name":"b","resourceVersion":"7"}}}"#,
+                "\n",
+                r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#,
+                "\n",
+                r#"{"type":"ADDED","obj"#,
+            ),
+        ),
+        (
+            "resourceVersion=9",
+            200,
+            "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"c\",\"resourceVersion\":\"10\"}}}\n",
+        ),
+    ];
+    let (told, view) = play(script, Scope::default()).await;
+    assert_eq!(told, ["+n/a@3", "+n/b@4", "synced", "~n/a@6", "-n/b", "+c@10", "lost"]);
+    assert_eq!(view.keys(), [Key::new("", "c"), Key::new("n", "a")]);
+    assert_eq!(view.keys_in("n"), [Key::new("n", "a")]);
+    assert!(!view.synced() && view.trouble().is_some());
+    assert_eq!(view.get(&Key::new("n", "a")).unwrap().read(&view.kind)["kind"], "ConfigMap");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_from_a_later_list_was_not_seen_to_be_deleted() {
+    let script: Script = &[
+        (
+            "limit",
+            200,
+            r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a","resourceVersion":"3"}},{"metadata":{"name":"b","resourceVersion":"4"}}]}"#,
+        ),
+        (
+            "watch=true",
+            410,
+            r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old","status":"Failure"}"#,
+        ),
+        (
+            "limit",
+            200,
+            r#"{"metadata":{"resourceVersion":"8"},"items":[{"metadata":{"name":"b","resourceVersion":"4"}}]}"#,
+        ),
+        ("resourceVersion=8", 200, "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"reason\":\"Expired\"}}\n"),
+        ("limit", 200, r#"{"metadata":{"resourceVersion":"9"},"items":null}"#),
+    ];
+    let (told, view) = play(script, Scope::default()).await;
+    assert_eq!(told, ["+a@3", "+b@4", "synced", "-a?", "-b?", "lost"]);
+    assert!(view.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_or_talks_nonsense_changes_nothing_that_is_known() {
+    let listed =
+        r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a","resourceVersion":"3"}}]}"#;
+    for (code, answer) in
+        [(401, ""), (403, ""), (500, ""), (429, ""), (200, "{"), (200, "<html>"), (200, EMPTY)]
+    {
+        let script: Script =
+            Box::leak(Box::new([("limit", 200, listed), ("watch=true", 403, ""), ("limit", code, answer)]));
+        let (told, view) = play(script, Scope::default()).await;
+        let known = if answer == EMPTY { 0 } else { 1 };
+        assert_eq!((view.len(), view.synced()), (known, false), "{code} {answer}: {told:?}");
+        assert_eq!(told[..3], ["+a@3", "synced", "lost"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_to_be_kept_is_and_logical_clusters_are_told_apart() {
+    let script: Script = &[(
+        "labelSelector=holon.dev%2Fplaced%3Dtrue",
+        200,
+        r#"{"metadata":{"resourceVersion":"5"},"items":[
+            {"metadata":{"name":"a","resourceVersion":"3","annotations":{"holon.dev/logical-cluster":"~bbbbbbbbbbbbbbbc"}}},
+            {"metadata":{"name":"a","resourceVersion":"4","annotations":{"holon.dev/logical-cluster":"~bbbbbbbbbbbbbbbd"}}},
+            {"metadata":{"name":"b","resourceVersion":"4"}}]}"#,
+    )];
+    let labels = "holon.dev/placed=true".to_owned();
+    let scope = Scope { labels, across: true, keep: Some(Box::new(|key| key.name == "a")) };
+    let (told, _) = play(script, scope).await;
+    assert_eq!(told, ["+~bbbbbbbbbbbbbbbc/a@3", "+~bbbbbbbbbbbbbbbd/a@4", "synced", "lost"]);
+}

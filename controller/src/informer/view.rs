@@ -1,0 +1,239 @@
+//! What is known of the objects of one kind.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use api::cluster::Id;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::kind::Kind;
+
+/// Where an object is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key {
+    /// In a view over all logical clusters. None in a view of one.
+    pub cluster: Option<Id>,
+    /// Empty for objects that are in none.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(namespace: &str, name: &str) -> Key {
+        Key { cluster: None, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(cluster) = self.cluster {
+            write!(f, "{cluster}/")?;
+        }
+        match self.namespace.is_empty() {
+            true => f.write_str(&self.name),
+            false => write!(f, "{}/{}", self.namespace, self.name),
+        }
+    }
+}
+
+/// An object as the server said it.
+#[derive(Debug)]
+pub struct Object {
+    pub key: Key,
+    pub uid: String,
+    pub version: String,
+    text: Box<RawValue>,
+}
+
+impl Object {
+    /// All of it. Items of a list do not say what they are; this does.
+    pub fn read(&self, kind: &Kind) -> Value {
+        let mut tree: Value = serde_json::from_str(self.text.get()).unwrap_or_default();
+        if tree["kind"].is_null() {
+            tree["kind"] = kind.name.clone().into();
+            tree["apiVersion"] = kind.api_version().into();
+        }
+        tree
+    }
+}
+
+#[derive(Deserialize)]
+struct Head {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    resource_version: String,
+    annotations: Option<Home>,
+}
+
+/// The one annotation that is looked at: [`api::names::LOGICAL_CLUSTER`].
+#[derive(Deserialize)]
+struct Home {
+    #[serde(rename = "holon.dev/logical-cluster")]
+    cluster: Option<String>,
+}
+
+pub(super) fn object(text: &RawValue, across: bool) -> Result<Object, serde_json::Error> {
+    let Head { metadata } = serde_json::from_str(text.get())?;
+    let home = metadata.annotations.and_then(|annotations| annotations.cluster);
+    // In a view of one logical cluster the annotation is somebody's own, and says nothing.
+    let cluster = home.filter(|_| across).and_then(|id| id.parse().ok());
+    let key = Key { cluster, namespace: metadata.namespace, name: metadata.name };
+    Ok(Object { key, uid: metadata.uid, version: metadata.resource_version, text: text.to_owned() })
+}
+
+type Keep = dyn Fn(&Key) -> bool + Send + Sync;
+
+/// Which objects of a kind are followed.
+#[derive(Default)]
+pub struct Scope {
+    /// A label selector. Empty: all.
+    pub labels: String,
+    /// Over all logical clusters of the server: the client's address says so, and keys name theirs.
+    pub across: bool,
+    /// What else is to be kept. The rest is read and forgotten.
+    pub keep: Option<Box<Keep>>,
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("labels", &self.labels).field("across", &self.across).finish()
+    }
+}
+
+/// What happened. The view shows it already when it is told.
+#[derive(Debug)]
+pub enum News<'a> {
+    Put {
+        now: &'a Arc<Object>,
+        /// Whether the view did not have it before.
+        new: bool,
+    },
+    Gone {
+        last: &'a Arc<Object>,
+        /// The server said that it was deleted, or no longer matches. Otherwise it was only missing from a list.
+        witnessed: bool,
+    },
+    /// From now on the view can be trusted.
+    Synced,
+    /// From now on it is only what it was.
+    Lost,
+}
+
+/// All objects of a kind, as far as is known.
+#[derive(Debug)]
+pub struct View {
+    pub kind: Kind,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<Key, Arc<Object>>,
+    synced: bool,
+    /// It was synced once.
+    known: bool,
+    trouble: Option<String>,
+}
+
+impl View {
+    pub fn new(kind: Kind) -> View {
+        View { kind, state: RwLock::default() }
+    }
+
+    /// Whether it was read whole and is being followed.
+    pub fn synced(&self) -> bool {
+        self.state().synced
+    }
+
+    /// Whether it was ever read whole.
+    pub fn known(&self) -> bool {
+        self.state().known
+    }
+
+    /// Why it is not synced.
+    pub fn trouble(&self) -> Option<String> {
+        self.state().trouble.clone()
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
+        self.state().objects.get(key).cloned()
+    }
+
+    pub fn len(&self) -> usize {
+        self.state().objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn keys(&self) -> Vec<Key> {
+        self.state().objects.keys().cloned().collect()
+    }
+
+    /// Of a view of one logical cluster.
+    pub fn keys_in(&self, namespace: &str) -> Vec<Key> {
+        let state = self.state();
+        let from = state.objects.range(Key::new(namespace, "")..);
+        from.map(|(key, _)| key).take_while(|key| key.namespace == namespace).cloned().collect()
+    }
+
+    pub fn all(&self) -> Vec<Arc<Object>> {
+        self.state().objects.values().cloned().collect()
+    }
+
+    /// Whether it differs from what was known, and whether anything was.
+    pub(super) fn put(&self, object: &Arc<Object>) -> Option<bool> {
+        let before = self.change().objects.insert(object.key.clone(), object.clone());
+        match before {
+            Some(before) if before.version == object.version && before.uid == object.uid => None,
+            before => Some(before.is_none()),
+        }
+    }
+
+    pub(super) fn remove(&self, key: &Key) -> Option<Arc<Object>> {
+        self.change().objects.remove(key)
+    }
+
+    /// Forgets what a complete list did not have.
+    pub(super) fn retain(&self, listed: &HashSet<Key>) -> Vec<Arc<Object>> {
+        let mut state = self.change();
+        let gone: Vec<Key> = state.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
+        gone.iter().filter_map(|key| state.objects.remove(key)).collect()
+    }
+
+    /// Whether that is news.
+    pub(super) fn set_synced(&self) -> bool {
+        let mut state = self.change();
+        state.trouble = None;
+        state.known = true;
+        !std::mem::replace(&mut state.synced, true)
+    }
+
+    pub(super) fn set_lost(&self, trouble: String) -> bool {
+        let mut state = self.change();
+        state.trouble = Some(trouble);
+        std::mem::replace(&mut state.synced, false)
+    }
+
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().expect("no holder of this lock panics")
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().expect("no holder of this lock panics")
+    }
+}

@@ -1,0 +1,74 @@
+//! A kind of object, as an API server serves it.
+
+use std::fmt;
+
+/// What has to be known of a kind to read and write its objects.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind {
+    /// Empty for the core group.
+    pub group: String,
+    pub version: String,
+    /// As in addresses: `deployments`.
+    pub plural: String,
+    /// As in objects: `Deployment`.
+    pub name: String,
+    pub namespaced: bool,
+}
+
+impl Kind {
+    pub fn new(group: &str, version: &str, plural: &str, name: &str, namespaced: bool) -> Kind {
+        let [group, version, plural, name] = [group, version, plural, name].map(str::to_owned);
+        Kind { group, version, plural, name, namespaced }
+    }
+
+    /// As in objects: `apps/v1`.
+    pub fn api_version(&self) -> String {
+        match self.group.is_empty() {
+            true => self.version.clone(),
+            false => format!("{}/{}", self.group, self.version),
+        }
+    }
+
+    /// Where its objects are: those of one namespace or, where that is empty, all.
+    pub fn path(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        let within = match self.namespaced && !namespace.is_empty() {
+            true => format!("/namespaces/{namespace}"),
+            false => String::new(),
+        };
+        format!("{root}/{}{within}/{}", self.api_version(), self.plural)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group.is_empty() {
+            true => f.write_str(&self.plural),
+            false => write!(f, "{}.{}", self.plural, self.group),
+        }
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}/{}", self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_knows_where_its_objects_are() {
+        let pods = Kind::new("", "v1", "pods", "Pod", true);
+        let roles = Kind::new("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false);
+        assert_eq!(pods.path("shop"), "/api/v1/namespaces/shop/pods");
+        assert_eq!(pods.path(""), "/api/v1/pods");
+        assert_eq!(roles.path("shop"), "/apis/rbac.authorization.k8s.io/v1/clusterroles");
+        assert_eq!(
+            (pods.api_version(), roles.to_string()),
+            ("v1".into(), "clusterroles.rbac.authorization.k8s.io".into())
+        );
+    }
+}

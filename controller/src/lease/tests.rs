@@ -1,0 +1,110 @@
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::scripted;
+
+/// A server that has one lease, and a switch that cuts it off.
+#[derive(Clone, Default)]
+struct Shelf(Arc<Mutex<(Option<Value>, u64, bool)>>);
+
+impl Shelf {
+    fn remote(&self) -> Remote {
+        let shelf = self.clone();
+        scripted::remote(move |method, _, body| shelf.answer(method, body))
+    }
+
+    fn answer(&self, method: &str, body: &[u8]) -> (u16, String) {
+        let mut state = self.0.lock().unwrap();
+        if state.2 {
+            return (503, String::new());
+        }
+        if method != "GET" {
+            let mut lease: Value = serde_json::from_slice(body).unwrap();
+            let before =
+                state.0.as_ref().map_or(Value::Null, |lease| lease["metadata"]["resourceVersion"].clone());
+            if lease["metadata"]["resourceVersion"] != before {
+                return (409, String::new());
+            }
+            state.1 += 1;
+            lease["metadata"]["resourceVersion"] = state.1.to_string().into();
+            state.0 = Some(lease);
+        }
+        match &state.0 {
+            Some(lease) => (200, lease.to_string()),
+            None => (404, String::new()),
+        }
+    }
+
+    fn cut(&self, cut: bool) {
+        self.0.lock().unwrap().2 = cut;
+    }
+
+    fn lease(&self, holder: &str) -> Lease {
+        Lease::new(self.remote(), "kube-system", "holon-syncer", holder)
+    }
+}
+
+/// Looks every second until the time is up.
+async fn live(leases: &[&Lease], seconds: u64) -> Vec<Vec<bool>> {
+    let mut seen = Vec::new();
+    let watching = async {
+        for _ in 0..seconds {
+            sleep(Duration::from_secs(1)).await;
+            seen.push(leases.iter().map(|lease| lease.leads()).collect());
+        }
+    };
+    let holding = futures::future::join_all(leases.iter().map(|lease| lease.hold(|_| ())));
+    tokio::select! {
+        () = watching => {}
+        _ = holding => {}
+    }
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_and_the_other_takes_over_when_it_falls_silent() {
+    let shelf = Shelf::default();
+    let (first, second) = (shelf.lease("first"), shelf.lease("second"));
+    assert!(live(&[&first], 5).await.iter().all(|led| led[0]));
+    let both = live(&[&first, &second], 120).await;
+    assert!(both.iter().all(|led| led == &[true, false]), "{both:?}");
+    assert_eq!(second.other().as_deref(), Some("first"));
+    // The first is gone without a word. Nobody leads for a while; never do two.
+    let after = live(&[&second], 60).await;
+    let taken = after.iter().position(|led| led[0]).unwrap();
+    assert!((20..=33).contains(&taken), "{taken}");
+    assert!(!first.leads() && second.other().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_renew_stops_before_another_may_begin() {
+    let shelf = Shelf::default();
+    let first = shelf.lease("first");
+    assert!(live(&[&first], 15).await.iter().all(|led| led[0]));
+    shelf.cut(true);
+    let led = live(&[&first], 40).await;
+    let stopped = led.iter().position(|led| !led[0]).unwrap();
+    assert!(stopped <= 20, "{stopped}");
+    assert!(led[stopped..].iter().all(|led| !led[0]));
+    shelf.cut(false);
+    // It is still its own, as nobody took it.
+    assert!(live(&[&first], 5).await.last().unwrap()[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_it_up_lets_the_next_have_it_at_once() {
+    let shelf = Shelf::default();
+    let (first, second) = (shelf.lease("first"), shelf.lease("second"));
+    live(&[&first], 5).await;
+    first.release().await.unwrap();
+    assert!(!first.leads());
+    assert!(live(&[&second], 3).await[0][0]);
+    let lease = shelf.0.lock().unwrap().0.clone().unwrap();
+    assert_eq!(
+        (&lease["spec"]["leaseTransitions"], &lease["spec"]["holderIdentity"]),
+        (&json!(1), &json!("second"))
+    );
+    // What is no longer its own is not given up by it.
+    first.release().await.unwrap();
+    assert!(live(&[&second], 2).await[1][0]);
+}

@@ -1,0 +1,265 @@
+//! An API server, for objects of any kind.
+//!
+//! Objects go in and out as JSON: no type stands between what a server said and what is made of it. Every call has an end,
+//! and its failures are told apart by what can be done about them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster::Id;
+use http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::kind::Kind;
+
+/// How long a server may take to answer. Less than the time between the moment a holder of a [lease](crate::lease) must
+/// stop writing and the moment another may begin.
+pub const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Why a call did not work.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The server answered, and said no.
+    #[error("{message} ({code})")]
+    Refused { code: u16, reason: String, message: String },
+    #[error("no answer within {0:?}")]
+    Silent(Duration),
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server's answer makes no sense.
+    #[error("not understood: {0}")]
+    Garbled(String),
+}
+
+impl CallError {
+    pub fn code(&self) -> u16 {
+        match self {
+            CallError::Refused { code, .. } => *code,
+            _ => 0,
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.code() == 404
+    }
+
+    /// Somebody was faster: read again.
+    pub fn is_conflict(&self) -> bool {
+        self.code() == 409
+    }
+
+    /// Whether the server was reached and works.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, CallError::Refused { code, .. } if *code < 500 && *code != 429)
+    }
+}
+
+impl From<kube::Error> for CallError {
+    fn from(error: kube::Error) -> CallError {
+        match error {
+            kube::Error::Api(status) => {
+                CallError::Refused { code: status.code, reason: status.reason, message: status.message }
+            }
+            kube::Error::SerdeError(error) => CallError::Garbled(error.to_string()),
+            kube::Error::FromUtf8(error) => CallError::Garbled(error.to_string()),
+            // The outermost words are kube's own; the cause is at the end of the chain.
+            other => CallError::Unreachable(innermost(&other)),
+        }
+    }
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+/// How a change is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patch<'a> {
+    /// Server-side, taking fields from others where they differ.
+    Apply {
+        manager: &'a str,
+    },
+    Json,
+    Merge,
+}
+
+/// Which object, or part of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    pub kind: &'a Kind,
+    /// Empty for objects that are in none.
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// Empty for the object itself.
+    pub part: &'a str,
+}
+
+impl<'a> Place<'a> {
+    pub fn new(kind: &'a Kind, namespace: &'a str, name: &'a str) -> Place<'a> {
+        Place { kind, namespace, name, part: "" }
+    }
+
+    pub fn part(self, part: &'a str) -> Place<'a> {
+        Place { part, ..self }
+    }
+
+    fn path(&self) -> String {
+        let part = if self.part.is_empty() { String::new() } else { format!("/{}", self.part) };
+        format!("{}/{}{part}", self.kind.path(self.namespace), self.name)
+    }
+}
+
+/// An API server, or a logical cluster of one. Cheap to clone.
+#[derive(Clone)]
+pub struct Remote {
+    client: Client,
+    /// What all paths begin with.
+    prefix: Arc<str>,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Remote")
+    }
+}
+
+impl Remote {
+    pub fn new(client: Client) -> Remote {
+        Remote { client, prefix: "".into() }
+    }
+
+    /// One of the logical clusters of a server that was reached without naming any.
+    pub fn within(&self, cluster: Id) -> Remote {
+        Remote { client: self.client.clone(), prefix: format!("/clusters/{cluster}").into() }
+    }
+
+    pub(crate) fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.prefix)
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Asks for a document.
+    pub async fn read(&self, path: &str) -> Result<Value, CallError> {
+        self.call(Method::GET, path, "", Vec::new()).await
+    }
+
+    /// The same in this form.
+    pub async fn read_as(&self, path: &str, form: &str) -> Result<Value, CallError> {
+        let request = Request::get(self.path(path)).header("accept", form).body(Vec::new());
+        let request = request.map_err(|error| CallError::Garbled(error.to_string()))?;
+        match timeout(PATIENCE, self.client.request(request)).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(CallError::Silent(PATIENCE)),
+        }
+    }
+
+    pub async fn get(&self, place: Place<'_>) -> Result<Option<Value>, CallError> {
+        match self.read(&place.path()).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Creates an object, or what a part such as `binding` stands for.
+    pub async fn create(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<Value, CallError> {
+        self.call(Method::POST, &kind.path(namespace), "application/json", object.to_string().into_bytes())
+            .await
+    }
+
+    /// Posts to a part of an object, such as `binding`.
+    pub async fn post(&self, place: Place<'_>, body: &Value) -> Result<Value, CallError> {
+        self.call(Method::POST, &place.path(), "application/json", body.to_string().into_bytes()).await
+    }
+
+    pub async fn replace(&self, place: Place<'_>, object: &Value) -> Result<Value, CallError> {
+        self.call(Method::PUT, &place.path(), "application/json", object.to_string().into_bytes()).await
+    }
+
+    pub async fn patch(
+        &self,
+        place: Place<'_>,
+        patch: Patch<'_>,
+        change: &Value,
+    ) -> Result<Value, CallError> {
+        let (form, query) = match patch {
+            Patch::Apply { manager } => {
+                ("application/apply-patch+yaml", format!("?fieldManager={manager}&force=true"))
+            }
+            Patch::Json => ("application/json-patch+json", String::new()),
+            Patch::Merge => ("application/merge-patch+json", String::new()),
+        };
+        let path = format!("{}{query}", place.path());
+        self.call(Method::PATCH, &path, form, change.to_string().into_bytes()).await
+    }
+
+    /// Deletes this very object and, in the background, what it owns. Whether there was one of this uid.
+    pub async fn delete(&self, place: Place<'_>, uid: &str) -> Result<bool, CallError> {
+        self.delete_within(place, uid, None).await
+    }
+
+    /// The same, with so much time to stop what runs.
+    pub async fn delete_within(
+        &self,
+        place: Place<'_>,
+        uid: &str,
+        grace_seconds: Option<i64>,
+    ) -> Result<bool, CallError> {
+        let mut options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions",
+            "preconditions": { "uid": uid }, "propagationPolicy": "Background",
+        });
+        if let Some(seconds) = grace_seconds {
+            options["gracePeriodSeconds"] = seconds.into();
+        }
+        let body = options.to_string().into_bytes();
+        match self.call(Method::DELETE, &place.path(), "application/json", body).await {
+            Ok(_) => Ok(true),
+            // Another of its name is there: the one that was meant is gone.
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn call(&self, method: Method, path: &str, form: &str, body: Vec<u8>) -> Result<Value, CallError> {
+        let text = self.text(method, path, form, body, PATIENCE).await?;
+        serde_json::from_str(&text).map_err(|error| CallError::Garbled(error.to_string()))
+    }
+
+    /// The answer as it came.
+    pub async fn text(
+        &self,
+        method: Method,
+        path: &str,
+        form: &str,
+        body: Vec<u8>,
+        patience: Duration,
+    ) -> Result<String, CallError> {
+        let request = request(method, &self.path(path), form, body)?;
+        match timeout(patience, self.client.request_text(request)).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(CallError::Silent(patience)),
+        }
+    }
+}
+
+pub(crate) fn request(
+    method: Method,
+    path: &str,
+    form: &str,
+    body: Vec<u8>,
+) -> Result<Request<Vec<u8>>, CallError> {
+    let mut request = Request::builder().method(method).uri(path).header("accept", "application/json");
+    if !form.is_empty() {
+        request = request.header("content-type", form);
+    }
+    request.body(body).map_err(|error| CallError::Garbled(error.to_string()))
+}

@@ -1,0 +1,256 @@
+//! Service accounts, their tokens, and where they are somebody.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
+use crate::World;
+use crate::client::Client;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+impl World {
+    pub(crate) fn with_token(&self, token: &str) -> Client {
+        Client::new(&self.server, false).with(&format!("Authorization: Bearer {token}"))
+    }
+
+    /// Makes a service account in a logical cluster.
+    pub(crate) fn account(&self, cluster: &str, name: &str) {
+        let path = format!("{cluster}/api/v1/namespaces/default/serviceaccounts");
+        assert_eq!(self.admin.ask("POST", &path, &json!({ "metadata": { "name": name } })).code, 201);
+    }
+
+    /// Makes a Secret for an account's token, and returns the token it is given.
+    pub(crate) fn held_token(&self, cluster: &str, secret: &str, account: &str) -> String {
+        let body = json!({
+            "metadata": { "name": secret, "annotations": { "kubernetes.io/service-account.name": account } },
+            "type": "kubernetes.io/service-account-token",
+        });
+        let secrets = format!("{cluster}/api/v1/namespaces/default/secrets");
+        assert_eq!(self.admin.ask("POST", &secrets, &body).code, 201);
+        self.filled(cluster, secret)
+    }
+
+    /// The token in a Secret, once it is there.
+    fn filled(&self, cluster: &str, secret: &str) -> String {
+        let path = format!("{cluster}/api/v1/namespaces/default/secrets/{secret}");
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(10) {
+            if let Some(held) = self.admin.get(&path).json()["data"]["token"].as_str() {
+                return String::from_utf8(STANDARD.decode(held).unwrap()).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the Secret {secret} is still without a token")
+    }
+
+    pub(crate) fn token(&self, cluster: &str, name: &str, spec: Value) -> Value {
+        let path = format!("{cluster}/api/v1/namespaces/default/serviceaccounts/{name}/token");
+        self.admin.ask("POST", &path, &json!({ "spec": spec })).json()
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
+}
+
+fn claims(token: &str) -> Value {
+    let part = token.split('.').nth(1).unwrap();
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
+}
+
+#[test]
+fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
+    let world = World::new();
+    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    for cluster in [&a, &b] {
+        world.account(cluster, "bot");
+        world.admin.bind(cluster, "view", "Group system:serviceaccounts");
+        let map = json!({ "metadata": { "name": format!("of{}", cluster.replace(['/', ':'], "-")) } });
+        assert_eq!(world.admin.ask("POST", &format!("{cluster}{MAPS}"), &map).code, 201);
+    }
+    // Whatever the root and the neighbours say about accounts of this name.
+    world.admin.bind("", "cluster-admin", "User system:serviceaccount:default:bot");
+    world.admin.bind(&b, "cluster-admin", "User system:serviceaccount:default:bot");
+    let answer = world.token(&a, "bot", json!({ "expirationSeconds": 600 }));
+    assert_eq!(answer["kind"], "TokenRequest", "{answer}");
+    let token = text(&answer["status"]["token"]);
+    let said = claims(&token);
+    assert_eq!(said["sub"], "system:serviceaccount:default:bot");
+    assert_eq!(said["exp"].as_i64().unwrap() - said["iat"].as_i64().unwrap(), 600);
+    assert_eq!(said["kubernetes.io"]["serviceaccount"]["name"], "bot");
+
+    let bot = world.with_token(&token);
+    let listed = bot.get(MAPS).json();
+    let names: Vec<_> =
+        listed["items"].as_array().unwrap().iter().map(|map| text(&map["metadata"]["name"])).collect();
+    assert_eq!(names, ["kube-root-ca.crt", "of-clusters-root-a"]);
+    assert_eq!(bot.get(&format!("{a}{MAPS}")).code, 200);
+    assert_eq!(bot.get("/api/v1/namespaces/default/secrets").code, 403);
+    let id = said["iss"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    assert_eq!(bot.get(&format!("/clusters/{id}{MAPS}")).code, 200);
+    let unknown = bot.get(&format!("/clusters/root:nowhere{MAPS}"));
+    for elsewhere in [&b, "/clusters/root", "/clusters/*"] {
+        let answer = bot.get(&format!("{elsewhere}{MAPS}"));
+        assert_eq!((answer.code, &answer.body), (404, &unknown.body), "{elsewhere}");
+    }
+    // Nor does a neighbour know whose it is.
+    let review = |cluster: &str| {
+        let body = json!({ "spec": { "token": token } });
+        let path = format!("{cluster}/apis/authentication.k8s.io/v1/tokenreviews");
+        world.admin.ask("POST", &path, &body).json()["status"].clone()
+    };
+    assert_eq!(review(&a)["user"]["username"], "system:serviceaccount:default:bot");
+    assert_eq!(review(&b), json!({ "user": {}, "error": "invalid bearer token" }));
+}
+
+/// Whoever could change a token could be anybody anywhere.
+#[test]
+fn a_token_that_was_changed_is_nobodys() {
+    let world = World::new();
+    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    let [ours, theirs] =
+        [&b, &a].map(|cluster| text(&world.token(cluster, "default", json!({}))["status"]["token"]));
+    let [header, said, signature] = ours.split('.').collect::<Vec<_>>()[..] else { panic!("{ours}") };
+    let parts: Vec<&str> = theirs.split('.').collect();
+    let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let mut elsewhere = claims(&ours);
+    elsewhere["iss"] = claims(&theirs)["iss"].clone();
+    let mut renamed = claims(&ours);
+    renamed["kubernetes.io"]["serviceaccount"]["name"] = "other".into();
+    let none = encode(&json!({ "alg": "none" }));
+    let forged = [
+        format!("{header}.{}.{signature}", encode(&elsewhere)),
+        format!("{}.{}.{signature}", parts[0], encode(&elsewhere)),
+        format!("{header}.{}.{signature}", encode(&renamed)),
+        format!("{}.{}.{signature}", parts[0], parts[1]),
+        format!("{header}.{said}.{}", parts[2]),
+        format!("{none}.{}.", parts[1]),
+        format!("{header}.{said}."),
+        format!("{header}.{said}"),
+    ];
+    assert_eq!(world.with_token(&ours).get("/apis").code, 200);
+    for token in forged {
+        for path in ["/apis", "/version", &format!("{a}/apis"), &format!("{b}/apis")] {
+            assert_eq!(world.with_token(&token).get(path).code, 401, "{path} {token}");
+        }
+    }
+}
+
+#[test]
+fn a_token_ends_with_what_it_is_bound_to() {
+    let world = World::new();
+    let a = world.cluster("a");
+    world.account(&a, "bot");
+    let pods = format!("{a}/api/v1/namespaces/default/pods");
+    let pod = json!({
+        "metadata": { "name": "p" },
+        "spec": { "serviceAccountName": "bot", "containers": [{ "name": "c", "image": "i" }] },
+    });
+    assert_eq!(world.admin.ask("POST", &pods, &pod).code, 201);
+    let free = text(&world.token(&a, "bot", json!({}))["status"]["token"]);
+    let reference = json!({ "apiVersion": "v1", "kind": "Pod", "name": "p" });
+    let bound = text(&world.token(&a, "bot", json!({ "boundObjectRef": reference }))["status"]["token"]);
+    let other = text(&world.token(&a, "bot", json!({ "audiences": ["vault"] }))["status"]["token"]);
+    let codes = || [&free, &bound, &other].map(|token| world.with_token(token).get("/apis").code);
+    assert_eq!(codes(), [200, 200, 401]);
+    assert_eq!(world.admin.ask("DELETE", &format!("{pods}/p?gracePeriodSeconds=0"), &json!({})).code, 200);
+    assert_eq!(codes(), [200, 401, 401]);
+    let account = format!("{a}/api/v1/namespaces/default/serviceaccounts/bot");
+    assert_eq!(world.admin.ask("DELETE", &account, &json!({})).code, 200);
+    // One of the same name is another one.
+    world.account(&a, "bot");
+    assert_eq!(codes(), [401, 401, 401]);
+}
+
+/// The texts are those of a kube-apiserver 1.36.4.
+#[test]
+fn a_request_for_a_token_is_refused_as_kubernetes_refuses_it() {
+    let world = World::new();
+    world.account("", "bot");
+    let check = |name: &str, spec: Value, code: u16, message: &str| {
+        let answer = world.token("", name, spec);
+        assert_eq!((&answer["code"], &answer["message"]), (&json!(code), &json!(message)));
+    };
+    let invalid = |value: i64, why: &str| {
+        format!(
+            "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: {value}: {why}"
+        )
+    };
+    check(
+        "bot",
+        json!({ "expirationSeconds": 10 }),
+        422,
+        &invalid(10, "may not specify a duration less than 10 minutes"),
+    );
+    check(
+        "bot",
+        json!({ "expirationSeconds": 4_294_967_297_i64 }),
+        422,
+        &invalid(4_294_967_297, "may not specify a duration larger than 2^32 seconds"),
+    );
+    check("none", json!({}), 404, "serviceaccounts \"none\" not found");
+    let bound = |kind: &str| json!({ "boundObjectRef": { "apiVersion": "v1", "kind": kind, "name": "x" } });
+    check("bot", bound("Pod"), 404, "pods \"x\" not found");
+    check("bot", bound("Job"), 400, "cannot bind token to object of type /v1, Kind=Job");
+}
+
+#[test]
+fn others_can_check_a_token_and_a_secret_can_hold_one() {
+    let world = World::new();
+    let a = world.cluster("a");
+    world.account(&a, "bot");
+    let token = text(&world.token(&a, "bot", json!({}))["status"]["token"]);
+    let bot = world.with_token(&token);
+    let found = bot.get("/.well-known/openid-configuration").json();
+    assert_eq!(found["issuer"], claims(&token)["iss"]);
+    let keys = text(&found["jwks_uri"]).replace(&world.server.url, "");
+    let keys = bot.get(&keys);
+    assert_eq!(keys.header("Content-Type"), "application/jwk-set+json");
+    let header = URL_SAFE_NO_PAD.decode(token.split('.').next().unwrap()).unwrap();
+    let header: Value = serde_json::from_slice(&header).unwrap();
+    assert_eq!(keys.json()["keys"][0]["kid"], header["kid"]);
+
+    let held = world.held_token(&a, "key", "bot");
+    let secrets = format!("{a}/api/v1/namespaces/default/secrets");
+    let data = world.admin.get(&format!("{secrets}/key")).json()["data"].clone();
+    assert!(data["ca.crt"].is_string() && data["namespace"] == STANDARD.encode("default"), "{data}");
+    assert_eq!(world.with_token(&held).get("/apis").code, 200);
+    // Whoever clears it gets another one, and the first is nobody's.
+    let cleared = json!({ "data": { "token": null } });
+    assert_eq!(world.admin.ask("PATCH", &format!("{secrets}/key"), &cleared).code, 200);
+    assert_eq!(world.with_token(&held).get("/apis").code, 401);
+    let held = world.filled(&a, "key");
+    assert_eq!(world.with_token(&held).get("/apis").code, 200);
+    assert_eq!(world.admin.ask("DELETE", &format!("{secrets}/key"), &json!({})).code, 200);
+    assert_eq!(world.with_token(&held).get("/apis").code, 401);
+}
+
+#[test]
+fn keys_can_be_renewed_and_the_old_ones_let_go() {
+    let world = World::new();
+    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    let keys = format!("{a}/openid/v1/jwks");
+    let token = |cluster: &str| text(&world.token(cluster, "default", json!({}))["status"]["token"]);
+    let code = |token: &str| world.with_token(token).get("/apis").code;
+    let (first, elsewhere) = (token(&a), token(&b));
+    assert_eq!(code(&first), 200);
+    let renewed = world.admin.ask("POST", &keys, &Value::Null);
+    assert_eq!((renewed.code, renewed.json()["keys"].as_array().map(Vec::len)), (200, Some(2)));
+    let second = token(&a);
+    assert_eq!([&first, &second].map(|token| code(token)), [200, 200]);
+    // Who may do nothing may not do this.
+    world.admin.bind(&a, "holon:access", "User ann");
+    for method in ["POST", "DELETE"] {
+        assert_eq!(world.user("ann").ask(method, &keys, &Value::Null).code, 403);
+        assert_eq!(world.user("bob").ask(method, &keys, &Value::Null).code, 404);
+    }
+    assert_eq!(world.admin.ask("DELETE", &keys, &Value::Null).code, 200);
+    assert_eq!([&first, &second, &elsewhere].map(|token| code(token)), [401, 200, 200]);
+    assert_eq!(world.admin.get(&keys).json()["keys"].as_array().map(Vec::len), Some(1));
+    let made = (0..10).map(|_| world.admin.ask("POST", &keys, &Value::Null).code);
+    assert_eq!(made.filter(|code| *code == 200).count(), 7, "there is an end to it");
+    assert_eq!(code(&second), 200);
+}

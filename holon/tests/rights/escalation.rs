@@ -1,0 +1,153 @@
+//! Nobody hands out what they do not have. The texts are those of a kube-apiserver 1.36.4.
+
+use serde_json::{Value, json};
+
+use crate::{GROUP, World, told};
+
+fn grants(verbs: &[&str], resources: &[&str]) -> Value {
+    json!([{ "verbs": verbs, "apiGroups": [""], "resources": resources }])
+}
+
+/// A server where ann may write roles and bindings and read pods, and nothing else.
+fn world() -> World {
+    let world = World::new();
+    let kinds = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
+    let verbs = ["get", "create", "update", "patch"];
+    world.role("", "writes", json!([{ "verbs": verbs, "apiGroups": [GROUP], "resources": kinds }]));
+    world.role("", "reads", grants(&["get"], &["pods"]));
+    for role in ["holon:access", "writes", "reads"] {
+        world.admin.bind("", role, "User ann");
+    }
+    world
+}
+
+fn binding(name: &str, kind: &str, role: &str) -> Value {
+    json!({
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": GROUP, "kind": kind, "name": role },
+        "subjects": [{ "apiGroup": GROUP, "kind": "User", "name": "bob" }],
+    })
+}
+
+#[test]
+fn a_role_holds_no_more_than_its_writer() {
+    let (world, roles) = (world(), format!("/apis/{GROUP}/v1/clusterroles"));
+    let ann = world.user("ann");
+    let role = |name: &str, rules: Value| json!({ "metadata": { "name": name }, "rules": rules });
+    assert_eq!(ann.ask("POST", &roles, &role("a", grants(&["get"], &["pods"]))).code, 201);
+    let who = "user \"ann\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:";
+    let missing = "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\"]}\n\
+                   {APIGroups:[\"\"], Resources:[\"services\"], Verbs:[\"get\" \"list\"]}";
+    let refused = |name: &str| format!("clusterroles.{GROUP} \"{name}\" is forbidden: {who}\n{missing}");
+    let more = grants(&["get", "list"], &["pods", "services"]);
+    told(&ann.ask("POST", &roles, &role("b", more.clone())), 403, &refused("b"));
+    told(&ann.ask("PUT", &format!("{roles}/a"), &role("a", more.clone())), 403, &refused("a"));
+    told(&ann.ask("PATCH", &format!("{roles}/a"), &json!({ "rules": more })), 403, &refused("a"));
+    let gathering = json!({
+        "metadata": { "name": "c" },
+        "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] },
+    });
+    let why = "must have cluster-admin privileges to use the aggregationRule";
+    told(
+        &ann.ask("POST", &roles, &gathering),
+        403,
+        &format!("clusterroles.{GROUP} \"c\" is forbidden: {why}"),
+    );
+
+    // Unless somebody said that she may.
+    world.role(
+        "",
+        "raises",
+        json!([{ "verbs": ["escalate"], "apiGroups": [GROUP], "resources": ["clusterroles"] }]),
+    );
+    world.admin.bind("", "raises", "User ann");
+    assert_eq!(ann.ask("POST", &roles, &role("b", more)).code, 201);
+}
+
+#[test]
+fn a_binding_gives_no_more_than_its_writer_has() {
+    let world = world();
+    let ann = world.user("ann");
+    let (all, some) = (
+        format!("/apis/{GROUP}/v1/clusterrolebindings"),
+        format!("/apis/{GROUP}/v1/namespaces/default/rolebindings"),
+    );
+    assert_eq!(ann.ask("POST", &all, &binding("a", "ClusterRole", "reads")).code, 201);
+    assert_eq!(ann.ask("POST", &some, &binding("a", "ClusterRole", "reads")).code, 201);
+    let refused = ann.ask("POST", &all, &binding("b", "ClusterRole", "cluster-admin"));
+    let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
+    let begins = format!("clusterrolebindings.{GROUP} \"b\" is forbidden: user \"ann\" (groups=");
+    let ends =
+        "{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}\n{NonResourceURLs:[\"*\"], Verbs:[\"*\"]}";
+    assert!(refused.code == 403 && message.starts_with(&begins) && message.ends_with(ends), "{message}");
+    told(
+        &ann.ask("POST", &some, &binding("b", "ClusterRole", "gone")),
+        404,
+        &format!("rolebindings.{GROUP} \"gone\" not found"),
+    );
+    // Nobody turns a binding into one of another role, an administrator included.
+    let other = binding("a", "ClusterRole", "cluster-admin");
+    assert_eq!(world.admin.ask("PUT", &format!("{some}/a"), &other).code, 422);
+
+    let binds = json!([{
+        "verbs": ["bind"], "apiGroups": [GROUP], "resources": ["clusterroles"], "resourceNames": ["view"],
+    }]);
+    world.role("", "binds", binds);
+    world.admin.bind("", "binds", "User ann");
+    assert_eq!(ann.ask("POST", &all, &binding("c", "ClusterRole", "view")).code, 201);
+    assert_eq!(ann.ask("POST", &all, &binding("d", "ClusterRole", "edit")).code, 403);
+}
+
+/// Some requests make what they were to change. Who may only change things must not make any that way.
+#[test]
+fn who_may_not_create_does_not_create_by_changing_what_is_not_there() {
+    let world = World::new();
+    let leases = json!([
+        { "verbs": ["get", "update", "patch"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"] },
+        { "verbs": ["get", "update", "patch"], "apiGroups": [""], "resources": ["configmaps"] },
+    ]);
+    world.role("", "changes", leases);
+    world.admin.bind("", "holon:access", "User ann");
+    world.admin.bind("", "changes", "User ann");
+    let ann = world.user("ann");
+    let refused = |resource: &str, group: &str, named: &str| {
+        let what = format!("cannot create resource \"{resource}\" in API group \"{group}\"");
+        format!("{named} \"a\" is forbidden: User \"ann\" {what} in the namespace \"default\"")
+    };
+    let lease = json!({ "metadata": { "name": "a" } });
+    let put = ann.ask("PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a", &lease);
+    told(&put, 403, &refused("leases", "coordination.k8s.io", "leases.coordination.k8s.io"));
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
+    let path = "/api/v1/namespaces/default/configmaps/a?fieldManager=me";
+    let applied = ann.with("Content-Type: application/apply-patch+yaml").ask("PATCH", path, &map);
+    told(&applied, 403, &refused("configmaps", "", "configmaps"));
+}
+
+/// A role of 1.6 KB used to be broken down into millions of rules, while nobody else was answered.
+#[test]
+fn a_role_of_many_combinations_is_refused_and_keeps_nobody_waiting() {
+    let world = world();
+    let words = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>();
+    let rule = json!({
+        "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(10),
+    });
+    let held = json!({
+        "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(9),
+    });
+    world.role("", "nearly", json!([held]));
+    world.admin.bind("", "nearly", "User ann");
+    let role = json!({ "metadata": { "name": "wide" }, "rules": [rule] });
+    let answer = world.user("ann").ask("POST", &format!("/apis/{GROUP}/v1/clusterroles"), &role);
+    let why =
+        "its rules have too many combinations to be compared with those held; say the same in fewer words";
+    told(&answer, 403, &format!("clusterroles.{GROUP} \"wide\" is forbidden: {why}"));
+    // Of what nobody has, some is named.
+    let answer = world.user("ann").ask(
+        "POST",
+        &format!("/apis/{GROUP}/v1/clusterroles"),
+        &json!({ "metadata": { "name": "wide" }, "rules": [{
+            "verbs": words(70), "apiGroups": words(70), "resources": ["other"],
+        }] }),
+    );
+    assert!(answer.code == 403 && answer.body.len() < 80_000, "{}", answer.body.len());
+}

@@ -1,0 +1,66 @@
+//! Acting as somebody else.
+
+use serde_json::json;
+
+use crate::{World, told};
+
+#[test]
+fn who_acts_as_somebody_else_must_be_allowed_every_part_of_it() {
+    let world = World::new();
+    let a = world.cluster("a");
+    world.role(&a, "as-bob", json!([
+        { "verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["bob"] },
+        { "verbs": ["impersonate"], "apiGroups": [""], "resources": ["groups"], "resourceNames": ["dev"] },
+    ]));
+    for (role, to) in [("as-bob", "User ann"), ("holon:access", "User ann"), ("view", "User bob")] {
+        world.admin.bind(&a, role, to);
+    }
+    let ann = world.user("ann");
+    let maps = format!("{a}/api/v1/namespaces/default/configmaps");
+    let as_bob = ann.with("Impersonate-User: bob");
+    assert_eq!((ann.get(&maps).code, as_bob.get(&maps).code), (403, 200));
+    let who = as_bob.with("Impersonate-Group: dev");
+    let who = who.ask("POST", &format!("{a}/apis/authentication.k8s.io/v1/selfsubjectreviews"), &json!({}));
+    let expected = json!({ "username": "bob", "groups": ["dev", "system:authenticated"] });
+    assert_eq!(who.json()["status"]["userInfo"], expected);
+    let cannot = |what: &str, name: &str| {
+        format!(
+            "{what} \"{name}\" is forbidden: User \"ann\" cannot impersonate resource \"{what}\" in API group \"\" at the cluster scope"
+        )
+    };
+    told(&ann.with("Impersonate-User: eve").get(&maps), 403, &cannot("users", "eve"));
+    told(&as_bob.with("Impersonate-Group: ops").get(&maps), 403, &cannot("groups", "ops"));
+    assert_eq!(ann.with("Impersonate-Group: dev").get(&maps).code, 400);
+    // What bob may not do there, nobody does as him.
+    let why = "User \"bob\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\"";
+    let secrets = format!("{a}/api/v1/namespaces/default/secrets");
+    told(&as_bob.get(&secrets), 403, &format!("secrets is forbidden: {why}"));
+}
+
+/// kcp had it the other way (GHSA-c7xh-gjv4-4jgv): who administered one workspace became an administrator of all.
+#[test]
+fn nobody_becomes_an_administrator_and_nobody_gets_elsewhere() {
+    let world = World::new();
+    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    world.admin.bind(&a, "cluster-admin", "User lead");
+    world.admin.bind(&b, "cluster-admin", "User bob");
+    let lead = world.user("lead");
+    let maps = |cluster: &str| format!("{cluster}/api/v1/namespaces/default/configmaps");
+    assert_eq!(lead.get(&maps(&a)).code, 200);
+    let master = lead.with("Impersonate-User: x").with("Impersonate-Group: system:masters");
+    let why = "User \"lead\" cannot impersonate resource \"groups\" in API group \"\" at the cluster scope";
+    told(&master.get(&maps(&a)), 403, &format!("groups \"system:masters\" is forbidden: {why}"));
+    for somebody in ["bob", "holon-admin", "system:serviceaccount:default:default"] {
+        let acting = lead.with(&format!("Impersonate-User: {somebody}"));
+        assert_eq!(acting.get(&maps(&b)).code, 404, "{somebody}");
+        assert_eq!(acting.get("/clusters/*/api/v1/configmaps").code, 404, "{somebody}");
+    }
+    // An administrator may, and is then no more than whom it acts as.
+    let acting = world.admin.with("Impersonate-User: bob");
+    assert_eq!((acting.get(&maps(&b)).code, acting.get(&maps(&a)).code), (200, 403));
+    world.admin.bind("", "cluster-admin", "User bob");
+    assert_eq!(acting.get("/api/v1/configmaps").code, 200);
+    assert_eq!(acting.get("/clusters/*/api/v1/configmaps").code, 404);
+    let acting = world.admin.with("Impersonate-User: x").with("Impersonate-Group: system:masters");
+    assert_eq!(acting.get(&maps(&a)).code, 200);
+}

@@ -1,0 +1,227 @@
+//! The same policies in Holon and in a real kube-apiserver: the same questions must get the same answers.
+//!
+//! Policies are drawn, some two hundred roles and bindings of people and accounts that overlap, with every odd form a
+//! rule can have; then questions about them are. What is drawn follows from a seed, so a difference comes again.
+
+use peers::{Cluster, Proxy, Request};
+use serde_json::{Value, json};
+
+use crate::GROUP;
+use crate::common::Server;
+
+const SEED: u64 = 20_261_116;
+const ROUNDS: usize = 20;
+const QUESTIONS: usize = 75;
+const NAMESPACES: [&str; 2] = ["red", "blue"];
+
+/// Small, and the same everywhere.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((self.0 >> 33) % end as u64).unwrap()
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+
+    fn some(&mut self, of: &[&str], least: usize) -> Vec<String> {
+        let count = least + self.below(3);
+        (0..count).map(|_| self.one(of).to_owned()).collect()
+    }
+
+    fn rule(&mut self, with_paths: bool) -> Value {
+        let verbs = self.some(&["get", "list", "create", "access", "*"], 2);
+        if with_paths && self.below(4) == 0 {
+            let paths = ["/", "/a", "/a/", "/a/*", "/a*", "*", "/healthz"];
+            return json!({ "verbs": verbs, "nonResourceURLs": self.some(&paths, 1) });
+        }
+        let resources = ["pods", "pods/log", "*/log", "pods/*", "secrets", "namespaces", "deployments", "*"];
+        let mut rule = json!({
+            "verbs": verbs,
+            "apiGroups": self.some(&["", "apps", "*"], 2),
+            "resources": self.some(&resources, 2),
+        });
+        if self.below(3) == 0 {
+            rule["resourceNames"] = json!(self.some(&["x", "y", ""], 1));
+        }
+        rule
+    }
+
+    fn rules(&mut self, with_paths: bool) -> Vec<Value> {
+        (0..=self.below(2)).map(|_| self.rule(with_paths)).collect()
+    }
+
+    /// One of the people of a round, as a binding names them.
+    fn subject(&mut self, round: usize, namespaced: bool) -> Value {
+        match self.below(if namespaced { 4 } else { 3 }) {
+            0 => {
+                json!({ "apiGroup": GROUP, "kind": "User", "name": format!("{}-{round}", self.one(&["ann", "bob"])) })
+            }
+            1 => {
+                json!({ "apiGroup": GROUP, "kind": "Group", "name": format!("{}-{round}", self.one(&["dev", "ops"])) })
+            }
+            2 => {
+                json!({ "kind": "ServiceAccount", "name": format!("bot-{round}"), "namespace": self.one(&NAMESPACES) })
+            }
+            // In its own namespace, without saying so.
+            _ => json!({ "kind": "ServiceAccount", "name": format!("bot-{round}") }),
+        }
+    }
+
+    /// Everything there is of a round: where it goes, and what.
+    fn policy(&mut self, round: usize) -> Vec<(String, Value)> {
+        let mut made = Vec::new();
+        for number in 0..3 {
+            let role =
+                json!({ "metadata": { "name": format!("c{number}-{round}") }, "rules": self.rules(true) });
+            made.push((format!("/apis/{GROUP}/v1/clusterroles"), role));
+        }
+        for namespace in NAMESPACES {
+            let role = json!({ "metadata": { "name": format!("r-{round}") }, "rules": self.rules(false) });
+            made.push((format!("/apis/{GROUP}/v1/namespaces/{namespace}/roles"), role));
+        }
+        for number in 0..8 {
+            let namespaced = number > 2;
+            // The last one of either is never made.
+            let (kind, name) = match namespaced && self.below(2) == 0 {
+                true => ("Role", self.one(&["r", "r", "lost"])),
+                false => ("ClusterRole", self.one(&["c0", "c1", "c2", "lost"])),
+            };
+            let subjects: Vec<_> = (0..=self.below(2)).map(|_| self.subject(round, namespaced)).collect();
+            let binding = json!({
+                "metadata": { "name": format!("b{number}-{round}") },
+                "roleRef": { "apiGroup": GROUP, "kind": kind, "name": format!("{name}-{round}") },
+                "subjects": subjects,
+            });
+            let path = match namespaced {
+                true => format!("/apis/{GROUP}/v1/namespaces/{}/rolebindings", self.one(&NAMESPACES)),
+                false => format!("/apis/{GROUP}/v1/clusterrolebindings"),
+            };
+            made.push((path, binding));
+        }
+        made
+    }
+
+    fn question(&mut self, round: usize) -> Value {
+        let account = format!("system:serviceaccount:{}:bot", self.one(&NAMESPACES));
+        let user = format!("{}-{round}", self.one(&["ann", "bob", "eve", &account]));
+        let groups: Vec<_> =
+            self.some(&["dev", "ops"], 0).iter().map(|group| format!("{group}-{round}")).collect();
+        let mut spec = json!({ "user": user, "groups": groups });
+        if self.below(4) == 0 {
+            let path = self.one(&["/", "/a", "/a/", "/a/b", "/ab", "/healthz"]);
+            spec["nonResourceAttributes"] =
+                json!({ "path": path, "verb": self.one(&["get", "access", "list"]) });
+            return spec;
+        }
+        let (resource, part) = [
+            ("pods", ""),
+            ("pods", "log"),
+            ("pods", "exec"),
+            ("secrets", ""),
+            ("nodes", "log"),
+            ("pods/log", ""),
+            ("namespaces", ""),
+            ("deployments", ""),
+        ][self.below(8)];
+        spec["resourceAttributes"] = json!({
+            "verb": self.one(&["get", "list", "create", "delete"]),
+            "group": self.one(&["", "", "apps", "batch"]),
+            "resource": resource,
+            "subresource": part,
+            "namespace": self.one(&["", "red", "blue", "green"]),
+            "name": self.one(&["", "x", "y", "z"]),
+        });
+        spec
+    }
+}
+
+struct Side(Proxy);
+
+impl Side {
+    fn make(&self, path: &str, body: &Value) -> u16 {
+        self.0.send(Request::json("POST", path, body.to_string().as_bytes())).code
+    }
+
+    fn ask(&self, spec: &Value) -> (bool, String) {
+        let body = json!({ "spec": spec }).to_string();
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let answer = self.0.send(Request::json("POST", path, body.as_bytes())).json();
+        let status = &answer["status"];
+        let allowed = status["allowed"].as_bool().unwrap_or_else(|| panic!("{spec}: {answer}"));
+        (allowed, status["reason"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Waits until what was written counts.
+    fn settle(&self) {
+        let marker = json!({
+            "metadata": { "name": "marker" },
+            "roleRef": { "apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin" },
+            "subjects": [{ "apiGroup": GROUP, "kind": "User", "name": "marker" }],
+        });
+        assert_eq!(self.make(&format!("/apis/{GROUP}/v1/clusterrolebindings"), &marker), 201);
+        let asked = json!({ "user": "marker", "nonResourceAttributes": { "path": "/", "verb": "get" } });
+        let counts = (0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            self.ask(&asked).0
+        });
+        assert!(counts, "a binding does not count after ten seconds");
+    }
+}
+
+/// Of several bindings that allow something either may be named; of several that are lost each is, in any order.
+fn comparable(reason: &str) -> Vec<String> {
+    if reason.starts_with("RBAC: allowed by ") {
+        return vec!["allowed by a binding".to_owned()];
+    }
+    let mut words: Vec<_> =
+        reason.trim_start_matches("RBAC: ").trim_matches(['[', ']']).split(", ").collect();
+    words.sort_unstable();
+    words.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn holon_decides_as_a_kube_apiserver_does() {
+    let test = "holon_decides_as_a_kube_apiserver_does";
+    let Some(kubectl) = peers::need(test, "kubectl") else { return };
+    let Some(cluster) = Cluster::start_bare(test, &[]) else { return };
+    let server = Server::start();
+    let theirs = Side(Proxy::start(&kubectl, &cluster.kubeconfig()));
+    let ours = Side(Proxy::start(&kubectl, &server.file("admin.kubeconfig")));
+    let mut draw = Draw(SEED);
+    for namespace in NAMESPACES {
+        let body = json!({ "metadata": { "name": namespace } });
+        assert_eq!([&theirs, &ours].map(|side| side.make("/api/v1/namespaces", &body)), [201, 201]);
+    }
+    for round in 0..ROUNDS {
+        for (path, body) in draw.policy(round) {
+            let codes = [&theirs, &ours].map(|side| side.make(&path, &body));
+            assert_eq!(codes[0], codes[1], "{path} {body}");
+        }
+    }
+    for side in [&theirs, &ours] {
+        side.settle();
+    }
+    let (mut asked, mut allowed, mut named_alike, mut wrong) = (0, 0, 0, Vec::new());
+    for round in 0..ROUNDS {
+        for _ in 0..QUESTIONS {
+            let question = draw.question(round);
+            let (theirs, ours) = (theirs.ask(&question), ours.ask(&question));
+            asked += 1;
+            allowed += usize::from(theirs.0);
+            named_alike += usize::from(theirs.0 && theirs.1 == ours.1);
+            if (theirs.0, comparable(&theirs.1)) != (ours.0, comparable(&ours.1)) {
+                wrong.push(format!("{question}\n  theirs {theirs:?}\n  ours   {ours:?}"));
+            }
+        }
+    }
+    println!(
+        "{asked} questions, {allowed} allowed, {named_alike} of them by the same binding, {} different",
+        wrong.len()
+    );
+    assert!(wrong.is_empty(), "{} different:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(asked >= 1000 && allowed * 10 > asked && allowed * 10 < asked * 9, "the draw is too one-sided");
+}

@@ -1,0 +1,102 @@
+//! kubectl as people with kubeconfigs of their own: an administrator, a team lead, a viewer.
+
+use std::process::Command;
+
+use crate::World;
+use crate::common::kubectl::Kubectl;
+
+/// Writes a kubeconfig for somebody with `holon kubeconfig`.
+fn kubectl(world: &World, program: &std::path::Path, user: &str, groups: &[&str]) -> Kubectl {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+    command.args(["kubeconfig", "root:team", "--user", user]);
+    for group in groups {
+        command.args(["--group", group]);
+    }
+    let output = command.arg("--data-dir").arg(world.server.file("")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains(&format!("user: \"{user}\"\n")) && !text.contains("admin"),
+        "it is named after them"
+    );
+    let file = world.server.file(&format!("{user}.kubeconfig"));
+    std::fs::write(&file, output.stdout).unwrap();
+    Kubectl::with_kubeconfig(program, file, world.server.file(&format!("{user}-cache")))
+}
+
+#[test]
+fn an_administrator_a_lead_and_a_viewer_each_do_their_part() {
+    let Some(program) = peers::need("an_administrator_a_lead_and_a_viewer_each_do_their_part", "kubectl")
+    else {
+        return;
+    };
+    let world = World::new();
+    world.cluster("team");
+    let admin = Kubectl::new(&world.server, &program, "root:team");
+    let lead = kubectl(&world, &program, "lena", &["leads", "staff", "everybody"]);
+    let viewer = kubectl(&world, &program, "vera", &["staff"]);
+    let stranger = kubectl(&world, &program, "sam", &["leads-of-others"]);
+
+    stranger.fails(&["get", "namespaces"], "the server could not find the requested resource");
+    admin.says(
+        &["create", "clusterrolebinding", "staff", "--clusterrole=holon:access", "--group=staff"],
+        "created",
+    );
+    admin.says(&["create", "namespace", "shop"], "created");
+    admin.says(
+        &["create", "rolebinding", "leads", "-n", "shop", "--clusterrole=admin", "--group=leads"],
+        "created",
+    );
+
+    lead.says(&["auth", "whoami"], "[leads staff everybody system:authenticated]");
+    lead.says(&["create", "configmap", "a", "-n", "shop"], "configmap/a created");
+    lead.fails(
+        &["create", "configmap", "a", "-n", "default"],
+        "User \"lena\" cannot create resource \"configmaps\"",
+    );
+    lead.fails(
+        &["get", "namespaces"],
+        "User \"lena\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope",
+    );
+    viewer.fails(&["get", "configmaps", "-n", "shop"], "User \"vera\" cannot list resource \"configmaps\"");
+    // A lead hands out what a lead has, and no more.
+    lead.says(&["create", "rolebinding", "v", "-n", "shop", "--clusterrole=view", "--user=vera"], "created");
+    lead.fails(
+        &["create", "rolebinding", "w", "-n", "shop", "--clusterrole=cluster-admin", "--user=vera"],
+        "is attempting to grant RBAC permissions not currently held",
+    );
+    viewer.says(&["get", "configmaps", "-n", "shop"], "kube-root-ca.crt");
+    viewer.fails(&["get", "secrets", "-n", "shop"], "User \"vera\" cannot list resource \"secrets\"");
+    viewer.fails(&["delete", "configmap", "a", "-n", "shop"], "configmaps \"a\" is forbidden");
+
+    viewer.prints(&["auth", "can-i", "list", "pods", "-n", "shop"], "yes");
+    viewer.fails(&["auth", "can-i", "create", "pods", "-n", "shop"], "no");
+    viewer.fails(&["auth", "can-i", "list", "pods"], "no");
+    viewer.says(&["auth", "can-i", "--list", "-n", "shop"], "configmaps");
+    admin.prints(&["auth", "can-i", "list", "pods", "-n", "shop", "--as=vera"], "yes");
+    admin.fails(
+        &["get", "secrets", "-n", "shop", "--as=vera"],
+        "User \"vera\" cannot list resource \"secrets\"",
+    );
+    lead.fails(
+        &["get", "pods", "-n", "shop", "--as=vera"],
+        "User \"lena\" cannot impersonate resource \"users\"",
+    );
+    let token = lead.run(&["create", "token", "default", "-n", "shop"]);
+    assert!(token.0 && token.1.matches('.').count() == 2, "{}", token.1);
+
+    let manifest = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: more\n  labels:\n    \
+                    rbac.authorization.k8s.io/aggregate-to-view: \"true\"\nrules:\n- apiGroups: [\"\"]\n  \
+                    resources: [podtemplates]\n  verbs: [get]\n";
+    admin.with(&["auth", "reconcile"], manifest, "more reconciled");
+    admin.with(&["auth", "reconcile"], manifest, "more reconciled");
+    // What is labelled so becomes part of view, and of what is made of view.
+    let seen = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        lead.run(&["auth", "can-i", "get", "podtemplates", "-n", "shop"]).0
+    });
+    admin.check(seen, &["auth", "can-i", "get", "podtemplates"], "yes", "no");
+    for person in [&admin, &lead, &viewer, &stranger] {
+        person.finish();
+    }
+}

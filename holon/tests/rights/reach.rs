@@ -1,0 +1,98 @@
+//! Who reaches which logical cluster, and what they are told there.
+
+use serde_json::json;
+
+use crate::{World, told};
+
+const NOT_THERE: &str = "the server could not find the requested resource";
+
+#[test]
+fn who_is_not_let_in_finds_nothing_and_who_is_may_do_what_roles_say() {
+    let world = World::new();
+    let (a, ann) = (world.cluster("a"), world.user("ann"));
+    let secrets = |cluster: &str| format!("{cluster}/api/v1/namespaces/default/secrets");
+    told(&ann.get(&secrets(&a)), 404, NOT_THERE);
+    // A role alone does not let anybody in.
+    world.admin.bind(&a, "view", "User ann");
+    told(&ann.get(&format!("{a}/api/v1/namespaces/default/configmaps")), 404, NOT_THERE);
+    world.admin.bind(&a, "holon:access", "User ann");
+    assert_eq!(ann.get(&format!("{a}/api/v1/namespaces/default/configmaps")).code, 200);
+    assert_eq!(ann.get(&format!("{a}/api/v1/namespaces/default")).code, 200);
+    assert_eq!(ann.get(&format!("{a}/apis")).code, 200);
+
+    let refused = ann.get(&secrets(&a));
+    let why = "User \"ann\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\"";
+    told(&refused, 403, &format!("secrets is forbidden: {why}"));
+    let status = refused.json();
+    assert_eq!((&status["reason"], &status["details"]), (&json!("Forbidden"), &json!({ "kind": "secrets" })));
+    let deleted =
+        ann.ask("DELETE", &format!("{a}/apis/apps/v1/namespaces/shop/deployments/web/scale"), &json!({}));
+    let why = "User \"ann\" cannot delete resource \"deployments/scale\" in API group \"apps\" in the namespace \"shop\"";
+    told(&deleted, 403, &format!("deployments.apps \"web\" is forbidden: {why}"));
+    let why = "User \"ann\" cannot list resource \"nodes\" in API group \"\" at the cluster scope";
+    told(&ann.get(&format!("{a}/api/v1/nodes")), 403, &format!("nodes is forbidden: {why}"));
+    told(&ann.get(&format!("{a}/metrics")), 403, "forbidden: User \"ann\" cannot get path \"/metrics\"");
+    // What nobody defines is refused before it is not found.
+    assert_eq!(ann.get(&format!("{a}/apis/nothing.io/v1/things")).code, 403);
+
+    // Nowhere else: not in the root, not in a neighbour.
+    let b = world.cluster("b");
+    for elsewhere in ["", "/clusters/root", &b] {
+        told(&ann.get(&format!("{elsewhere}/api/v1/namespaces/default/configmaps")), 404, NOT_THERE);
+        told(&ann.get(&format!("{elsewhere}/apis")), 404, NOT_THERE);
+    }
+}
+
+#[test]
+fn an_ancestor_lets_people_in_by_path_and_gives_them_nothing_more() {
+    let world = World::new();
+    let a = world.cluster("a");
+    world.inner(&a, "dev");
+    let dev = format!("{a}:dev");
+    let maps = |cluster: &str| format!("{cluster}/api/v1/namespaces/default/configmaps");
+    let check = |name: &str, expected: [u16; 3]| {
+        let found = ["", &a, &dev].map(|cluster| world.user(name).get(&maps(cluster)).code);
+        assert_eq!(found, expected, "{name}");
+    };
+    // Whoever may use the parent does not reach the child.
+    world.admin.bind("", "holon:access", "User ann");
+    world.admin.bind("", "view", "User ann");
+    check("ann", [200, 404, 404]);
+    world.role("", "to-dev", json!([{ "verbs": ["access"], "nonResourceURLs": ["/clusters/a:dev"] }]));
+    world.admin.bind("", "to-dev", "User bob");
+    check("bob", [404, 404, 403]);
+    world.role(&a, "below", json!([{ "verbs": ["access"], "nonResourceURLs": ["/clusters/*"] }]));
+    world.admin.bind(&a, "below", "User eve");
+    check("eve", [404, 404, 403]);
+    // An administrator of the parent comes in, and reads nothing.
+    world.admin.bind(&a, "cluster-admin", "User lead");
+    check("lead", [404, 200, 403]);
+    world.admin.bind(&dev, "view", "User lead");
+    check("lead", [404, 200, 200]);
+}
+
+#[test]
+fn a_name_can_be_listed_where_only_it_may_be_read() {
+    let world = World::new();
+    let ann = world.user("ann");
+    world.role("", "one", json!([
+        { "verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["one"] },
+    ]));
+    for role in ["one", "holon:access"] {
+        world.admin.bind("", role, "User ann");
+    }
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for name in ["one", "two"] {
+        let made = world.admin.ask("POST", maps, &json!({ "metadata": { "name": name } }));
+        assert_eq!(made.code, 201);
+    }
+    let codes = ["", "/one", "/two", "?fieldSelector=metadata.name=one", "?fieldSelector=metadata.name=two"]
+        .map(|what| ann.get(&format!("{maps}{what}")).code);
+    assert_eq!(codes, [403, 200, 403, 200, 403]);
+    let listed = ann.get(&format!("{maps}?fieldSelector=metadata.name=one")).json();
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(1));
+    let seen = ann.watched(&format!("{maps}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=one"));
+    assert_eq!(seen.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>(), ["ADDED"]);
+    let odd = ann.get(&format!("{maps}?fieldSelector=metadata.name=one,metadata.name!=one"));
+    assert_eq!((odd.code, odd.json()["items"].as_array().map(Vec::len)), (200, Some(0)));
+}

@@ -1,0 +1,43 @@
+//! Several servers on one etcd: what one was told counts on the other, at once.
+
+use peers::Etcd;
+use serde_json::json;
+
+use crate::client::Client;
+use crate::{GROUP, World};
+
+#[test]
+fn what_is_revoked_on_one_server_is_revoked_on_the_other() {
+    let Some(program) = peers::need("what_is_revoked_on_one_server_is_revoked_on_the_other", "etcd") else {
+        return;
+    };
+    let etcd = Etcd::start(program, 1);
+    let options = ["--etcd-endpoints", &etcd.endpoint(0)];
+    let (one, other) = (World::with(&options), World::with(&options));
+    let a = one.cluster("a");
+    let maps = format!("{a}/api/v1/namespaces/default/configmaps");
+    let bindings = format!("{a}/apis/{GROUP}/v1/clusterrolebindings");
+    let ann = other.user("ann");
+    assert_eq!(ann.get(&maps).code, 404);
+    one.admin.bind(&a, "holon:access", "User ann");
+    let body = json!({
+        "metadata": { "name": "reads" },
+        "roleRef": { "apiGroup": GROUP, "kind": "ClusterRole", "name": "view" },
+        "subjects": [{ "apiGroup": GROUP, "kind": "User", "name": "ann" }],
+    });
+    for _ in 0..10 {
+        assert_eq!(one.admin.ask("POST", &bindings, &body).code, 201);
+        assert_eq!(ann.get(&maps).code, 200);
+        assert_eq!(one.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
+        assert_eq!(ann.get(&maps).code, 403);
+    }
+    // Tokens of one are known to the other: the keys are in the store.
+    one.admin.bind(&a, "view", "Group system:serviceaccounts");
+    let path = format!("{a}/api/v1/namespaces/default/serviceaccounts/default/token");
+    let made = one.admin.ask("POST", &path, &json!({})).json();
+    let bearer = format!("Authorization: Bearer {}", made["status"]["token"].as_str().unwrap());
+    for world in [&one, &other] {
+        let bot = Client::new(&world.server, false).with(&bearer);
+        assert_eq!(bot.get("/api/v1/namespaces/default/configmaps").code, 200);
+    }
+}

@@ -1,0 +1,247 @@
+//! Our own kinds: their types (`api::fleet`) and their definitions say the same.
+//!
+//! `samples` has an object of each kind in which every field of its type is set: a field that is added to a type does
+//! not compile there before it is. What is in the samples must be what is in the schema, field by field, and a server
+//! must accept it.
+
+mod samples;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use openapi::custom::{self, Kind};
+use openapi::decode::{self, FieldValidation, Syntax};
+use openapi::resource::Resource;
+use openapi::{catalog, check, fill};
+use samples::Sample;
+use serde_json::{Map, Value, json};
+
+/// A definition as a server would have it.
+fn definitions() -> Vec<Value> {
+    let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
+    let read = |text: &&str| {
+        let schema = row.schema().expect("built in");
+        let decoded = decode::decode_as(text.as_bytes(), Syntax::Yaml, schema).unwrap();
+        assert_eq!(decoded.findings, [], "{text}");
+        let mut definition = decoded.value;
+        fill::fill(row, &mut definition);
+        definition
+    };
+    api::fleet::DEFINITIONS.iter().map(read).collect()
+}
+
+fn row(definition: &Value) -> Arc<Resource> {
+    Kind::of(definition).rows.remove(0)
+}
+
+fn sample(definition: &Value) -> Sample {
+    let kind = &definition["spec"]["names"]["kind"];
+    samples::all().into_iter().find(|sample| kind == sample.resource.kind).unwrap()
+}
+
+fn schema(definition: &Value) -> &Value {
+    &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+}
+
+#[test]
+fn every_definition_is_one_a_server_would_accept_without_a_word() {
+    let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
+    for definition in definitions() {
+        let name = &definition["metadata"]["name"];
+        assert_eq!(check::create(row, &definition), [], "{name}");
+        assert_eq!(custom::warnings(None, &definition), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn types_and_definitions_have_the_same_names() {
+    for definition in definitions() {
+        let (made, named) = (row(&definition), sample(&definition).resource);
+        assert_eq!(
+            (&*made.kind, &*made.plural, made.namespaced),
+            (named.kind, named.plural, named.namespaced)
+        );
+        assert_eq!(made.api_version(), named.api_version());
+        assert!(made.subresource("status").is_some(), "{}", named.kind);
+    }
+}
+
+#[test]
+fn types_and_schemas_have_the_same_fields() {
+    for definition in definitions() {
+        let (mut typed, mut described) = (BTreeSet::new(), BTreeSet::new());
+        for object in sample(&definition).objects {
+            fields_of(&object, schema(&definition), "", &mut typed);
+        }
+        fields_in(schema(&definition), "", &mut described);
+        let kind = &definition["spec"]["names"]["kind"];
+        let (only_typed, only_described) = (&typed - &described, &described - &typed);
+        assert!(only_typed.is_empty(), "{kind}: in the type alone: {only_typed:#?}");
+        assert!(only_described.is_empty(), "{kind}: in the schema alone: {only_described:#?}");
+    }
+}
+
+#[test]
+fn a_server_accepts_what_the_types_say_and_keeps_all_of_it() {
+    for definition in definitions() {
+        let row = row(&definition);
+        for object in sample(&definition).objects {
+            assert_eq!(accepted(&row, &object).expect("acceptable"), object);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_said_means_the_same_to_a_server_and_to_the_types() {
+    for definition in definitions() {
+        let (row, sample) = (row(&definition), sample(&definition));
+        let filled = accepted(&row, &sample.least).expect("acceptable");
+        let read = (sample.read)(filled.clone()).expect("readable");
+        assert_eq!(read, (sample.read)(sample.least).expect("readable"), "{}", row.kind);
+        assert_eq!(read["spec"], filled["spec"], "{}", row.kind);
+    }
+}
+
+#[test]
+fn every_field_says_what_it_is_for() {
+    fn mute(schema: &Value, path: &str, found: &mut Vec<String>) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let at = format!("{path}.{name}");
+            // Everybody knows what it is, and definitions may not say it.
+            if property["description"].as_str().is_none() && !at.starts_with(".metadata") {
+                found.push(at.clone());
+            }
+            mute(property, &at, found);
+        }
+        for below in ["items", "additionalProperties"].iter().filter_map(|name| schema.get(name)) {
+            mute(below, path, found);
+        }
+    }
+    for definition in definitions() {
+        let mut found = Vec::new();
+        mute(schema(&definition), "", &mut found);
+        assert!(found.is_empty(), "{}: {found:#?}", definition["metadata"]["name"]);
+    }
+}
+
+/// The mistakes people make, and what they are told.
+#[test]
+fn mistakes_are_refused_where_they_are() {
+    let check = |kind: &str, spec: Value, expected: &str| {
+        let definition =
+            definitions().into_iter().find(|found| found["spec"]["names"]["kind"] == kind).unwrap();
+        let mut object = sample(&definition).least;
+        object["spec"] = spec;
+        let refused = accepted(&row(&definition), &object).expect_err("refused");
+        assert!(refused.contains(expected), "{kind} {}:\n{refused}", object["spec"]);
+    };
+    let secret = json!({ "secretRef": { "namespace": "a", "name": "b" } });
+    check(
+        "PhysicalCluster",
+        json!({ "connection": { "push": secret, "pull": {} } }),
+        "spec.connection: Too many",
+    );
+    check("PhysicalCluster", json!({ "connection": {} }), "spec.connection: Invalid value");
+    check(
+        "PhysicalCluster",
+        json!({ "connection": { "push": {} } }),
+        "spec.connection.push.secretRef: Required value",
+    );
+    check(
+        "PhysicalCluster",
+        json!({ "bounds": { "cpu": "four" } }),
+        "spec.bounds.cpu: Invalid value: \"four\"",
+    );
+    check("PhysicalCluster", json!({ "dedicatedTo": "/team-a" }), "spec.dedicatedTo: Invalid value");
+    check(
+        "PhysicalCluster",
+        json!({ "taints": [{ "key": "a", "effect": "No" }] }),
+        "spec.taints[0].effect: Unsupported value: \"No\"",
+    );
+    check("PhysicalCluster", json!({ "schedulabel": false }), "unknown field \"spec.schedulabel\"");
+    check("Placement", json!({ "division": "Half" }), "supported values: \"Divide\", \"Duplicate\"");
+    check("Placement", json!({ "numberOfClusters": 0 }), "spec.numberOfClusters: Invalid value: 0");
+    check(
+        "Placement",
+        json!({ "rollout": { "minSuccessTime": "soon" } }),
+        "spec.rollout.minSuccessTime: Invalid value",
+    );
+    check(
+        "Placement",
+        json!({ "rollout": { "maxFailures": "most" } }),
+        "spec.rollout.maxFailures: Invalid value",
+    );
+    check("Override", json!({}), "spec.rules: Required value");
+    check(
+        "Override",
+        json!({ "rules": [{ "jsonPatch": [{ "op": "put", "path": "/a" }] }] }),
+        "spec.rules[0].jsonPatch[0].op: Unsupported value",
+    );
+    check(
+        "StatusRule",
+        json!({ "target": { "kind": "A" }, "fields": [{ "path": "/spec/a", "expression": "1" }] }),
+        "spec.fields[0].path: Invalid value",
+    );
+}
+
+/// What becomes of an object that is sent to a server, or what its sender is told.
+fn accepted(row: &Resource, object: &Value) -> Result<Value, String> {
+    let schema = row.schema().expect("defined");
+    let text = object.to_string();
+    let decoded =
+        decode::decode_as(text.as_bytes(), Syntax::Json, schema).map_err(|error| error.to_string())?;
+    FieldValidation::Strict.settle(&decoded.findings)?;
+    let mut object = decoded.value;
+    fill::fill(row, &mut object);
+    let faults = check::create(row, &object);
+    match faults.is_empty() {
+        true => Ok(object),
+        false => Err(faults.iter().map(|fault| format!("{fault}\n")).collect()),
+    }
+}
+
+/// The fields of a value, as far as its schema says that they are fields and not keys of a map.
+fn fields_of(value: &Value, schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Array(items) => {
+            items.iter().for_each(|item| fields_of(item, &schema["items"], &format!("{path}[]"), found));
+        }
+        Value::Object(fields) if schema["additionalProperties"].is_object() => {
+            let values = fields.values();
+            values.for_each(|value| {
+                fields_of(value, &schema["additionalProperties"], &format!("{path}{{}}"), found)
+            });
+        }
+        Value::Object(_) if schema["x-kubernetes-preserve-unknown-fields"] == true => {}
+        Value::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| !path.is_empty() || is_ours(name)) {
+                let at = format!("{path}.{name}");
+                found.insert(at.clone());
+                fields_of(value, &schema["properties"][name], &at, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The fields a schema knows.
+fn fields_in(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    let none = Map::new();
+    for (name, property) in schema["properties"].as_object().unwrap_or(&none) {
+        if !path.is_empty() || is_ours(name) {
+            let at = format!("{path}.{name}");
+            found.insert(at.clone());
+            fields_in(property, &at, found);
+        }
+    }
+    for (below, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
+        if schema[below].is_object() {
+            fields_in(&schema[below], &format!("{path}{mark}"), found);
+        }
+    }
+}
+
+/// At the top of an object: whether it is not what every object has.
+fn is_ours(name: &str) -> bool {
+    !matches!(name, "apiVersion" | "kind" | "metadata")
+}

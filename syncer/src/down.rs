@@ -1,0 +1,238 @@
+//! One placed object: brought down, kept right there, and taken away when its tombstone says so.
+//!
+//! ```text
+//!   read both sides ──► verdict ──► one step ──► read what came of it ──► verdict ──► … ──► rest ──► status up
+//! ```
+//!
+//! Views may be late. So before anything is made, deleted or declared absent the server is asked itself; whoever finds
+//! something else decides anew.
+
+use std::time::Duration;
+
+use api::names::{FIELD_MANAGER, SYNCER};
+use controller::informer::Key;
+use controller::queue::Outcome;
+use controller::remote::Patch;
+use serde_json::{Value, json};
+
+use crate::kinds::KindName;
+use crate::mirror::{Hold, Object, Sent, Step, Wanted, verdict};
+use crate::sides::{Followed, Pair, Sides, Subject, place};
+use crate::state::Kept;
+use crate::troubles::{Cure, Trouble};
+use crate::up;
+
+/// Mark, apply, rest, and twice a surprise on the way.
+const STEPS_MAX: usize = 6;
+/// An event comes sooner, unless it is missed.
+const NAMESPACE_WAIT: Duration = Duration::from_secs(1);
+
+/// What came of a step.
+enum Stepped {
+    /// Decide anew.
+    On,
+    Over(Outcome),
+}
+
+pub(crate) async fn look(sides: &Sides, subject: &Subject, mut pair: Pair) -> Result<Outcome, Trouble> {
+    for _ in 0..STEPS_MAX {
+        let stepped = match verdict(&sides.facts(subject, &pair)) {
+            Step::Rest => return rest(sides, subject, pair).await,
+            Step::Mark => mark(sides, subject, &mut pair).await?,
+            Step::Apply(wanted) => apply(sides, subject, &mut pair, wanted).await?,
+            Step::Delete { uid } => delete(sides, subject, &pair, &uid).await?,
+            Step::Release => release(sides, subject, &mut pair).await?,
+            Step::Hold(Hold::NoTombstone) => search(sides, subject, &mut pair).await?,
+            Step::Hold(why) => return Err(why.into()),
+        };
+        if let Stepped::Over(outcome) = stepped {
+            return Ok(outcome);
+        }
+    }
+    // Somebody changes it as fast as we look.
+    Ok(Outcome::Failed)
+}
+
+/// All is as it should be down there.
+async fn rest(sides: &Sides, subject: &Subject, pair: Pair) -> Result<Outcome, Trouble> {
+    let (Some(mailbox), Some(below)) = (&pair.mailbox, &pair.below) else {
+        if pair.mailbox.is_none() && pair.below.is_none() {
+            sides.forget(subject);
+        }
+        return Ok(Outcome::Done);
+    };
+    if !Object(mailbox).is_leaving() && !Object(below).is_leaving() {
+        let wanted = Wanted::of(mailbox, &sides.settings.mailbox);
+        sides.remember(subject, |memory| memory.sent = Some(Sent::new(&wanted, below)));
+        save(sides, subject, &pair, mailbox, &wanted).await;
+    }
+    up::status(sides, subject, &pair).await?;
+    Ok(Outcome::Done)
+}
+
+async fn mark(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Stepped, Trouble> {
+    let Some(object) = &pair.mailbox else { return Ok(Stepped::On) };
+    let has_some = object["metadata"]["finalizers"].is_array();
+    let (path, value) = match has_some {
+        true => ("/metadata/finalizers/-", json!(SYNCER)),
+        false => ("/metadata/finalizers", json!([SYNCER])),
+    };
+    let change = json!([
+        { "op": "test", "path": "/metadata/uid", "value": Object(object).uid() },
+        { "op": "test", "path": "/metadata/resourceVersion", "value": object["metadata"]["resourceVersion"] },
+        { "op": "add", "path": path, "value": value },
+    ]);
+    let place = place(&pair.followed, &subject.key);
+    let marked = sides.mailbox.patch(place, Patch::Json, &change).await;
+    pair.mailbox = Some(marked.map_err(Trouble::stale("CannotMark"))?);
+    Ok(Stepped::On)
+}
+
+async fn apply(
+    sides: &Sides,
+    subject: &Subject,
+    pair: &mut Pair,
+    wanted: Wanted,
+) -> Result<Stepped, Trouble> {
+    if !pair.followed.row.below {
+        let kind = &pair.followed.row.kind;
+        let message = format!("the physical cluster does not serve {kind} in version {}", kind.version);
+        return Err(Trouble { reason: "KindNotServed", message, cure: Cure::Event });
+    }
+    if !has_namespace(sides, &subject.key.namespace) {
+        return Ok(Stepped::Over(Outcome::Again(NAMESPACE_WAIT)));
+    }
+    let place = place(&pair.followed, &subject.key);
+    let Some(below) = &pair.below else {
+        // The view shows only what carries our label. What does not may still have this name.
+        pair.below = sides.below.get(place).await.map_err(Trouble::failed("CannotRead"))?;
+        return match &pair.below {
+            Some(_) => Ok(Stepped::On),
+            None => send(sides, subject, pair, wanted, None).await,
+        };
+    };
+    let uid = Object(below).uid().to_owned();
+    send(sides, subject, pair, wanted, Some(uid)).await
+}
+
+/// Applies; with a uid, to that very object.
+async fn send(
+    sides: &Sides,
+    subject: &Subject,
+    pair: &mut Pair,
+    wanted: Wanted,
+    uid: Option<String>,
+) -> Result<Stepped, Trouble> {
+    if let Some(mailbox) = &pair.mailbox {
+        save(sides, subject, pair, mailbox, &wanted).await;
+    }
+    let mut object = wanted.object.clone();
+    if let Some(uid) = uid {
+        object["metadata"]["uid"] = uid.into();
+    }
+    let place = place(&pair.followed, &subject.key);
+    let patch = Patch::Apply { manager: FIELD_MANAGER };
+    let applied = sides.below.patch(place, patch, &object).await.map_err(Trouble::failed("CannotApply"))?;
+    tracing::debug!(kind = %pair.followed.row.kind, object = %subject.key, "applied");
+    sides.remember(subject, |memory| memory.sent = Some(Sent::new(&wanted, &applied)));
+    if pair.followed.name.is_definitions() {
+        sides.redefined();
+    }
+    pair.below = Some(applied);
+    up::status(sides, subject, pair).await?;
+    Ok(Stepped::Over(Outcome::Done))
+}
+
+/// Whether what the mailbox wants in a namespace can be made: either the namespace is there, or it is not ours to make.
+fn has_namespace(sides: &Sides, namespace: &str) -> bool {
+    let subject = Subject::new(&KindName::new("", "namespaces"), Key::new("", namespace));
+    let Some(pair) = sides.pair(&subject).filter(|_| !namespace.is_empty()) else { return true };
+    let view = &pair.followed.mailbox;
+    // Until the mailbox was read nobody knows whose it is; when it cannot be, what it asked for last counts.
+    let is_known = view.known() || view.trouble().is_some();
+    is_known && (pair.mailbox.is_none() || pair.below.is_some())
+}
+
+async fn delete(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Result<Stepped, Trouble> {
+    let place = place(&pair.followed, &subject.key);
+    let tombstone = sides.mailbox.get(place).await.map_err(Trouble::failed("CannotRead"))?;
+    let meant = pair.mailbox.as_ref().map(|object| Object(object).uid());
+    let stands = tombstone
+        .as_ref()
+        .map(Object)
+        .is_some_and(|object| object.is_leaving() && object.is_marked() && Some(object.uid()) == meant);
+    if !stands {
+        return Ok(Stepped::Over(Outcome::Failed));
+    }
+    sides.below.delete(place, uid).await.map_err(Trouble::failed("CannotDelete"))?;
+    tracing::info!(kind = %pair.followed.row.kind, object = %subject.key, "deleted, as its tombstone says");
+    // An event says when it is gone. If it was already, none will come.
+    Ok(Stepped::Over(Outcome::Again(Duration::from_secs(1))))
+}
+
+async fn release(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Stepped, Trouble> {
+    let place = place(&pair.followed, &subject.key);
+    if pair.below.is_none() {
+        pair.below = sides.below.get(place).await.map_err(Trouble::failed("CannotRead"))?;
+        if pair.below.is_some() {
+            return Ok(Stepped::On);
+        }
+    }
+    if let Some(object) = &pair.mailbox {
+        unmark(sides, &pair.followed, subject, object).await?;
+    }
+    if let Some(disk) = &sides.disk
+        && let Err(error) = disk.remove(&subject.kind.group, &subject.kind.plural, &subject.key).await
+    {
+        tracing::warn!(%error, object = %subject.key, "cannot forget on disk");
+    }
+    sides.forget(subject);
+    Ok(Stepped::Over(Outcome::Done))
+}
+
+/// Takes our finalizer off an object in the mailbox.
+pub(crate) async fn unmark(
+    sides: &Sides,
+    followed: &Followed,
+    subject: &Subject,
+    object: &Value,
+) -> Result<(), Trouble> {
+    let Some(index) = Object(object).finalizers().position(|finalizer| finalizer == SYNCER) else {
+        return Ok(());
+    };
+    let path = format!("/metadata/finalizers/{index}");
+    let change = json!([
+        { "op": "test", "path": "/metadata/uid", "value": Object(object).uid() },
+        { "op": "test", "path": path, "value": SYNCER },
+        { "op": "remove", "path": path },
+    ]);
+    match sides.mailbox.patch(place(followed, &subject.key), Patch::Json, &change).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other.map(drop).map_err(Trouble::stale("CannotRelease")),
+    }
+}
+
+/// The view does not have it, which may be because its label is gone. If it is still there and leaves, that is a tombstone.
+async fn search(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Stepped, Trouble> {
+    let place = place(&pair.followed, &subject.key);
+    let found = sides.mailbox.get(place).await.map_err(Trouble::failed("CannotRead"))?;
+    match found.filter(|object| Object(object).is_leaving()) {
+        Some(tombstone) => {
+            pair.mailbox = Some(tombstone);
+            Ok(Stepped::On)
+        }
+        None => Err(Hold::NoTombstone.into()),
+    }
+}
+
+/// Keeps what is wanted on disk.
+async fn save(sides: &Sides, subject: &Subject, pair: &Pair, mailbox: &Value, wanted: &Wanted) {
+    let Some(disk) = &sides.disk else { return };
+    if sides.memory(subject).saved == Some(wanted.fingerprint) {
+        return;
+    }
+    match disk.save(Kept::new(&pair.followed.row.kind, &subject.key, mailbox)).await {
+        Ok(()) => sides.remember(subject, |memory| memory.saved = Some(wanted.fingerprint)),
+        Err(error) => tracing::warn!(%error, object = %subject.key, "cannot keep on disk"),
+    }
+}

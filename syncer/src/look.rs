@@ -1,0 +1,77 @@
+//! Looking after one object, whichever way it goes.
+
+use std::time::Duration;
+
+use api::names::FIELD_MANAGER;
+use controller::queue::Outcome;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::mirror::Object;
+use crate::sides::{Sides, Subject};
+use crate::troubles::{Cure, Trouble};
+use crate::{down, project};
+
+/// How often we look whether somebody has done something about it that no event tells.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+pub(crate) async fn look(sides: &Sides, subject: Subject) -> Outcome {
+    let Some(pair) = sides.pair(&subject) else { return Outcome::Done };
+    let looked = if pair.is_placed(&sides.settings.mailbox) {
+        down::look(sides, &subject, pair).await
+    } else if subject.kind.is_projected() {
+        project::look(sides, &subject, pair).await
+    } else {
+        sides.forget(&subject);
+        Ok(Outcome::Done)
+    };
+    match looked {
+        Ok(outcome) => {
+            sides.troubles.clear(&subject);
+            outcome
+        }
+        Err(Trouble { cure: Cure::Reread, .. }) => Outcome::Failed,
+        Err(trouble) => {
+            troubled(sides, &subject, &trouble).await;
+            match trouble.cure {
+                Cure::Retry | Cure::Reread => Outcome::Failed,
+                Cure::Event => Outcome::Done,
+                Cure::Time => Outcome::Again(LOOK_AGAIN),
+            }
+        }
+    }
+}
+
+/// Says what is the matter: in the report, and once at the object.
+async fn troubled(sides: &Sides, subject: &Subject, trouble: &Trouble) {
+    let is_news = sides.troubles.set(subject, trouble);
+    tracing::debug!(kind = %subject.kind.plural, object = %subject.key, ?trouble, "not done");
+    if !is_news || !trouble.is_of_one() || !sides.lease.leads() {
+        return;
+    }
+    let Some(object) = sides.pair(subject).and_then(|pair| pair.mailbox) else { return };
+    let kind = controller::kind::Kind::new("", "v1", "events", "Event", true);
+    let event = event(&object, trouble);
+    let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
+    // The report says it too; an event that cannot be written is not missed.
+    if let Err(error) = sides.mailbox.create(&kind, namespace, &event).await {
+        tracing::debug!(%error, "cannot write an event");
+    }
+}
+
+fn event(object: &Value, trouble: &Trouble) -> Value {
+    let about = Object(object);
+    let namespace = if about.namespace().is_empty() { "default" } else { about.namespace() };
+    let now = Timestamp::now();
+    let (second, exact) = (now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), now.as_nanosecond());
+    json!({
+        "apiVersion": "v1", "kind": "Event", "type": "Warning",
+        "metadata": { "name": format!("{}.{exact:x}", about.name()), "namespace": namespace },
+        "involvedObject": {
+            "apiVersion": object["apiVersion"], "kind": object["kind"], "name": about.name(),
+            "namespace": about.namespace(), "uid": about.uid(),
+        },
+        "reason": trouble.reason, "message": trouble.message, "source": { "component": FIELD_MANAGER },
+        "firstTimestamp": second, "lastTimestamp": second, "count": 1,
+    })
+}

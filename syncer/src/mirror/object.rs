@@ -1,0 +1,150 @@
+//! Reading objects of any kind.
+
+use api::names::{MAILBOX, PLACED, SYNCER, TRUE};
+use serde_json::Value;
+use xxhash_rust::xxh3::Xxh3;
+
+/// An object of any kind, as an API server says it.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a>(pub &'a Value);
+
+impl<'a> Object<'a> {
+    pub fn uid(self) -> &'a str {
+        self.text("uid")
+    }
+
+    pub fn name(self) -> &'a str {
+        self.text("name")
+    }
+
+    pub fn namespace(self) -> &'a str {
+        self.text("namespace")
+    }
+
+    pub fn generation(self) -> i64 {
+        self.0["metadata"]["generation"].as_i64().unwrap_or(0)
+    }
+
+    pub fn annotation(self, name: &str) -> Option<&'a str> {
+        self.0["metadata"]["annotations"].get(name)?.as_str()
+    }
+
+    pub fn label(self, name: &str) -> Option<&'a str> {
+        self.0["metadata"]["labels"].get(name)?.as_str()
+    }
+
+    /// Whether somebody asked for it to go.
+    pub fn is_leaving(self) -> bool {
+        !self.0["metadata"]["deletionTimestamp"].is_null()
+    }
+
+    pub fn is_placed(self) -> bool {
+        self.label(PLACED) == Some(TRUE)
+    }
+
+    /// The mailbox an object below was made for. Controllers copy annotations to what they make, as they do from a
+    /// Deployment to its ReplicaSets: that is not ours, although it says so.
+    pub fn mailbox(self) -> Option<&'a str> {
+        let is_made = self.owners().any(|owner| owner["controller"] == true);
+        self.annotation(MAILBOX).filter(|_| self.is_placed() || !is_made)
+    }
+
+    /// Whether our finalizer is on it.
+    pub fn is_marked(self) -> bool {
+        self.finalizers().any(|finalizer| finalizer == SYNCER)
+    }
+
+    pub fn finalizers(self) -> impl Iterator<Item = &'a str> {
+        self.0["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    pub fn owners(self) -> impl Iterator<Item = &'a Value> {
+        self.0["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+    }
+
+    fn text(self, field: &str) -> &'a str {
+        self.0["metadata"][field].as_str().unwrap_or_default()
+    }
+}
+
+/// The same number for the same value, whatever the order of its keys.
+pub fn fingerprint(value: &Value) -> u64 {
+    let mut hash = Xxh3::new();
+    feed(&mut hash, value);
+    hash.digest()
+}
+
+fn feed(hash: &mut Xxh3, value: &Value) {
+    match value {
+        Value::Object(fields) => {
+            let mut names: Vec<_> = fields.keys().collect();
+            names.sort_unstable();
+            hash.update(b"{");
+            for name in names {
+                feed_text(hash, name);
+                feed(hash, &fields[name]);
+            }
+            hash.update(b"}");
+        }
+        Value::Array(items) => {
+            hash.update(b"[");
+            items.iter().for_each(|item| feed(hash, item));
+            hash.update(b"]");
+        }
+        Value::String(text) => feed_text(hash, text),
+        // Numbers, booleans and null are told apart by how they are written.
+        other => hash.update(other.to_string().as_bytes()),
+    }
+}
+
+/// With its length, so that two texts in a row are not taken for two others.
+fn feed_text(hash: &mut Xxh3, text: &str) {
+    hash.update(b"\"");
+    hash.update(&text.len().to_le_bytes());
+    hash.update(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A Deployment's annotations are copied to its ReplicaSets, which once made us look for their tombstones.
+    #[test]
+    fn what_a_controller_made_is_not_ours_whatever_was_copied_to_it() {
+        let check = |labels: Value, owners: Value, expected: Option<&str>| {
+            let metadata =
+                json!({ "annotations": { MAILBOX: "~b" }, "labels": labels, "ownerReferences": owners });
+            assert_eq!(Object(&json!({ "metadata": metadata })).mailbox(), expected);
+        };
+        let (placed, made) = (json!({ PLACED: TRUE }), json!([{ "controller": true }]));
+        check(placed.clone(), json!([]), Some("~b"));
+        check(placed, made.clone(), Some("~b"));
+        check(json!({}), json!([{ "controller": false }]), Some("~b"));
+        check(json!({}), made, None);
+    }
+
+    #[test]
+    fn the_order_of_keys_is_no_difference_and_everything_else_is() {
+        let read = |text: &str| fingerprint(&serde_json::from_str(text).unwrap());
+        assert_eq!(read(r#"{"a":1,"b":{"c":2,"d":3}}"#), read(r#"{"b":{"d":3,"c":2},"a":1}"#));
+        let all = [
+            json!({}),
+            json!([]),
+            json!(null),
+            json!("null"),
+            json!(["ab", "c"]),
+            json!(["a", "bc"]),
+            json!({ "a": "b" }),
+            json!(["a", "b"]),
+            json!([["a"], "b"]),
+            json!(1),
+            json!("1"),
+            json!(true),
+        ];
+        let mut found: Vec<_> = all.iter().map(fingerprint).collect();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), all.len());
+    }
+}

@@ -1,0 +1,235 @@
+//! One object that placed ones brought about below: shown in the mailbox for as long as it is there.
+//!
+//! ```text
+//!   below: ours, through its owners ──► the same in the mailbox, with the mailbox's uids
+//!   below: gone                     ──► gone there too
+//!   mailbox: a pod is deleted       ──► the real one is deleted, if nobody else's going took it along
+//! ```
+//!
+//! A pod in the mailbox carries our finalizer, so that its deletion is something we read. Its owners' going is no wish to
+//! delete it: what becomes of it then is decided below.
+
+use api::names::BELOW_UID;
+use controller::informer::Key;
+use controller::queue::Outcome;
+use serde_json::{Value, json};
+
+use crate::down::unmark;
+use crate::mirror::{Cluster, Object, Projection, claims, is_projection, owner_references, projection};
+use crate::sides::{Pair, Sides, Subject, place};
+use crate::troubles::{Cure, Trouble};
+use crate::{mirror, up};
+
+pub(crate) async fn look(sides: &Sides, subject: &Subject, pair: Pair) -> Result<Outcome, Trouble> {
+    let shown = pair.mailbox.as_ref().filter(|object| is_projection(object));
+    if !may_write(sides, &pair) {
+        return Ok(Outcome::Done);
+    }
+    let wanted = pair.below.as_ref().and_then(|below| wanted(sides, subject, below));
+    match (wanted, shown) {
+        (None, None) => sides.forget(subject),
+        (None, Some(shown)) => remove(sides, subject, &pair, shown).await?,
+        (Some(_), None) if pair.mailbox.is_some() => {
+            let message = "an object of this name is in the mailbox and shows nothing".to_owned();
+            return Err(Trouble { reason: "CannotShow", message, cure: Cure::Event });
+        }
+        (Some(wanted), None) => create(sides, subject, &pair, wanted).await?,
+        (Some(wanted), Some(shown)) => return update(sides, subject, &pair, wanted, shown).await,
+    }
+    Ok(Outcome::Done)
+}
+
+/// Nothing is shown, and nothing that is shown is removed, on doubt.
+fn may_write(sides: &Sides, pair: &Pair) -> bool {
+    let synced =
+        pair.followed.mailbox.synced() && pair.followed.below.as_ref().is_some_and(|view| view.synced());
+    synced && sides.lease.leads() && sides.cluster() == Cluster::Same
+}
+
+/// What the mailbox should show. None for what is not ours, or not yet known to be.
+fn wanted(sides: &Sides, subject: &Subject, below: &Value) -> Option<Projection> {
+    if subject.kind.is_events() {
+        let mut event = below.clone();
+        event["involvedObject"]["uid"] = uid_here(sides, subject, &below["involvedObject"])?.into();
+        event["involvedObject"].as_object_mut()?.remove("resourceVersion");
+        return Some(projection(&event, Vec::new(), false));
+    }
+    let owners = owner_references(below, |owner| uid_here(sides, subject, owner));
+    let claimed = subject.kind.is_claims() && is_claimed(sides, subject);
+    (claimed || !owners.is_empty()).then(|| projection(below, owners, subject.kind.is_pods()))
+}
+
+/// The uid in the mailbox of what is named here by kind, name and uid. What is not known may become so.
+fn uid_here(sides: &Sides, subject: &Subject, named: &Value) -> Option<String> {
+    let text = |field: &str| named[field].as_str().unwrap_or_default();
+    let (uid, version) = (text("uid"), text("apiVersion"));
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let found = sides.named(group, text("kind")).and_then(|followed| {
+        let namespace = if followed.row.kind.namespaced { &*subject.key.namespace } else { "" };
+        let key = Key::new(namespace, text("name"));
+        let pair = sides.pair(&Subject { kind: followed.name.clone(), key })?;
+        let mailbox = pair.mailbox.as_ref()?;
+        let shows = Object(mailbox).annotation(BELOW_UID) == Some(uid) && is_projection(mailbox);
+        let below = pair.below.as_ref().is_some_and(|below| Object(below).uid() == uid);
+        let is_it = shows || (below && pair.is_placed(&sides.settings.mailbox));
+        is_it.then(|| Object(mailbox).uid().to_owned())
+    });
+    if found.is_none() && !uid.is_empty() {
+        sides.wait(uid, subject);
+    }
+    found
+}
+
+/// Whether a placed StatefulSet made this claim.
+fn is_claimed(sides: &Sides, subject: &Subject) -> bool {
+    let Some(sets) = sides.named("apps", "StatefulSet") else { return false };
+    let namespace = &subject.key.namespace;
+    let of = |key: &Key| sets.mailbox.get(key).map(|set| set.read(&sets.row.kind));
+    let found =
+        sets.mailbox.keys_in(namespace).iter().filter_map(of).any(|set| claims(&set, &subject.key.name));
+    if !found {
+        sides.wait(&claims_of(namespace), subject);
+    }
+    found
+}
+
+/// What claims wait for that have no owner's uid.
+pub(crate) fn claims_of(namespace: &str) -> String {
+    format!("claims in {namespace}")
+}
+
+async fn create(sides: &Sides, subject: &Subject, pair: &Pair, wanted: Projection) -> Result<(), Trouble> {
+    let kind = &pair.followed.row.kind;
+    let created = sides.mailbox.create(kind, &subject.key.namespace, &wanted.object).await;
+    let created = match created {
+        // The view is late: it will say so.
+        Err(error) if error.is_conflict() => return Ok(()),
+        other => other.map_err(Trouble::failed("CannotShow"))?,
+    };
+    show_status(sides, subject, pair, &created).await
+}
+
+/// The exact status; its generations are the mailbox's own, which has the same specification.
+async fn show_status(sides: &Sides, subject: &Subject, pair: &Pair, shown: &Value) -> Result<(), Trouble> {
+    let Some(below) = pair.below.as_ref().filter(|_| pair.followed.row.status) else { return Ok(()) };
+    let generations = mirror::Generations {
+        mailbox: Object(shown).generation(),
+        below: Object(below).generation(),
+        settled: true,
+    };
+    match mirror::raised(below, generations) {
+        Some(status) => up::write(sides, subject, pair, shown, status).await,
+        None => Ok(()),
+    }
+}
+
+async fn update(
+    sides: &Sides,
+    subject: &Subject,
+    pair: &Pair,
+    wanted: Projection,
+    shown: &Value,
+) -> Result<Outcome, Trouble> {
+    let Some(below) = &pair.below else { return Ok(Outcome::Done) };
+    if wanted.replaces(shown) {
+        remove(sides, subject, pair, shown).await?;
+        return Ok(Outcome::Failed);
+    }
+    match (Object(shown).is_leaving(), Object(below).is_leaving()) {
+        (true, false) => return ask_to_go(sides, subject, pair, shown, below).await,
+        // It is on its way; the mailbox shows that too. Nothing else shows so without going at once.
+        (false, true) if subject.kind.is_pods() => {
+            let seconds = below["metadata"]["deletionGracePeriodSeconds"].as_i64();
+            let place = place(&pair.followed, &subject.key);
+            let told = sides.mailbox.delete_within(place, Object(shown).uid(), seconds).await;
+            told.map_err(Trouble::failed("CannotShow"))?;
+        }
+        _ => {}
+    }
+    let mut now = shown.clone();
+    if !wanted.is_shown(shown) && !Object(shown).is_leaving() {
+        match rewrite(sides, subject, pair, &wanted, shown).await? {
+            Some(written) => now = written,
+            None => return Ok(Outcome::Failed),
+        }
+    }
+    show_status(sides, subject, pair, &now).await?;
+    Ok(Outcome::Done)
+}
+
+/// None where it had to be removed to be shown anew.
+async fn rewrite(
+    sides: &Sides,
+    subject: &Subject,
+    pair: &Pair,
+    wanted: &Projection,
+    shown: &Value,
+) -> Result<Option<Value>, Trouble> {
+    let place = place(&pair.followed, &subject.key);
+    let node = |object: &Value| object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+    let mut version = shown["metadata"]["resourceVersion"].clone();
+    // A pod gets its node only this way.
+    if subject.kind.is_pods() && node(shown).is_empty() && !node(&wanted.object).is_empty() {
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": { "name": subject.key.name },
+            "target": { "apiVersion": "v1", "kind": "Node", "name": node(&wanted.object) },
+        });
+        sides.mailbox.post(place.part("binding"), &binding).await.map_err(Trouble::failed("CannotShow"))?;
+        version = Value::Null;
+    }
+    let mut object = wanted.object.clone();
+    object["metadata"]["uid"] = Object(shown).uid().into();
+    object["metadata"]["resourceVersion"] = version;
+    match sides.mailbox.replace(place, &object).await {
+        Ok(written) => Ok(Some(written)),
+        // What cannot be changed here was changed there, or is another: it is shown anew.
+        Err(error) if error.code() == 422 => {
+            remove(sides, subject, pair, shown).await?;
+            Ok(None)
+        }
+        Err(error) => Err(Trouble::failed("CannotShow")(error)),
+    }
+}
+
+/// A projection was deleted. If that was meant for it, the real one goes.
+async fn ask_to_go(
+    sides: &Sides,
+    subject: &Subject,
+    pair: &Pair,
+    shown: &Value,
+    below: &Value,
+) -> Result<Outcome, Trouble> {
+    let stay = Object(shown).owners().all(|owner| owner_stays(sides, subject, owner));
+    let meant = subject.kind.is_pods() && Object(shown).is_marked() && stay;
+    let is_it = Object(shown).annotation(BELOW_UID) == Some(Object(below).uid());
+    if meant && is_it {
+        let place = place(&pair.followed, &subject.key);
+        let asked = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
+        let deleted = sides.below.delete_within(place, Object(below).uid(), asked).await;
+        deleted.map_err(Trouble::failed("CannotDelete"))?;
+        tracing::info!(pod = %subject.key, "deleted, as was asked for in the mailbox");
+    }
+    Ok(Outcome::Done)
+}
+
+/// Whether an owner in the mailbox is there to stay.
+fn owner_stays(sides: &Sides, subject: &Subject, owner: &Value) -> bool {
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let found = sides.named(group, text("kind")).and_then(|followed| {
+        let namespace = if followed.row.kind.namespaced { &*subject.key.namespace } else { "" };
+        let owner = followed.mailbox.get(&Key::new(namespace, text("name")))?;
+        Some(owner.read(&followed.row.kind))
+    });
+    found.is_some_and(|found| Object(&found).uid() == text("uid") && !Object(&found).is_leaving())
+}
+
+/// Takes a projection out of the mailbox at once.
+async fn remove(sides: &Sides, subject: &Subject, pair: &Pair, shown: &Value) -> Result<(), Trouble> {
+    let place = place(&pair.followed, &subject.key);
+    let deleted = sides.mailbox.delete_within(place, Object(shown).uid(), Some(0)).await;
+    if deleted.map_err(Trouble::failed("CannotShow"))? {
+        unmark(sides, &pair.followed, subject, shown).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! What a physical cluster has, counted.
+
+use api::fleet::{Quantities, Quota, ServedKind};
+use controller::remote::{CallError, Remote};
+use serde_json::Value;
+
+use crate::amounts::{Amounts, requested};
+
+/// Read at a time. A page is forgotten before the next one comes.
+const PAGE: usize = 500;
+/// A report is an object of the mailbox, and has an object's size.
+const QUOTAS_MAX: usize = 500;
+
+/// What there is, and what is spoken for.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) version: String,
+    pub(crate) nodes: i64,
+    pub(crate) nodes_ready: i64,
+    pub(crate) capacity: Amounts,
+    pub(crate) allocatable: Amounts,
+    pub(crate) requested: Amounts,
+    pub(crate) quotas: Vec<Quota>,
+    pub(crate) kinds: Vec<ServedKind>,
+}
+
+impl Seen {
+    /// The uid that tells this cluster from every other.
+    pub(crate) async fn whose(below: &Remote) -> Result<String, CallError> {
+        let namespace = below.read("/api/v1/namespaces/kube-system").await?;
+        let uid = namespace["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty());
+        uid.map(str::to_owned).ok_or_else(|| CallError::Garbled("a namespace without a uid".to_owned()))
+    }
+
+    pub(crate) async fn count(below: &Remote) -> Result<Seen, CallError> {
+        let mut seen = Seen::default();
+        let version = below.read("/version").await?;
+        seen.version = version["gitVersion"].as_str().unwrap_or_default().to_owned();
+        each(below, "/api/v1/nodes", "", |node| seen.add_node(node)).await?;
+        // What has ended asks for nothing; what runs nowhere takes nothing yet.
+        let running = "&fieldSelector=status.phase!%3DSucceeded,status.phase!%3DFailed,spec.nodeName!%3D";
+        each(below, "/api/v1/pods", running, |pod| seen.requested.add(&requested(pod))).await?;
+        each(below, "/api/v1/resourcequotas", "", |quota| seen.add_quota(quota)).await?;
+        Ok(seen)
+    }
+
+    fn add_node(&mut self, node: &Value) {
+        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        let is_ready = conditions.into_iter().any(|said| said["type"] == "Ready" && said["status"] == "True");
+        self.nodes += 1;
+        self.nodes_ready += i64::from(is_ready);
+        self.capacity.add(&Amounts::of(&node["status"]["capacity"]));
+        // Nothing can be sent to a node that takes nothing.
+        if is_ready && node["spec"]["unschedulable"] != true {
+            self.allocatable.add(&Amounts::of(&node["status"]["allocatable"]));
+        }
+    }
+
+    fn add_quota(&mut self, quota: &Value) {
+        let text = |field: &str| quota["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let amounts =
+            |value: &Value| -> Quantities { serde_json::from_value(value.clone()).unwrap_or_default() };
+        if self.quotas.len() < QUOTAS_MAX {
+            self.quotas.push(Quota {
+                namespace: text("namespace"),
+                name: text("name"),
+                hard: amounts(&quota["status"]["hard"]),
+                used: amounts(&quota["status"]["used"]),
+            });
+        }
+    }
+}
+
+/// Reads all objects, a page at a time.
+async fn each(
+    below: &Remote,
+    path: &str,
+    query: &str,
+    mut each: impl FnMut(&Value),
+) -> Result<(), CallError> {
+    let mut next = String::new();
+    loop {
+        let page = below.read(&format!("{path}?limit={PAGE}{query}{next}")).await?;
+        page["items"].as_array().into_iter().flatten().for_each(&mut each);
+        match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+            // Tokens are base64 for addresses; what else a server may put there is escaped.
+            Some(token) => {
+                next =
+                    format!("&continue={}", token.replace('%', "%25").replace('+', "%2B").replace('=', "%3D"))
+            }
+            None => return Ok(()),
+        }
+    }
+}

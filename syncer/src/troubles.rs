@@ -1,0 +1,152 @@
+//! What does not work at the moment, by object.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use controller::remote::CallError;
+
+use crate::mirror::Hold;
+use crate::sides::Subject;
+
+/// So many are kept; of more than that only the number. Who has a thousand reads no list.
+const KEPT_MAX: usize = 1000;
+/// So many are told in a report.
+const TOLD_MAX: usize = 20;
+/// Of what a server says, so much.
+const MESSAGE_BYTES_MAX: usize = 512;
+
+/// Why something was not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) cure: Cure,
+}
+
+/// What may help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cure {
+    /// Trying again, later each time.
+    Retry,
+    /// The same, and nobody need know: somebody else was faster.
+    Reread,
+    /// An event that will make us look again.
+    Event,
+    /// Somebody's doing that no event tells us of.
+    Time,
+}
+
+impl Trouble {
+    pub(crate) fn failed(reason: &'static str) -> impl Fn(CallError) -> Trouble {
+        move |error| {
+            let cure = if error.is_conflict() { Cure::Reread } else { Cure::Retry };
+            Trouble { reason, message: shortened(error.to_string()), cure }
+        }
+    }
+
+    /// Of a change that names what it was decided on: it is refused when that has changed.
+    pub(crate) fn stale(reason: &'static str) -> impl Fn(CallError) -> Trouble {
+        move |error| {
+            let cure = if matches!(error.code(), 409 | 422) { Cure::Reread } else { Cure::Retry };
+            Trouble { cure, ..Trouble::failed(reason)(error) }
+        }
+    }
+
+    /// Whether it is about this object rather than about all of them.
+    pub(crate) fn is_of_one(&self) -> bool {
+        const OF_ALL: &[Hold] = &[
+            Hold::MailboxNotSynced,
+            Hold::BelowNotSynced,
+            Hold::NotLeading,
+            Hold::OtherCluster,
+            Hold::UnknownCluster,
+        ];
+        !OF_ALL.iter().any(|hold| hold.reason() == self.reason)
+    }
+}
+
+impl From<Hold> for Trouble {
+    fn from(hold: Hold) -> Trouble {
+        let cure = match hold {
+            Hold::NotOurs | Hold::OtherMailbox | Hold::OtherOrigin | Hold::NoTombstone => Cure::Time,
+            _ => Cure::Event,
+        };
+        Trouble { reason: hold.reason(), message: hold.to_string(), cure }
+    }
+}
+
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().find(|(place, _)| *place >= MESSAGE_BYTES_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    by_subject: Mutex<BTreeMap<Subject, Trouble>>,
+}
+
+impl Troubles {
+    /// Whether that is news.
+    pub(crate) fn set(&self, subject: &Subject, trouble: &Trouble) -> bool {
+        let mut troubles = self.by_subject.lock().expect("no holder of this lock panics");
+        if troubles.len() >= KEPT_MAX && !troubles.contains_key(subject) {
+            return false;
+        }
+        troubles.insert(subject.clone(), trouble.clone()).is_none_or(|before| before.reason != trouble.reason)
+    }
+
+    pub(crate) fn clear(&self, subject: &Subject) {
+        self.by_subject.lock().expect("no holder of this lock panics").remove(subject);
+    }
+
+    /// How many there are, and the first of them in a few lines.
+    pub(crate) fn told(&self) -> (usize, String) {
+        let troubles = self.by_subject.lock().expect("no holder of this lock panics");
+        let line = |(subject, trouble): (&Subject, &Trouble)| {
+            format!("{} {}: {}: {}", subject.kind.plural, subject.key, trouble.reason, trouble.message)
+        };
+        let mut lines: Vec<_> = troubles.iter().take(TOLD_MAX).map(line).collect();
+        if troubles.len() > TOLD_MAX {
+            lines.push(format!("and {} more", troubles.len() - TOLD_MAX));
+        }
+        (troubles.len(), lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::KindName;
+    use controller::informer::Key;
+
+    #[test]
+    fn troubles_are_news_once_and_bounded() {
+        let troubles = Troubles::default();
+        let subject =
+            |n: usize| Subject::new(&KindName::new("", "configmaps"), Key::new("shop", &format!("m{n:05}")));
+        let trouble = Trouble::from(Hold::NotOurs);
+        assert!(troubles.set(&subject(0), &trouble));
+        assert!(!troubles.set(&subject(0), &trouble));
+        assert!(troubles.set(&subject(0), &Hold::OtherMailbox.into()));
+        let (count, told) = troubles.told();
+        assert_eq!(count, 1);
+        assert!(told.starts_with("configmaps shop/m00000: OtherMailbox: "), "{told}");
+        for n in 0..2 * KEPT_MAX {
+            troubles.set(&subject(n), &trouble);
+        }
+        let (count, told) = troubles.told();
+        assert_eq!((count, told.lines().count()), (KEPT_MAX, TOLD_MAX + 1));
+        (0..2 * KEPT_MAX).for_each(|n| troubles.clear(&subject(n)));
+        assert_eq!(troubles.told(), (0, String::new()));
+    }
+
+    #[test]
+    fn long_answers_are_cut_between_letters() {
+        assert_eq!(shortened("short".to_owned()), "short");
+        assert!(shortened("ä".repeat(1000)).len() <= MESSAGE_BYTES_MAX + 5);
+    }
+}

@@ -1,0 +1,53 @@
+//! The status of an object below, into the mailbox.
+
+use controller::remote::Patch;
+use serde_json::{Value, json};
+
+use crate::mirror::{Generations, Object, Wanted, fingerprint, holds, raised};
+use crate::sides::{Pair, Sides, Subject, place};
+use crate::troubles::Trouble;
+
+/// Writes the status of a placed object, if it differs.
+pub(crate) async fn status(sides: &Sides, subject: &Subject, pair: &Pair) -> Result<(), Trouble> {
+    let (Some(mailbox), Some(below)) = (&pair.mailbox, &pair.below) else { return Ok(()) };
+    if pair.followed.name.has_own_status() {
+        return Ok(());
+    }
+    let wanted = Wanted::of(mailbox, &sides.settings.mailbox);
+    let generations = Generations {
+        mailbox: Object(mailbox).generation(),
+        below: Object(below).generation(),
+        settled: holds(below, &wanted, sides.memory(subject).sent),
+    };
+    match raised(below, generations) {
+        Some(status) => write(sides, subject, pair, mailbox, status).await,
+        None => Ok(()),
+    }
+}
+
+/// Writes this status into the mailbox, if it has another.
+pub(crate) async fn write(
+    sides: &Sides,
+    subject: &Subject,
+    pair: &Pair,
+    mailbox: &Value,
+    status: Value,
+) -> Result<(), Trouble> {
+    let (wanted, found) = (fingerprint(&status), fingerprint(&mailbox["status"]));
+    // The mailbox may make something else of it, such as leaving out a field it does not know. That is no difference.
+    let same = wanted == found || sides.memory(subject).status == Some((wanted, found));
+    if same || !sides.lease.leads() {
+        return Ok(());
+    }
+    let change = json!([
+        { "op": "test", "path": "/metadata/uid", "value": Object(mailbox).uid() },
+        { "op": "add", "path": "/status", "value": status },
+    ]);
+    let part = if pair.followed.row.status { "status" } else { "" };
+    let place = place(&pair.followed, &subject.key).part(part);
+    let written = sides.mailbox.patch(place, Patch::Json, &change).await;
+    let written = written.map_err(Trouble::failed("CannotReportStatus"))?;
+    let made = fingerprint(&written["status"]);
+    sides.remember(subject, |memory| memory.status = Some((wanted, made)));
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! What is placed is there; nothing else is; nothing is written twice.
+
+use anyhow::Result;
+use api::names::{MAILBOX as OF_MAILBOX, ORIGIN, SYNCER};
+use serde_json::{Value, json};
+
+use crate::world::*;
+
+fn has_finalizer(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|name| name == SYNCER))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_placed_goes_down_once_and_then_nothing_is_written() -> Result<()> {
+    let world = World::new().await?;
+    // A namespace and what is in it come in any order.
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let here = world.place(MAPS, map("settings", "one")).await?;
+    world.mailbox.make(MAPS, map("private", "stays")).await?;
+    world.place(DEPLOYMENTS, deployment("web")).await?;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
+        "spec": { "type": "NodePort", "selector": { "app": "web" }, "ports": [{ "port": 80 }] },
+    });
+    world.place("/api/v1/namespaces/shop/services", service).await?;
+    let running = world.start();
+
+    let below = world.below.until_there(&format!("{MAPS}/settings")).await?;
+    assert_eq!(below["data"], json!({ "key": "one" }));
+    assert_eq!(below["metadata"]["annotations"][OF_MAILBOX], MAILBOX);
+    assert_eq!(below["metadata"]["annotations"][ORIGIN], here["metadata"]["uid"]);
+    assert!(has_finalizer(&world.mailbox.until_there(&format!("{MAPS}/settings")).await?));
+    world.below.until_there(&format!("{DEPLOYMENTS}/web")).await?;
+    world.below.until_there("/api/v1/namespaces/shop/services/web").await?;
+    world.rests().await?;
+    assert_eq!(world.below.get(&format!("{MAPS}/private")).await?, None);
+    let report = world.mailbox.until_there("/apis/holon.dev/v1alpha1/physicalclusters/east").await?;
+    assert!(report["status"]["uid"].is_string(), "{report:#}");
+    until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True"))
+        .await?;
+
+    // Another syncer, which remembers nothing, finds nothing to do.
+    running.stop().await;
+    world.below_link.written();
+    let running = world.start();
+    world.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "two" } })).await?;
+    world.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "two").await?;
+    tokio::time::sleep(STEADY).await;
+    let written = world.below_link.written();
+    assert_eq!(written, [format!("PATCH {MAPS}/settings")], "one change is one write");
+    drop(running);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_changes_below_is_put_right_and_what_is_theirs_stays() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let mut both = map("settings", "one");
+    both["data"]["other"] = json!("old");
+    world.place(MAPS, both).await?;
+    let _running = world.start();
+    let path = format!("{MAPS}/settings");
+    world.below.until_there(&path).await?;
+    world.below.merge(&path, json!({ "data": { "key": "wrong", "theirs": "yes" } })).await?;
+    let found = world.below.until(&path, |found| found["data"]["key"] == "one").await?;
+    assert_eq!(found["data"]["theirs"], "yes");
+    // A key that is no longer wanted goes; theirs stays.
+    world.mailbox.merge(&path, json!({ "data": { "other": null } })).await?;
+    let found = world.below.until(&path, |found| found["data"]["other"].is_null()).await?;
+    assert_eq!(found["data"], json!({ "key": "one", "theirs": "yes" }));
+    // Deleted behind our back, even without its label in between, it comes back.
+    world.below.delete(&path).await?;
+    world.below.until(&path, |found| found["data"] == json!({ "key": "one" })).await?;
+    world.below.merge(&path, json!({ "metadata": { "labels": null } })).await?;
+    world.below.until(&path, |found| found["metadata"]["labels"].is_object()).await?;
+    world.rests().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_in_the_mailbox_goes_and_what_is_only_missing_stays() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    for name in ["deleted", "missing", "kept"] {
+        world.place(MAPS, map(name, "one")).await?;
+    }
+    let running = world.start();
+    for name in ["deleted", "missing", "kept"] {
+        world.below.until_there(&format!("{MAPS}/{name}")).await?;
+    }
+    world.mailbox.delete(&format!("{MAPS}/deleted")).await?;
+    world.below.until_gone(&format!("{MAPS}/deleted")).await?;
+    world.mailbox.until_gone(&format!("{MAPS}/deleted")).await?;
+    // Somebody takes our finalizer off while nobody looks, and deletes: there is no tombstone.
+    running.stop().await;
+    let missing = format!("{MAPS}/missing");
+    world.mailbox.merge(&missing, json!({ "metadata": { "finalizers": null } })).await?;
+    world.mailbox.delete(&missing).await?;
+    world.mailbox.until_gone(&missing).await?;
+    world.below_link.written();
+    let _running = world.start();
+    until("it is said what is held", async || {
+        let synced = world.condition("Synced").await?;
+        Ok(synced["message"].as_str().is_some_and(|told| told.contains("shop/missing: NoTombstone")))
+    })
+    .await?;
+    assert!(world.below.get(&missing).await?.is_some());
+    assert_eq!(world.below_link.written(), Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_namespace_goes_with_everything_in_it() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    world.place(MAPS, map("settings", "one")).await?;
+    let _running = world.start();
+    world.below.until_there(&format!("{MAPS}/settings")).await?;
+    world.mailbox.delete(&format!("{NAMESPACES}/shop")).await?;
+    world.mailbox.until_gone(&format!("{NAMESPACES}/shop")).await?;
+    world.below.until_gone(&format!("{NAMESPACES}/shop")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_made_is_not_touched_unless_it_is_to_be_adopted() -> Result<()> {
+    let world = World::new().await?;
+    world.below.make(NAMESPACES, namespace("shop")).await?;
+    let theirs = world.below.make(MAPS, map("settings", "theirs")).await?;
+    world.mailbox.make(NAMESPACES, namespace("shop")).await?;
+    world.place(MAPS, map("settings", "ours")).await?;
+    let _running = world.start();
+    until("it is said that it is not ours", async || {
+        let synced = world.condition("Synced").await?;
+        Ok(synced["message"].as_str().is_some_and(|told| told.contains("shop/settings: NotOurs")))
+    })
+    .await?;
+    assert_eq!(world.below.get(&format!("{MAPS}/settings")).await?, Some(theirs));
+    let events = world.mailbox.get("/api/v1/namespaces/shop/events").await?.unwrap_or_default();
+    assert_eq!(events["items"][0]["reason"], "NotOurs", "{events:#}");
+    let adopting = json!({ "metadata": { "annotations": { "holon.dev/adopt": "true" } } });
+    world.mailbox.merge(&format!("{MAPS}/settings"), adopting).await?;
+    world.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "ours").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_somebody_defines_works_as_soon_as_its_definition_is_there() -> Result<()> {
+    let world = World::new().await?;
+    let _running = world.start();
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "gardens.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Cluster",
+            "names": { "plural": "gardens", "singular": "garden", "kind": "Garden" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let gardens = "/apis/example.com/v1/gardens";
+    let definition = world.mailbox.make(definitions, definition).await?;
+    let garden = json!({ "apiVersion": "example.com/v1", "kind": "Garden", "metadata": { "name": "front" }, "spec": { "plant": "rose" } });
+    until("the kind is served", async || Ok(world.mailbox.get(gardens).await?.is_some())).await?;
+    world.place(gardens, garden).await?;
+    until("it is said that the kind is missing", async || {
+        let synced = world.condition("Synced").await?;
+        Ok(synced["message"].as_str().is_some_and(|told| told.contains("front: KindNotServed")))
+    })
+    .await?;
+    let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+    let placing = json!({ "metadata": { "labels": { "holon.dev/placed": "true" } } });
+    world.mailbox.merge(&format!("{definitions}/{name}"), placing).await?;
+    let found = world.below.until_there(&format!("{gardens}/front")).await?;
+    assert_eq!(found["spec"], json!({ "plant": "rose" }));
+    world
+        .below
+        .merge(
+            &format!("{gardens}/front/status"),
+            json!({ "status": { "blooms": 3, "observedGeneration": 1 } }),
+        )
+        .await?;
+    world.mailbox.until(&format!("{gardens}/front"), |found| found["status"]["blooms"] == 3).await?;
+    world.rests().await
+}

@@ -1,0 +1,237 @@
+//! Cut off, replaced, swapped: nothing is deleted, and afterwards all is well.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::Client;
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::server::{Link, Moment, Server};
+use crate::world::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cut_off_from_holon_it_enforces_what_was_asked_for_last_also_after_a_restart() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut world = World::new().await?;
+    world.directory = Some(directory.path().to_owned());
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    world.place(MAPS, map("settings", "one")).await?;
+    let running = world.start();
+    let path = format!("{MAPS}/settings");
+    world.below.until_there(&path).await?;
+    world.rests().await?;
+    world.mailbox_link.cut(true);
+    drop(running);
+    // While nobody looks, Holon changes its mind and somebody breaks things.
+    world.mailbox.merge(&path, json!({ "data": { "key": "two" } })).await?;
+    world.below.delete(&path).await?;
+    let _running = world.start();
+    world.below.until(&path, |found| found["data"]["key"] == "one").await?;
+    world.below.merge(&path, json!({ "data": { "key": "wrong" } })).await?;
+    world.below.until(&path, |found| found["data"]["key"] == "one").await?;
+    world.mailbox_link.cut(false);
+    world.below.until(&path, |found| found["data"]["key"] == "two").await?;
+    world.rests().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubeconfig_that_leads_to_another_cluster_writes_nothing_there() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    world.place(MAPS, map("settings", "one")).await?;
+    let running = world.start();
+    world.below.until_there(&format!("{MAPS}/settings")).await?;
+    until("it is reported", async || Ok(world.condition("ClusterIdentity").await?["status"] == "True"))
+        .await?;
+    running.stop().await;
+
+    let (other, link) = (Server::start().await?, Link::new());
+    let (mailbox, below): (Client, Client) = (world.mailbox_server.client(), other.through(&link));
+    let running = Running::start(mailbox, below, None);
+    until("it is said", async || Ok(world.condition("ClusterIdentity").await?["status"] == "False")).await?;
+    world.mailbox.delete(&format!("{MAPS}/settings")).await?;
+    sleep(STEADY).await;
+    assert_eq!(link.written(), Vec::<String>::new());
+    let waiting = world.mailbox.get(&format!("{MAPS}/settings")).await?.unwrap_or_default();
+    assert!(
+        !waiting["metadata"]["deletionTimestamp"].is_null(),
+        "what is owed is not forgotten: {waiting:#}"
+    );
+    running.stop().await;
+    // Back at the right one the debt is paid.
+    let _running = world.start();
+    world.below.until_gone(&format!("{MAPS}/settings")).await?;
+    world.mailbox.until_gone(&format!("{MAPS}/settings")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_syncers_one_writes() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let first = world.start();
+    world.below.until_there(&format!("{NAMESPACES}/shop")).await?;
+    let link = Link::new();
+    let second = Running::start(world.mailbox_server.client(), world.below_server.through(&link), None);
+    sleep(STEADY).await;
+    world.place(MAPS, map("settings", "one")).await?;
+    world.below.until_there(&format!("{MAPS}/settings")).await?;
+    sleep(STEADY).await;
+    assert_eq!(link.written(), Vec::<String>::new());
+    // The first goes in good order, and the second need not wait.
+    first.stop().await;
+    world.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "two" } })).await?;
+    world.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "two").await?;
+    assert_eq!(link.written().len(), 1);
+    drop(second);
+    Ok(())
+}
+
+/// The physical cluster is away for a while, in which things are asked for, changed and deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_missed_while_a_cluster_was_away_is_made_good_when_it_is_back() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    for name in ["changed", "deleted", "kept"] {
+        world.place(MAPS, map(name, "one")).await?;
+    }
+    let _running = world.start();
+    for name in ["changed", "deleted", "kept"] {
+        world.below.until_there(&format!("{MAPS}/{name}")).await?;
+    }
+    world.below_link.cut(true);
+    world.place(MAPS, map("new", "one")).await?;
+    world.mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": "two" } })).await?;
+    world.mailbox.delete(&format!("{MAPS}/deleted")).await?;
+    sleep(Duration::from_secs(2)).await;
+    world.below_link.written();
+    world.below_link.cut(false);
+    world.below.until_there(&format!("{MAPS}/new")).await?;
+    world.below.until(&format!("{MAPS}/changed"), |found| found["data"]["key"] == "two").await?;
+    world.below.until_gone(&format!("{MAPS}/deleted")).await?;
+    world.mailbox.until_gone(&format!("{MAPS}/deleted")).await?;
+    let deletes: Vec<_> =
+        world.below_link.written().into_iter().filter(|call| call.starts_with("DELETE")).collect();
+    assert_eq!(deletes, [format!("DELETE {MAPS}/deleted")]);
+    Ok(())
+}
+
+/// Whatever a server says instead of what is asked, nothing is taken from it that was not said.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_fails_refuses_or_talks_nonsense_makes_nothing_happen() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    world.place(MAPS, map("settings", "one")).await?;
+    let _running = world.start();
+    world.below.until_there(&format!("{MAPS}/settings")).await?;
+    world.rests().await?;
+    let answers = [
+        (500, "{}"),
+        (429, "{}"),
+        (401, ""),
+        (403, "{\"kind\":\"Status\",\"code\":403}"),
+        (404, "{\"kind\":\"Status\",\"code\":404}"),
+        (200, "<html>"),
+        (200, "{\"kind\":\"List\",\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[]}"),
+    ];
+    for (turn, answer) in answers.into_iter().enumerate() {
+        for link in [&world.mailbox_link, &world.below_link] {
+            link.answer(Some(answer));
+            sleep(Duration::from_secs(1)).await;
+            link.answer(None);
+            let value = format!("{turn} of {answer:?}");
+            world.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": value } })).await?;
+            world.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == value).await?;
+        }
+    }
+    let deletes = |call: &String| call.starts_with("DELETE");
+    assert!(!world.below_link.written().iter().any(deletes));
+    Ok(())
+}
+
+/// Killed at each write it makes, on either side, before it is done and after, with something to make, to change and to
+/// delete in hand.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_write_it_goes_on_from_there() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    world.place(MAPS, map("changed", "one")).await?;
+    world.place(MAPS, map("m0", "one")).await?;
+    converge(&world, 0, "one").await?;
+    let mut turn = 0;
+    let links = [&world.mailbox_link, &world.below_link];
+    for (link, moment) in links.into_iter().flat_map(|link| [(link, Moment::Before), (link, Moment::After)]) {
+        for writes in 0..5 {
+            turn += 1;
+            world.place(MAPS, map(&format!("m{turn}"), "one")).await?;
+            world.mailbox.delete(&format!("{MAPS}/m{}", turn - 1)).await?;
+            let value = turn.to_string();
+            world.mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": value } })).await?;
+            link.cut_at(writes, moment);
+            let running = world.start();
+            for _ in 0..100 {
+                sleep(Duration::from_millis(10)).await;
+                if link.is_cut() {
+                    break;
+                }
+            }
+            drop(running);
+            links.iter().for_each(|link| link.mend());
+            // Whoever is dead need not be waited for.
+            let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/holon-syncer";
+            let _ = world.mailbox.delete(lease).await;
+            converge(&world, turn, &value).await?;
+        }
+    }
+    let calls = world.below_link.written().into_iter().filter(|call| call.starts_with("DELETE"));
+    let asked: Vec<_> = (0..turn).map(|turn| format!("DELETE {MAPS}/m{turn}")).collect();
+    let unasked: Vec<_> = calls.filter(|call| !asked.contains(call)).collect();
+    assert_eq!(unasked, Vec::<String>::new(), "deletes that nobody asked for");
+    Ok(())
+}
+
+/// All is as it was asked for, after a syncer that nobody disturbs.
+async fn converge(world: &World, turn: usize, value: &str) -> Result<()> {
+    let running = world.start();
+    world.below.until_there(&format!("{MAPS}/m{turn}")).await?;
+    world.below.until(&format!("{MAPS}/changed"), |found| found["data"]["key"] == value).await?;
+    if let Some(before) = turn.checked_sub(1) {
+        world.below.until_gone(&format!("{MAPS}/m{before}")).await?;
+        world.mailbox.until_gone(&format!("{MAPS}/m{before}")).await?;
+    }
+    running.stop().await;
+    Ok(())
+}
+
+/// A mailbox as it was some time ago: some objects are missing, others have uids nobody knows below.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mailbox_restored_from_an_older_backup_deletes_nothing() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    for name in ["old", "newer"] {
+        world.place(MAPS, map(name, "new")).await?;
+    }
+    let running = world.start();
+    for name in ["old", "newer"] {
+        world.below.until_there(&format!("{MAPS}/{name}")).await?;
+    }
+    running.stop().await;
+
+    let (restored, link) = (Server::start().await?, Link::new());
+    let mailbox = Eyes(controller::remote::Remote::new(restored.client()));
+    mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    mailbox.make(MAPS, placed(map("old", "old"))).await?;
+    let _running = Running::start(restored.client(), world.below_server.through(&link), None);
+    world.below.until(&format!("{MAPS}/old"), |found| found["data"]["key"] == "old").await?;
+    until("it is said what is held", async || {
+        let report = mailbox.get("/apis/holon.dev/v1alpha1/physicalclusters/east").await?.unwrap_or_default();
+        Ok(report["status"]["conditions"].to_string().contains("shop/newer: NoTombstone"))
+    })
+    .await?;
+    assert!(world.below.get(&format!("{MAPS}/newer")).await?.is_some());
+    assert!(!link.written().iter().any(|call| call.starts_with("DELETE")));
+    // What is deleted in the mailbox as it is now goes all the same.
+    mailbox.delete(&format!("{MAPS}/old")).await?;
+    world.below.until_gone(&format!("{MAPS}/old")).await?;
+    mailbox.until_gone(&format!("{MAPS}/old")).await
+}

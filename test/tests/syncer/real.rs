@@ -1,0 +1,220 @@
+//! The same with a real Kubernetes below: its API server, its controllers, its scheduler, and nodes on which pods seem to
+//! run.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use peers::Cluster;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::server::Server;
+use crate::world::*;
+
+async fn client(cluster: &Cluster) -> Result<Client> {
+    let config = Kubeconfig::read_from(cluster.kubeconfig())?;
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+fn placed_in(namespace: &str, mut object: Value) -> Value {
+    object["metadata"]["namespace"] = namespace.into();
+    placed(object)
+}
+
+fn pod_template(name: &str) -> Value {
+    json!({ "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "main", "image": "busybox" }] } })
+}
+
+/// One of each, with what about its status or its doings is to be seen in the mailbox.
+fn zoo() -> Vec<(&'static str, Value, fn(&Value) -> bool)> {
+    let selector = |name: &str| json!({ "matchLabels": { "app": name } });
+    let ready = |count: u64| move |found: &Value| found["status"]["readyReplicas"] == count;
+    let _ = ready;
+    let mut once = pod_template("once");
+    once["spec"]["restartPolicy"] = json!("Never");
+    vec![
+        ("apis/apps/v1/namespaces/shop/deployments", deployment("web"), |found| {
+            found["status"]["readyReplicas"] == 2
+        }),
+        (
+            "apis/apps/v1/namespaces/shop/statefulsets",
+            json!({
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" },
+                "spec": {
+                    "replicas": 1, "selector": selector("db"), "serviceName": "db", "template": pod_template("db"),
+                    "volumeClaimTemplates": [{ "metadata": { "name": "data" }, "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "none", "resources": { "requests": { "storage": "1Gi" } } } }],
+                },
+            }),
+            |found| found["status"]["replicas"] == 1,
+        ),
+        (
+            "apis/apps/v1/namespaces/shop/daemonsets",
+            json!({
+                "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": "agent" },
+                "spec": { "selector": selector("agent"), "template": pod_template("agent") },
+            }),
+            |found| found["status"]["numberReady"] == 1,
+        ),
+        (
+            "apis/batch/v1/namespaces/shop/jobs",
+            json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "once" }, "spec": { "template": once } }),
+            |found| found["status"]["succeeded"] == 1,
+        ),
+        (
+            "api/v1/namespaces/shop/services",
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
+                "spec": { "type": "NodePort", "selector": { "app": "web" }, "ports": [{ "port": 80 }] },
+            }),
+            |found| found["status"]["loadBalancer"].is_object(),
+        ),
+        (
+            "api/v1/namespaces/shop/secrets",
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "key" }, "data": { "a": "Yg==" } }),
+            |_| true,
+        ),
+    ]
+}
+
+/// Names of what is in a collection.
+async fn names(eyes: &Eyes, path: &str) -> Result<Vec<String>> {
+    let list = eyes.get(path).await?.context(path.to_owned())?;
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let mut names: Vec<_> = list["items"].as_array().into_iter().flatten().map(name).collect();
+    names.sort();
+    Ok(names)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it() -> Result<()> {
+    let Some(cluster) = Cluster::start("a mailbox beside a real Kubernetes", &[]) else { return Ok(()) };
+    let server = Server::start().await?;
+    let (mailbox, below) = (
+        Eyes(controller::remote::Remote::new(server.client())),
+        Eyes(controller::remote::Remote::new(client(&cluster).await?)),
+    );
+    let running = Running::start(server.client(), client(&cluster).await?, None);
+    mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    for (path, object, _) in zoo() {
+        mailbox
+            .make(&format!("/{path}"), placed_in("shop", object))
+            .await
+            .with_context(|| path.to_owned())?;
+    }
+    for (path, object, is_so) in zoo() {
+        let path = format!("/{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
+        let shown = mailbox.until(&path, is_so).await?;
+        let real = below.until_there(&path).await?;
+        let mut exact = real["status"].clone();
+        if exact["observedGeneration"].is_i64() {
+            exact["observedGeneration"] = shown["metadata"]["generation"].clone();
+        }
+        if !exact.is_null() && !path.contains("statefulsets") {
+            mailbox.until(&path, |found| found["status"] == exact).await?;
+        }
+    }
+    // What came of it is all there.
+    for path in [
+        PODS,
+        SETS,
+        "/api/v1/namespaces/shop/persistentvolumeclaims",
+        "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices",
+    ] {
+        let real = names(&below, path).await?;
+        let shown =
+            until(&format!("{path} shows {real:?}"), async || Ok(names(&mailbox, path).await? == real)).await;
+        if shown.is_err() {
+            let report =
+                mailbox.get("/apis/holon.dev/v1alpha1/physicalclusters/east").await?.unwrap_or_default();
+            println!("only {:?}; {:#}", names(&mailbox, path).await?, report["status"]["conditions"]);
+        }
+        shown?;
+    }
+    let pods = mailbox.get(PODS).await?.context("pods")?;
+    let web =
+        pods["items"].as_array().into_iter().flatten().find(|pod| pod["metadata"]["labels"]["app"] == "web");
+    let web = web.context("a pod of web")?["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    until("the pod's events are shown", async || {
+        let events = mailbox.get("/api/v1/namespaces/shop/events").await?.unwrap_or_default();
+        let about = |event: &Value| event["involvedObject"]["name"] == web && event["reason"] == "Scheduled";
+        Ok(events["items"].as_array().into_iter().flatten().any(about))
+    })
+    .await?;
+
+    rests(&cluster).await?;
+    latencies(&mailbox, &below).await?;
+
+    // Deleting a pod here deletes it there, and another comes.
+    mailbox.delete(&format!("{PODS}/{web}")).await?;
+    below.until_gone(&format!("{PODS}/{web}")).await?;
+    mailbox.until_gone(&format!("{PODS}/{web}")).await?;
+    mailbox.until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 2).await?;
+    // Scaled here, scaled there; scaled there, scaled back.
+    mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
+    mailbox.until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 3).await?;
+    below.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 1 } })).await?;
+    below.until(&format!("{DEPLOYMENTS}/web"), |found| found["spec"]["replicas"] == 3).await?;
+    // The report says what the cluster has.
+    let report = mailbox.until("/apis/holon.dev/v1alpha1/physicalclusters/east", |found| {
+        found["status"]["nodes"]["ready"] == 1
+    });
+    let report = report.await?;
+    assert_eq!(report["status"]["allocatable"]["cpu"], "64", "{report:#}");
+
+    for (path, object, _) in zoo() {
+        let path = format!("/{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
+        mailbox.delete(&path).await?;
+        mailbox.until_gone(&path).await?;
+        below.until_gone(&path).await?;
+    }
+    until("no pod is left", async || {
+        Ok(names(&below, PODS).await?.is_empty() && names(&mailbox, PODS).await?.is_empty())
+    })
+    .await?;
+    running.stop().await;
+    assert!(cluster.down());
+    Ok(())
+}
+
+/// The API server itself says that nothing of ours is written.
+async fn rests(cluster: &Cluster) -> Result<()> {
+    let versions = || {
+        let kinds = "namespaces,deployments,statefulsets,daemonsets,jobs,services,secrets";
+        let fields =
+            "jsonpath={range .items[*]}{.metadata.name}{\"=\"}{.metadata.resourceVersion}{\" \"}{end}";
+        cluster.run(&["get", kinds, "-A", "-l", "holon.dev/placed=true", "-o", fields], "")
+    };
+    until("nothing changes", async || {
+        let before = versions();
+        sleep(STEADY).await;
+        Ok(before == versions())
+    })
+    .await
+}
+
+/// How long a change takes each way, for whoever reads the log.
+async fn latencies(mailbox: &Eyes, below: &Eyes) -> Result<()> {
+    mailbox.make(MAPS, placed(map("clock", "0"))).await?;
+    below.until_there(&format!("{MAPS}/clock")).await?;
+    let mut took = Vec::new();
+    for turn in 1..=20 {
+        let begun = Instant::now();
+        mailbox.merge(&format!("{MAPS}/clock"), json!({ "data": { "key": turn.to_string() } })).await?;
+        while below.get(&format!("{MAPS}/clock")).await?.context("clock")?["data"]["key"] != turn.to_string()
+        {
+            sleep(Duration::from_millis(1)).await;
+        }
+        took.push(begun.elapsed());
+    }
+    took.sort();
+    println!(
+        "from the mailbox to a real kube-apiserver: p50 {:?}, most {:?}",
+        took[took.len() / 2],
+        took[took.len() - 1]
+    );
+    mailbox.delete(&format!("{MAPS}/clock")).await?;
+    below.until_gone(&format!("{MAPS}/clock")).await
+}

@@ -1,0 +1,168 @@
+//! What happens below is seen in the mailbox, for as long as it is so.
+
+use anyhow::Result;
+use api::names::{BELOW_UID, PROJECTED};
+use serde_json::{Value, json};
+
+use crate::world::*;
+
+fn owned(mut object: Value, owner: &Value) -> Value {
+    let reference = json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    });
+    object["metadata"]["ownerReferences"] = json!([reference]);
+    object
+}
+
+fn replica_set(deployment: &Value) -> Value {
+    let mut set = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": { "name": "web-1", "namespace": "shop" },
+        "spec": deployment["spec"],
+    });
+    for field in ["strategy", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+        set["spec"].as_object_mut().unwrap().remove(field);
+    }
+    owned(set, deployment)
+}
+
+fn pod(name: &str, set: &Value) -> Value {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": "shop", "labels": { "app": "web" } },
+        "spec": { "containers": [{ "name": "web", "image": "web:1" }] },
+    });
+    owned(pod, set)
+}
+
+fn event(about: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": { "name": "web-1-a.1", "namespace": "shop" },
+        "involvedObject": {
+            "apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": about["metadata"]["name"], "uid": about["metadata"]["uid"],
+        },
+        "reason": "Started", "message": "it runs", "type": "Normal",
+    })
+}
+
+/// A deployment with a set, a pod on its way and an event, as controllers below would make them.
+async fn running_app(world: &World) -> Result<(Value, Value)> {
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    world.place(DEPLOYMENTS, deployment("web")).await?;
+    let deployment = world.below.until_there(&format!("{DEPLOYMENTS}/web")).await?;
+    let set = world.below.make(SETS, replica_set(&deployment)).await?;
+    let pod = world.below.make(PODS, pod("web-1-a", &set)).await?;
+    world.below.make("/api/v1/namespaces/shop/events", event(&pod)).await?;
+    Ok((set, pod))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_is_exact_and_pods_are_shown_with_owners_of_the_mailbox() -> Result<()> {
+    let world = World::new().await?;
+    let _running = world.start();
+    let (_, pod_below) = running_app(&world).await?;
+    let status = json!({ "status": {
+        "replicas": 2, "readyReplicas": 1, "observedGeneration": 1,
+        "conditions": [{ "type": "Available", "status": "False", "reason": "Wait", "message": "", "lastUpdateTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z" }],
+    } });
+    let below = world.below.merge(&format!("{DEPLOYMENTS}/web/status"), status).await?;
+    let here =
+        world.mailbox.until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["replicas"] == 2).await?;
+    assert_eq!(
+        (&here["status"], &here["status"]["observedGeneration"]),
+        (&below["status"], &here["metadata"]["generation"])
+    );
+
+    let set = world.mailbox.until_there(&format!("{SETS}/web-1")).await?;
+    assert_eq!(set["metadata"]["ownerReferences"][0]["uid"], here["metadata"]["uid"]);
+    let shown = world.mailbox.until_there(&format!("{PODS}/web-1-a")).await?;
+    assert_eq!(shown["metadata"]["ownerReferences"][0]["uid"], set["metadata"]["uid"]);
+    assert_eq!(shown["metadata"]["labels"], json!({ "app": "web", PROJECTED: "true" }));
+    assert_eq!(shown["metadata"]["annotations"][BELOW_UID], pod_below["metadata"]["uid"]);
+    let event = world.mailbox.until_there("/api/v1/namespaces/shop/events/web-1-a.1").await?;
+    assert_eq!(event["involvedObject"]["uid"], shown["metadata"]["uid"]);
+
+    // It gets a node, and runs.
+    let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": "web-1-a" }, "target": { "name": "node-1" } });
+    world.below.make(&format!("{PODS}/web-1-a/binding"), binding).await?;
+    let below = world.below.merge(&format!("{PODS}/web-1-a/status"), json!({ "status": { "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{ "ip": "10.1.2.3" }] } })).await?;
+    let seen =
+        world.mailbox.until(&format!("{PODS}/web-1-a"), |found| found["status"] == below["status"]).await?;
+    assert_eq!(
+        (&seen["spec"]["nodeName"], &seen["metadata"]["uid"]),
+        (&json!("node-1"), &shown["metadata"]["uid"])
+    );
+    world.rests().await?;
+    assert_eq!(world.condition("Synced").await?["status"], "True", "{:#}", world.condition("Synced").await?);
+
+    // Gone below, gone here.
+    world
+        .below
+        .0
+        .text(http::Method::DELETE, &format!("{PODS}/web-1-a?gracePeriodSeconds=0"), "", Vec::new(), STEADY)
+        .await?;
+    world.mailbox.until_gone(&format!("{PODS}/web-1-a")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_a_shown_pod_deletes_the_real_one() -> Result<()> {
+    let world = World::new().await?;
+    let _running = world.start();
+    running_app(&world).await?;
+    let path = format!("{PODS}/web-1-a");
+    world.mailbox.until_there(&path).await?;
+    world.mailbox.delete(&path).await?;
+    world.below.until_gone(&path).await?;
+    world.mailbox.until_gone(&path).await?;
+    assert!(world.below.get(&format!("{SETS}/web-1")).await?.is_some());
+    assert!(world.below.get(&format!("{DEPLOYMENTS}/web")).await?.is_some());
+    Ok(())
+}
+
+/// The mailbox collects what a deployment owned when it goes. As nobody deleted the deployment in an orderly way, that
+/// collection is no wish that the real pods go.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_are_only_collected_in_the_mailbox_stay_below() -> Result<()> {
+    let world = World::new().await?;
+    let running = world.start();
+    running_app(&world).await?;
+    world.mailbox.until_there(&format!("{PODS}/web-1-a")).await?;
+    running.stop().await;
+    let path = format!("{DEPLOYMENTS}/web");
+    world.mailbox.merge(&path, json!({ "metadata": { "finalizers": null } })).await?;
+    world.mailbox.delete(&path).await?;
+    world.mailbox.until_gone(&path).await?;
+    world
+        .mailbox
+        .until(&format!("{PODS}/web-1-a"), |pod| !pod["metadata"]["deletionTimestamp"].is_null())
+        .await?;
+    let _running = world.start();
+    world.rests().await?;
+    until("it is said what is held", async || {
+        let synced = world.condition("Synced").await?;
+        Ok(synced["message"].as_str().is_some_and(|told| told.contains("shop/web: NoTombstone")))
+    })
+    .await?;
+    for path in [path, format!("{PODS}/web-1-a"), format!("{SETS}/web-1")] {
+        let found = world.below.get(&path).await?.unwrap_or_default();
+        assert!(
+            found["metadata"]["uid"].is_string() && found["metadata"]["deletionTimestamp"].is_null(),
+            "{path}: {found:#}"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_run_in_the_same_namespace_is_not_shown() -> Result<()> {
+    let world = World::new().await?;
+    let _running = world.start();
+    let (set, _) = running_app(&world).await?;
+    let mut foreign = pod("foreign", &set);
+    foreign["metadata"]["ownerReferences"] = json!([]);
+    world.below.make(PODS, foreign).await?;
+    world.below.make(PODS, pod("web-1-b", &set)).await?;
+    world.mailbox.until_there(&format!("{PODS}/web-1-b")).await?;
+    assert_eq!(world.mailbox.get(&format!("{PODS}/foreign")).await?, None);
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! A mailbox, a physical cluster, a syncer, and somebody who looks at both.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use api::names::{PLACED, TRUE};
+use controller::remote::Remote;
+use controller::tasks::Tasks;
+use kube::Client;
+use serde_json::{Value, json};
+use syncer::{Settings, Syncer};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::server::{Link, Server};
+
+pub(crate) const MAILBOX: &str = "~bcdfghjkmnpqrstv";
+/// After so long without getting there, it never will.
+const PATIENCE: Duration = Duration::from_secs(45);
+/// How long nothing may happen to be called steady.
+pub(crate) const STEADY: Duration = Duration::from_secs(3);
+
+pub(crate) struct World {
+    pub(crate) mailbox_server: Server,
+    pub(crate) below_server: Server,
+    pub(crate) mailbox: Eyes,
+    pub(crate) below: Eyes,
+    /// The syncer's own ways.
+    pub(crate) mailbox_link: Link,
+    pub(crate) below_link: Link,
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// A running syncer. Dropped, it dies without a word.
+pub(crate) struct Running {
+    tasks: Option<Tasks>,
+    handle: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) fn start(mailbox: Client, below: Client, directory: Option<PathBuf>) -> Running {
+        let settings =
+            Settings { name: "east".to_owned(), mailbox: MAILBOX.to_owned(), directory, seal: Some([7; 32]) };
+        let tasks = Tasks::new();
+        let running = Syncer::new(mailbox, below, settings).run(tasks.stop());
+        let handle =
+            tokio::spawn(async move { running.await.expect("a syncer goes on until it is stopped") });
+        Running { tasks: Some(tasks), handle }
+    }
+
+    /// Stops it as an administrator does.
+    pub(crate) async fn stop(mut self) {
+        drop(self.tasks.take());
+        (&mut self.handle).await.unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+impl World {
+    pub(crate) async fn new() -> Result<World> {
+        let (mailbox_server, below_server) = (Server::start().await?, Server::start().await?);
+        Ok(World {
+            mailbox: Eyes(Remote::new(mailbox_server.client())),
+            below: Eyes(Remote::new(below_server.client())),
+            mailbox_server,
+            below_server,
+            mailbox_link: Link::new(),
+            below_link: Link::new(),
+            directory: None,
+        })
+    }
+
+    pub(crate) fn start(&self) -> Running {
+        let mailbox = self.mailbox_server.through(&self.mailbox_link);
+        let below = self.below_server.through(&self.below_link);
+        Running::start(mailbox, below, self.directory.clone())
+    }
+
+    /// Puts something into the mailbox that is to run below.
+    pub(crate) async fn place(&self, path: &str, object: Value) -> Result<Value> {
+        self.mailbox.make(path, placed(object)).await
+    }
+
+    /// Nothing is written below for a while.
+    pub(crate) async fn rests(&self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            self.below_link.written();
+            sleep(STEADY).await;
+            let written = self.below_link.written();
+            match written.is_empty() {
+                true => return Ok(()),
+                false if begun.elapsed() > PATIENCE => bail!("it goes on writing: {written:?}"),
+                false => {}
+            }
+        }
+    }
+
+    /// A condition of the report.
+    pub(crate) async fn condition(&self, name: &str) -> Result<Value> {
+        let report =
+            self.mailbox.get("/apis/holon.dev/v1alpha1/physicalclusters/east").await?.unwrap_or_default();
+        let conditions = report["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        Ok(conditions.into_iter().find(|condition| condition["type"] == name).unwrap_or_default())
+    }
+}
+
+pub(crate) fn placed(mut object: Value) -> Value {
+    object["metadata"]["labels"][PLACED] = TRUE.into();
+    object
+}
+
+/// Reads and writes one server by path.
+#[derive(Clone)]
+pub(crate) struct Eyes(pub(crate) Remote);
+
+impl Eyes {
+    pub(crate) async fn get(&self, path: &str) -> Result<Option<Value>> {
+        match self.0.read(path).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            other => Ok(Some(other?)),
+        }
+    }
+
+    /// Creates an object in a collection.
+    pub(crate) async fn make(&self, path: &str, object: Value) -> Result<Value> {
+        let text = self
+            .0
+            .text(http::Method::POST, path, "application/json", object.to_string().into(), PATIENCE)
+            .await;
+        Ok(serde_json::from_str(&text?)?)
+    }
+
+    pub(crate) async fn merge(&self, path: &str, change: Value) -> Result<Value> {
+        let body = change.to_string().into();
+        let text =
+            self.0.text(http::Method::PATCH, path, "application/merge-patch+json", body, PATIENCE).await;
+        Ok(serde_json::from_str(&text?)?)
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
+        let body = json!({ "propagationPolicy": "Background" }).to_string().into();
+        self.0.text(http::Method::DELETE, path, "application/json", body, PATIENCE).await?;
+        Ok(())
+    }
+
+    /// Waits until an object is as it should be, and returns it.
+    pub(crate) async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+        let begun = Instant::now();
+        loop {
+            let found = self.get(path).await?.unwrap_or_default();
+            if is_so(&found) {
+                return Ok(found);
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("{path} never is as it should be: {found:#}");
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) async fn until_there(&self, path: &str) -> Result<Value> {
+        self.until(path, |found| !found.is_null()).await
+    }
+
+    pub(crate) async fn until_gone(&self, path: &str) -> Result<()> {
+        self.until(path, Value::is_null).await.map(drop)
+    }
+}
+
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so().await? {
+        if begun.elapsed() > PATIENCE {
+            bail!("never: {what}");
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
+pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
+pub(crate) const SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
+pub(crate) const PODS: &str = "/api/v1/namespaces/shop/pods";
+
+pub(crate) fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+}
+
+pub(crate) fn map(name: &str, value: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": "shop" }, "data": { "key": value } })
+}
+
+pub(crate) fn deployment(name: &str) -> Value {
+    let labels = json!({ "app": name });
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": "shop" },
+        "spec": {
+            "replicas": 2, "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "web", "image": "web:1" }] } },
+        },
+    })
+}
