@@ -8,6 +8,7 @@ mod join;
 mod kubeconfig;
 mod lc;
 mod log;
+mod memory;
 mod reach;
 mod start;
 mod store;
@@ -16,12 +17,6 @@ mod tunnel;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use mimalloc::MiMalloc;
-
-/// What is freed goes back to the system, also when other threads freed it than those that took it: after a logical
-/// cluster of 100,000 objects is deleted, the memory they took is there for others. And it is faster than malloc.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A Kubernetes cluster that is not tied to any cluster.
 #[derive(Parser)]
@@ -55,6 +50,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    memory::refuse_huge_pages();
     let arguments = Arguments::parse();
     if let Err(error) = arguments.log.start() {
         eprintln!("holon: {error:#}");
