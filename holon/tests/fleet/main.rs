@@ -64,7 +64,7 @@ impl World {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let request =
             http::Request::builder().method(method).uri(path).header("content-type", kind).body(body);
-        self.runtime.block_on(self.east.client().request::<Value>(request.unwrap())).ok()
+        self.runtime.block_on(async { self.east.client().request::<Value>(request.unwrap()).await }).ok()
     }
 
     fn put(&self, path: &str, object: &Value) {
@@ -187,6 +187,7 @@ fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
     );
     let reference = json!({ "namespace": "default", "name": "east" });
     let object = json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster",
         "metadata": { "name": "east" }, "spec": { "connection": { "push": { "secretRef": reference } } },
     });
     assert_eq!(world.admin.ask("POST", &format!("{home}{PHYSICAL}"), &object).code, 201);
