@@ -9,6 +9,7 @@ mod kubeconfig;
 mod lc;
 mod log;
 mod memory;
+mod pull;
 mod reach;
 mod start;
 mod store;
@@ -38,6 +39,8 @@ enum Command {
     Lc(lc::Lc),
     /// Have a physical cluster run things
     Join(join::Join),
+    /// Be the syncer of the physical cluster this runs in
+    Syncer(pull::Seat),
     /// Let a physical cluster go, with everything that was sent there
     Leave(join::Leave),
     /// Print what kubectl needs to reach logical clusters
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Start(start) => start.run(),
         Command::Lc(lc) => lc.run(),
         Command::Join(join) => join.run(),
+        Command::Syncer(seat) => seat.run(),
         Command::Leave(leave) => leave.run(),
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
         Command::Ca(ca) => ca.run(),
