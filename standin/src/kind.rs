@@ -3,6 +3,7 @@
 /// A kind of object that a stand-in watches or writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Kind {
+    Budgets,
     Claims,
     Revisions,
     CronJobs,
@@ -46,6 +47,7 @@ const fn without_namespace(row: Row) -> Row {
 }
 
 const ROWS: &[(Kind, Row)] = &[
+    (Kind::Budgets, row("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "controllermanager")),
     (
         Kind::Claims,
         row("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolume-controller"),

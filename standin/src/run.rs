@@ -30,7 +30,7 @@ use crate::node::register::{self, NodeShape};
 use crate::node::{kubelet, scheduler};
 use crate::plan::Plan;
 use crate::world::World;
-use crate::{network, volumes};
+use crate::{budgets, network, volumes};
 
 #[derive(Debug)]
 pub(crate) struct Runner {
@@ -164,6 +164,7 @@ impl Runner {
             kubelet::step(world, space, self.pace, now, &mut plan);
             network::step(world, space, &mut plan);
             volumes::step(world, space, &mut plan);
+            budgets::step(world, space, now, &mut plan);
             agenda.note(space, plan.due, now);
             all.writes.append(&mut plan.writes);
         }
