@@ -27,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) version: &'static str,
     pub(crate) plural: &'static str,
     pub(crate) kind: &'static str,
-    /// Who writes it, as owners of fields and sources of Events are told.
+    /// Who looks after it, as Events say.
     pub(crate) writer: &'static str,
     pub(crate) namespaced: bool,
 }
