@@ -93,10 +93,14 @@ impl Client {
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.say(method, path, &if body.is_null() { String::new() } else { body.to_string() })
+    }
+
+    /// The same, with a body that need not be JSON.
+    pub(crate) fn say(&self, method: &str, path: &str, body: &str) -> Answer {
         let mut bytes = Vec::new();
         // A peer that closes without saying goodbye first is an error to TLS, and none to us.
-        let _ = self.open(method, path, &body).read_to_end(&mut bytes);
+        let _ = self.open(method, path, body).read_to_end(&mut bytes);
         // Compressed bodies are not text; what their tests look at is the head.
         let text = String::from_utf8_lossy(&bytes);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
