@@ -47,9 +47,12 @@ impl Tenants {
         });
         let made = world.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/secrets"), &secret);
         assert_eq!(made.code, 201, "{}", made.body);
+        // First, for what is signed later is signed with another key.
+        let let_go = world.let_go();
         let tokens =
             ["a", "b"].map(|name| world.token_of(&format!("/clusters/root:{name}"), "default", json!({})));
         let mut stale = world.stale();
+        stale.push(("its key was let go", let_go));
         let ids = ["a", "b"].map(|name| (name, world.id(name)));
         let world = world.again_after(|dir| {
             let keys = ["a", "b"].map(|name| key(dir, &ids.iter().find(|(of, _)| *of == name).unwrap().1));
@@ -88,6 +91,16 @@ impl World {
         self.token(cluster, account, spec)["status"]["token"].as_str().unwrap().to_owned()
     }
 
+    /// A token of B's whose key is let go.
+    fn let_go(&self) -> String {
+        let b = "/clusters/root:b";
+        let token = self.token_of(b, "default", json!({}));
+        for method in ["POST", "DELETE"] {
+            assert_eq!(self.admin.ask(method, &format!("{b}/openid/v1/jwks"), &Value::Null).code, 200);
+        }
+        token
+    }
+
     /// Tokens of B's that were good once, and one of a tenant that was.
     fn stale(&self) -> Vec<(&'static str, String)> {
         let b = "/clusters/root:b";
@@ -101,7 +114,6 @@ impl World {
         assert_eq!(self.admin.ask("POST", &format!("{b}/api/v1/namespaces/default/pods"), &pod).code, 201);
         let bound = json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": "p" } });
         let stale = vec![
-            ("its key was let go", self.token_of(b, "default", json!({}))),
             ("its account was deleted", self.token_of(b, "left", json!({}))),
             ("its pod was deleted", self.token_of(b, "podded", bound)),
             ("its Secret was deleted", self.held_token(b, "key", "held")),
