@@ -22,12 +22,13 @@ use apiserver::{clusters, local};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use controller::kind::Kind;
+use controller::lease::Lease;
 use controller::remote::{Place, Remote};
 use controller::tasks::{Stop, Tasks};
 use splitter::fleet::{Fleet, Member};
 use storage::Store;
 use syncer::{Settings, Syncer};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::reach;
@@ -53,6 +54,8 @@ pub(crate) struct Inside {
     /// The logical clusters whose physical clusters the server connects to. Whoever writes a PhysicalCluster there
     /// decides where it connects to.
     pub(crate) push_from: Vec<Path>,
+    /// Whether other servers share the store. Then one of them looks after physical clusters.
+    pub(crate) is_shared: bool,
 }
 
 /// Looks after physical clusters until told to stop.
@@ -66,15 +69,43 @@ pub(crate) async fn run(inside: Inside, mut stop: Stop) -> Result<(), Infallible
         Remote::new(local::client(inside.stack.clone(), Identity::known(who), cluster))
     };
     let (server, all) = (client(&Cluster::Bare), client(&Cluster::All));
-    let (fleet, bell) = (Fleet::new(server.clone()), Notify::new());
-    let mut seats = Seats { inside: &inside, server, running: HashMap::new(), count: 0, set: JoinSet::new() };
+    if !inside.is_shared {
+        look_after(&inside, &server, &all, stop.requested()).await;
+        return Ok(());
+    }
+    let holder = format!("{:016x}", rand::random::<u64>());
+    let lease = Lease::new(server.within(Id::ROOT), "kube-system", "holon-fleet", &holder);
+    let (leads, led) = watch::channel(false);
+    let leading = async {
+        let mut led = led;
+        // Nobody is left to say that somebody leads only when everything ends.
+        while led.wait_for(|leads| *leads).await.is_ok() {
+            let lost = async { drop(led.wait_for(|leads| !*leads).await) };
+            look_after(&inside, &server, &all, lost).await;
+        }
+    };
     tokio::select! {
-        never = fleet.run(all, || bell.notify_one()) => match never {},
-        never = seats.keep(&fleet, &bell) => match never {},
+        never = lease.hold(|_| drop(leads.send_replace(lease.leads()))) => match never {},
+        () = leading => {}
         () = stop.requested() => {}
     }
-    seats.close().await;
+    if let Err(error) = lease.release().await {
+        tracing::warn!(%error, "cannot give up the lease of the fleet");
+    }
     Ok(())
+}
+
+/// Looks after physical clusters until that is over.
+async fn look_after(inside: &Inside, server: &Remote, all: &Remote, over: impl Future<Output = ()>) {
+    let (fleet, bell) = (Fleet::new(server.clone()), Notify::new());
+    let server = server.clone();
+    let mut seats = Seats { inside, server, running: HashMap::new(), count: 0, set: JoinSet::new() };
+    tokio::select! {
+        never = fleet.run(all.clone(), || bell.notify_one()) => match never {},
+        never = seats.keep(&fleet, &bell) => match never {},
+        () = over => {}
+    }
+    seats.close().await;
 }
 
 /// Of a physical cluster: where its object is, and its name.

@@ -147,6 +147,7 @@ impl Start {
             tunnels,
             directory: self.data_dir.join("syncers"),
             push_from: self.push_from.clone(),
+            is_shared: !self.etcd_endpoints.is_empty(),
         };
         tasks.spawn("fleet", fleet::run(inside, tasks.stop()));
         tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
