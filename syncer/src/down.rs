@@ -35,6 +35,8 @@ enum Stepped {
 }
 
 pub(crate) async fn look(sides: &Sides, subject: &Subject, mut pair: Pair) -> Result<Outcome, Trouble> {
+    // Before anything goes down, so that nothing it brings about is missed.
+    sides.note_namespace(&subject.key.namespace);
     for _ in 0..STEPS_MAX {
         let stepped = match verdict(&sides.facts(subject, &pair)) {
             Step::Rest => return rest(sides, subject, pair).await,

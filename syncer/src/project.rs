@@ -136,7 +136,7 @@ async fn update(
         return Ok(Outcome::Failed);
     }
     match (Object(shown).is_leaving(), Object(below).is_leaving()) {
-        (true, false) => return ask_to_go(sides, subject, pair, shown, below).await,
+        (true, false) => return ask_to_go(sides, subject, pair, &wanted, shown).await,
         // It is on its way; the mailbox shows that too. Nothing else shows so without going at once.
         (false, true) if subject.kind.is_pods() => {
             let seconds = below["metadata"]["deletionGracePeriodSeconds"].as_i64();
@@ -196,16 +196,21 @@ async fn ask_to_go(
     sides: &Sides,
     subject: &Subject,
     pair: &Pair,
+    wanted: &Projection,
     shown: &Value,
-    below: &Value,
 ) -> Result<Outcome, Trouble> {
+    // It went with owners that have others in their place by now: it is shown anew, as theirs.
+    if shown["metadata"]["ownerReferences"] != wanted.object["metadata"]["ownerReferences"] {
+        remove(sides, subject, pair, shown).await?;
+        return Ok(Outcome::Failed);
+    }
     let stay = Object(shown).owners().all(|owner| owner_stays(sides, subject, owner));
-    let meant = subject.kind.is_pods() && Object(shown).is_marked() && stay;
-    let is_it = Object(shown).annotation(BELOW_UID) == Some(Object(below).uid());
-    if meant && is_it {
+    if subject.kind.is_pods() && Object(shown).is_marked() && stay {
         let place = place(&pair.followed, &subject.key);
-        let asked = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
-        let deleted = sides.below.delete_within(place, Object(below).uid(), asked).await;
+        let seconds = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
+        // The one it shows, which is the one that is there: otherwise it would have been replaced.
+        let uid = Object(shown).annotation(BELOW_UID).unwrap_or_default();
+        let deleted = sides.below.delete_within(place, uid, seconds).await;
         deleted.map_err(Trouble::failed("CannotDelete"))?;
         tracing::info!(pod = %subject.key, "deleted, as was asked for in the mailbox");
     }

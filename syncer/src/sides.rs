@@ -100,7 +100,7 @@ pub(crate) struct Sides {
     /// Rung when there is something to report.
     pub(crate) beat: Notify,
     /// Namespaces in which something is placed. Only what is in them is of interest below.
-    pub(crate) namespaces: Arc<RwLock<BTreeSet<String>>>,
+    namespaces: RwLock<BTreeSet<String>>,
     /// The mailbox did not answer when it was last asked for the lease.
     cut_off: AtomicBool,
     /// Whether we led when we looked last.
@@ -152,7 +152,7 @@ impl Sides {
             disk,
             bell: Notify::new(),
             beat: Notify::new(),
-            namespaces: Arc::new(RwLock::new(kept.iter().map(|kept| kept.key().namespace).collect())),
+            namespaces: RwLock::new(kept.iter().map(|kept| kept.key().namespace).collect()),
             cut_off: AtomicBool::new(false),
             led: AtomicBool::new(false),
             redefined: AtomicBool::new(false),
@@ -269,6 +269,17 @@ impl Sides {
     pub(crate) fn forget(&self, subject: &Subject) {
         self.state().memory.remove(subject);
         self.troubles.clear(subject);
+    }
+
+    /// Something is placed in this namespace.
+    pub(crate) fn note_namespace(&self, namespace: &str) {
+        if !namespace.is_empty() && !self.has_noted(namespace) {
+            self.namespaces.write().expect("no holder of this lock panics").insert(namespace.to_owned());
+        }
+    }
+
+    pub(crate) fn has_noted(&self, namespace: &str) -> bool {
+        self.namespaces.read().expect("no holder of this lock panics").contains(namespace)
     }
 
     /// Looks at this again once somebody of this uid is known.

@@ -93,7 +93,8 @@ async fn the_status_is_exact_and_pods_are_shown_with_owners_of_the_mailbox() -> 
         (&json!("node-1"), &shown["metadata"]["uid"])
     );
     world.rests().await?;
-    assert_eq!(world.condition("Synced").await?["status"], "True", "{:#}", world.condition("Synced").await?);
+    until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True"))
+        .await?;
 
     // Gone below, gone here.
     world
@@ -165,4 +166,39 @@ async fn what_others_run_in_the_same_namespace_is_not_shown() -> Result<()> {
     world.mailbox.until_there(&format!("{PODS}/web-1-b")).await?;
     assert_eq!(world.mailbox.get(&format!("{PODS}/foreign")).await?, None);
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_jobs_of_a_cron_job_are_shown_with_their_pods() -> Result<()> {
+    let world = World::new().await?;
+    let _running = world.start();
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let template = json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "busybox" }] } });
+    let cron = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "nightly", "namespace": "shop" },
+        "spec": { "schedule": "0 0 * * *", "jobTemplate": { "spec": { "template": template } } },
+    });
+    let (crons, jobs) = ("/apis/batch/v1/namespaces/shop/cronjobs", "/apis/batch/v1/namespaces/shop/jobs");
+    world.place(crons, cron).await?;
+    let cron = world.below.until_there(&format!("{crons}/nightly")).await?;
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "nightly-1", "namespace": "shop" },
+        "spec": { "template": template },
+    });
+    let job = world.below.make(jobs, owned(job, &cron)).await?;
+    world.below.make(PODS, pod("nightly-1-x", &job)).await?;
+    let shown = world.mailbox.until_there(&format!("{jobs}/nightly-1")).await?;
+    assert_eq!(shown["spec"]["selector"], job["spec"]["selector"]);
+    let status = json!({ "status": { "active": 1, "ready": 0, "startTime": "2026-01-01T00:00:00Z" } });
+    let job = world.below.merge(&format!("{jobs}/nightly-1/status"), status).await?;
+    let status =
+        world.mailbox.until(&format!("{jobs}/nightly-1"), |found| found["status"] == job["status"]).await?;
+    assert_eq!(status["metadata"]["uid"], shown["metadata"]["uid"]);
+    world.below.merge(&format!("{jobs}/nightly-1"), json!({ "spec": { "suspend": true } })).await?;
+    world.mailbox.until(&format!("{jobs}/nightly-1"), |found| found["spec"]["suspend"] == true).await?;
+    world.mailbox.until_there(&format!("{PODS}/nightly-1-x")).await?;
+    world.rests().await?;
+    world.below.delete(&format!("{jobs}/nightly-1")).await?;
+    world.mailbox.until_gone(&format!("{jobs}/nightly-1")).await?;
+    world.mailbox.until_gone(&format!("{PODS}/nightly-1-x")).await
 }
