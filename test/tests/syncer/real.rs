@@ -162,7 +162,7 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
     .await?;
 
     rests(&written).await?;
-    latencies(&mailbox, &below).await?;
+    latencies(&mailbox, &below, &web).await?;
 
     // Deleting a pod here deletes it there, and another comes.
     mailbox.delete(&format!("{PODS}/{web}")).await?;
@@ -207,22 +207,26 @@ async fn rests(written: &Written) -> Result<()> {
 }
 
 /// How long a change takes each way, for whoever reads the log.
-async fn latencies(mailbox: &Eyes, below: &Eyes) -> Result<()> {
+async fn latencies(mailbox: &Eyes, below: &Eyes, pod: &str) -> Result<()> {
     mailbox.make(MAPS, placed(map("clock", "0"))).await?;
-    below.until_there(&format!("{MAPS}/clock")).await?;
-    let mut took = Vec::new();
-    for turn in 1..=20 {
+    let (clock, pod) = (format!("{MAPS}/clock"), format!("{PODS}/{pod}"));
+    below.until_there(&clock).await?;
+    let (mut down, mut up) = (Vec::new(), Vec::new());
+    for turn in 1..=50 {
+        let word = turn.to_string();
         let begun = Instant::now();
-        mailbox.merge(&format!("{MAPS}/clock"), json!({ "data": { "key": turn.to_string() } })).await?;
-        below.until(&format!("{MAPS}/clock"), |found| found["data"]["key"] == *turn.to_string()).await?;
-        took.push(begun.elapsed());
+        mailbox.merge(&clock, json!({ "data": { "key": word } })).await?;
+        below.until(&clock, |found| found["data"]["key"] == word).await?;
+        down.push(begun.elapsed());
+        let begun = Instant::now();
+        below.merge(&format!("{pod}/status"), json!({ "status": { "message": word } })).await?;
+        mailbox.until(&pod, |found| found["status"]["message"] == word).await?;
+        up.push(begun.elapsed());
     }
-    took.sort();
-    println!(
-        "from the mailbox to a real kube-apiserver: p50 {:?}, most {:?}",
-        took[took.len() / 2],
-        took[took.len() - 1]
-    );
-    mailbox.delete(&format!("{MAPS}/clock")).await?;
-    below.until_gone(&format!("{MAPS}/clock")).await
+    for (way, took) in [("from the mailbox to a real kube-apiserver", &mut down), ("and back", &mut up)] {
+        took.sort();
+        println!("{way}: p50 {:?}, most {:?}", took[took.len() / 2], took[took.len() - 1]);
+    }
+    mailbox.delete(&clock).await?;
+    below.until_gone(&clock).await
 }
