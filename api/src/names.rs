@@ -47,6 +47,15 @@ pub const FIELD_MANAGER: &str = "holon-syncer";
 /// The Lease in namespace `kube-system` of a mailbox that its syncer renews: its lock, and its heartbeat.
 pub const HEARTBEAT: &str = "holon-syncer";
 
+/// Label of a logical cluster that is a mailbox: the name of its physical cluster.
+pub const MAILBOX_OF: &str = "holon.dev/mailbox-of";
+/// Finalizer on a PhysicalCluster: what was sent there has to be taken away first.
+pub const FLEET: &str = "holon.dev/fleet";
+/// Annotation on a PhysicalCluster that is deleted, with the value [`TRUE`]: what was sent there may stay there.
+pub const FORGET: &str = "holon.dev/forget";
+/// The service account in namespace `kube-system` of a mailbox that its syncer is.
+pub const SYNCER_ACCOUNT: &str = "holon-syncer";
+
 /// What the name of a mailbox begins with.
 const MAILBOX_PREFIX: &str = "mailbox-";
 

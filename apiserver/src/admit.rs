@@ -15,7 +15,7 @@ use serde_json::Value;
 use storage::Store;
 
 use crate::addresses::{self, Claims};
-use crate::auth::escalation;
+use crate::auth::{escalation, signers};
 use crate::call::Call;
 use crate::owners::{self, Owners};
 use crate::{metadata, parts, special};
@@ -37,7 +37,9 @@ pub(crate) async fn create(
     owners::put(object, owners);
     let mut errors = check::create(&call.row, object);
     errors.extend(special::misnamed(&call.row, &name));
+    errors.extend(special::check(&call.row, object));
     refuse(call, &name, &errors)?;
+    signers::check(call, None, object)?;
     let claims = assign(store, call, None, object).await?;
     Ok((name, claims))
 }
@@ -60,11 +62,16 @@ pub(crate) async fn update(
     metadata::carried(call, old, new)?;
     let (name, _) = call.named()?;
     errors.extend(match call.subresource.as_deref() {
-        None => check::update(&call.row, old, new),
+        None => {
+            let mut wrong = special::check(row, new);
+            wrong.extend(check::update(row, old, new));
+            wrong
+        }
         Some("status") => check::status(&call.row, old, new),
         Some(part) => parts::check(part, old, new),
     });
     refuse(call, name, &errors)?;
+    signers::check(call, Some(old), new)?;
     assign(store, call, Some(old), new).await
 }
 

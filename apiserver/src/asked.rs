@@ -2,6 +2,7 @@
 
 use http::Method;
 use http::request::Parts;
+use hyper::upgrade::OnUpgrade;
 use openapi::resource::Verb;
 
 use crate::query::Query;
@@ -14,6 +15,8 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     pub(crate) address: Result<(Cluster, Target), PathError>,
     pub(crate) query: Query,
+    /// The connection itself, if the client wants to talk otherwise on it.
+    pub(crate) upgrade: Option<OnUpgrade>,
 }
 
 impl Asked {
@@ -23,6 +26,7 @@ impl Asked {
             path: head.uri.path().to_owned(),
             address: request::parse(head.uri.path()),
             query: Query::parse(head.uri.query()),
+            upgrade: head.extensions.get().cloned(),
         }
     }
 

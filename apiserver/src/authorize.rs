@@ -3,6 +3,8 @@
 //! Who has proved nothing may ask whether the server is well and which it is, and is asked to prove something otherwise.
 //! What the others may do is decided in [`auth`](crate::auth).
 
+use http::Method;
+use openapi::resource::Verb;
 use openapi::select::FieldSelector;
 
 use crate::asked::Asked;
@@ -34,11 +36,17 @@ impl Attributes {
     /// What a request wants to do.
     pub(crate) fn of(asked: &Asked) -> Attributes {
         let method = || asked.method.as_str().to_lowercase();
+        // What makes no sense for what is named is refused as what it would be elsewhere.
+        let meant = || match asked.method {
+            Method::POST => Verb::Create.as_str().to_owned(),
+            Method::PUT => Verb::Update.as_str().to_owned(),
+            _ => method(),
+        };
         let Some(named) = asked.resource() else {
             return Attributes::Path { path: asked.path_inside(), verb: method() };
         };
         let mut attributes = ResourceAttributes {
-            verb: asked.verb().map_or_else(method, |verb| verb.as_str().to_owned()),
+            verb: asked.verb().map_or_else(meant, |verb| verb.as_str().to_owned()),
             group: named.group.clone(),
             version: named.version.clone(),
             resource: named.resource.clone(),
@@ -50,17 +58,21 @@ impl Attributes {
         if attributes.group.is_empty() && attributes.resource == "namespaces" {
             attributes.namespace = attributes.name.clone();
         }
-        if attributes.name.is_empty() {
+        if matches!(asked.verb(), Some(Verb::List | Verb::Watch)) {
             attributes.name = selected(asked);
         }
         Attributes::Resource(attributes)
     }
 }
 
-/// The one name a list or a watch is about, if its selector leaves but one: nothing else is then served.
+/// The one name a list or a watch is about, if its selector leaves but one: nothing else is then served. Other verbs do
+/// not care for the selector, or do but are about a collection all the same: for them it names nothing.
 fn selected(asked: &Asked) -> String {
     let selector = FieldSelector::parse(asked.query.text("fieldSelector")).ok();
-    selector.and_then(|selector| selector.exact("metadata.name").map(str::to_owned)).unwrap_or_default()
+    let name = selector.and_then(|selector| selector.exact("metadata.name").map(str::to_owned));
+    // What could not stand in a path is no name.
+    let is_name = |name: &String| !matches!(name.as_str(), "." | "..") && !name.contains(['/', '%']);
+    name.filter(is_name).unwrap_or_default()
 }
 
 /// What anybody may read.
@@ -116,6 +128,16 @@ mod tests {
         check("GET /api/v1/namespaces", "list,,namespaces,,,");
         check("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Dweb", "list,,pods,,shop,web");
         check("GET /api/v1/pods?watch=1&fieldSelector=metadata.name!%3Dweb", "watch,,pods,,,");
+        // Whoever may create one object by name must not create another by selecting the first.
+        let one = "fieldSelector=metadata.name%3Dweb";
+        check(&format!("POST /api/v1/namespaces/shop/pods?{one}"), "create,,pods,,shop,");
+        check(&format!("DELETE /api/v1/namespaces/shop/pods?{one}"), "deletecollection,,pods,,shop,");
+        check(&format!("PUT /api/v1/namespaces/shop/pods?{one}"), "update,,pods,,shop,");
+        check(&format!("GET /api/v1/namespaces/shop/pods/db?{one}"), "get,,pods,,shop,db");
+        check("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3D..", "list,,pods,,shop,");
+        check("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da%2Fb", "list,,pods,,shop,");
+        check("POST /api/v1/namespaces/shop/pods/web", "create,,pods,,shop,web");
+        check("PATCH /api/v1/namespaces/shop/pods", "patch,,pods,,shop,");
         check("GET /clusters/root:a/openapi/v3", "get /openapi/v3");
         check("GET /clusters/root:a", "get /");
         check("POST /nothing", "post /nothing");

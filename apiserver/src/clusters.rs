@@ -17,7 +17,7 @@ use openapi::schema::{Schema, SchemaRef};
 use openapi::status::{Cause, Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{Entry, ReadError, Store};
+use storage::{Entry, Key, ReadError, Store};
 
 use crate::call::unreadable;
 use crate::keys::Collection;
@@ -108,6 +108,11 @@ pub(crate) fn definitions() -> Definitions {
             "apiVersion": text("The group and version of this kind."),
             "kind": text("LogicalCluster."),
             "metadata": metadata("ObjectMeta"),
+            "spec": {
+                "type": "object",
+                "description": "What is wanted of it.",
+                "properties": { "limits": limits() },
+            },
             "status": {
                 "type": "object",
                 "description": "What the server says about it.",
@@ -135,6 +140,26 @@ pub(crate) fn definitions() -> Definitions {
     [(TYPE.into(), one.to_string().into()), (format!("{TYPE}List").into(), list.to_string().into())].into()
 }
 
+/// How much it may have and do.
+fn limits() -> Value {
+    let count =
+        |description: &str| json!({ "type": "integer", "format": "int64", "description": description });
+    json!({
+        "type": "object",
+        "description": "How much it and all that is below it may have and do; without a limit, as much as there is.",
+        "properties": {
+            "objects": count("Objects that are there at the same time."),
+            "bytes": {
+                "x-kubernetes-int-or-string": true,
+                "anyOf": [{ "type": "integer" }, { "type": "string" }],
+                "description": "What these take together, as a quantity: 100Mi.",
+            },
+            "requestsPerSecond": count("Requests each second, after as many at once. Deletes always get in."),
+            "watches": count("Watches that are open at the same time."),
+        },
+    })
+}
+
 /// The same, for reading them.
 fn schema() -> SchemaRef {
     let definition: Value = serde_json::from_str(&definitions()[TYPE]).expect("made of JSON above");
@@ -153,13 +178,18 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     }
     let mut id = Id::ROOT;
     for name in segments {
-        let found = store.get(&COLLECTION.key(id, None, name)).await?;
-        match found.value.filter(|entry| !stored::is_leaving(entry)).as_ref().and_then(stored_id) {
+        match at(store, &COLLECTION.key(id, None, name)).await? {
             Some(inner) => id = inner,
             None => return Ok(None),
         }
     }
     Ok(Some(id))
+}
+
+/// The id of the logical cluster whose object has this key; none if there is no such, or it is on its way out.
+pub(crate) async fn at(store: &dyn Store, key: &Key) -> Result<Option<Id>, ReadError> {
+    let found = store.get(key).await?.value;
+    Ok(found.filter(|entry| !stored::is_leaving(entry)).as_ref().and_then(stored_id))
 }
 
 /// The id in the object of a logical cluster, as stored: looked for on every request, so nothing else is read.

@@ -4,16 +4,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use api::cluster::Id;
 use openapi::resource::Resource;
 
 use crate::identity::Identity;
 
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Whom it acts as, if it got so far.
+    /// Whom it acts as, or wanted to.
     acting: OnceLock<Identity>,
     /// What is known of the resource it names, if it got so far.
     row: OnceLock<Arc<Resource>>,
+    /// The logical cluster it is for, if there is one; and its path, if the request did not say it.
+    place: OnceLock<(Id, Option<String>)>,
     refused: AtomicBool,
 }
 
@@ -24,6 +27,14 @@ impl Findings {
 
     pub(crate) fn acting(&self) -> Option<&Identity> {
         self.acting.get()
+    }
+
+    pub(crate) fn is_for(&self, id: Id, path: Option<String>) {
+        let _ = self.place.set((id, path));
+    }
+
+    pub(crate) fn place(&self) -> Option<(Id, Option<&str>)> {
+        self.place.get().map(|(id, path)| (*id, path.as_deref()))
     }
 
     pub(crate) fn names(&self, row: &Arc<Resource>) {

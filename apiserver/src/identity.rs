@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::cluster::Id;
 use http::HeaderMap;
@@ -14,6 +15,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Map, Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::auth::proof::Proof;
 use crate::tokens::Tokens;
 
 /// What a client that has proved nothing is called, and the only group it is in.
@@ -44,6 +46,17 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
     /// The logical cluster a service account lives in: it is nobody anywhere else.
     pub home: Option<Id>,
+    /// Until when they are known, in seconds since 1970. None: until it is taken back.
+    pub expires: Option<i64>,
+    /// What they are known by.
+    pub proof: Proof,
+}
+
+/// In how long the client's own certificate is no longer valid.
+pub(crate) fn expires(certificates: Option<&[CertificateDer<'_>]>) -> Option<Duration> {
+    let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
+    let left = certificate.validity().time_to_expiration();
+    Some(left.and_then(|left| left.try_into().ok()).unwrap_or_default())
 }
 
 impl Identity {
@@ -64,6 +77,8 @@ impl Identity {
             name: name.to_owned(),
             groups: groups.map(str::to_owned).collect(),
             extra: BTreeMap::from([(CREDENTIAL.to_owned(), vec![credential])]),
+            // TLS looks at this when a connection begins, and connections last.
+            expires: Some(certificate.validity().not_after.timestamp()),
             ..User::default()
         })
     }
@@ -79,6 +94,14 @@ impl Identity {
     /// Somebody of whom everything is said.
     pub(crate) fn exactly(user: User) -> Identity {
         Identity::User(Arc::new(user))
+    }
+
+    /// Whether what this was known by has come to its end.
+    pub(crate) fn is_expired(&self, now: i64) -> bool {
+        match self {
+            Identity::Anonymous => false,
+            Identity::User(user) => user.expires.is_some_and(|expires| expires <= now),
+        }
     }
 
     /// The logical cluster this is somebody in, if that is only one.

@@ -37,6 +37,11 @@ pub(crate) fn signing(cluster: Id) -> Key {
     Key::from(format!("{SIGNING}{cluster}"))
 }
 
+/// Those of all logical clusters.
+pub(crate) fn all_signing() -> Range {
+    Range::prefix(SIGNING)
+}
+
 /// The birth of a logical cluster.
 pub fn birth(cluster: Id) -> Key {
     Key::from(format!("{BIRTHS}{cluster}"))

@@ -16,6 +16,9 @@ use crate::request::Target;
 /// As for Kubernetes. At 3 MiB a body, writers hold some 600 MiB at worst.
 const READS_MAX: usize = 400;
 const WRITES_MAX: usize = 200;
+/// Signatures that are checked at the same time: a tenth of a millisecond each. Whoever is known already does not wait for
+/// that.
+const STRANGERS_MAX: usize = 32;
 /// After so many seconds a client comes back.
 const RETRY_SECONDS: u32 = 1;
 
@@ -24,11 +27,17 @@ const RETRY_SECONDS: u32 = 1;
 pub(crate) struct Limits {
     pub(crate) reads: Lane,
     pub(crate) writes: Lane,
+    /// Those who brought a token that nobody has seen yet.
+    strangers: Lane,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { reads: Lane::new(READS_MAX), writes: Lane::new(WRITES_MAX) }
+        Limits {
+            reads: Lane::new(READS_MAX),
+            writes: Lane::new(WRITES_MAX),
+            strangers: Lane::new(STRANGERS_MAX),
+        }
     }
 }
 
@@ -43,11 +52,19 @@ impl Limits {
         let exempt = matches!(asked.target(), Some(Target::Health { .. })) || identity.is_administrator();
         match place.number <= lane.max || exempt {
             true => Ok(place),
-            false => {
-                Err(Status::too_many_requests("Too many requests, please try again later.", RETRY_SECONDS))
-            }
+            false => Err(full()),
         }
     }
+
+    /// Takes a place for finding out who somebody is: that costs something, and anybody can ask for it.
+    pub(crate) fn meet(&self) -> Result<Place<'_>, Status> {
+        let place = self.strangers.enter();
+        if place.number <= self.strangers.max { Ok(place) } else { Err(full()) }
+    }
+}
+
+fn full() -> Status {
+    Status::too_many_requests("Too many requests, please try again later.", RETRY_SECONDS)
 }
 
 /// Requests of one sort.
@@ -91,7 +108,7 @@ mod tests {
 
     #[test]
     fn who_comes_when_it_is_full_is_told_to_come_back() {
-        let limits = Limits { reads: Lane::new(2), writes: Lane::new(1) };
+        let limits = Limits { reads: Lane::new(2), writes: Lane::new(1), strangers: Lane::new(1) };
         let somebody = Identity::user("bob", &["dev"]);
         let [read, write, probe] =
             ["GET /api/v1/pods", "POST /api/v1/namespaces", "GET /readyz"].map(Asked::line);
@@ -99,6 +116,11 @@ mod tests {
         let second = limits.enter(&somebody, &read).unwrap();
         let refused = limits.enter(&somebody, &read).unwrap_err();
         assert_eq!((refused.code, refused.details.unwrap().retry_after_seconds), (429, 1));
+        // Who has to be found out first has room of their own, and so have those who are known.
+        let met = limits.meet().unwrap();
+        assert_eq!(limits.meet().unwrap_err().code, 429);
+        drop(met);
+        assert!(limits.meet().is_ok());
         // Writers have room of their own, and some are never turned away.
         let third = limits.enter(&somebody, &write).unwrap();
         assert!(limits.enter(&somebody, &write).is_err());

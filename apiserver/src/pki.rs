@@ -8,6 +8,8 @@
 //! Clients are known by certificates of the same authority: the common name is the user, the organisations
 //! are the groups. Keys are readable by their owner only, and are never logged.
 
+mod rotation;
+mod serving;
 mod subject;
 
 use std::io;
@@ -23,6 +25,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+pub use self::rotation::Rotated;
+pub use self::serving::{Offer, Serving};
 
 /// Ten years; rotation is a matter of making it anew, not of waiting.
 const CA_DAYS: i64 = 3650;
@@ -41,7 +46,7 @@ pub enum PkiError {
 }
 
 /// The authority, and where its files are.
-#[derive(Debug)]
+#[derive(Clone)]
 pub struct Authority {
     dir: PathBuf,
     certificate: String,
@@ -64,6 +69,12 @@ impl std::fmt::Debug for Identity {
     }
 }
 
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Authority({})", self.dir.display())
+    }
+}
+
 impl Authority {
     /// Reads the authority in `dir`, or makes one there.
     pub fn open(dir: &Path) -> Result<Authority, PkiError> {
@@ -72,9 +83,9 @@ impl Authority {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("create"))?;
         if !dir.join("ca.key").exists() {
             let made = make_authority()?;
-            write(&dir.join("ca.crt"), &made.certificate)?;
+            write_private(&dir.join("ca.crt"), &made.certificate)?;
             // The key last: with it there, both are.
-            write(&dir.join("ca.key"), &made.key)?;
+            write_private(&dir.join("ca.key"), &made.key)?;
         }
         let (certificate, key) = (read(&dir.join("ca.crt"))?, read(&dir.join("ca.key"))?);
         Ok(Authority { dir: dir.to_owned(), certificate, key })
@@ -113,22 +124,23 @@ impl Authority {
             params.subject_alt_names.push(san);
         }
         let identity = self.sign(params)?;
-        write(&self.dir.join("serving.crt"), &identity.certificate)?;
-        write(&self.dir.join("serving.key"), &identity.key)?;
+        write_private(&self.dir.join("serving.crt"), &identity.certificate)?;
+        write_private(&self.dir.join("serving.key"), &identity.key)?;
         Ok(identity)
     }
 
     fn sign(&self, params: CertificateParams) -> Result<Identity, PkiError> {
-        let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
+        let issuer = Issuer::from_ca_cert_pem(&self.signer()?, KeyPair::from_pem(&self.key)?)?;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &issuer)?;
         Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// TLS as we offer it: 1.2 and 1.3, HTTP/2 and 1.1, client certificates of this authority welcome.
-    pub fn tls(&self, serving: &Identity) -> Result<Arc<ServerConfig>, PkiError> {
+    /// TLS as we offer it: 1.2 and 1.3, HTTP/2 and 1.1, client certificates of this authority welcome, and of `others`.
+    fn tls(&self, serving: &Identity, others: &str) -> Result<Arc<ServerConfig>, PkiError> {
         let unusable = |reason: String| self.unusable(reason);
-        let roots = self.roots()?;
+        let mut roots = self.roots()?;
+        self.add(&mut roots, others)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .allow_unauthenticated()
@@ -161,11 +173,16 @@ impl Authority {
 
     fn roots(&self) -> Result<RootCertStore, PkiError> {
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(self.certificate.as_bytes()) {
+        self.add(&mut roots, &self.certificate)?;
+        Ok(roots)
+    }
+
+    fn add(&self, roots: &mut RootCertStore, pem: &str) -> Result<(), PkiError> {
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
             let certificate = certificate.map_err(|error| self.unusable(error.to_string()))?;
             roots.add(certificate).map_err(|error| self.unusable(error.to_string()))?;
         }
-        Ok(roots)
+        Ok(())
     }
 
     fn parsed(&self, identity: &Identity) -> Result<Parsed, PkiError> {
@@ -226,10 +243,72 @@ fn read(path: &Path) -> Result<String, PkiError> {
     })
 }
 
-fn write(path: &Path, contents: &str) -> Result<(), PkiError> {
+/// Writes a file that only its owner can read.
+pub fn write_private(path: &Path, contents: &str) -> Result<(), PkiError> {
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(contents.as_bytes()).and_then(|()| file.sync_all()))
-        .map_err(|source| PkiError::Io { act: "write", path: path.to_owned(), source })
+    let private = std::fs::Permissions::from_mode(0o600);
+    file.and_then(|mut file| {
+        // One that was there before may have been readable by others.
+        file.set_permissions(private)?;
+        file.write_all(contents.as_bytes())?;
+        file.sync_all()
+    })
+    .map_err(|source| PkiError::Io { act: "write", path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConnection, ServerConnection};
+
+    /// Whether a client that trusts `trusting` and shows this certificate gets through to a server of `authority`.
+    pub(super) fn accepts(authority: &Authority, trusting: &Authority, client: &Identity) -> bool {
+        let serving = Serving::new(authority.clone(), vec!["localhost".to_owned()], None);
+        let mut server = ServerConnection::new(serving.offer().unwrap().config).unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(trusting.client_tls(client).unwrap(), name).unwrap();
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut sent = Vec::new();
+            client.write_tls(&mut sent).unwrap();
+            server.read_tls(&mut sent.as_slice()).unwrap();
+            if server.process_new_packets().is_err() {
+                return false;
+            }
+            let mut answered = Vec::new();
+            server.write_tls(&mut answered).unwrap();
+            client.read_tls(&mut answered.as_slice()).unwrap();
+            if client.process_new_packets().is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn clients_of_another_authority_are_known_if_the_operator_says_so() {
+        let [ours, theirs, file] = [0; 3].map(|_| tempfile::tempdir().unwrap());
+        let (ours, theirs) = (Authority::open(ours.path()).unwrap(), Authority::open(theirs.path()).unwrap());
+        let stranger = theirs.client("ann", &[]).unwrap();
+        assert!(!accepts(&ours, &ours, &stranger));
+        let path = file.path().join("clients.crt");
+        std::fs::write(&path, theirs.certificate()).unwrap();
+        let serving = |others| Serving::new(ours.clone(), vec!["localhost".to_owned()], others);
+        let known = serving(Some(path)).offer().unwrap();
+        assert_ne!(known.trust, serving(None).offer().unwrap().trust);
+        assert!(serving(Some(file.path().join("missing"))).offer().is_err());
+    }
+
+    #[test]
+    fn a_key_that_others_could_read_is_private_from_now_on() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("serving.key");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        Authority::open(dir.path()).unwrap().serving(&["localhost".to_owned()]).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }

@@ -39,6 +39,11 @@ impl Query {
         Query(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
+    /// All of it, in order.
+    pub(crate) fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+
     /// Empty if absent: no parameter tells the two apart.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())

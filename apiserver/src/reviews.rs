@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::auth::accounts::{Accounts, NotFound};
 use crate::auth::gate::Gate;
+use crate::auth::proof::Vouchers;
 use crate::auth::rbac::{Decision, Rule, policy};
 use crate::authorize::{Attributes, ResourceAttributes};
 use crate::body::{self, Sent};
@@ -23,7 +24,6 @@ use crate::negotiate;
 use crate::owners::{self, Owners};
 use crate::render::Style;
 use crate::server::Body;
-use crate::tokens::Tokens;
 use crate::verbs::create;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +67,7 @@ impl Review {
         self,
         call: &Call,
         style: &Style,
-        tokens: &Tokens,
-        accounts: &Accounts,
+        vouchers: &Vouchers,
         bytes: &[u8],
     ) -> Result<Response<Body>, Status> {
         negotiate::no_table(style.form)?;
@@ -100,7 +99,7 @@ impl Review {
                 }
                 rules(&call.gate, &namespace)
             }
-            Review::Token => token(call, &object["spec"], tokens, accounts).await?,
+            Review::Token => token(call, &object["spec"], vouchers).await?,
         };
         let row = &call.row;
         object["kind"] = (*row.kind).into();
@@ -214,7 +213,7 @@ fn subject(spec: &Value) -> Identity {
         uid: text(spec, "uid"),
         groups: texts(&spec["groups"]),
         extra: extra.map(|(name, values)| (name.clone(), texts(values))).collect(),
-        home: None,
+        ..User::default()
     }))
 }
 
@@ -252,7 +251,8 @@ fn rules(gate: &Gate, namespace: &str) -> Value {
 
 /// Whose a token is. The operator's are for this server and for no other audience; those of service accounts are
 /// somebody's in their own logical cluster only.
-async fn token(call: &Call, spec: &Value, tokens: &Tokens, accounts: &Accounts) -> Result<Value, Status> {
+async fn token(call: &Call, spec: &Value, vouchers: &Vouchers) -> Result<Value, Status> {
+    let Vouchers { tokens, accounts } = vouchers;
     let token = text(spec, "token");
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));

@@ -1,11 +1,15 @@
 //! The front door: TLS, connections, and letting them go.
 //!
 //! ```text
-//!   accept ─► handshake (10 s at most) ─► who is it ─► HTTP/1.1 or HTTP/2 ─► Handler
+//!   accept ─► handshake (10 s at most) ─► who is it ─► first bytes (10 s at most) ─► HTTP/1.1 or HTTP/2 ─► Handler
 //! ```
 //!
-//! Who a client is comes from its certificate, checked by TLS against our authority, and from nothing it says.
+//! Who a client is comes from its certificate, checked by TLS against those we trust, and from nothing it says. A
+//! connection lasts no longer than the certificate it was opened with, nor than the trust in who issued that.
 //! When told to stop, the door closes, connections finish what they are doing, and those that do not are cut.
+
+mod begun;
+mod guests;
 
 use std::convert::Infallible;
 use std::io;
@@ -15,18 +19,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use controller::tasks::Stop;
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-use crate::identity::Identity;
+use self::begun::Begun;
+use self::guests::{Guests, Held, Seat};
+use crate::identity::{self, Identity};
+use crate::pki::Offer;
 
 /// What an answer is made of.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -43,6 +52,10 @@ const FAULTS_MAX: usize = 1024;
 /// Connections at a time. One costs some 50 KiB in TLS and HTTP/2 buffers before it has asked for anything, so all of
 /// them together about 400 MiB; what comes on top waits in the kernel's queue.
 const CONNECTIONS_MAX: usize = 8192;
+/// Of these, connections of those who show no certificate: there is always room for somebody who does.
+const GUESTS_MAX: usize = 6144;
+/// Connections that have not greeted us yet. Who comes on top is let go at once, so that the queue goes on.
+const GREETINGS_MAX: usize = 1024;
 /// Headers of one request. Tokens and cookies are a few kilobytes.
 const HEADER_BYTES_MAX: u32 = 64 << 10;
 /// How long requests under way may take to finish once the door is closed.
@@ -57,14 +70,27 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// Serves until told to stop.
+/// What all connections share.
+struct Door<H> {
+    handler: Arc<H>,
+    offer: watch::Receiver<Offer>,
+    guests: Arc<Guests>,
+    greetings: Semaphore,
+}
+
+/// Serves until told to stop. What is offered to clients may change meanwhile.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    offer: watch::Receiver<Offer>,
     handler: Arc<impl Handler>,
     mut stop: Stop,
 ) -> io::Result<()> {
-    let acceptor = TlsAcceptor::from(tls);
+    let door = Arc::new(Door {
+        handler,
+        offer,
+        guests: Arc::new(Guests::new(GUESTS_MAX)),
+        greetings: Semaphore::new(GREETINGS_MAX),
+    });
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     loop {
@@ -84,7 +110,7 @@ pub async fn serve(
                 continue;
             }
         };
-        connections.spawn(connection(stream, acceptor.clone(), handler.clone(), graceful.watcher()));
+        connections.spawn(connection(stream, door.clone(), graceful.watcher()));
     }
     drop(listener);
     finish(graceful, connections).await;
@@ -111,22 +137,82 @@ fn log_end(ended: Result<io::Result<()>, tokio::task::JoinError>) {
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
+async fn connection<H: Handler>(stream: TcpStream, door: Arc<Door<H>>, graceful: Watcher) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let offer = door.offer.borrow().clone();
+    let stream = greeted(stream, &door, &offer).await?;
+    let certificates = stream.get_ref().1.peer_certificates();
+    let (identity, expires) = (Identity::of(certificates), identity::expires(certificates));
+    let seat = match identity {
+        Identity::User(_) => None,
+        Identity::Anonymous => Some(door.guests.enter().ok_or_else(|| refused("there is no more room"))?),
+    };
+    let Some(stream) = Begun::of(stream, HANDSHAKE_LIMIT).await? else { return Ok(()) };
+    let served = spoken(stream, identity, seat.clone(), door.handler.clone(), graceful);
+    tokio::select! {
+        ended = served => ended,
+        () = displaced(seat) => Err(refused("somebody else needed the place")),
+        () = expired(expires) => Err(refused("its certificate is no longer valid")),
+        () = distrusted(door.offer.clone(), &offer), if expires.is_some() => {
+            Err(refused("who issued its certificate is no longer trusted"))
+        }
+    }
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, why)
+}
+
+async fn greeted<H>(stream: TcpStream, door: &Door<H>, offer: &Offer) -> io::Result<TlsStream<TcpStream>> {
+    let _place = door.greetings.try_acquire().map_err(|_| refused("too many have yet to greet us"))?;
+    let greeting = TlsAcceptor::from(offer.config.clone()).accept(stream);
+    tokio::time::timeout(HANDSHAKE_LIMIT, greeting)
+        .await
+        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake within the limit"))?
+}
+
+async fn displaced(seat: Option<Arc<Seat>>) {
+    match seat {
+        Some(seat) => seat.lost().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn expired(after: Option<Duration>) {
+    match after {
+        Some(after) => tokio::time::sleep(after).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when others are trusted than were at the beginning. Clients then connect again, and show again who they are.
+async fn distrusted(mut offer: watch::Receiver<Offer>, begun: &Offer) {
+    if offer.wait_for(|now| now.trust != begun.trust).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Serves a connection in whichever version it speaks.
+async fn spoken(
+    stream: Begun<TlsStream<TcpStream>>,
+    identity: Identity,
+    seat: Option<Arc<Seat>>,
     handler: Arc<impl Handler>,
     graceful: Watcher,
 ) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let stream = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream))
-        .await
-        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake within the limit"))??;
-    let identity = Identity::of(stream.get_ref().1.peer_certificates());
     let service = service_fn(move |request| {
         let (handler, identity) = (handler.clone(), identity.clone());
-        async move { Ok::<_, Infallible>(handler.handle(identity, request).await) }
+        let held = seat.as_ref().map(Seat::used);
+        async move {
+            let response = handler.handle(identity, request).await;
+            Ok::<_, Infallible>(match held {
+                Some(held) => response.map(|body| Held::new(body, held).boxed_unsync()),
+                None => response,
+            })
+        }
     });
-    let mut builder = Builder::new(TokioExecutor::new());
+    let builder = Builder::new(TokioExecutor::new());
+    let mut builder = if stream.is_http2() { builder.http2_only() } else { builder.http1_only() };
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_LIMIT);
     builder
         .http2()

@@ -15,6 +15,7 @@ use crate::call::Call;
 use crate::clusters;
 use crate::conditions::{self, Condition};
 use crate::kinds::{self, DEFINITIONS};
+use crate::quotas;
 
 /// Namespaces nobody may delete. As for Kubernetes.
 const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
@@ -60,6 +61,14 @@ pub(crate) fn misnamed(row: &Resource, name: &str) -> Vec<FieldError> {
                 format!("kinds of the group {GROUP} come with the server"),
             )]
         }
+        _ => Vec::new(),
+    }
+}
+
+/// What is wrong with an object of such a kind, beyond what its schema says.
+pub(crate) fn check(row: &Resource, object: &Value) -> Vec<FieldError> {
+    match Holder::of(row) {
+        Some(Holder::LogicalCluster) => quotas::check(&object["spec"]["limits"]),
         _ => Vec::new(),
     }
 }

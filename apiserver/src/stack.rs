@@ -17,6 +17,7 @@ use bytes::Bytes;
 use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use jiff::Timestamp;
 use openapi::resource::{Origin, Resource as Row, Verb};
 use openapi::status::{Grouped, Status};
 use openapi::table::Include;
@@ -27,10 +28,12 @@ use crate::asked::{self, Asked};
 use crate::audit::Audit;
 use crate::auth::access::Access;
 use crate::auth::accounts::{Accounts, NotFound, request};
-use crate::auth::gate::Gate;
+use crate::auth::gate::{self, Gate};
+use crate::auth::proof::Vouchers;
 use crate::authorize::{self, Attributes};
 use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
+use crate::connect::Connect;
 use crate::findings::Findings;
 use crate::health::{self, Patient};
 use crate::identity::{self, Identity};
@@ -46,7 +49,7 @@ use crate::tokens::Tokens;
 use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
-use crate::{births, body, clusters, deadline, options, publish, version, warnings};
+use crate::{births, body, clusters, connect, deadline, options, publish, version, warnings};
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -57,10 +60,11 @@ pub struct Stack {
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
-    tokens: Tokens,
+    vouchers: Vouchers,
     access: Arc<Access>,
-    accounts: Arc<Accounts>,
     audit: Option<Audit>,
+    /// Answers for what runs, if anybody does.
+    connect: Option<Arc<dyn Connect>>,
     limits: Limits,
     metrics: Metrics,
     /// Ends watches, which would otherwise go on for as long as their clients like.
@@ -72,12 +76,15 @@ impl Stack {
         Stack {
             kinds: Arc::new(Registry::new(store.clone())),
             access: Arc::new(Access::plain(store.clone())),
-            accounts: Arc::new(Accounts::new(store.clone(), format!("https://{address}"))),
+            vouchers: Vouchers {
+                tokens: Arc::default(),
+                accounts: Arc::new(Accounts::new(store.clone(), format!("https://{address}"))),
+            },
             store,
             address,
             ready: AtomicBool::new(true),
-            tokens: Tokens::default(),
             audit: None,
+            connect: None,
             limits: Limits::default(),
             metrics: Metrics::default(),
             stop,
@@ -92,7 +99,7 @@ impl Stack {
 
     /// Also knows clients by these tokens.
     pub fn with_tokens(mut self, tokens: Tokens) -> Stack {
-        self.tokens = tokens;
+        self.vouchers.tokens = Arc::new(tokens);
         self
     }
 
@@ -102,9 +109,15 @@ impl Stack {
         self
     }
 
+    /// Sends those who want something of what runs there.
+    pub fn with_connect(mut self, connect: Arc<dyn Connect>) -> Stack {
+        self.connect = Some(connect);
+        self
+    }
+
     /// Knows service accounts by what these vouch for.
     pub fn with_accounts(mut self, accounts: Arc<Accounts>) -> Stack {
-        self.accounts = accounts;
+        self.vouchers.accounts = accounts;
         self
     }
 
@@ -144,12 +157,17 @@ impl Stack {
 
     /// Who sends a request. What is no token of the operator's may be one of a service account.
     async fn identify(&self, peer: Identity, headers: &HeaderMap) -> Result<Identity, Status> {
-        match (Identity::of_request(peer, headers, &self.tokens), identity::bearer(headers)) {
-            (Err(_), Some(token)) => match self.accounts.find(token, &[]).await {
-                Ok(found) => Ok(found.identity),
-                Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
-                Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
-            },
+        match (Identity::of_request(peer, headers, &self.vouchers.tokens), identity::bearer(headers)) {
+            (Err(_), Some(token)) => {
+                let accounts = &self.vouchers.accounts;
+                let _place = if accounts.has_seen(token) { None } else { Some(self.limits.meet()?) };
+                match accounts.find(token, &[]).await {
+                    Ok(found) => Ok(found.identity),
+                    Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
+                    Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
+                }
+            }
+            (Ok(known), _) if known.is_expired(Timestamp::now().as_second()) => Err(Status::unauthorized()),
             (known, _) => known,
         }
     }
@@ -180,7 +198,15 @@ impl Stack {
         if *identity == Identity::Anonymous && !authorize::is_open(&wanted) {
             return Err(Status::unauthorized());
         }
-        let (cluster, target) = asked.address.as_ref().map_err(|_| Status::unknown_path())?;
+        // Somebody who tries addresses that lead nowhere is worth a line in the audit log.
+        let refuse = || {
+            findings.refuse();
+            if let Some(wanted) = gate::wants_to_act_as(&headers) {
+                findings.acts_as(&wanted);
+            }
+        };
+        let address = asked.address.as_ref().map_err(|_| Status::unknown_path());
+        let (cluster, target) = address.inspect_err(|_| refuse())?;
         match target {
             Target::Health { endpoint, check } => {
                 let patient = Patient { store: &*self.store, stopping: !self.ready.load(Ordering::Relaxed) };
@@ -191,12 +217,19 @@ impl Stack {
             }
             _ => {}
         }
-        let (id, reach) = self.find(cluster, identity).await?;
+        let (id, reach) = self.find(cluster, identity).await.inspect_err(|_| refuse())?;
+        if self.audit.is_some() && reach == Reach::One {
+            let is_said = matches!(cluster, Cluster::Path(_));
+            let path = if is_said { None } else { self.access.path(id).await.ok().flatten() };
+            findings.is_for(id, path);
+        }
         let gate = Gate::enter(&self.access, id, identity, &headers, wanted).await;
-        let gate = gate.inspect_err(|_| findings.refuse())?;
+        let gate = gate.inspect_err(|_| refuse())?;
         findings.acts_as(gate.identity());
+        gate.pace()?;
         // What the root lets somebody do says nothing about all the others.
         if reach == Reach::Every && !gate.identity().is_administrator() {
+            findings.refuse();
             return Err(Status::unknown_path());
         }
         let Target::Resource(resource) = target else {
@@ -217,6 +250,9 @@ impl Stack {
             identity: gate.identity().clone(),
             gate,
         };
+        if let Some(connect) = self.connect.as_deref().filter(|connect| connect::is_for(*connect, &call)) {
+            return connect::answer(connect, &*self.store, &call, resource, asked, incoming).await;
+        }
         let verb = verb_of(&call, resource, asked)?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
@@ -226,8 +262,8 @@ impl Stack {
         let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;
         options::check(verb, &call.query, applies)?;
         match Review::of(&call.row) {
-            Some(review) => review.answer(&call, &style, &self.tokens, &self.accounts, &bytes).await,
-            None if request::is_one(&call) => self.accounts.request(&call, &style, &bytes).await,
+            Some(review) => review.answer(&call, &style, &self.vouchers, &bytes).await,
+            None if request::is_one(&call) => self.vouchers.accounts.request(&call, &style, &bytes).await,
             None => self.run(verb, &call, &style, &bytes).await,
         }
     }
@@ -241,12 +277,14 @@ impl Stack {
         asked: &Asked,
         headers: HeaderMap,
     ) -> Result<Response<Body>, Status> {
+        if let Target::Keys = target {
+            return self.vouchers.accounts.published(id, &asked.method).await;
+        }
         if !is_read(&asked.method) {
             return Err(Status::wrong_method());
         }
         match target {
-            Target::Issuer => return Ok(self.accounts.configuration(id)),
-            Target::Keys => return self.accounts.published(id).await,
+            Target::Issuer => return Ok(self.vouchers.accounts.configuration(id)),
             // They are about everybody, so the root decides; and cost a walk over the store.
             Target::Metrics if id == Id::ROOT || identity.is_administrator() => {
                 return Ok(self.metrics.answer(&self.limits, self.figures().await));
@@ -295,7 +333,9 @@ impl Stack {
         let answer = match verb {
             Verb::Get => get::get(store, call, style).await,
             Verb::List => list::list(store, call, style).await,
-            Verb::Watch => watch::watch(store, &self.kinds, call, style, self.stop.clone()).await,
+            Verb::Watch => {
+                watch::watch(store, &self.kinds, &self.vouchers, call, style, self.stop.clone()).await
+            }
             Verb::Create => create::create(store, call, style, bytes).await,
             Verb::Update => update::update(store, call, style, bytes).await,
             Verb::Patch => patch::patch(store, call, style, bytes).await,

@@ -5,11 +5,12 @@
 //! ```
 //!
 //! The file is the operator's, in the form kube-apiserver reads. It is looked at again when it has changed; a changed
-//! file that cannot be read is reported, and what was known before stays. Tokens are kept as digests only, so there
+//! file that cannot be read is reported, and what was known before stays. A file that is gone says nothing any more. Tokens are kept as digests only, so there
 //! is nothing here to leak, and all of them are compared whichever matches.
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
+use crate::auth::proof::Proof;
 use crate::identity::{Identity, User};
 
 /// How soon a changed file counts.
@@ -71,11 +73,20 @@ impl Tokens {
     /// Whose token this is.
     pub(crate) fn find(&self, token: &str) -> Option<Identity> {
         let entries = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).current();
-        let asked = sha256(token);
+        Self::among(&entries, &sha256(token))
+    }
+
+    /// Whose token this is the digest of.
+    pub(crate) fn by_digest(&self, digest: &[u8; 32]) -> Option<Identity> {
+        let entries = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).current();
+        Self::among(&entries, digest)
+    }
+
+    fn among(entries: &[Entry], asked: &[u8; 32]) -> Option<Identity> {
         // Neither whether nor where something matched shows in how long this takes.
         let mut found = 0u64;
         for (number, entry) in (1u64..).zip(entries.iter()) {
-            let is_it: Choice = entry.digest.ct_eq(&asked);
+            let is_it: Choice = entry.digest.ct_eq(asked);
             found.conditional_assign(&number, is_it);
         }
         let found = usize::try_from(found).ok()?.checked_sub(1)?;
@@ -89,11 +100,24 @@ impl File {
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             // Looking costs a microsecond; reading happens only after a change.
-            if stamp(&self.path).is_ok_and(|stamp| stamp != self.stamp) {
-                self.reread();
+            match stamp(&self.path) {
+                Ok(stamp) if stamp != self.stamp => self.reread(),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.forget(),
+                Err(error) => {
+                    tracing::warn!(%error, file = %self.path.display(), "the tokens known before stay valid");
+                }
             }
         }
         self.entries.clone()
+    }
+
+    /// Whoever removes the file takes back what it says.
+    fn forget(&mut self) {
+        if !self.entries.is_empty() {
+            tracing::warn!(file = %self.path.display(), "the file is gone; none of its tokens is valid any more");
+            (self.stamp, self.entries) = (Stamp { modified: None, length: 0 }, Arc::default());
+        }
     }
 
     fn reread(&mut self) {
@@ -115,7 +139,14 @@ fn read(path: &Path) -> Result<(Stamp, Arc<[Entry]>), TokenFileError> {
     let stamp = stamp(path).map_err(io)?;
     let text = std::fs::read(path).map_err(io)?;
     let entries = parse(&text).map_err(|reason| TokenFileError::Parse { path: path.to_owned(), reason })?;
+    if is_open_to_others(path).map_err(io)? {
+        tracing::warn!(file = %path.display(), "others than its owner can read the tokens; chmod 600 mends that");
+    }
     Ok((stamp, entries.into()))
+}
+
+fn is_open_to_others(path: &Path) -> io::Result<bool> {
+    Ok(std::fs::metadata(path)?.permissions().mode() & 0o077 != 0)
 }
 
 /// Errors name lines, never what is in them.
@@ -137,13 +168,15 @@ fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
             return Err(format!("line {at} has no token or no user"));
         }
         let groups = field(3).split(',').map(str::trim).filter(|group| !group.is_empty());
+        let digest = sha256(field(0));
         let user = User {
             name: field(1).to_owned(),
             uid: field(2).to_owned(),
             groups: groups.map(str::to_owned).collect(),
+            proof: Proof::Line(digest),
             ..User::default()
         };
-        entries.push(Entry { digest: sha256(field(0)), identity: Identity::known(user) });
+        entries.push(Entry { digest, identity: Identity::known(user) });
     }
     Ok(entries)
 }
@@ -217,6 +250,16 @@ mod tests {
         std::fs::write(&file, "three,eve,3\n").unwrap();
         later(&tokens);
         assert!(tokens.find("two").is_none() && tokens.find("three").is_some());
+        assert!(is_open_to_others(&file).unwrap());
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!is_open_to_others(&file).unwrap());
+        // Whoever removes it means to take all of it back.
+        std::fs::remove_file(&file).unwrap();
+        later(&tokens);
+        assert!(tokens.find("three").is_none());
+        std::fs::write(&file, "three,eve,3\n").unwrap();
+        later(&tokens);
+        assert!(tokens.find("three").is_some(), "and back again");
         std::fs::remove_file(&file).unwrap();
         assert!(Tokens::open(&file).unwrap_err().to_string().contains("cannot read"));
     }

@@ -34,10 +34,11 @@ pub(crate) async fn apart(
     style: &Style,
     bytes: &Bytes,
 ) -> Option<Result<Response<Body>, Status>> {
-    Some(match (call.subresource.as_deref(), &*call.row.plural) {
-        (Some("scale"), _) => scale::scale(store, verb, call, style, bytes).await,
-        (Some("binding"), "pods") | (None, "bindings") => act::bind(store, call, style, bytes).await,
-        (Some("eviction"), "pods") => act::evict(store, call, style, bytes).await,
+    // With the group: anybody may define `bindings` or `pods` in one of their own.
+    Some(match (call.subresource.as_deref(), &*call.row.group, &*call.row.plural) {
+        (Some("scale"), _, _) => scale::scale(store, verb, call, style, bytes).await,
+        (Some("binding"), "", "pods") | (None, "", "bindings") => act::bind(store, call, style, bytes).await,
+        (Some("eviction"), "", "pods") => act::evict(store, call, style, bytes).await,
         _ => return None,
     })
 }

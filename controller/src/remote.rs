@@ -3,8 +3,10 @@
 //! Objects go in and out as JSON: no type stands between what a server said and what is made of it. Every call has an end,
 //! and its failures are told apart by what can be done about them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use api::cluster::Id;
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
@@ -113,10 +115,12 @@ impl<'a> Place<'a> {
     }
 }
 
-/// An API server. Cheap to clone.
+/// An API server, or a logical cluster of one. Cheap to clone.
 #[derive(Clone)]
 pub struct Remote {
     client: Client,
+    /// What all paths begin with.
+    prefix: Arc<str>,
 }
 
 impl std::fmt::Debug for Remote {
@@ -127,7 +131,16 @@ impl std::fmt::Debug for Remote {
 
 impl Remote {
     pub fn new(client: Client) -> Remote {
-        Remote { client }
+        Remote { client, prefix: "".into() }
+    }
+
+    /// One of the logical clusters of a server that was reached without naming any.
+    pub fn within(&self, cluster: Id) -> Remote {
+        Remote { client: self.client.clone(), prefix: format!("/clusters/{cluster}").into() }
+    }
+
+    pub(crate) fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.prefix)
     }
 
     pub fn client(&self) -> &Client {
@@ -141,7 +154,7 @@ impl Remote {
 
     /// The same in this form.
     pub async fn read_as(&self, path: &str, form: &str) -> Result<Value, CallError> {
-        let request = Request::get(path).header("accept", form).body(Vec::new());
+        let request = Request::get(self.path(path)).header("accept", form).body(Vec::new());
         let request = request.map_err(|error| CallError::Garbled(error.to_string()))?;
         match timeout(PATIENCE, self.client.request(request)).await {
             Ok(answer) => Ok(answer?),
@@ -230,7 +243,7 @@ impl Remote {
         body: Vec<u8>,
         patience: Duration,
     ) -> Result<String, CallError> {
-        let request = request(method, path, form, body)?;
+        let request = request(method, &self.path(path), form, body)?;
         match timeout(patience, self.client.request_text(request)).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(CallError::Silent(patience)),

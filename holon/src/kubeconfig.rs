@@ -50,13 +50,20 @@ impl Kubeconfig {
             None => ADMIN,
         };
         let client = authority.client(name, groups)?;
-        print!("{}", write(&server, &authority, &client, &paths));
+        print!("{}", write(&server, &authority, (name, &client), &paths));
         Ok(())
     }
 }
 
 /// A kubeconfig with a context for each logical cluster; the first is the current one.
-pub(crate) fn write(server: &str, authority: &Authority, user: &Identity, paths: &[Path]) -> String {
+pub(crate) fn write(
+    server: &str,
+    authority: &Authority,
+    (name, user): (&str, &Identity),
+    paths: &[Path],
+) -> String {
+    // Names may hold what means something in YAML; what is JSON is YAML, too.
+    let name = serde_json::Value::from(name).to_string();
     let encoded = |text: &str| STANDARD.encode(text);
     // Whoever names one twice gets it once.
     let mut distinct: Vec<&Path> = Vec::new();
@@ -77,10 +84,10 @@ pub(crate) fn write(server: &str, authority: &Authority, user: &Identity, paths:
     }
     out += "contexts:\n";
     for path in &paths {
-        out += &format!("- name: {path}\n  context:\n    cluster: {path}\n    user: admin\n");
+        out += &format!("- name: {path}\n  context:\n    cluster: {path}\n    user: {name}\n");
     }
     let (certificate, key) = (encoded(&user.certificate), encoded(&user.key));
     out + &format!(
-        "users:\n- name: admin\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
+        "users:\n- name: {name}\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
     )
 }

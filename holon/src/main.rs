@@ -1,10 +1,14 @@
 //! The binary: a command line, and wiring. Whatever decides or stores lives in the crates it wires.
 
+mod ca;
 mod client;
 mod dev;
+mod fleet;
+mod join;
 mod kubeconfig;
 mod lc;
 mod log;
+mod reach;
 mod start;
 mod store;
 
@@ -36,8 +40,14 @@ enum Command {
     Start(start::Start),
     /// Make, list and delete logical clusters
     Lc(lc::Lc),
+    /// Have a physical cluster run things
+    Join(join::Join),
+    /// Let a physical cluster go, with everything that was sent there
+    Leave(join::Leave),
     /// Print what kubectl needs to reach logical clusters
     Kubeconfig(kubeconfig::Kubeconfig),
+    /// Replace the authority that vouches for the server and its clients
+    Ca(ca::Ca),
     /// Check, repair, back up and restore a store that no server has open
     #[command(subcommand)]
     Store(store::Store),
@@ -53,7 +63,10 @@ fn main() -> ExitCode {
         Command::Dev(dev) => dev.run(),
         Command::Start(start) => start.run(),
         Command::Lc(lc) => lc.run(),
+        Command::Join(join) => join.run(),
+        Command::Leave(leave) => leave.run(),
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
+        Command::Ca(ca) => ca.run(),
         Command::Store(store) => store.run(),
     };
     match done {

@@ -1,8 +1,7 @@
 //! `holon start`: serve logical clusters until told to stop.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,8 @@ use apiserver::births::Birth;
 use apiserver::controllers::Controllers;
 use apiserver::kinds::{Own, Registry};
 use apiserver::newborn::{Newborn, Surroundings, Template};
-use apiserver::pki::Authority;
+use apiserver::pki::{Authority, Serving, write_private};
+use apiserver::quotas::Quotas;
 use apiserver::stack::Stack;
 use apiserver::tokens::Tokens;
 use apiserver::{births, newborn, server};
@@ -27,7 +27,7 @@ use storage::embedded::{Embedded, Options};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::kubeconfig;
+use crate::{fleet, kubeconfig};
 
 /// How long everything together may take to stop. A little more than the server gives its connections.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
@@ -49,12 +49,19 @@ pub(crate) struct Start {
     /// Know clients also by the bearer tokens in this file: a line each of token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
-    /// Note who changed what and who was refused in this file, a line of JSON each; move it away with copytruncate
+    /// Know clients also by certificates of the authorities in this file; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Note who changed what and who was refused in this file, a line of JSON each; it and ten older ones beside it
+    /// grow to 100 MB each
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
     /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times
     #[arg(long = "context", value_name = "PATH", value_delimiter = ',')]
     contexts: Vec<Path>,
+    /// Connect to the physical clusters of this logical cluster: whoever writes them decides where the server connects to
+    #[arg(long, value_name = "PATH", value_delimiter = ',', default_value = "root")]
+    push_from: Vec<Path>,
     /// How long the past is kept: a client that was away for longer has to list everything again
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     history_seconds: u64,
@@ -81,7 +88,9 @@ impl Start {
             "localhost".to_owned(),
             "kubernetes.default.svc".to_owned(),
         ];
-        let tls = authority.tls(&authority.serving(&names)?)?;
+        let serving = Serving::new(authority.clone(), names.to_vec(), self.client_ca_file.clone());
+        let (offered, offer) = tokio::sync::watch::channel(serving.offer()?);
+        tasks.spawn("certificates", serving.renew(offered, tasks.stop()));
         let server = format!("https://{address}");
         write_private(&self.data_dir.join(kubeconfig::ADDRESS), &server)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
@@ -91,7 +100,7 @@ impl Start {
         let objects = newborn::objects(&surroundings);
         let index = Index::new(kept.clone(), index::shared(&objects));
         let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), Template::new(objects)));
-        let access = Arc::new(Access::new(seen.clone(), index));
+        let access = Arc::new(Access::new(seen.clone(), index, Arc::new(Quotas::new(kept.clone()))));
         births::write(&*seen, Id::ROOT, &Birth::root())
             .await
             .context("preparing the root logical cluster")?;
@@ -114,6 +123,7 @@ impl Start {
                 () = stop.requested() => Ok::<_, std::convert::Infallible>(()),
             }
         });
+        let found = seen.clone();
         let stack = Stack::new(seen, address.to_string(), tasks.stop())
             .with_kinds(kinds)
             .with_access(access)
@@ -128,7 +138,14 @@ impl Start {
             ),
             None => stack,
         });
-        tasks.spawn("api server", server::serve(listener, tls, stack.clone(), tasks.stop()));
+        let inside = fleet::Inside {
+            stack: stack.clone(),
+            store: found,
+            directory: self.data_dir.join("syncers"),
+            push_from: self.push_from.clone(),
+        };
+        tasks.spawn("fleet", fleet::run(inside, tasks.stop()));
+        tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
         println!("Holon serves {server}, ready after {:.0?}. Next, type:", begun.elapsed());
         let absolute = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
         println!("  export KUBECONFIG={}", absolute.display());
@@ -176,15 +193,8 @@ impl Start {
         let admin = authority.client(kubeconfig::ADMIN.0, kubeconfig::ADMIN.1)?;
         let mut paths = vec![Path::root()];
         paths.extend(self.contexts.iter().cloned());
-        Ok(kubeconfig::write(server, authority, &admin, &paths))
+        Ok(kubeconfig::write(server, authority, (kubeconfig::ADMIN.0, &admin), &paths))
     }
-}
-
-fn write_private(path: &FilePath, contents: &str) -> Result<()> {
-    use std::io::Write;
-    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(contents.as_bytes()))
-        .with_context(|| format!("writing {}", path.display()))
 }
 
 /// Returns once somebody asks the process to stop from now on.

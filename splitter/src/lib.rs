@@ -5,3 +5,18 @@
 //! a few controllers fetch their inputs and write their results.
 //!
 //! It never talks to a physical cluster. All it can see and touch are logical clusters.
+
+pub mod division;
+pub mod explain;
+pub mod expression;
+pub mod fleet;
+pub mod hash;
+pub mod lower;
+pub mod moves;
+pub mod pointer;
+pub mod quantity;
+pub mod raise;
+pub mod rules;
+pub mod shares;
+pub mod summarize;
+pub mod targets;

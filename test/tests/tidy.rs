@@ -16,10 +16,25 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("apiserver", &["api", "storage", "openapi", "controller", "peers"]),
     ("splitter", &["api", "controller"]),
     ("syncer", &["api", "controller"]),
-    ("holon", &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "peers"]),
+    ("standin", &["api", "storage", "openapi", "controller", "apiserver", "peers"]),
+    (
+        "holon",
+        &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "standin", "peers"],
+    ),
     (
         "scenarios",
-        &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "holon", "peers"],
+        &[
+            "api",
+            "storage",
+            "openapi",
+            "controller",
+            "apiserver",
+            "splitter",
+            "syncer",
+            "standin",
+            "holon",
+            "peers",
+        ],
     ),
 ];
 

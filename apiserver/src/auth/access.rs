@@ -12,19 +12,34 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use api::cluster::Id;
-use storage::{ReadError, Revision, Store};
+use api::cluster::{Id, ROOT};
+use futures::FutureExt;
+use storage::{Range, ReadError, Revision, Store};
 
+use super::bells::{Bells, Topic};
 use super::rbac::index::Index;
 use super::rbac::{Decision, Policy, Who};
 use crate::authorize::Attributes;
 use crate::births::Birth;
+use crate::clusters;
 use crate::identity::{ANONYMOUS, Identity};
-use crate::keys;
+use crate::keys::{self, Collection};
+use crate::quotas::Quotas;
 
 /// The verb on a path that lets somebody in.
 const ACCESS: &str = "access";
+/// What somebody stands and falls with who stays: accounts and what their tokens are bound to, and logical clusters.
+const FOLLOWED: &[Collection<'static>] = &[
+    Collection { group: "", plural: "serviceaccounts" },
+    Collection { group: "", plural: "secrets" },
+    Collection { group: "", plural: "pods" },
+    Collection { group: "", plural: "nodes" },
+    clusters::COLLECTION,
+];
+/// Before following again what could not be followed.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Parents remembered. A birth does not change and an id is born once, so what is remembered stays true; this bounds
 /// how much of it there is, at some megabytes.
 const PARENTS_MAX: usize = 1 << 16;
@@ -34,6 +49,7 @@ const PARENTS_MAX: usize = 1 << 16;
 pub struct Access {
     store: Arc<dyn Store>,
     index: Index,
+    quotas: Arc<Quotas>,
     parents: Mutex<HashMap<Id, Option<Parent>>>,
 }
 
@@ -48,18 +64,58 @@ struct Parent {
 pub(crate) type Lineage = Arc<[(Id, String)]>;
 
 impl Access {
-    pub fn new(seen: Arc<dyn Store>, index: Index) -> Access {
-        Access { store: seen, index, parents: Mutex::default() }
+    pub fn new(seen: Arc<dyn Store>, index: Index, quotas: Arc<Quotas>) -> Access {
+        Access { store: seen, index, quotas, parents: Mutex::default() }
     }
 
     /// Over a store that holds everything itself.
     pub fn plain(store: Arc<dyn Store>) -> Access {
-        Access::new(store.clone(), Index::new(store, Policy::default()))
+        let index = Index::new(store.clone(), Policy::default());
+        Access::new(store.clone(), index, Arc::new(Quotas::new(store)))
     }
 
     /// Follows the store, so that those who wait hear of changes. Goes on for as long as it is polled.
     pub async fn follow(&self) -> std::convert::Infallible {
-        self.index.follow().await
+        let ranges = FOLLOWED.iter().map(Collection::everywhere).chain([keys::all_signing()]);
+        let objects = ranges.map(|range| self.follow_objects(range).boxed());
+        tokio::select! {
+            never = self.index.follow() => never,
+            never = self.quotas.follow() => never,
+            (never, ..) = futures::future::select_all(objects) => never,
+        }
+    }
+
+    /// Tells those who wait for something in a range.
+    async fn follow_objects(&self, range: Range) -> std::convert::Infallible {
+        loop {
+            let Err(error) = self.followed_objects(&range).await;
+            tracing::debug!(%error, ?range, "will follow it again");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn followed_objects(&self, range: &Range) -> Result<std::convert::Infallible, ReadError> {
+        let kept = self.index.kept();
+        let now = kept.get(&keys::birth(Id::ROOT)).await?.revision;
+        let mut watch = kept.watch(range.clone(), now).await?;
+        // What happened before nobody has told them.
+        self.bells().ring_all();
+        loop {
+            let batch = watch.next().await?;
+            self.bells().ring(batch.events.into_iter().map(|event| Topic::Object(event.key)));
+        }
+    }
+
+    pub(crate) fn bells(&self) -> &Arc<Bells> {
+        self.index.bells()
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    pub(crate) fn quotas(&self) -> &Arc<Quotas> {
+        &self.quotas
     }
 
     pub(crate) fn index(&self) -> &Index {
@@ -86,6 +142,16 @@ impl Access {
             at = id;
         }
         Ok(Some(lineage.into()))
+    }
+
+    /// The path of a logical cluster. None if there is no such.
+    pub(crate) async fn path(&self, id: Id) -> Result<Option<String>, ReadError> {
+        if id == Id::ROOT {
+            return Ok(Some(ROOT.to_owned()));
+        }
+        let lineage = self.lineage(id).await?;
+        let from_root = lineage.as_ref().and_then(|lineage| lineage.last()?.1.strip_prefix("/clusters/"));
+        Ok(from_root.map(|path| format!("{ROOT}:{path}")))
     }
 
     async fn parent(&self, id: Id) -> Result<Option<Parent>, ReadError> {

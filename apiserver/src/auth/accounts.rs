@@ -19,12 +19,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::cluster::Id;
-use http::{Response, StatusCode};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{Method, Response, StatusCode};
 use jiff::Timestamp;
 use openapi::status::Status;
 use serde_json::{Value, json};
 use storage::{CommitError, Key, ReadError, Store};
 
+use super::proof::{Proof, Token};
 use super::rbac::account;
 use crate::identity::{CREDENTIAL, Identity, User};
 use crate::keys::Collection;
@@ -55,11 +58,8 @@ pub struct Accounts {
     base: String,
     keys: Keys,
     /// By digest.
-    verified: Mutex<HashMap<[u8; 32], Verified>>,
+    verified: Mutex<HashMap<[u8; 32], Token>>,
 }
-
-/// What a token says, and who vouched for it.
-type Verified = (Id, Arc<Claims>);
 
 /// Somebody known by a token, and for whom the token is.
 #[derive(Debug)]
@@ -123,9 +123,10 @@ impl Accounts {
 
     /// Whose a token is, among those for this server, or for one of the `audiences` if some are given.
     pub(crate) async fn find(&self, token: &str, audiences: &[String]) -> Result<Found, NotFound> {
-        let (cluster, claims) = self.verified(token).await?;
+        let token = self.verified(token).await?;
+        let Token { cluster, claims, .. } = &token;
         claims.check_times(Timestamp::now().as_second()).map_err(invalid)?;
-        let accepted = if audiences.is_empty() { self.audiences(cluster) } else { audiences.to_vec() };
+        let accepted = if audiences.is_empty() { self.audiences(*cluster) } else { audiences.to_vec() };
         let common: Vec<String> =
             accepted.iter().filter(|accepted| claims.aud.contains(accepted)).cloned().collect();
         if common.is_empty() {
@@ -136,8 +137,8 @@ impl Accounts {
                 quoted(&accepted)
             )));
         }
-        self.check_bound(cluster, &claims).await?;
-        Ok(Found { identity: identity(cluster, &claims), audiences: common })
+        self.check_bound(&token).await?;
+        Ok(Found { identity: identity(token), audiences: common })
     }
 
     /// The logical cluster a token says it is from. Nothing is checked.
@@ -146,10 +147,15 @@ impl Accounts {
         serde_json::from_slice::<Claims>(&claims).ok()?.cluster()
     }
 
+    /// Whether the signature of a token was checked before, and held.
+    pub(crate) fn has_seen(&self, token: &str) -> bool {
+        let digest = digest(token.as_bytes());
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&digest)
+    }
+
     /// What a token says, if one of our keys signed it.
-    async fn verified(&self, token: &str) -> Result<Verified, NotFound> {
-        let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
-        let digest: [u8; 32] = digest.as_ref().try_into().map_err(|_| NotFound::Foreign)?;
+    async fn verified(&self, token: &str) -> Result<Token, NotFound> {
+        let digest = digest(token.as_bytes());
         let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
         if let Some(known) = known {
             return Ok(known);
@@ -161,7 +167,7 @@ impl Accounts {
         if !keys.verify(&parts) {
             return Err(invalid("invalid signature"));
         }
-        let found = (cluster, Arc::new(claims));
+        let found = Token { cluster, claims: Arc::new(claims), kid: parts.kid.into(), digest };
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= VERIFIED_MAX {
             verified.clear();
@@ -170,23 +176,40 @@ impl Accounts {
         Ok(found)
     }
 
-    /// What a token is bound to must be there, and be what it was.
-    async fn check_bound(&self, cluster: Id, claims: &Claims) -> Result<(), NotFound> {
-        let own = &claims.kubernetes;
-        let namespace = Some(own.namespace.as_str());
-        let account = ACCOUNTS.key(cluster, namespace, &own.serviceaccount.name);
-        self.check_there(account, &own.serviceaccount, "service account").await?;
-        if let Some(secret) = &own.secret {
-            self.check_there(SECRETS.key(cluster, namespace, &secret.name), secret, "secret").await?;
-        }
+    /// The objects a token is bound to: where, which one, and what it is called in errors.
+    pub(crate) fn bonds(token: &Token) -> Vec<(Key, &Named, &'static str)> {
+        let own = &token.claims.kubernetes;
+        let key = |collection: Collection<'_>, named: &Named| {
+            collection.key(token.cluster, Some(&own.namespace), &named.name)
+        };
+        let account = &own.serviceaccount;
+        let mut bound = vec![(key(ACCOUNTS, account), account, "service account")];
+        bound.extend(own.secret.as_ref().map(|secret| (key(SECRETS, secret), secret, "secret")));
         match (&own.pod, &own.node) {
-            (Some(pod), _) => self.check_there(PODS.key(cluster, namespace, &pod.name), pod, "pod").await,
-            (None, Some(node)) => self.check_there(NODES.key(cluster, None, &node.name), node, "node").await,
-            (None, None) => Ok(()),
+            (Some(pod), _) => bound.push((key(PODS, pod), pod, "pod")),
+            (None, Some(node)) => bound.push((NODES.key(token.cluster, None, &node.name), node, "node")),
+            (None, None) => {}
         }
+        bound
     }
 
-    async fn check_there(&self, key: Key, named: &Named, what: &str) -> Result<(), NotFound> {
+    /// What a token is bound to must be there, and be what it was.
+    pub(crate) async fn check_bound(&self, token: &Token) -> Result<(), NotFound> {
+        let keys = self.keys.find(&*self.store, token.cluster).await?;
+        if !keys.is_some_and(|keys| keys.has(&token.kid)) {
+            return Err(invalid("invalid signature"));
+        }
+        for (key, named, what) in Accounts::bonds(token) {
+            let object = self.check_there(key, named, what).await?;
+            let is_copy = what == "secret" && token.claims.exp.is_none();
+            if is_copy && !holds(&object, token) {
+                return Err(invalid("token does not match server's copy"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_there(&self, key: Key, named: &Named, what: &str) -> Result<Value, NotFound> {
         let gone = || invalid("service account token has been invalidated");
         let entry = self.store.get(&key).await?.value.ok_or_else(gone)?;
         let object = stored::tree(&entry).unwrap_or_default();
@@ -199,7 +222,7 @@ impl Accounts {
         let now = Timestamp::now().as_second();
         match leaves.is_some_and(|leaves| leaves.as_second() + LEAVING_SECONDS < now) {
             true => Err(gone()),
-            false => Ok(()),
+            false => Ok(object),
         }
     }
 
@@ -218,17 +241,38 @@ impl Accounts {
         )
     }
 
-    /// The keys.
-    pub(crate) async fn published(&self, cluster: Id) -> Result<Response<Body>, Status> {
-        let made = self.keys.make(&*self.store, cluster).await;
-        let keys = made.map_err(|error| Status::unavailable(error.to_string()))?;
+    /// The keys; after having made a new one, or having let go of the old ones, if the method says so.
+    pub(crate) async fn published(&self, cluster: Id, method: &Method) -> Result<Response<Body>, Status> {
+        let (keys, store) = (&self.keys, &*self.store);
+        let found = match *method {
+            Method::GET | Method::HEAD => keys.make(store, cluster).await.map(Some),
+            Method::POST => keys.renew(store, cluster).await,
+            Method::DELETE => keys.retire(store, cluster).await,
+            _ => return Err(Status::wrong_method()),
+        };
+        let found = found.map_err(|error| Status::unavailable(error.to_string()))?;
+        let keys = found.ok_or_else(|| {
+            Status::bad_request("there are as many keys as there can be; delete the older ones first")
+        })?;
         let body = json!({ "keys": keys.published() }).to_string();
         Ok(render::typed(StatusCode::OK, "application/jwk-set+json", body))
     }
 }
 
+/// Whether a Secret holds this token: whoever clears it, or puts another there, ends the token.
+fn holds(secret: &Value, token: &Token) -> bool {
+    let held = secret["data"]["token"].as_str().and_then(|held| STANDARD.decode(held).ok());
+    held.is_some_and(|held| digest(&held) == token.digest)
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
 /// The user a token makes somebody.
-fn identity(cluster: Id, claims: &Claims) -> Identity {
+fn identity(token: Token) -> Identity {
+    let claims = token.claims.clone();
     let own = &claims.kubernetes;
     let mut extra = BTreeMap::from([(CREDENTIAL.to_owned(), vec![format!("JTI={}", claims.jti)])]);
     for (what, named) in [("pod", &own.pod), ("node", &own.node)] {
@@ -244,7 +288,9 @@ fn identity(cluster: Id, claims: &Claims) -> Identity {
         uid: own.serviceaccount.uid.clone().unwrap_or_default(),
         groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
         extra,
-        home: Some(cluster),
+        home: Some(token.cluster),
+        expires: claims.exp,
+        proof: Proof::Token(token),
     })
 }
 

@@ -11,6 +11,9 @@ use crate::authorize::{Attributes, ResourceAttributes};
 use crate::call::Call;
 use crate::identity::Identity;
 
+/// What somebody is told of what they lack. Some hundred rules fit.
+const TOLD_BYTES_MAX: usize = 32 << 10;
+
 /// Refuses a role or a binding that gives away too much. `old` is what it replaces.
 pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
     let concerned = &*call.row.group == GROUP && call.subresource.is_none();
@@ -65,7 +68,10 @@ fn binding(call: &Call, new: &Value) -> Result<(), Status> {
 /// Refuses unless whoever asks holds all of these rules.
 fn holds(call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
     let (held, lost) = call.gate.rules(call.namespace.as_deref().unwrap_or_default());
-    let missing = cover::missing(&held.iter().collect::<Vec<_>>(), wanted);
+    let missing = cover::missing(&held.iter().collect::<Vec<_>>(), wanted).map_err(|_| {
+        let why = "its rules have too many combinations to be compared with those held; say the same in fewer words";
+        forbidden(call, object, why)
+    })?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -82,7 +88,13 @@ fn holds(call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
     if !lost.is_empty() {
         why += &format!("; resolution errors: [{}]", lost.join(", "));
     }
-    Err(forbidden(call, object, &why))
+    Err(forbidden(call, object, shortened(&why)))
+}
+
+/// Names are as long as whoever sends them likes, and come back in the text.
+fn shortened(text: &str) -> &str {
+    let ends = (0..=TOLD_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..ends.unwrap_or_default()]
 }
 
 fn may(call: &Call, verb: &str, resource: &str, name: &str) -> bool {

@@ -7,16 +7,18 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use http::HeaderMap;
+use openapi::resource::Verb;
 use openapi::status::{Grouped, Status};
 use storage::Revision;
-use tokio::sync::watch::Receiver;
 
 use super::access::{Access, Lineage};
 use super::impersonate::Impersonation;
 use super::rbac::{Decision, Layers, Rule, Who};
+use super::standing;
 use crate::authorize::{Attributes, ResourceAttributes};
 use crate::call::unreadable;
 use crate::identity::Identity;
+use crate::quotas::{Promise, Size, Watching};
 
 /// Who was let in where, and for what. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -53,6 +55,13 @@ impl Gate {
                 Some(lineage.ok_or_else(Status::unknown_path)?)
             }
         };
+        // By its path nobody finds a logical cluster that is on its way out; a token leads there without one.
+        if let (Some(_), Some(lineage)) = (sender.home(), &lineage) {
+            let is_there = standing::are_there(access, &standing::objects(lineage)).await;
+            if !is_there.map_err(unreadable)? {
+                return Err(Status::unknown_path());
+            }
+        }
         // Before anything else is said: a word about the request would be one about the logical cluster.
         if lineage.as_ref().is_some_and(|lineage| !access.reaches(sender, lineage)) {
             return Err(Status::unknown_path());
@@ -86,7 +95,7 @@ impl Gate {
     }
 
     /// Whether all that was decided still holds.
-    fn check(&self) -> Result<(), Status> {
+    pub(super) fn check(&self) -> Result<(), Status> {
         if self.lineage.as_ref().is_some_and(|lineage| !self.access.reaches(&self.sender, lineage)) {
             return Err(Status::unknown_path());
         }
@@ -98,6 +107,39 @@ impl Gate {
             }
         }
         Ok(())
+    }
+
+    /// Lets a request that changes what is not there make it, if it may do that too.
+    pub(crate) fn creates(&self) -> Result<(), Status> {
+        let mut wanted = (*self.wanted).clone();
+        if let Attributes::Resource(wanted) = &mut wanted {
+            wanted.verb = Verb::Create.as_str().to_owned();
+        }
+        let Decision { allowed, reason } = self.may(&self.identity, &wanted);
+        if allowed { Ok(()) } else { Err(refused(&self.identity, &wanted, &reason)) }
+    }
+
+    /// Takes the turn of a request, if it is one that has to wait for it. Whoever has too much must be able to delete,
+    /// and somebody has to be able to look.
+    pub(crate) fn pace(&self) -> Result<(), Status> {
+        let deletes = match &*self.wanted {
+            Attributes::Resource(wanted) => matches!(&*wanted.verb, "delete" | "deletecollection"),
+            Attributes::Path { .. } => false,
+        };
+        match deletes || self.sender.is_administrator() {
+            true => Ok(()),
+            false => self.access.quotas().pace(self.cluster),
+        }
+    }
+
+    /// Makes room for an object that grows so much.
+    pub(crate) async fn room(&self, what: (Grouped<'_>, &str), growth: Size) -> Result<Promise, Status> {
+        self.access.quotas().room(self.cluster, what, growth).await
+    }
+
+    /// Makes room for a watch.
+    pub(crate) async fn watching(&self) -> Result<Watching, Status> {
+        self.access.quotas().watch(self.cluster).await
     }
 
     /// Whom the request acts as.
@@ -130,38 +172,30 @@ impl Gate {
         })
     }
 
-    /// The same gate, for as long as it stays open.
-    pub(crate) fn standing(&self) -> Standing {
-        Standing { heard: self.access.index().listen(), seen: self.decided, gate: self.clone() }
+    pub(super) fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    pub(super) fn cluster(&self) -> Id {
+        self.cluster
+    }
+
+    pub(super) fn sender(&self) -> &Identity {
+        &self.sender
+    }
+
+    pub(super) fn lineage(&self) -> Option<&Lineage> {
+        self.lineage.as_ref()
+    }
+
+    pub(super) fn decided(&self) -> Revision {
+        self.decided
     }
 }
 
-/// Notices when somebody who was let in no longer would be.
-#[derive(Debug)]
-pub(crate) struct Standing {
-    gate: Gate,
-    heard: Receiver<Revision>,
-    /// Decided on policies as of here.
-    seen: Revision,
-}
-
-impl Standing {
-    /// Returns once a policy has changed so that the gate is closed. Cancel-safe.
-    pub(crate) async fn lost(&mut self) {
-        let Some(lineage) = self.gate.lineage.clone() else { return std::future::pending().await };
-        loop {
-            let changed = self.gate.access.changed(&lineage);
-            if changed > self.seen {
-                self.seen = changed;
-                if self.gate.check().is_err() {
-                    return;
-                }
-            }
-            if self.heard.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    }
+/// Whom a request wants to act as, whether it may or not.
+pub(crate) fn wants_to_act_as(headers: &HeaderMap) -> Option<Identity> {
+    Impersonation::of(headers).ok().flatten().map(|wanted| wanted.identity)
 }
 
 /// What somebody is told who may not.

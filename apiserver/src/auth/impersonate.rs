@@ -117,7 +117,7 @@ fn acting(
         false if !is_said(nobody) && !is_said(AUTHENTICATED) => groups.push(AUTHENTICATED.to_owned()),
         _ => {}
     }
-    Identity::exactly(User { name, uid, groups, extra, home: None })
+    Identity::exactly(User { name, uid, groups, extra, ..User::default() })
 }
 
 /// The namespace and name of the service account a user name is that of.
@@ -131,7 +131,9 @@ fn unescaped(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let [first, others @ ..] = rest {
-        let digits = others.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        // A sign is no digit, though the library would read it.
+        let digits = others.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
         match (*first, digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
             (b'%', Some(byte)) => {
                 bytes.push(byte);
@@ -217,6 +219,17 @@ mod tests {
             claimed(&[("Impersonate-User", "system:serviceaccount:a:b:c")]),
             [",users,,,system:serviceaccount:a:b:c"]
         );
+    }
+
+    #[test]
+    fn what_is_not_percent_encoded_stays_as_it_is() {
+        let check = |key: &str, expected: &str| assert_eq!(unescaped(key), expected, "{key}");
+        check("a%2fb%2Fc", "a/b/c");
+        check("a%+fb", "a%+fb");
+        check("a%-1", "a%-1");
+        check("a%2", "a%2");
+        check("a%zz%2f", "a%zz%2f");
+        check("%ff", "%ff");
     }
 
     #[test]

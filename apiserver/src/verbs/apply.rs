@@ -103,6 +103,7 @@ async fn make(
     config: &Value,
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
+    call.gate.creates()?;
     let blank = fill::blank(&call.row);
     let (mut object, owners) = settled(call, &blank, config, &blank)?;
     update::named(call, name, &object)?;

@@ -15,6 +15,7 @@ use crate::clusters;
 use crate::holders::{self, Holders};
 use crate::metadata;
 use crate::owners::Owners;
+use crate::quotas::Size;
 use crate::render::Style;
 use crate::server::Body;
 use crate::special::Holder;
@@ -113,6 +114,8 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
             return Ok(None);
         }
     }
+    let growth = Size::new(key.as_bytes().len(), value.len());
+    let room = call.gate.room((call.grouped(), name), growth).await?;
     if call.query.dry_run() {
         return Ok(Some(Entry::new(key, Revision::ZERO, value)));
     }
@@ -126,7 +129,10 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
         unborn(store, id, error).await;
     }
     match outcome {
-        Ok(event) => Ok(event.current),
+        Ok(event) => {
+            room.keep(event.revision);
+            Ok(event.current)
+        }
         Err(CommitError::Conflict { .. }) => Ok(None),
         Err(error) => Err(unwritten(call, name, error)),
     }

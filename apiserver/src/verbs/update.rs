@@ -18,6 +18,7 @@ use crate::deletion;
 use crate::metadata;
 use crate::owners::{self, Owners};
 use crate::parts;
+use crate::quotas::Size;
 use crate::render::Style;
 use crate::server::Body;
 use crate::stored;
@@ -77,6 +78,7 @@ async fn create_in_place(
     object: &Value,
     owners: Owners,
 ) -> Result<Option<Entry>, Status> {
+    call.gate.creates()?;
     same_uid(call, name, metadata::text(object, "uid"), "")?;
     let mut object = object.clone();
     metadata::of(&mut object)?.remove("resourceVersion");
@@ -168,8 +170,17 @@ async fn write(
         return Ok(Some(entry.clone()));
     }
     // An object that waits for its finalizers goes with the last of them.
-    let change = if is_finished(call, old, new) { Change::Delete } else { Change::Put(value.clone()) };
+    let finished = is_finished(call, old, new);
+    let change = if finished { Change::Delete } else { Change::Put(value.clone()) };
+    let growth = match finished {
+        true => Size::default(),
+        false => Size::new(0, value.len()) - Size::new(0, entry.value().len()),
+    };
+    let room = call.gate.room((call.grouped(), call.named()?.0), growth).await?;
     let written = commit(store, call, entry, change).await?;
+    if let Some(written) = &written {
+        room.keep(written.revision());
+    }
     Ok(written.map(|entry| Entry::new(key, entry.revision(), value)))
 }
 

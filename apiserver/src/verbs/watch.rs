@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use controller::tasks::Stop;
-use futures::stream;
+use futures::{FutureExt, stream};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -26,16 +26,18 @@ use openapi::status::{Grouped, Status};
 use openapi::table::Heading;
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{Entry, Event, Range, ReadError, Revision, Store, Watch};
+use storage::{Batch, Entry, Event, Range, ReadError, Revision, Store, Watch};
 use tokio::sync;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{get, list};
-use crate::auth::gate::Standing;
+use crate::auth::proof::Vouchers;
+use crate::auth::standing::Standing;
 use crate::call::{Call, Reach, unreadable};
 use crate::kinds::{Kinds, Registry};
 use crate::negotiate::Encoding;
 use crate::pieces::PIECE_BYTES;
+use crate::quotas::Watching;
 use crate::render::{self, Style};
 use crate::select::Selection;
 use crate::server::Body;
@@ -51,6 +53,7 @@ const LASTS_SECONDS: std::ops::Range<f64> = 1800.0..3600.0;
 pub(crate) async fn watch(
     store: &dyn Store,
     kinds: &Arc<Registry>,
+    vouchers: &Vouchers,
     call: &Call,
     style: &Style,
     mut stop: Stop,
@@ -62,7 +65,8 @@ pub(crate) async fn watch(
         selection: list::selection(call)?,
         served: Served::of(kinds, call),
         ending: None,
-        standing: call.gate.standing(),
+        standing: Standing::new(&call.gate, vouchers, call.reach == Reach::Every).await?,
+        _watching: call.gate.watching().await?,
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -228,6 +232,8 @@ struct Following {
     /// What happened until then is the last that is told.
     ending: Option<Revision>,
     standing: Standing,
+    /// It counts as one of its logical cluster.
+    _watching: Watching,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
@@ -272,6 +278,10 @@ impl Following {
     /// The next bytes to send, as many events as make up a piece; none when the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
+            // Whoever may no longer watch is not told anything more, not even what waits for them already.
+            if self.standing.lost().now_or_never().is_some() {
+                return None;
+            }
             let mut out = BytesMut::new();
             while out.len() < PIECE_BYTES
                 && let Some(pending) = self.pending.pop_front()
@@ -301,18 +311,19 @@ impl Following {
             }
         };
         tokio::select! {
-            batch = watch.next() => match batch {
-                Ok(batch) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
-                Err(error) => self.fail(error),
-            },
+            // In this order: whoever may no longer watch gets nothing, however much there is to tell.
+            biased;
+            () = self.standing.lost() => self.is_done = true,
+            () = &mut self.over => self.end(),
+            newest = self.served.ended() => self.ending = Some(newest),
             () = bookmark_due => {
                 self.pending.push_back(Pending::Bookmark(watch.through()));
                 self.bookmark = Some(Box::pin(sleep_until(next_bookmark())));
             }
-            newest = self.served.ended() => self.ending = Some(newest),
-            () = &mut self.over => self.end(),
-            // Whoever may no longer watch is not told anything more.
-            () = self.standing.lost() => self.is_done = true,
+            batch = watch.next() => match batch {
+                Ok(batch) => self.tell(&batch).await,
+                Err(error) => self.fail(error),
+            },
         }
         Some(())
     }
@@ -321,11 +332,21 @@ impl Following {
     /// it.
     async fn last(&mut self, newest: Revision) -> Option<()> {
         match self.watch.as_mut()?.until(newest).await {
-            Ok(Some(batch)) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
+            Ok(Some(batch)) => self.tell(&batch).await,
             Ok(None) => self.end(),
             Err(error) => self.fail(error),
         }
         Some(())
+    }
+
+    /// Takes up what happened, if policies as of then still allow it: what was written after somebody was shut out is not
+    /// for them, however soon after.
+    async fn tell(&mut self, batch: &Batch) {
+        match self.standing.holds_at(batch.through).await {
+            Ok(true) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
+            Ok(false) => self.is_done = true,
+            Err(error) => self.fail(error),
+        }
     }
 
     /// Ends well: with a bookmark, so that the client goes on from here and not from long ago.

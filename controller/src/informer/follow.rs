@@ -160,7 +160,7 @@ impl<T: Fn(&View, News)> Follower<T> {
             escaped(version)
         );
         self.select(&mut path);
-        let request = request(Method::GET, &path, "", Vec::new())?;
+        let request = request(Method::GET, &self.remote.path(&path), "", Vec::new())?;
         let opened = timeout(PAGE_PATIENCE, self.remote.client().request_stream(request)).await;
         let stream = opened.map_err(|_| CallError::Silent(PAGE_PATIENCE))??;
         let mut stream = pin!(stream);

@@ -1,6 +1,9 @@
 //! HTTP/1.1 over TLS, one connection per request, and nothing that a library would add or hide.
 
-use std::io::{Read, Write};
+// Every test target compiles this for itself and uses what it needs.
+#![allow(dead_code)]
+
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +17,8 @@ use crate::common::Server;
 
 pub(crate) struct Client {
     address: String,
-    tls: Arc<ClientConfig>,
+    authority: Vec<u8>,
+    pub(crate) tls: Arc<ClientConfig>,
     /// Lines that go with every request.
     headers: String,
 }
@@ -39,6 +43,26 @@ impl Answer {
     }
 }
 
+type Connection = StreamOwned<ClientConnection, TcpStream>;
+
+fn tls(authority: &[u8], shown: Option<(&[u8], &[u8])>) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for trusted in CertificateDer::pem_slice_iter(authority) {
+        roots.add(trusted.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_root_certificates(roots);
+    match shown {
+        Some((certificate, key)) => {
+            let chain = vec![CertificateDer::from_pem_slice(certificate).unwrap()];
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key).unwrap()).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    }
+}
+
 impl Client {
     pub(crate) fn new(server: &Server, with_certificate: bool) -> Client {
         let kubeconfig = std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap();
@@ -46,58 +70,80 @@ impl Client {
             let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
             decode64(line.trim_start_matches(':').trim())
         };
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&field("certificate-authority-data")).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let builder = builder.with_root_certificates(roots);
-        let tls = if with_certificate {
-            let chain = vec![CertificateDer::from_pem_slice(&field("client-certificate-data")).unwrap()];
-            let key = PrivateKeyDer::from_pem_slice(&field("client-key-data")).unwrap();
-            builder.with_client_auth_cert(chain, key).unwrap()
-        } else {
-            builder.with_no_client_auth()
-        };
-        Client { address: server.url.replace("https://", ""), tls: Arc::new(tls), headers: String::new() }
+        let shown = with_certificate.then(|| (field("client-certificate-data"), field("client-key-data")));
+        let authority = field("certificate-authority-data");
+        let shown = shown.as_ref().map(|(certificate, key)| (&**certificate, &**key));
+        let tls = Arc::new(tls(&authority, shown));
+        Client { address: server.url.replace("https://", ""), authority, tls, headers: String::new() }
+    }
+
+    /// The same client, showing this certificate.
+    pub(crate) fn showing(&self, certificate: &str, key: &str) -> Client {
+        let tls = Arc::new(tls(&self.authority, Some((certificate.as_bytes(), key.as_bytes()))));
+        Client { tls, ..self.with("") }
     }
 
     /// The same client, sending this line with every request: `Accept: text/plain`.
     pub(crate) fn with(&self, header: &str) -> Client {
-        let headers = format!("{}{header}\r\n", self.headers);
-        Client { address: self.address.clone(), tls: self.tls.clone(), headers }
+        let line = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
+        let headers = format!("{}{line}", self.headers);
+        let (address, authority) = (self.address.clone(), self.authority.clone());
+        Client { address, authority, tls: self.tls.clone(), headers }
     }
 
-    fn open(&self, method: &str, path: &str, body: &str) -> StreamOwned<ClientConnection, TcpStream> {
+    /// The same client of a server that may be elsewhere by now.
+    pub(crate) fn at(&self, server: &Server) -> Client {
+        Client { address: server.url.replace("https://", ""), ..self.with("") }
+    }
+
+    /// A connection on which nothing was said yet.
+    pub(crate) fn connect(&self) -> Connection {
         let tcp = TcpStream::connect(&self.address).unwrap();
         tcp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        let mut stream = StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp);
+        StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp)
+    }
+
+    fn open(&self, method: &str, path: &str, body: &str) -> io::Result<Connection> {
+        let mut stream = self.connect();
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let kind = match self.headers.contains("Content-Type") {
+            true => String::new(),
+            false => format!("Content-Type: {kind}\r\n"),
+        };
         // Unless somebody wants to lie about it.
         let length = match self.headers.contains("Content-Length") {
             true => String::new(),
             false => format!("Content-Length: {}\r\n", body.len()),
         };
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: holon\r\nConnection: close\r\nContent-Type: {kind}\r\n{}{length}\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: holon\r\nConnection: close\r\n{kind}{}{length}\r\n",
             self.headers
         );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body.as_bytes()).unwrap();
-        stream
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body.as_bytes())?;
+        Ok(stream)
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.try_ask(method, path, body).unwrap_or_else(|| panic!("no answer to {method} {path}"))
+    }
+
+    /// None if the server does not even talk to us.
+    pub(crate) fn try_get(&self, path: &str) -> Option<Answer> {
+        self.try_ask("GET", path, &Value::Null)
+    }
+
+    fn try_ask(&self, method: &str, path: &str, body: &Value) -> Option<Answer> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut bytes = Vec::new();
         // A peer that closes without saying goodbye first is an error to TLS, and none to us.
-        let _ = self.open(method, path, &body).read_to_end(&mut bytes);
+        let _ = self.open(method, path, &body).ok()?.read_to_end(&mut bytes);
         // Compressed bodies are not text; what their tests look at is the head.
         let text = String::from_utf8_lossy(&bytes);
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+        let (head, body) = text.split_once("\r\n\r\n")?;
         let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { code, head: head.to_owned(), body: body.to_owned() }
+        Some(Answer { code, head: head.to_owned(), body: body.to_owned() })
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {

@@ -47,7 +47,10 @@ fn looking(k: &Kubectl) {
         k.says(&["explain", plural], "VERSION:    v1alpha1");
     }
     k.says(&["explain", "phc.spec.taints.effect"], "ENUM:");
-    k.says(&["explain", "phc.spec.connection.push.secretRef"], "A key of a Secret in the same logical cluster.");
+    k.says(
+        &["explain", "phc.spec.connection.push.secretRef"],
+        "A key of a Secret in the same logical cluster.",
+    );
     k.says(&["explain", "placement.spec", "--recursive"], "fallbackGroups");
     // They are not definitions somebody could change or delete.
     k.says(&["get", "crd"], "No resources found");

@@ -36,6 +36,28 @@ fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
 }
 
 #[test]
+fn an_authority_is_replaced_in_three_steps_and_the_old_kubeconfig_works_until_the_last() {
+    let mut server = Server::start();
+    let step = |server: &Server, expected: &str| {
+        let (worked, said) = holon(server, &["ca", "rotate"]);
+        assert!(worked && said.contains(expected), "holon ca rotate said {said}");
+    };
+    let old = Client::new(&server, true);
+    step(&server, "Step 1 of 3");
+    server = server.again();
+    assert_eq!(old.at(&server).get("/api").code, 200);
+    let early = Client::new(&server, true);
+    step(&server, "Step 2 of 3");
+    server = server.again();
+    assert_eq!(early.at(&server).get("/api").code, 200);
+    let new = Client::new(&server, true);
+    step(&server, "Step 3 of 3");
+    server = server.again();
+    assert!(early.at(&server).try_get("/api").is_none(), "the old one is worth nothing");
+    assert_eq!(new.at(&server).get("/api").code, 200);
+}
+
+#[test]
 fn who_finds_no_server_is_told_what_to_do() {
     let server = Server::start();
     let dir = server.file("");

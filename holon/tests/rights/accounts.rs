@@ -12,17 +12,41 @@ use crate::client::Client;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 impl World {
-    fn with_token(&self, token: &str) -> Client {
+    pub(crate) fn with_token(&self, token: &str) -> Client {
         Client::new(&self.server, false).with(&format!("Authorization: Bearer {token}"))
     }
 
     /// Makes a service account in a logical cluster.
-    fn account(&self, cluster: &str, name: &str) {
+    pub(crate) fn account(&self, cluster: &str, name: &str) {
         let path = format!("{cluster}/api/v1/namespaces/default/serviceaccounts");
         assert_eq!(self.admin.ask("POST", &path, &json!({ "metadata": { "name": name } })).code, 201);
     }
 
-    fn token(&self, cluster: &str, name: &str, spec: Value) -> Value {
+    /// Makes a Secret for an account's token, and returns the token it is given.
+    pub(crate) fn held_token(&self, cluster: &str, secret: &str, account: &str) -> String {
+        let body = json!({
+            "metadata": { "name": secret, "annotations": { "kubernetes.io/service-account.name": account } },
+            "type": "kubernetes.io/service-account-token",
+        });
+        let secrets = format!("{cluster}/api/v1/namespaces/default/secrets");
+        assert_eq!(self.admin.ask("POST", &secrets, &body).code, 201);
+        self.filled(cluster, secret)
+    }
+
+    /// The token in a Secret, once it is there.
+    fn filled(&self, cluster: &str, secret: &str) -> String {
+        let path = format!("{cluster}/api/v1/namespaces/default/secrets/{secret}");
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(10) {
+            if let Some(held) = self.admin.get(&path).json()["data"]["token"].as_str() {
+                return String::from_utf8(STANDARD.decode(held).unwrap()).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the Secret {secret} is still without a token")
+    }
+
+    pub(crate) fn token(&self, cluster: &str, name: &str, spec: Value) -> Value {
         let path = format!("{cluster}/api/v1/namespaces/default/serviceaccounts/{name}/token");
         self.admin.ask("POST", &path, &json!({ "spec": spec })).json()
     }
@@ -189,23 +213,44 @@ fn others_can_check_a_token_and_a_secret_can_hold_one() {
     let header: Value = serde_json::from_slice(&header).unwrap();
     assert_eq!(keys.json()["keys"][0]["kid"], header["kid"]);
 
+    let held = world.held_token(&a, "key", "bot");
     let secrets = format!("{a}/api/v1/namespaces/default/secrets");
-    let secret = json!({
-        "metadata": { "name": "key", "annotations": { "kubernetes.io/service-account.name": "bot" } },
-        "type": "kubernetes.io/service-account-token",
-    });
-    assert_eq!(world.admin.ask("POST", &secrets, &secret).code, 201);
-    let begun = Instant::now();
-    let data = loop {
-        let found = world.admin.get(&format!("{secrets}/key")).json();
-        if found["data"]["token"].is_string() || begun.elapsed() > Duration::from_secs(10) {
-            break found["data"].clone();
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    let held = String::from_utf8(STANDARD.decode(text(&data["token"])).unwrap()).unwrap();
+    let data = world.admin.get(&format!("{secrets}/key")).json()["data"].clone();
     assert!(data["ca.crt"].is_string() && data["namespace"] == STANDARD.encode("default"), "{data}");
+    assert_eq!(world.with_token(&held).get("/apis").code, 200);
+    // Whoever clears it gets another one, and the first is nobody's.
+    let cleared = json!({ "data": { "token": null } });
+    assert_eq!(world.admin.ask("PATCH", &format!("{secrets}/key"), &cleared).code, 200);
+    assert_eq!(world.with_token(&held).get("/apis").code, 401);
+    let held = world.filled(&a, "key");
     assert_eq!(world.with_token(&held).get("/apis").code, 200);
     assert_eq!(world.admin.ask("DELETE", &format!("{secrets}/key"), &json!({})).code, 200);
     assert_eq!(world.with_token(&held).get("/apis").code, 401);
+}
+
+#[test]
+fn keys_can_be_renewed_and_the_old_ones_let_go() {
+    let world = World::new();
+    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    let keys = format!("{a}/openid/v1/jwks");
+    let token = |cluster: &str| text(&world.token(cluster, "default", json!({}))["status"]["token"]);
+    let code = |token: &str| world.with_token(token).get("/apis").code;
+    let (first, elsewhere) = (token(&a), token(&b));
+    assert_eq!(code(&first), 200);
+    let renewed = world.admin.ask("POST", &keys, &Value::Null);
+    assert_eq!((renewed.code, renewed.json()["keys"].as_array().map(Vec::len)), (200, Some(2)));
+    let second = token(&a);
+    assert_eq!([&first, &second].map(|token| code(token)), [200, 200]);
+    // Who may do nothing may not do this.
+    world.admin.bind(&a, "holon:access", "User ann");
+    for method in ["POST", "DELETE"] {
+        assert_eq!(world.user("ann").ask(method, &keys, &Value::Null).code, 403);
+        assert_eq!(world.user("bob").ask(method, &keys, &Value::Null).code, 404);
+    }
+    assert_eq!(world.admin.ask("DELETE", &keys, &Value::Null).code, 200);
+    assert_eq!([&first, &second, &elsewhere].map(|token| code(token)), [401, 200, 200]);
+    assert_eq!(world.admin.get(&keys).json()["keys"].as_array().map(Vec::len), Some(1));
+    let made = (0..10).map(|_| world.admin.ask("POST", &keys, &Value::Null).code);
+    assert_eq!(made.filter(|code| *code == 200).count(), 7, "there is an end to it");
+    assert_eq!(code(&second), 200);
 }

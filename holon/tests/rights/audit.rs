@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::World;
+use crate::{GROUP, World};
 
 #[test]
 fn the_audit_log_says_who_changed_what_and_who_was_refused() {
@@ -18,6 +18,30 @@ fn the_audit_log_says_who_changed_what_and_who_was_refused() {
     world.admin.bind(&a, "holon:access", "User ann");
     assert_eq!(world.admin.with("Impersonate-User: ann").get(&secrets).code, 403);
     assert_eq!(world.user("nobody").get(&secrets).code, 401);
+    // Whoever tries doors leaves traces, whichever door it is.
+    let ann = world.user("ann");
+    for path in ["/clusters/~bbbbbbbbbbbbbbcc/api", "/clusters/*/api/v1/secrets", "/clusters/root:a/../b"] {
+        assert_eq!(ann.get(path).code, 404);
+    }
+    let masters = ann.with("Impersonate-User: eve\r\nImpersonate-Group: system:masters");
+    assert_eq!(masters.get(&secrets).code, 403);
+    // Whoever gives away more than they have, and whoever creates by changing.
+    let writes = json!([{ "verbs": ["create", "update"], "apiGroups": ["*"], "resources": ["clusterroles", "leases"] }]);
+    world.role(&a, "writes", writes);
+    world.admin.bind(&a, "writes", "User ann");
+    let role = json!({ "metadata": { "name": "r" }, "rules": [{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }] });
+    assert_eq!(ann.ask("POST", &format!("{a}/apis/{GROUP}/v1/clusterroles"), &role).code, 403);
+    let lease = format!("{a}/apis/coordination.k8s.io/v1/namespaces/default/leases/l");
+    world.role(&a, "changes", json!([{ "verbs": ["update"], "apiGroups": ["*"], "resources": ["leases"] }]));
+    world.admin.bind(&a, "holon:access", "User bob");
+    world.admin.bind(&a, "changes", "User bob");
+    assert_eq!(world.user("bob").ask("PUT", &lease, &json!({ "metadata": { "name": "l" } })).code, 403);
+    // What a token leads to without an address is its own logical cluster.
+    let token = world.token(&a, "default", json!({}))["status"]["token"].clone();
+    let bot = world.with_token(token.as_str().unwrap());
+    assert_eq!(bot.get("/api/v1/secrets").code, 403);
+    // Looking into what runs is noted, too.
+    assert_ne!(world.admin.get(&format!("{a}/api/v1/namespaces/default/pods/p/log")).code, 200);
     assert!(world.server.stop());
 
     let text = std::fs::read_to_string(&file).unwrap();
@@ -26,7 +50,8 @@ fn the_audit_log_says_who_changed_what_and_who_was_refused() {
     let told = |line: &Value| {
         let text = |field: &str| line[field].as_str().unwrap_or("-").to_owned();
         let fields = ["user", "cluster", "verb", "resource", "decision"].map(text);
-        format!("{} {}", fields.join(" "), line["code"])
+        let acting = line["impersonated"]["user"].as_str().map(|name| format!(" as {name}"));
+        format!("{} {}{}", fields.join(" "), line["code"], acting.unwrap_or_default())
     };
     let found: Vec<_> = lines.iter().map(told).collect();
     let expected = [
@@ -34,8 +59,22 @@ fn the_audit_log_says_who_changed_what_and_who_was_refused() {
         "holon-admin root:a create secrets allow 201",
         "ann root:a list secrets forbid 404",
         "holon-admin root:a create clusterrolebindings allow 201",
-        "holon-admin root:a list secrets forbid 403",
+        "holon-admin root:a list secrets forbid 403 as ann",
         "system:anonymous root:a list secrets forbid 401",
+        "ann ~bbbbbbbbbbbbbbcc - - forbid 404",
+        "ann * list secrets forbid 404",
+        "ann - - - forbid 404",
+        "ann root:a list secrets forbid 403 as eve",
+        "holon-admin root:a create clusterroles allow 201",
+        "holon-admin root:a create clusterrolebindings allow 201",
+        "ann root:a create clusterroles forbid 403",
+        "holon-admin root:a create clusterroles allow 201",
+        "holon-admin root:a create clusterrolebindings allow 201",
+        "holon-admin root:a create clusterrolebindings allow 201",
+        "bob root:a update leases forbid 403",
+        "holon-admin root:a create serviceaccounts allow 201",
+        "system:serviceaccount:default:default root:a list secrets forbid 403",
+        "holon-admin root:a get pods allow 404",
     ];
     assert_eq!(found, expected);
     assert!(lines.iter().all(|line| line["duration_ms"].is_number() && line["time"].is_string()));

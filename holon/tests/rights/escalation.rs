@@ -97,3 +97,57 @@ fn a_binding_gives_no_more_than_its_writer_has() {
     assert_eq!(ann.ask("POST", &all, &binding("c", "ClusterRole", "view")).code, 201);
     assert_eq!(ann.ask("POST", &all, &binding("d", "ClusterRole", "edit")).code, 403);
 }
+
+/// Some requests make what they were to change. Who may only change things must not make any that way.
+#[test]
+fn who_may_not_create_does_not_create_by_changing_what_is_not_there() {
+    let world = World::new();
+    let leases = json!([
+        { "verbs": ["get", "update", "patch"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"] },
+        { "verbs": ["get", "update", "patch"], "apiGroups": [""], "resources": ["configmaps"] },
+    ]);
+    world.role("", "changes", leases);
+    world.admin.bind("", "holon:access", "User ann");
+    world.admin.bind("", "changes", "User ann");
+    let ann = world.user("ann");
+    let refused = |resource: &str, group: &str, named: &str| {
+        let what = format!("cannot create resource \"{resource}\" in API group \"{group}\"");
+        format!("{named} \"a\" is forbidden: User \"ann\" {what} in the namespace \"default\"")
+    };
+    let lease = json!({ "metadata": { "name": "a" } });
+    let put = ann.ask("PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a", &lease);
+    told(&put, 403, &refused("leases", "coordination.k8s.io", "leases.coordination.k8s.io"));
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
+    let path = "/api/v1/namespaces/default/configmaps/a?fieldManager=me";
+    let applied = ann.with("Content-Type: application/apply-patch+yaml").ask("PATCH", path, &map);
+    told(&applied, 403, &refused("configmaps", "", "configmaps"));
+}
+
+/// A role of 1.6 KB used to be broken down into millions of rules, while nobody else was answered.
+#[test]
+fn a_role_of_many_combinations_is_refused_and_keeps_nobody_waiting() {
+    let world = world();
+    let words = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>();
+    let rule = json!({
+        "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(10),
+    });
+    let held = json!({
+        "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(9),
+    });
+    world.role("", "nearly", json!([held]));
+    world.admin.bind("", "nearly", "User ann");
+    let role = json!({ "metadata": { "name": "wide" }, "rules": [rule] });
+    let answer = world.user("ann").ask("POST", &format!("/apis/{GROUP}/v1/clusterroles"), &role);
+    let why =
+        "its rules have too many combinations to be compared with those held; say the same in fewer words";
+    told(&answer, 403, &format!("clusterroles.{GROUP} \"wide\" is forbidden: {why}"));
+    // Of what nobody has, some is named.
+    let answer = world.user("ann").ask(
+        "POST",
+        &format!("/apis/{GROUP}/v1/clusterroles"),
+        &json!({ "metadata": { "name": "wide" }, "rules": [{
+            "verbs": words(70), "apiGroups": words(70), "resources": ["other"],
+        }] }),
+    );
+    assert!(answer.code == 403 && answer.body.len() < 80_000, "{}", answer.body.len());
+}

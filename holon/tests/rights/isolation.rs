@@ -127,7 +127,7 @@ impl Tenants {
         let made = world.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/secrets"), &secret);
         assert_eq!(made.code, 201, "{}", made.body);
         let id = world.admin.get("/apis/holon.dev/v1alpha1/logicalclusters/a").json()["status"]["id"].clone();
-        let ids = [id.as_str().unwrap().to_owned(), "~bbbbbbbbbbbbbbzz".to_owned()];
+        let ids = [id.as_str().unwrap().to_owned(), "~bbbbbbbbbbbbbbcc".to_owned()];
         let path = format!("{b}/api/v1/namespaces/default/serviceaccounts/default/token");
         let token = world.admin.ask("POST", &path, &json!({})).json()["status"]["token"].clone();
         let account = Client::new(&world.server, false)

@@ -8,12 +8,16 @@ mod bind;
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod connections;
 mod escalation;
 mod impersonation;
 mod isolation;
 mod like_kubernetes;
+mod mistakes;
 mod people;
+mod quotas;
 mod reach;
+mod requests;
 mod revocation;
 mod several;
 

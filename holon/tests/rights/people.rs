@@ -14,6 +14,11 @@ fn kubectl(world: &World, program: &std::path::Path, user: &str, groups: &[&str]
     }
     let output = command.arg("--data-dir").arg(world.server.file("")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains(&format!("user: \"{user}\"\n")) && !text.contains("admin"),
+        "it is named after them"
+    );
     let file = world.server.file(&format!("{user}.kubeconfig"));
     std::fs::write(&file, output.stdout).unwrap();
     Kubectl::with_kubeconfig(program, file, world.server.file(&format!("{user}-cache")))

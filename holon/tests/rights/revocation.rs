@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::{GROUP, World};
 
 #[test]
@@ -53,6 +54,96 @@ fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
         }
     }
     assert_eq!(ann.get(&maps).code, 404);
+}
+
+/// Watches used to outlive what their clients were known by: a token's account, pod or Secret, its line in the operator's
+/// file, and the logical cluster itself.
+#[test]
+fn a_watch_ends_with_what_its_client_is_known_by() {
+    let world = World::new();
+    let a = world.cluster("a");
+    for name in ["one", "two", "three", "four", "five"] {
+        world.account(&a, name);
+    }
+    world.admin.bind(&a, "view", "Group system:serviceaccounts");
+    world.admin.bind(&a, "cluster-admin", "User ann");
+    let pods = format!("{a}/api/v1/namespaces/default/pods");
+    let pod = json!({
+        "metadata": { "name": "p" },
+        "spec": { "serviceAccountName": "two", "containers": [{ "name": "c", "image": "i" }] },
+    });
+    assert_eq!(world.admin.ask("POST", &pods, &pod).code, 201);
+    let secrets = format!("{a}/api/v1/namespaces/default/secrets");
+    let held = world.held_token(&a, "key", "three");
+    let token =
+        |name: &str, spec: Value| world.token(&a, name, spec)["status"]["token"].as_str().unwrap().to_owned();
+    let bound = json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": "p" } });
+    let clients = [
+        world.with_token(&token("one", json!({}))),
+        world.with_token(&token("two", bound)),
+        world.with_token(&held),
+        world.user("ann"),
+        world.with_token(&token("four", json!({}))),
+        Client::new(&world.server, true),
+    ];
+    let maps = format!("{a}/api/v1/namespaces/default/configmaps?watch=1");
+    std::thread::scope(|scope| {
+        let watches = clients.each_ref().map(|client| scope.spawn(|| client.get(&maps)));
+        std::thread::sleep(Duration::from_millis(700));
+        let mut watches = watches.into_iter();
+        let mut ends = |what: &str| {
+            let begun = Instant::now();
+            let answer = watches.next().unwrap().join().unwrap();
+            println!("{what}: ended after {:?}", begun.elapsed());
+            assert_eq!(answer.code, 200, "{what}: {}", answer.body);
+            // The server says that this is all; a client that gave up waiting would not have heard that.
+            assert!(answer.body.ends_with("0\r\n\r\n"), "{what}: {:?}", answer.body);
+        };
+        let delete = |path: &str| assert_eq!(world.admin.ask("DELETE", path, &json!({})).code, 200, "{path}");
+        delete(&format!("{a}/api/v1/namespaces/default/serviceaccounts/one"));
+        ends("an account that was deleted");
+        delete(&format!("{pods}/p?gracePeriodSeconds=0"));
+        ends("a pod that was deleted");
+        let cleared = json!({ "data": { "token": "bm90aGluZw==" } });
+        assert_eq!(world.admin.ask("PATCH", &format!("{secrets}/key"), &cleared).code, 200);
+        ends("a Secret that holds another token");
+        std::fs::write(world.server.file("tokens.csv"), "token-of-bob,bob,1\n").unwrap();
+        ends("a line that was removed");
+        delete("/apis/holon.dev/v1alpha1/logicalclusters/a");
+        ends("a logical cluster that was deleted, for its account");
+        ends("a logical cluster that was deleted, for an administrator");
+    });
+    for client in &clients[..5] {
+        assert!([401, 404].contains(&client.get("/apis").code), "it is still somebody");
+    }
+}
+
+/// An event used to be sent that was written after the binding was gone: whether it was depended on a throw of dice.
+#[test]
+fn nothing_written_after_a_revocation_is_told() {
+    let world = World::new();
+    let (a, ann) = (world.cluster("a"), world.user("ann"));
+    world.admin.bind(&a, "holon:access", "User ann");
+    let bindings = format!("{a}/apis/{GROUP}/v1/clusterrolebindings");
+    let maps = format!("{a}/api/v1/namespaces/default/configmaps");
+    let body = json!({
+        "metadata": { "name": "reads" },
+        "roleRef": { "apiGroup": GROUP, "kind": "ClusterRole", "name": "view" },
+        "subjects": [{ "apiGroup": GROUP, "kind": "User", "name": "ann" }],
+    });
+    for turn in 0..30 {
+        assert_eq!(world.admin.ask("POST", &bindings, &body).code, 201);
+        std::thread::scope(|scope| {
+            let watching = scope.spawn(|| ann.get(&format!("{maps}?watch=1")).body);
+            std::thread::sleep(Duration::from_millis(100));
+            // The second begins when the first is answered, on connections that are open already.
+            assert_eq!(world.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
+            let late = json!({ "metadata": { "name": format!("late-{turn}") } });
+            assert_eq!(world.admin.ask("POST", &maps, &late).code, 201);
+            let told = watching.join().unwrap();
+            assert!(!told.contains(&format!("late-{turn}")), "{told}");
+        });
+    }
 }
 
 /// What every newborn is bound to can be unbound, in one logical cluster alone.

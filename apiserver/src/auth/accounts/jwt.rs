@@ -18,7 +18,7 @@ const TOKEN_BYTES_MAX: usize = 16 * 1024;
 /// A token, taken apart and not believed yet.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
-    kid: String,
+    pub(super) kid: String,
     pub(super) claims: Vec<u8>,
     /// What the signature is over.
     signed: &'a str,
@@ -72,6 +72,10 @@ impl Signer {
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &random).ok()?;
         let digest = ring::digest::digest(&ring::digest::SHA256, pair.public_key().as_ref());
         Some(Signer { kid: URL_SAFE_NO_PAD.encode(digest), pair, random })
+    }
+
+    pub(super) fn kid(&self) -> &str {
+        &self.kid
     }
 
     pub(super) fn sign(&self, claims: &Value) -> String {

@@ -80,6 +80,7 @@ async fn what_a_token_is_bound_to_must_be_there_and_the_same() {
     let gone = "service account token has been invalidated";
     let mut bound = world.claims();
     bound.kubernetes.secret = Some(Named { name: "key".to_owned(), uid: Some("u2".to_owned()) });
+    bound.exp = Some(bound.iat + 600);
     let (free, bound) = (world.signed(&world.claims()).await, world.signed(&bound).await);
     assert_eq!([world.why(&free).await, world.why(&bound).await], ["", ""]);
     world.remove(SECRETS, "key").await;
@@ -121,9 +122,61 @@ async fn a_logical_cluster_vouches_for_its_own_accounts_only() {
     assert_eq!(world.why(&elsewhere).await, "invalid signature");
     claims.iss = "https://somewhere/else".to_owned();
     assert_eq!(world.why(&world.signed(&claims).await).await, "Foreign");
-    forget(&*world.store, Id::new(HOME)).await.unwrap();
-    forget(&*world.store, Id::new(HOME)).await.unwrap();
-    let afresh = Accounts::new(world.store.clone(), "https://here".to_owned());
     let token = world.signed(&world.claims()).await;
+    assert_eq!(world.why(&token).await, "");
+    forget(&*world.store, Id::new(HOME)).await.unwrap();
+    forget(&*world.store, Id::new(HOME)).await.unwrap();
+    assert_eq!(world.why(&token).await, "invalid signature", "who has seen it before forgets it, too");
+    let afresh = Accounts::new(world.store.clone(), "https://here".to_owned());
     assert!(matches!(afresh.find(&token, &[]).await, Err(NotFound::Foreign)));
+}
+
+/// Whoever opened a watch used to keep it for an hour, whatever became of the token.
+#[tokio::test]
+async fn a_watch_ends_when_its_token_does() {
+    use crate::auth::access::Access;
+    use crate::births::{self, Birth};
+    use crate::stack::Stack;
+    use http::Request;
+    use http_body_util::{BodyExt, Full};
+
+    let world = World::new().await;
+    let home = Id::new(HOME);
+    births::write(&*world.store, Id::ROOT, &Birth::root()).await.unwrap();
+    births::write(&*world.store, home, &Birth::new(Id::ROOT, "a")).await.unwrap();
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({ "rules": [{ "verbs": ["watch"], "apiGroups": [""], "resources": ["pods"] }] });
+    let binding = json!({
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "r" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "bot", "namespace": "shop" }],
+    });
+    let logical = json!({ "metadata": { "name": "a" }, "status": { "id": home.to_string() } });
+    let put = async |collection: Collection<'_>, cluster: Id, name: &str, object: &Value| {
+        let change = Change::Put(stored::encode(object));
+        world.store.commit(collection.key(cluster, None, name), Expect::Absent, change).await.unwrap();
+    };
+    put(Collection { group, plural: "clusterroles" }, home, "r", &role).await;
+    put(Collection { group, plural: "clusterrolebindings" }, home, "b", &binding).await;
+    put(crate::clusters::COLLECTION, Id::ROOT, "a", &logical).await;
+
+    let mut claims = world.claims();
+    let begun = Timestamp::now().as_second();
+    claims.exp = Some(begun + 2);
+    let token = world.signed(&claims).await;
+    let access = Arc::new(Access::plain(world.store.clone()));
+    let tasks = controller::tasks::Tasks::new();
+    let stack = Stack::new(world.store.clone(), "here".to_owned(), tasks.stop()).with_access(access.clone());
+    let watch = async {
+        let request = Request::get("/api/v1/pods?watch=1").header("authorization", format!("Bearer {token}"));
+        let request = request.body(Full::<bytes::Bytes>::default()).unwrap();
+        let response = stack.respond(Identity::Anonymous, request).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body().collect().await.unwrap().to_bytes()
+    };
+    let watch = tokio::time::timeout(std::time::Duration::from_secs(20), watch);
+    let told = tokio::select! {
+        told = watch => told.expect("the watch has ended"),
+        never = access.follow() => match never {},
+    };
+    assert!(told.is_empty() && Timestamp::now().as_second() >= begun + 2, "{told:?}");
 }

@@ -5,51 +5,44 @@
 //!   what every newborn has ────────────────────────────────► one shared policy, made once
 //! ```
 //!
-//! The index is never behind what it is asked about: whoever decides says at which revision, and the cursor is read up
-//! to there first. When nothing happened to roles and bindings since, that is a look at two numbers. So a binding that
-//! is gone when somebody was told so is gone for the next request, on every server that shares the store.
+//! The index is never behind what it is asked about ([`Replica`]). So a binding that is gone when somebody was told so is
+//! gone for the next request, on every server that shares the store.
 //!
 //! It follows what is *kept*, not what is seen: a logical cluster that has touched none of the roles it was born with
 //! has no entry here, and a birth is none of its business.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use api::cluster::Id;
 use serde::de::DeserializeOwned;
-use storage::{Entry, Event, Page, Range, ReadError, Revision, Store, Watch};
-use tokio::sync::Mutex;
-use tokio::sync::watch::{Receiver, Sender};
+use storage::{Entry, Event, Range, ReadError, Revision, Store};
 
 use super::GROUP;
 use super::object::{Binding, Role};
 use super::policy::{Layers, Place, Policy};
+use crate::auth::bells::{Bells, Topic};
 use crate::newborn::Object;
+use crate::replica::{self, Replica};
 use crate::{keys, stored};
-
-/// Entries read together at the beginning.
-const PAGE_ENTRIES: usize = 1000;
-/// Before looking again when the store does not answer.
-const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct Index {
-    kept: Arc<dyn Store>,
     /// What every newborn has.
     shared: Policy,
-    state: RwLock<State>,
-    /// The state is as of this revision. Written after the state, so whoever reads it finds at least that.
-    reached: AtomicU64,
-    /// Whoever holds it reads on for all who wait. None before the first, and when history was lost.
-    cursor: Mutex<Option<Watch>>,
-    /// Says to those who wait that somebody's policy has changed.
-    changed: Sender<Revision>,
+    own: Replica<Owned>,
+}
+
+/// What logical clusters have of their own.
+#[derive(Debug, Default)]
+struct Owned {
+    policies: RwLock<Policies>,
+    /// Tells those who wait for a policy that it has changed.
+    bells: Arc<Bells>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Policies {
     own: HashMap<Id, Own>,
     /// When the last of those that are no longer here changed.
     gone: Revision,
@@ -82,136 +75,113 @@ pub fn shared<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Policy {
 impl Index {
     /// Over what is kept, with what shines through where nothing is.
     pub fn new(kept: Arc<dyn Store>, shared: Policy) -> Index {
-        Index {
-            kept,
-            shared,
-            state: RwLock::default(),
-            reached: AtomicU64::new(0),
-            cursor: Mutex::default(),
-            changed: Sender::default(),
-        }
+        // Everything that is kept of the group, in all logical clusters.
+        let range = Range::prefix(format!("{GROUP}/"));
+        Index { shared, own: Replica::new(kept, range, Owned::default()) }
     }
 
     /// Brings the index up to a revision, which must have happened.
     pub async fn reach(&self, revision: Revision) -> Result<(), ReadError> {
-        if self.reached.load(Ordering::Acquire) >= revision.0 && revision != Revision::ZERO {
-            return Ok(());
-        }
-        // Held while reading: this is a queue at the cursor, and who comes first reads for the others.
-        let mut cursor = self.cursor.lock().await;
-        loop {
-            let watch = match cursor.as_mut() {
-                Some(watch) => watch,
-                None => cursor.insert(self.begin().await?),
-            };
-            match watch.until(revision).await {
-                Ok(Some(batch)) => self.apply(&batch.events, batch.through),
-                Ok(None) => {
-                    self.reached.fetch_max(watch.through().0, Ordering::Release);
-                    return Ok(());
-                }
-                Err(ReadError::Compacted { .. }) => *cursor = None,
-                Err(error) => return Err(error),
-            }
-        }
+        self.own.reach(revision).await
     }
 
     /// What holds in a logical cluster, as far as the index has reached.
     pub fn read<T>(&self, cluster: Id, read: impl FnOnce(Layers<'_>) -> T) -> T {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let own = state.own.get(&cluster).map(|own| &own.policy);
+        let policies = self.policies().read().unwrap_or_else(PoisonError::into_inner);
+        let own = policies.own.get(&cluster).map(|own| &own.policy);
         read(Layers { own, shared: &self.shared })
     }
 
     /// When the policy of a logical cluster last changed; perhaps later than it did, never earlier.
     pub(crate) fn changed(&self, cluster: Id) -> Revision {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        state.own.get(&cluster).map_or(state.gone, |own| own.changed.max(state.gone))
+        let policies = self.policies().read().unwrap_or_else(PoisonError::into_inner);
+        policies.own.get(&cluster).map_or(policies.gone, |own| own.changed.max(policies.gone))
     }
 
-    /// Hears of every change to any policy.
-    pub(crate) fn listen(&self) -> Receiver<Revision> {
-        self.changed.subscribe()
+    /// Heard by those who wait for a policy to change.
+    pub(crate) fn bells(&self) -> &Arc<Bells> {
+        &self.own.state().bells
+    }
+
+    pub(crate) fn kept(&self) -> &Arc<dyn Store> {
+        self.own.kept()
     }
 
     /// Follows the store without being asked, for those who wait for changes. Goes on for as long as it is polled.
     pub async fn follow(&self) -> std::convert::Infallible {
-        loop {
-            if let Err(error) = self.followed().await
-                && !matches!(error, ReadError::Compacted { .. })
-            {
-                tracing::warn!(%error, "cannot follow roles and bindings; will try again");
-                tokio::time::sleep(PAUSE).await;
-            }
+        self.own.follow().await
+    }
+
+    fn policies(&self) -> &RwLock<Policies> {
+        &self.own.state().policies
+    }
+}
+
+impl replica::State for Owned {
+    type Draft = HashMap<Id, Own>;
+
+    fn add(draft: &mut HashMap<Id, Own>, entry: &Entry) {
+        let Some(place) = keys::Place::of(entry.key()) else { return };
+        if let Some(said) = Said::of(&place, Some(entry)) {
+            draft.entry(place.cluster).or_default().policy.put(said);
         }
     }
 
-    async fn followed(&self) -> Result<std::convert::Infallible, ReadError> {
-        let now = self.kept.get(&keys::birth(Id::ROOT)).await?.revision;
-        self.reach(now).await?;
-        let mut bell = self.kept.watch(range(), now).await?;
-        loop {
-            let through = bell.next().await?.through;
-            self.reach(through).await?;
-        }
-    }
-
-    /// Reads everything there is, and returns a cursor that goes on from there.
-    async fn begin(&self) -> Result<Watch, ReadError> {
-        let mut own = HashMap::<Id, Own>::new();
-        let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
-        let revision = loop {
-            let read = self.kept.list(range(), page.clone()).await?;
-            for entry in &read.value.entries {
-                if let Some(place) = keys::Place::of(entry.key()) {
-                    own.entry(place.cluster).or_default().policy.put(&place, Some(entry));
-                }
-            }
-            page.at = Some(read.revision);
-            page.after = read.value.entries.last().map(|entry| entry.key().clone());
-            if !read.value.more {
-                break read.revision;
-            }
-        };
-        let watch = self.kept.watch(range(), revision).await?;
+    fn replace(&self, own: HashMap<Id, Own>, at: Revision) {
         // What changed while we did not look is unknown: all of it may have.
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = State { own, gone: revision };
-        self.reached.fetch_max(revision.0, Ordering::Release);
-        self.changed.send_replace(revision);
-        Ok(watch)
+        *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Policies { own, gone: at };
+        self.bells.ring_all();
     }
 
-    fn apply(&self, events: &[Event], through: Revision) {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        for event in events {
-            let Some(place) = keys::Place::of(&event.key) else { continue };
-            let own = state.own.entry(place.cluster).or_default();
-            own.policy.put(&place, event.current.as_ref());
-            own.changed = event.revision;
+    fn apply(&self, events: &[Event], _through: Revision) {
+        // A role can be megabytes, and everybody's requests wait for the lock: it is read before.
+        let said = |event: &Event| {
+            let place = keys::Place::of(&event.key)?;
+            Some((place.cluster, event.revision, Said::of(&place, event.current.as_ref())?))
+        };
+        let said: Vec<_> = events.iter().filter_map(said).collect();
+        let clusters: Vec<Id> = said.iter().map(|(cluster, ..)| *cluster).collect();
+        let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
+        for (cluster, revision, said) in said {
+            let own = policies.own.entry(cluster).or_default();
+            own.policy.put(said);
+            own.changed = revision;
             if own.policy.is_empty() {
-                state.own.remove(&place.cluster);
-                state.gone = event.revision;
+                policies.own.remove(&cluster);
+                policies.gone = revision;
             }
         }
-        drop(state);
-        self.reached.fetch_max(through.0, Ordering::Release);
-        self.changed.send_replace(through);
+        drop(policies);
+        self.bells.ring(clusters.into_iter().map(Topic::Policy));
+    }
+}
+
+/// What is stored at a place, read. Nothing: what is shared shines through. Something that is no such object, as the empty
+/// value that stands for a deletion: nothing does.
+enum Said {
+    Role(Place, Option<Option<Role>>),
+    Binding(Place, Option<Option<Binding>>),
+}
+
+impl Said {
+    /// None if the place is one of neither.
+    fn of(place: &keys::Place<'_>, entry: Option<&Entry>) -> Option<Said> {
+        let at = Place::new(place.namespace.unwrap_or_default(), place.name);
+        match place.collection.plural {
+            "roles" | "clusterroles" => Some(Said::Role(at, entry.map(parsed))),
+            "rolebindings" | "clusterrolebindings" => Some(Said::Binding(at, entry.map(parsed))),
+            _ => None,
+        }
     }
 }
 
 impl Policy {
-    /// Takes over what is stored at a place. Nothing: what is shared shines through. Something that is no such object,
-    /// as the empty value that stands for a deletion: nothing does.
-    fn put(&mut self, place: &keys::Place<'_>, entry: Option<&Entry>) {
-        let at = Place::new(place.namespace.unwrap_or_default(), place.name);
-        match (place.collection.plural, entry) {
-            ("roles" | "clusterroles", Some(entry)) => self.set_role(at, parsed::<Role>(entry)),
-            ("roles" | "clusterroles", None) => self.unset_role(&at),
-            ("rolebindings" | "clusterrolebindings", Some(entry)) => {
-                self.set_binding(at, parsed::<Binding>(entry));
-            }
-            ("rolebindings" | "clusterrolebindings", None) => self.unset_binding(&at),
-            _ => {}
+    fn put(&mut self, said: Said) {
+        match said {
+            Said::Role(at, Some(role)) => self.set_role(at, role),
+            Said::Role(at, None) => self.unset_role(&at),
+            Said::Binding(at, Some(binding)) => self.set_binding(at, binding),
+            Said::Binding(at, None) => self.unset_binding(&at),
         }
     }
 }
@@ -220,13 +190,9 @@ fn parsed<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(stored::json(entry)?).ok()
 }
 
-/// Everything that is kept of the group, in all logical clusters.
-fn range() -> Range {
-    Range::prefix(format!("{GROUP}/"))
-}
-
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use serde_json::json;
     use storage::memory::Memory;
     use storage::{Change, Expect};
@@ -297,7 +263,7 @@ mod tests {
         assert!(!world.may(1, "ann").await && world.may(1, "bob").await);
         world.write(1, "b", Change::Delete).await;
         assert!(!world.may(1, "bob").await);
-        assert!(world.index.state.read().unwrap().own.is_empty(), "nothing of it is left");
+        assert!(world.index.policies().read().unwrap().own.is_empty(), "nothing of it is left");
     }
 
     #[tokio::test]
@@ -325,11 +291,11 @@ mod tests {
         let world = World::new();
         assert!(!world.may(1, "ann").await);
         let (one, other) = (world.index.changed(Id::new(1)), world.index.changed(Id::new(2)));
-        let mut heard = world.index.listen();
-        heard.mark_unchanged();
+        let [mine, others] =
+            [1, 2].map(|cluster| world.index.bells().hang(vec![Topic::Policy(Id::new(cluster))]));
         let changing = async {
             world.write(1, "b", bound("ann")).await;
-            heard.changed().await.unwrap();
+            mine.rung().await;
         };
         tokio::select! {
             () = changing => {}
@@ -337,5 +303,6 @@ mod tests {
         }
         assert!(world.index.changed(Id::new(1)) > one);
         assert_eq!(world.index.changed(Id::new(2)), other);
+        assert!(others.rung().now_or_never().is_none(), "it is woken for nothing");
     }
 }

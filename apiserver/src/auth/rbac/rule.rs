@@ -47,7 +47,7 @@ impl Rule {
 }
 
 /// Whether a list has a word, or the one that stands for all.
-pub(super) fn names(list: &[String], word: &str) -> bool {
+fn names(list: &[String], word: &str) -> bool {
     list.iter().any(|listed| listed == ANY || listed == word)
 }
 

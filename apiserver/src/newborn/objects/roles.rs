@@ -97,22 +97,14 @@ fn push(list: &mut Value, item: Value) {
     }
 }
 
-/// Fills those that gather, until nothing is added: they gather from one another.
+/// Fills those that gather.
 fn gather(objects: &mut [(&'static str, Value)]) {
-    loop {
-        let roles = objects.iter().filter(|(plural, _)| *plural == "clusterroles");
-        let roles: Vec<Value> = roles.map(|(_, role)| role.clone()).collect();
-        let mut is_settled = true;
-        for (_, role) in objects.iter_mut() {
-            if let Some(rules) = aggregate::gathered(role, &roles).map(Value::Array)
-                && role["rules"] != rules
-            {
-                role["rules"] = rules;
-                is_settled = false;
-            }
-        }
-        if is_settled {
-            return;
+    let mut roles: Vec<&mut Value> =
+        objects.iter_mut().filter(|(plural, _)| *plural == "clusterroles").map(|(_, role)| role).collect();
+    let all: Vec<Value> = roles.iter().map(|role| (**role).clone()).collect();
+    for (role, rules) in roles.iter_mut().zip(aggregate::gathered(&all)) {
+        if let Some(rules) = rules {
+            role["rules"] = rules.into();
         }
     }
 }

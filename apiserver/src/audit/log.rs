@@ -1,0 +1,243 @@
+//! The file of the audit log: a queue, one thread that writes, and older files beside it.
+//!
+//! ```text
+//!   request ─► line ─► queue (so many bytes) ─► thread ─► audit.log ─► audit.log.1 ─► … ─► audit.log.10 ─► gone
+//! ```
+//!
+//! Requests do not wait for the disk. If it cannot keep up, lines are lost rather than requests, and the next line that is
+//! written says how many. Strangers cost the operator nothing but a few lines a second: otherwise whoever can connect could
+//! fill the disk, or push out what others did.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use serde_json::Value;
+
+/// What waits for the disk.
+const WAITING_BYTES_MAX: usize = 8 << 20;
+/// As much of it may be about strangers.
+const STRANGERS_BYTES_MAX: usize = WAITING_BYTES_MAX / 4;
+/// Lines about strangers: so many at once, and so many a second after. At half a kilobyte each that is half a gigabyte a
+/// day, half of what is kept.
+const STRANGERS_BURST: f64 = 100.0;
+const STRANGERS_PER_SECOND: f64 = 10.0;
+/// A file that is larger is put aside. With those beside it that is a gigabyte or so.
+const FILE_BYTES_MAX: u64 = 100 << 20;
+const FILES_MAX: usize = 10;
+
+#[derive(Debug)]
+pub(super) struct Log {
+    /// None while it is dropped.
+    lines: Option<Sender<String>>,
+    waiting: Arc<AtomicUsize>,
+    lost: AtomicU64,
+    strangers: Mutex<Allowance>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Log {
+    /// Adds to a file, which only its owner can read if it is made here.
+    pub(super) fn open(path: &Path) -> io::Result<Log> {
+        Log::rotating(path, FILE_BYTES_MAX)
+    }
+
+    fn rotating(path: &Path, bytes_max: u64) -> io::Result<Log> {
+        let mut file = Rotating { file: opened(path)?, path: path.to_owned(), bytes_max, written: 0 };
+        let (sender, receiver) = channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let writer = std::thread::Builder::new().name("audit".to_owned());
+        let counted = waiting.clone();
+        let writer = writer.spawn(move || write(&mut file, &receiver, &counted))?;
+        let mut log = Log::over(sender, waiting);
+        log.writer = Some(writer);
+        Ok(log)
+    }
+
+    fn over(lines: Sender<String>, waiting: Arc<AtomicUsize>) -> Log {
+        let strangers = Mutex::new(Allowance { left: STRANGERS_BURST, at: Instant::now() });
+        Log { lines: Some(lines), waiting, lost: AtomicU64::new(0), strangers, writer: None }
+    }
+
+    pub(super) fn send(&self, mut line: Value, is_stranger: bool) {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            line["lost"] = lost.into();
+        }
+        if !self.pushed(format!("{line}\n"), is_stranger) {
+            self.lost.fetch_add(lost + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there was room for a line.
+    fn pushed(&self, line: String, is_stranger: bool) -> bool {
+        let max = if is_stranger { STRANGERS_BYTES_MAX } else { WAITING_BYTES_MAX };
+        let is_too_often =
+            || !self.strangers.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+        if self.waiting.load(Ordering::Relaxed) + line.len() > max || is_stranger && is_too_often() {
+            return false;
+        }
+        self.waiting.fetch_add(line.len(), Ordering::Relaxed);
+        self.lines.as_ref().is_some_and(|lines| lines.send(line).is_ok())
+    }
+}
+
+impl Drop for Log {
+    /// What waits is written.
+    fn drop(&mut self) {
+        self.lines = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// So many at once, and so many a second.
+#[derive(Debug)]
+struct Allowance {
+    left: f64,
+    at: Instant,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = (self.left + passed * STRANGERS_PER_SECOND).min(STRANGERS_BURST);
+        self.at = now;
+        let has = self.left >= 1.0;
+        self.left -= f64::from(u8::from(has));
+        has
+    }
+}
+
+/// Writes lines for as long as somebody can send any.
+fn write(file: &mut Rotating, lines: &Receiver<String>, waiting: &AtomicUsize) {
+    while let Ok(first) = lines.recv() {
+        // As many as there are go to the disk together.
+        let mut together = std::iter::once(first).chain(lines.try_iter());
+        let written = together.try_for_each(|line| {
+            waiting.fetch_sub(line.len(), Ordering::Relaxed);
+            file.put(&line)
+        });
+        if let Err(error) = written.and_then(|()| file.finish()) {
+            tracing::error!(%error, "the audit log cannot be written");
+        }
+    }
+}
+
+struct Rotating {
+    file: BufWriter<File>,
+    path: PathBuf,
+    bytes_max: u64,
+    /// Since it was last asked how large it is.
+    written: u64,
+}
+
+impl Rotating {
+    fn put(&mut self, line: &str) -> io::Result<()> {
+        self.file.write_all(line.as_bytes())?;
+        self.written += line.len() as u64;
+        // Somebody else may have emptied it, or filled it before we came.
+        if self.written >= self.bytes_max / 16 {
+            self.file.flush()?;
+            self.written = 0;
+            if self.file.get_ref().metadata()?.len() >= self.bytes_max {
+                self.put_aside()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    /// `log` becomes `log.1`, which was `log.2` before it, and the last of them goes.
+    fn put_aside(&mut self) -> io::Result<()> {
+        let aside = |number: usize| {
+            let mut name = self.path.clone().into_os_string();
+            name.push(format!(".{number}"));
+            PathBuf::from(name)
+        };
+        for number in (1..FILES_MAX).rev() {
+            match std::fs::rename(aside(number), aside(number + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        std::fs::rename(&self.path, aside(1))?;
+        self.file = opened(&self.path)?;
+        Ok(())
+    }
+}
+
+fn opened(path: &Path) -> io::Result<BufWriter<File>> {
+    let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    Ok(BufWriter::new(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let (sender, receiver) = channel();
+        let waiting = Arc::new(AtomicUsize::new(WAITING_BYTES_MAX));
+        let log = Log::over(sender, waiting.clone());
+        log.send(json!({}), false);
+        log.send(json!({}), false);
+        waiting.store(0, Ordering::Relaxed);
+        log.send(json!({}), false);
+        assert_eq!(receiver.recv().unwrap(), "{\"lost\":2}\n");
+    }
+
+    /// Whoever could connect could fill the disk, a line of any length for each request.
+    #[test]
+    fn strangers_get_few_lines_and_the_others_theirs() {
+        let (sender, receiver) = channel();
+        let log = Log::over(sender, Arc::default());
+        for _ in 0..10_000 {
+            log.send(json!({}), true);
+        }
+        let kept = receiver.try_iter().count();
+        assert!((100..200).contains(&kept), "{kept}");
+        log.send(json!({}), false);
+        assert!(receiver.recv().unwrap().starts_with("{\"lost\":9"));
+        log.waiting.store(STRANGERS_BYTES_MAX, Ordering::Relaxed);
+        log.strangers.lock().unwrap().at -= Duration::from_secs(60);
+        log.send(json!({}), true);
+        log.send(json!({}), false);
+        assert_eq!(receiver.recv().unwrap(), "{\"lost\":1}\n");
+    }
+
+    #[test]
+    fn a_large_file_is_put_aside_and_the_oldest_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("log");
+        let log = Log::rotating(&file, 1000).unwrap();
+        let line = "x".repeat(88);
+        for number in 0..400 {
+            log.send(json!({ line.as_str(): number }), false);
+        }
+        drop(log);
+        let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap()).collect();
+        names.sort_by_key(|file| file.file_name());
+        assert_eq!(names.len(), 1 + FILES_MAX, "{names:?}");
+        assert!(names.iter().all(|file| file.metadata().unwrap().len() < 1200));
+        let newest = std::fs::read_to_string(dir.path().join("log.1")).unwrap();
+        let oldest = std::fs::read_to_string(dir.path().join("log.10")).unwrap();
+        let first = |text: &str| serde_json::from_str::<Value>(text.lines().next().unwrap()).unwrap();
+        assert!(first(&newest)[&line].as_u64() > first(&oldest)[&line].as_u64());
+    }
+}

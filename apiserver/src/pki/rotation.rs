@@ -1,0 +1,132 @@
+//! Replacing the authority without locking anybody out, and then everybody it should.
+//!
+//! ```text
+//!   one ─► both trusted, the old one signs ─► both trusted, the new one signs ─► the new one
+//!        │                                  │                                  └ who still shows an old certificate is refused
+//!        │                                  └ kubeconfigs and certificates are made anew
+//!        └ clients learn to trust the new one
+//! ```
+//!
+//! `ca.crt` holds all that are trusted, `ca.key` is the key of the one that signs, `next.key` of the one that will. Each
+//! step is one file put in place at once, so whatever interrupts it, there is either the state before or the one after.
+
+use std::path::Path;
+
+use rcgen::{KeyPair, PublicKeyData};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{Authority, PkiError, make_authority, write_private};
+
+/// What was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rotated {
+    /// There is a new authority, which signs nothing yet.
+    Trusted,
+    /// The new authority signs.
+    Signing,
+    /// The old authority is no longer trusted.
+    Forgotten,
+}
+
+impl Authority {
+    /// Takes the next step. Servers act on it when they are started again.
+    pub fn rotate(&self) -> Result<Rotated, PkiError> {
+        let (ca, next) = (self.dir.join("ca.crt"), self.dir.join("next.key"));
+        let trusted = blocks(&self.certificate);
+        match (next.exists(), trusted.len()) {
+            (true, 2..) => {
+                put(&super::read(&next)?, &self.dir.join("ca.key"))?;
+                std::fs::remove_file(&next).map_err(|source| PkiError::Io {
+                    act: "remove",
+                    path: next,
+                    source,
+                })?;
+                Ok(Rotated::Signing)
+            }
+            (false, 2..) => {
+                let signer = self.signer()?;
+                put(&signer, &ca)?;
+                Ok(Rotated::Forgotten)
+            }
+            _ => {
+                let made = make_authority()?;
+                write_private(&next, &made.key)?;
+                put(&format!("{}{}", self.certificate, made.certificate), &ca)?;
+                Ok(Rotated::Trusted)
+            }
+        }
+    }
+
+    /// The certificate, of those that are trusted, that belongs to the key.
+    pub(super) fn signer(&self) -> Result<String, PkiError> {
+        let key = KeyPair::from_pem(&self.key)?;
+        let is_its = |block: &&str| {
+            let der = CertificateDer::from_pem_slice(block.as_bytes()).ok()?;
+            let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+            Some(certificate.public_key().subject_public_key.data == key.der_bytes())
+        };
+        let found = blocks(&self.certificate).into_iter().find(|block| is_its(block) == Some(true));
+        let found = found.map(str::to_owned);
+        found.ok_or_else(|| self.unusable("none of the certificates in ca.crt belongs to ca.key".to_owned()))
+    }
+}
+
+/// The certificates of a file, one by one.
+fn blocks(pem: &str) -> Vec<&str> {
+    pem.split_inclusive("-----END CERTIFICATE-----\n").filter(|block| block.contains("BEGIN")).collect()
+}
+
+/// Writes a file so that there is either the old one or the new one.
+fn put(contents: &str, path: &Path) -> Result<(), PkiError> {
+    let new = path.with_extension("new");
+    write_private(&new, contents)?;
+    std::fs::rename(&new, path).map_err(|source| PkiError::Io {
+        act: "replace",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::tests::accepts;
+
+    #[test]
+    fn nobody_is_locked_out_until_the_last_step_and_then_the_old_ones_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Authority::open(dir.path()).unwrap();
+        let old = open();
+        let (of_old, trusts_old) = (old.client("ann", &[]).unwrap(), old.clone());
+        assert_eq!(old.rotate().unwrap(), Rotated::Trusted);
+        let both = open();
+        assert!(accepts(&both, &trusts_old, &of_old), "nothing has changed for anybody");
+        let early = both.client("bob", &[]).unwrap();
+        assert_eq!(both.rotate().unwrap(), Rotated::Signing);
+        let new = open();
+        let of_new = new.client("eve", &[]).unwrap();
+        for (trusting, client) in [(&both, &of_old), (&both, &early), (&new, &of_new)] {
+            assert!(accepts(&new, trusting, client));
+        }
+        // Whoever did not learn in time to trust the new one notices when it signs.
+        assert!(!accepts(&new, &trusts_old, &of_old));
+        assert_eq!(new.rotate().unwrap(), Rotated::Forgotten);
+        let last = open();
+        assert!(accepts(&last, &new, &of_new));
+        assert!(!accepts(&last, &both, &of_old) && !accepts(&last, &both, &early));
+        assert_eq!(blocks(last.certificate()).len(), 1);
+    }
+
+    #[test]
+    fn a_step_that_was_interrupted_is_taken_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Authority::open(dir.path()).unwrap();
+        // The key was written and the certificate was not.
+        write_private(&dir.path().join("next.key"), &make_authority().unwrap().key).unwrap();
+        assert_eq!(first.rotate().unwrap(), Rotated::Trusted);
+        assert_eq!(Authority::open(dir.path()).unwrap().rotate().unwrap(), Rotated::Signing);
+        Authority::open(dir.path()).unwrap().client("ann", &[]).unwrap();
+    }
+}

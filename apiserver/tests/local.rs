@@ -1,0 +1,208 @@
+//! The client in the same process: a real one, of which only the socket is missing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster::Id;
+use api::names::LOGICAL_CLUSTER;
+use apiserver::births::{self, Birth};
+use apiserver::identity::{Identity, User};
+use apiserver::local;
+use apiserver::newborn::{self, Newborn, Surroundings, Template};
+use apiserver::request::Cluster;
+use apiserver::stack::Stack;
+use controller::tasks::Tasks;
+use futures::{StreamExt, TryStreamExt};
+use http::Request;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use storage::Store;
+use storage::memory::Memory;
+
+/// Long enough for a machine that does ten other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct World {
+    stack: Arc<Stack>,
+    tasks: Tasks,
+}
+
+impl World {
+    async fn new() -> World {
+        let address = "192.0.2.10:6443".parse().unwrap();
+        let template = Template::new(newborn::objects(&Surroundings { authority: "a certificate", address }));
+        let store: Arc<dyn Store> = Arc::new(Newborn::new(Arc::new(Memory::new()), template));
+        births::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+        let tasks = Tasks::new();
+        World { stack: Arc::new(Stack::new(store, String::new(), tasks.stop())), tasks }
+    }
+
+    fn client(&self, cluster: &Cluster) -> Client {
+        local::client(self.stack.clone(), somebody("tester", &["system:masters"]), cluster)
+    }
+
+    /// Makes a logical cluster in the root.
+    async fn found(&self, name: &str) -> Cluster {
+        let kind = GroupVersionKind::gvk("holon.dev", "v1alpha1", "LogicalCluster");
+        let kind = ApiResource::from_gvk(&kind);
+        let all: Api<DynamicObject> = Api::all_with(self.client(&Cluster::Bare), &kind);
+        all.create(&PostParams::default(), &DynamicObject::new(name, &kind)).await.unwrap();
+        Cluster::Path(format!("root:{name}").parse().unwrap())
+    }
+}
+
+fn somebody(name: &str, groups: &[&str]) -> Identity {
+    let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+    Identity::known(User { name: name.to_owned(), groups, ..User::default() })
+}
+
+fn map(name: &str, color: &str) -> ConfigMap {
+    serde_json::from_value(json!({ "metadata": { "name": name }, "data": { "color": color } })).unwrap()
+}
+
+fn maps(client: Client) -> Api<ConfigMap> {
+    Api::default_namespaced(client)
+}
+
+fn color(map: &ConfigMap) -> &str {
+    &map.data.as_ref().unwrap()["color"]
+}
+
+fn code(error: kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_client_reads_and_writes_as_from_another_machine() {
+    let world = World::new().await;
+    let maps = maps(world.client(&Cluster::Bare));
+    let made = maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap();
+    assert_eq!(made.managed_fields()[0].manager.as_deref(), Some("tester"), "by the name of who asks");
+    assert_eq!(maps.get("paint").await.unwrap(), made);
+    assert_eq!(
+        maps.list(&ListParams::default().match_any()).await.unwrap().items.len(),
+        2,
+        "and the server's certificate"
+    );
+    let blue = Patch::Merge(json!({ "data": { "color": "blue" } }));
+    let patched = maps.patch("paint", &PatchParams::default(), &blue).await.unwrap();
+    let green = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "color": "green" } });
+    let apply = PatchParams::apply("painter");
+    let refused = maps.patch("paint", &apply, &Patch::Apply(&green)).await.unwrap_err();
+    assert_eq!((color(&patched), code(refused)), ("blue", 409));
+    let forced = maps.patch("paint", &apply.force(), &Patch::Apply(&green)).await.unwrap();
+    assert_eq!(color(&forced), "green");
+    maps.delete("paint", &DeleteParams::default()).await.unwrap();
+    assert_eq!(code(maps.get("paint").await.unwrap_err()), 404);
+}
+
+#[tokio::test]
+async fn a_client_is_of_its_logical_cluster_or_of_all() {
+    let world = World::new().await;
+    let (a, b) = (world.found("a").await, world.found("b").await);
+    for (cluster, name) in [(&a, "red"), (&b, "blue")] {
+        maps(world.client(cluster)).create(&PostParams::default(), &map("paint", name)).await.unwrap();
+    }
+    let found = maps(world.client(&a)).get("paint").await.unwrap();
+    assert_eq!(color(&found), "red");
+    let all: Api<ConfigMap> = Api::all(world.client(&Cluster::All));
+    let listed = all.list(&ListParams::default().fields("metadata.name=paint")).await.unwrap();
+    let homes: Vec<_> = listed.iter().map(|map| map.annotations()[LOGICAL_CLUSTER].clone()).collect();
+    assert!(homes.len() == 2 && homes[0] != homes[1], "{homes:?}");
+    // By id, as whoever has seen it there goes on.
+    let by_id = maps(world.client(&Cluster::Id(homes[0].parse().unwrap())));
+    assert_eq!(by_id.get("paint").await.unwrap().data, listed.items[0].data);
+    // Or with one client for all of them.
+    let bare = world.client(&Cluster::Bare);
+    let path = "/clusters/root:b/api/v1/namespaces/default/configmaps/paint";
+    let found: ConfigMap = bare.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+    assert_eq!(color(&found), "blue");
+    let nowhere = maps(world.client(&Cluster::Path("root:c".parse().unwrap())));
+    assert_eq!(code(nowhere.get("paint").await.unwrap_err()), 404);
+}
+
+/// What runs in the server's own process has no more rights than it was given.
+#[tokio::test]
+async fn a_client_may_do_what_its_identity_may() {
+    let world = World::new().await;
+    let as_bob = |cluster| local::client(world.stack.clone(), somebody("bob", &["dev"]), cluster);
+    // Whoever is granted nothing is not told that there is something.
+    assert_eq!(code(maps(as_bob(&Cluster::Bare)).list(&ListParams::default()).await.unwrap_err()), 404);
+    assert_eq!(
+        code(Api::<ConfigMap>::all(as_bob(&Cluster::All)).list(&ListParams::default()).await.unwrap_err()),
+        404
+    );
+    let nobody = local::client(world.stack.clone(), Identity::Anonymous, &Cluster::Bare);
+    assert_eq!(code(maps(nobody).get("paint").await.unwrap_err()), 401);
+    let rule = json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"] });
+    let access = json!({ "nonResourceURLs": ["/"], "verbs": ["access"] });
+    let role = json!({ "metadata": { "name": "painter" }, "rules": [rule, access] });
+    let subject = json!({ "kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io" });
+    let reference =
+        json!({ "kind": "ClusterRole", "name": "painter", "apiGroup": "rbac.authorization.k8s.io" });
+    let binding = json!({ "metadata": { "name": "bob" }, "subjects": [subject], "roleRef": reference });
+    for (kind, object) in [("ClusterRole", role), ("ClusterRoleBinding", binding)] {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", kind));
+        let api: Api<DynamicObject> = Api::all_with(world.client(&Cluster::Bare), &kind);
+        let object = DynamicObject { types: None, ..serde_json::from_value(object).unwrap() };
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+    assert!(maps(as_bob(&Cluster::Bare)).list(&ListParams::default()).await.is_ok());
+    let refused = maps(as_bob(&Cluster::Bare)).get("paint").await.unwrap_err();
+    assert!(refused.to_string().contains("User \"bob\" cannot get resource"), "{refused}");
+    assert_eq!(code(refused), 403);
+}
+
+/// How many watches the server says are open.
+async fn open_watches(client: &Client) -> Option<String> {
+    let figures = client.request_text(Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
+    let found = figures.lines().find(|line| line.starts_with("apiserver_longrunning_requests{"));
+    found.and_then(|line| Some(line.rsplit_once(' ')?.1.to_owned()))
+}
+
+#[tokio::test]
+async fn a_watch_streams_until_it_is_dropped() {
+    let world = World::new().await;
+    let client = world.client(&Cluster::Bare);
+    let maps = maps(client.clone());
+    let begun = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = Box::pin(maps.watch(&WatchParams::default(), &begun).await.unwrap());
+    assert_eq!(open_watches(&client).await.as_deref(), Some("1"));
+    for wanted in ["red", "blue"] {
+        maps.create(&PostParams::default(), &map(wanted, wanted)).await.unwrap();
+        let event = tokio::time::timeout(PATIENCE, events.try_next()).await.expect("says nothing").unwrap();
+        assert!(matches!(&event, Some(WatchEvent::Added(map)) if color(map) == wanted), "{event:?}");
+    }
+    drop(events);
+    assert_eq!(open_watches(&client).await.as_deref(), Some("0"));
+}
+
+/// The server waits for nobody's watch when it stops.
+#[tokio::test]
+async fn a_watch_ends_with_the_server() {
+    let world = World::new().await;
+    let maps = maps(world.client(&Cluster::Bare));
+    let events = maps.watch(&WatchParams::default(), "0").await.unwrap();
+    let stopped = world.tasks.run_until(std::future::ready(()), PATIENCE);
+    let (ended, rest) = tokio::join!(stopped, tokio::time::timeout(PATIENCE, events.collect::<Vec<_>>()));
+    ended.unwrap();
+    assert!(rest.expect("the watch goes on").iter().all(Result::is_ok));
+}
+
+#[tokio::test]
+async fn what_goes_wrong_is_told_as_the_server_tells_it() {
+    let world = World::new().await;
+    let maps = maps(world.client(&Cluster::Bare));
+    maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap();
+    let again = maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap_err();
+    assert!(again.to_string().contains("configmaps \"paint\" already exists"), "{again}");
+    let odd: Result<Value, _> =
+        world.client(&Cluster::All).request(Request::get("/nowhere").body(Vec::new()).unwrap()).await;
+    assert_eq!(code(odd.unwrap_err()), 404);
+}

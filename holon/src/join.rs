@@ -1,0 +1,193 @@
+//! `holon join` and `holon leave`: physical clusters come and go.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use api::cluster::Path;
+use api::names::{FORGET, GROUP, TRUE, VERSION, mailbox};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::reach;
+
+/// A physical cluster that answers is there within seconds; the rest is for slow ones.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Where the Secret is.
+const NAMESPACE: &str = "kube-system";
+
+#[derive(Args)]
+pub(crate) struct Join {
+    /// What to call it
+    name: String,
+    /// How the server reaches it
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: PathBuf,
+    /// The context of the kubeconfig, if not the current one
+    #[arg(long)]
+    context: Option<String>,
+    /// A label to choose it by, for instance region=eu; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    place: Where,
+}
+
+#[derive(Args)]
+pub(crate) struct Leave {
+    /// Which one
+    name: String,
+    /// Leave what was sent there where it is: for one that will never answer again
+    #[arg(long)]
+    forget: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+#[derive(Args)]
+struct Where {
+    /// Where the server keeps its data
+    #[arg(long, default_value = ".holon")]
+    data_dir: PathBuf,
+    /// The logical cluster it is for, with all that are below
+    #[arg(long = "in", value_name = "PATH", default_value = "root")]
+    home: Path,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("a label is KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Where {
+    fn physical_clusters(&self) -> String {
+        format!("/clusters/{}/apis/{GROUP}/{VERSION}/physicalclusters", self.home)
+    }
+}
+
+fn block_on(task: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(task)
+}
+
+impl Join {
+    pub(crate) fn run(self) -> Result<()> {
+        let kubeconfig = reach::whole(&self.kubeconfig, self.context.as_deref())?;
+        block_on(self.join(&kubeconfig))
+    }
+
+    async fn join(&self, kubeconfig: &Value) -> Result<()> {
+        let Join { name, place, .. } = self;
+        let client = Client::open(&place.data_dir)?;
+        self.keep_secret(&client, kubeconfig).await.context("cannot keep the kubeconfig")?;
+        let object = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": "PhysicalCluster",
+            "metadata": { "name": name, "labels": self.labels.iter().cloned().collect::<std::collections::BTreeMap<_, _>>() },
+            "spec": { "connection": { "push": { "secretRef": { "namespace": NAMESPACE, "name": self.secret() } } } },
+        });
+        let made = client.ask(Method::POST, &place.physical_clusters(), Some(&object)).await;
+        made.with_context(|| format!("cannot make the physical cluster {name}"))?;
+        println!("{name} is known; waiting for it to answer");
+        let ready = self.wait(&client).await?;
+        let status = &ready["status"];
+        let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+        println!(
+            "{name} is there: Kubernetes {}, {} nodes, {} CPU, {} memory. Next, type:",
+            text(&status["version"]),
+            status["nodes"]["total"],
+            text(&status["allocatable"]["cpu"]),
+            text(&status["allocatable"]["memory"]),
+        );
+        println!("  kubectl get physicalclusters");
+        println!(
+            "  holon kubeconfig {}:{}     # its mailbox: what is put there runs there",
+            place.home,
+            mailbox(name)
+        );
+        Ok(())
+    }
+
+    fn secret(&self) -> String {
+        format!("physical-cluster-{}", self.name)
+    }
+
+    /// Makes the Secret, or gives it this kubeconfig.
+    async fn keep_secret(&self, client: &Client, kubeconfig: &Value) -> Result<()> {
+        let path = format!("/clusters/{}/api/v1/namespaces/{NAMESPACE}/secrets", self.place.home);
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": self.secret() },
+            "data": { "kubeconfig": STANDARD.encode(kubeconfig.to_string()) },
+        });
+        let there = client.ask(Method::GET, &format!("{path}/{}", self.secret()), None).await.is_ok();
+        let (method, path) = match there {
+            true => (Method::PUT, format!("{path}/{}", self.secret())),
+            false => (Method::POST, path),
+        };
+        client.ask(method, &path, Some(&secret)).await.map(drop)
+    }
+
+    async fn wait(&self, client: &Client) -> Result<Value> {
+        let (begun, path) = (Instant::now(), format!("{}/{}", self.place.physical_clusters(), self.name));
+        let mut said = String::new();
+        loop {
+            let object = client.ask(Method::GET, &path, None).await?;
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
+            let counted = !object["status"]["version"].is_null();
+            let ready = ready.unwrap_or_default();
+            if ready["status"] == "True" && counted {
+                return Ok(object);
+            }
+            let message = ready["message"].as_str().unwrap_or_default();
+            if ready["status"] == "False" && message != said {
+                println!("{}: {message}", self.name);
+                message.clone_into(&mut said);
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!(
+                    "{} has not answered within {PATIENCE:?}; it stays known. See `kubectl describe physicalcluster {}` and the server's log",
+                    self.name,
+                    self.name
+                );
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl Leave {
+    pub(crate) fn run(self) -> Result<()> {
+        block_on(self.leave())
+    }
+
+    async fn leave(&self) -> Result<()> {
+        let (client, name) = (Client::open(&self.place.data_dir)?, &self.name);
+        let path = format!("{}/{name}", self.place.physical_clusters());
+        if self.forget {
+            let mut object = client.ask(Method::GET, &path, None).await?;
+            object["metadata"]["annotations"][FORGET] = TRUE.into();
+            client.ask(Method::PUT, &path, Some(&object)).await?;
+        }
+        client.ask(Method::DELETE, &path, None).await.with_context(|| format!("cannot let {name} go"))?;
+        let mut said = String::new();
+        // As long as it takes: whoever does not want to wait presses ctrl-c, and it goes on.
+        while let Ok(object) = client.ask(Method::GET, &path, None).await {
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let leaving = conditions.into_iter().find(|condition| condition["type"] == "Leaving");
+            let message =
+                leaving.as_ref().and_then(|leaving| leaving["message"].as_str()).unwrap_or_default();
+            if !message.is_empty() && message != said {
+                println!("{name}: {message}");
+                message.clone_into(&mut said);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        println!("{name} is gone");
+        Ok(())
+    }
+}

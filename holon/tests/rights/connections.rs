@@ -1,0 +1,111 @@
+//! Connections: those of strangers cost little, and nobody keeps one for longer than they are trusted.
+
+use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::pki::Authority;
+
+use crate::client::Client;
+use crate::common::Server;
+
+/// Whether the server ends a connection on which this was said, before we lose patience.
+fn is_cut(client: &Client, said: &str) -> bool {
+    let mut stream = client.connect();
+    stream.sock.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(said.as_bytes()).and_then(|()| stream.flush()).unwrap();
+    let ended = stream.read_to_end(&mut Vec::new());
+    !ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+}
+
+/// A client that says nothing, or hardly anything, holds a connection for some seconds and no longer.
+#[test]
+fn who_connects_and_says_nothing_is_let_go() {
+    let server = Server::start();
+    let client = Client::new(&server, false);
+    for said in ["", "P", "GET / HT"] {
+        assert!(is_cut(&client, said), "{said:?}: the server still waits");
+    }
+    assert_eq!(client.get("/healthz").code, 200);
+}
+
+/// In 2023 servers of every make were brought down by clients that opened streams and reset them at once: none of them
+/// ever counted as open, and each cost a request.
+#[test]
+fn who_opens_and_resets_streams_without_end_is_cut_off() {
+    let server = Server::start();
+    let mut client = Client::new(&server, false);
+    Arc::make_mut(&mut client.tls).alpn_protocols = vec![b"h2".to_vec()];
+    let mut stream = client.connect();
+    stream.sock.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend(frame(SETTINGS, 0, 0, &[]));
+    for number in 0..100_000u32 {
+        // GET https / and an authority, in the words of the static table.
+        sent.extend(frame(
+            HEADERS,
+            END_HEADERS | END_STREAM,
+            2 * number + 1,
+            &[0x82, 0x87, 0x84, 0x41, 1, b'a'],
+        ));
+        sent.extend(frame(RESET, 0, 2 * number + 1, &[0, 0, 0, 8]));
+    }
+    // It is cut off in the middle, so not all of it can be written.
+    let written = stream.write_all(&sent).and_then(|()| stream.flush());
+    let mut answered = Vec::new();
+    let read = stream.read_to_end(&mut answered);
+    let said = frames(&answered).any(|(kind, body)| kind == GOAWAY && body[4..8] == ENHANCE_YOUR_CALM);
+    assert!(said || written.is_err() || read.is_err(), "{} bytes were answered", answered.len());
+    assert_eq!(Client::new(&server, false).get("/healthz").code, 200);
+}
+
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
+
+fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
+}
+
+/// The kinds and bodies of the frames that arrived whole.
+fn frames(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let head: [u8; 9] = *bytes.first_chunk()?;
+        let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).unwrap();
+        let body = bytes.get(9..9 + length)?;
+        bytes = &bytes[9 + length..];
+        Some((head[3], body))
+    })
+}
+
+/// Clients may have certificates of another authority, for as long as the operator says so.
+#[test]
+fn who_is_vouched_for_by_another_authority_is_known_until_that_one_is_no_longer_trusted() {
+    let (dir, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let theirs = Authority::open(theirs.path()).unwrap();
+    let trusted = dir.path().join("clients.crt");
+    std::fs::write(&trusted, theirs.certificate()).unwrap();
+    let server = Server::start_in(dir, &["--client-ca-file", trusted.to_str().unwrap()]);
+    let made = theirs.client("ann", &["system:masters"]).unwrap();
+    let ann = Client::new(&server, false).showing(&made.certificate, &made.key);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(ann.get(maps).code, 200);
+    std::thread::scope(|scope| {
+        let watch = format!("GET {maps}?watch=1 HTTP/1.1\r\nHost: holon\r\n\r\n");
+        let ann = &ann;
+        let watching = scope.spawn(move || is_cut(ann, &watch));
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!watching.is_finished());
+        // Another authority takes its place.
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(&trusted, Authority::open(other.path()).unwrap().certificate()).unwrap();
+        assert!(watching.join().unwrap(), "the watch goes on");
+    });
+    assert!(ann.try_get(maps).is_none(), "a certificate of theirs is worth nothing now");
+    assert_eq!(Client::new(&server, true).get(maps).code, 200);
+}

@@ -1,0 +1,166 @@
+//! Nobody takes more than their share, and whoever has taken it can still delete.
+
+use serde_json::{Value, json};
+
+use crate::{World, told};
+
+const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
+
+/// Limits the logical cluster `a`.
+fn limit(world: &World, limits: &Value) {
+    let path = format!("{CLUSTERS}/a");
+    let mut object = world.admin.get(&path).json();
+    object["spec"] = json!({ "limits": limits });
+    let written = world.admin.ask("PUT", &path, &object);
+    assert_eq!(written.code, 200, "{}", written.body);
+}
+
+fn map(name: &str, bytes: usize) -> Value {
+    json!({ "metadata": { "name": name }, "data": { "a": "x".repeat(bytes) } })
+}
+
+/// A server with a logical cluster `a`, where ann may do everything.
+fn world() -> (World, String) {
+    let world = World::new();
+    let a = world.cluster("a");
+    world.admin.bind(&a, "holon:access", "User ann");
+    world.admin.bind(&a, "cluster-admin", "User ann");
+    (world, a)
+}
+
+/// How many objects are stored in a logical cluster, found out by asking for room for none.
+fn used(world: &World, cluster: &str) -> i64 {
+    limit(world, &json!({ "objects": 0 }));
+    let refused = world.admin.ask("POST", &format!("{cluster}/api/v1/namespaces"), &map("counted", 0));
+    let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
+    let (_, rest) = message.split_once("used: objects=").unwrap_or_else(|| panic!("{message}"));
+    rest.split(',').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn objects_are_counted_and_those_above_count_what_is_below() {
+    let (world, a) = world();
+    let (ann, maps) = (world.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
+    let used = used(&world, &a);
+    limit(&world, &json!({ "objects": used + 2 }));
+    let full = |name: &str| {
+        let (all, own) = (used + 2, "this logical cluster, requested: objects=1");
+        format!(
+            "configmaps \"{name}\" is forbidden: exceeded quota: {own}, used: objects={all}, limited: objects={all}"
+        )
+    };
+    assert_eq!(ann.ask("POST", &maps, &map("one", 1)).code, 201);
+    assert_eq!(ann.ask("POST", &maps, &map("two", 1)).code, 201);
+    told(&ann.ask("POST", &maps, &map("three", 1)), 403, &full("three"));
+    // An administrator is no exception, a rehearsal says the same, and an apply makes objects too.
+    told(&world.admin.ask("POST", &format!("{maps}?dryRun=All"), &map("three", 1)), 403, &full("three"));
+    let applying = ann.with("Content-Type: application/apply-patch+yaml");
+    let applied = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "three" } });
+    told(&applying.ask("PATCH", &format!("{maps}/three?fieldManager=me"), &applied), 403, &full("three"));
+    // What is there can be changed and deleted, and then there is room again.
+    assert_eq!(ann.ask("PUT", &format!("{maps}/one"), &map("one", 2)).code, 200);
+    assert_eq!(ann.ask("DELETE", &format!("{maps}/two"), &json!({})).code, 200);
+    // A logical cluster below is an object as well, and what it holds counts up here.
+    world.inner(&a, "b");
+    let inner = "/clusters/root:a:b/api/v1/namespaces/default/configmaps";
+    told(
+        &world.admin.ask("POST", inner, &map("four", 1)),
+        403,
+        &format!(
+            "configmaps \"four\" is forbidden: exceeded quota: a logical cluster above this one, \
+             requested: objects=1, limited: objects={}",
+            used + 2
+        ),
+    );
+    // Nobody else is concerned.
+    let other = world.cluster("other");
+    let made =
+        world.admin.ask("POST", &format!("{other}/api/v1/namespaces/default/configmaps"), &map("four", 1));
+    assert_eq!(made.code, 201);
+}
+
+#[test]
+fn many_at_once_do_not_all_take_the_last_place() {
+    let (world, a) = world();
+    let maps = format!("{a}/api/v1/namespaces/default/configmaps");
+    let used = used(&world, &a);
+    limit(&world, &json!({ "objects": used + 25 }));
+    let made = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..10)
+            .map(|writer| {
+                let (ann, maps) = (world.user("ann"), &maps);
+                scope.spawn(move || {
+                    let make =
+                        |n: &i32| ann.ask("POST", maps, &map(&format!("m-{writer}-{n}"), 1)).code == 201;
+                    (0..10).filter(make).count()
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum::<usize>()
+    });
+    assert_eq!(made, 25);
+    let listed = world.admin.get(&maps).json();
+    // One is in every namespace from the beginning.
+    assert_eq!(listed["items"].as_array().unwrap().len(), 26);
+}
+
+#[test]
+fn bytes_are_counted_and_what_shrinks_is_welcome() {
+    let (world, a) = world();
+    let (ann, maps) = (world.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
+    limit(&world, &json!({ "bytes": "100Ki" }));
+    assert_eq!(ann.ask("POST", &maps, &map("big", 60_000)).code, 201);
+    let refused = ann.ask("POST", &maps, &map("other", 60_000));
+    let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
+    assert!(refused.code == 403 && message.ends_with("limited: bytes=102400"), "{message}");
+    assert_eq!(ann.ask("PUT", &format!("{maps}/big"), &map("big", 110_000)).code, 403);
+    // With less room than is taken already, it can still shrink, and go.
+    limit(&world, &json!({ "bytes": 1000 }));
+    assert_eq!(ann.ask("PUT", &format!("{maps}/big"), &map("big", 50_000)).code, 200);
+    assert_eq!(ann.ask("PUT", &format!("{maps}/big"), &map("big", 51_000)).code, 403);
+    assert_eq!(ann.ask("DELETE", &format!("{maps}/big"), &json!({})).code, 200);
+    // A limit that is none is refused where it is written.
+    for wrong in [json!({ "bytes": "lots" }), json!({ "objects": -1 }), json!({ "watches": "many" })] {
+        let mut object = world.admin.get(&format!("{CLUSTERS}/a")).json();
+        object["spec"] = json!({ "limits": wrong });
+        let refused = world.admin.ask("PUT", &format!("{CLUSTERS}/a"), &object);
+        assert!([400, 422].contains(&refused.code), "{wrong} {}", refused.body);
+    }
+}
+
+#[test]
+fn requests_come_at_the_pace_that_is_allowed_and_deletes_always() {
+    let (world, a) = world();
+    let (ann, maps) = (world.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
+    assert_eq!(ann.ask("POST", &maps, &map("one", 1)).code, 201);
+    limit(&world, &json!({ "requestsPerSecond": 1 }));
+    let refused = (0..50).map(|_| ann.get(&maps)).find(|answer| answer.code != 200).expect("a limit");
+    let why =
+        "too many requests for a logical cluster with limits: requestsPerSecond=1, please try again later";
+    told(&refused, 429, why);
+    assert_ne!(refused.header("Retry-After"), "");
+    assert_eq!(ann.ask("DELETE", &format!("{maps}/one"), &json!({})).code, 200);
+    // Somebody has to be able to look; and nobody else is concerned.
+    assert_eq!(world.admin.get(&maps).code, 200);
+    // Strangers do not take the turns of those who belong here.
+    let eve = world.user("eve");
+    assert!((0..50).all(|_| eve.get(&maps).code == 404));
+}
+
+#[test]
+fn there_are_as_many_watches_as_are_allowed() {
+    let (world, a) = world();
+    let maps = format!("{a}/api/v1/namespaces/default/configmaps");
+    limit(&world, &json!({ "watches": 2 }));
+    std::thread::scope(|scope| {
+        let watch = |seconds: u32| world.user("ann").get(&format!("{maps}?watch=1&timeoutSeconds={seconds}"));
+        // Whoever comes too late for one of the places tries again.
+        let open: Vec<_> = (0..2).map(|_| scope.spawn(move || while watch(5).code != 200 {})).collect();
+        let why = "too many watches for a logical cluster with limits: watches=2, please try again later";
+        let refused = (0..40).map(|_| watch(1)).find(|answer| answer.code != 200).expect("a limit");
+        told(&refused, 429, why);
+        open.into_iter().for_each(|open| open.join().unwrap());
+        // When others have ended there is room again.
+        assert_eq!(watch(1).code, 200);
+    });
+}

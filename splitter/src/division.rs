@@ -1,0 +1,166 @@
+//! What each target runs of something that is to run once.
+//!
+//! Kinds differ in what can be divided: replicas of a Deployment, ordinals of a StatefulSet, completions of a Job; a
+//! ConfigMap is copied, a CronJob runs in one place. The table says which kind is which; a kind that is not in it is
+//! copied. The result is a [`Part`] for each target: fields to be set in its copy of the object.
+//!
+//! ```text
+//!   Deployment web: 10  ──►  east: replicas 6, maxUnavailable 1      west: replicas 4, maxUnavailable 1
+//!   StatefulSet db: 5   ──►  east: ordinals 0..3                     west: ordinals 3..5
+//! ```
+
+pub mod asks;
+pub mod job;
+pub mod limits;
+pub mod ordinals;
+pub mod rollout;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use api::fleet::{Division, Target};
+use serde_json::Value;
+
+use crate::hash::hash;
+use crate::pointer;
+use crate::targets::{Pick, shares};
+
+/// How a kind is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// `spec.replicas`; a Deployment's rolling update besides.
+    Replicas,
+    /// Replicas that have numbers.
+    Ordinals,
+    /// Of a Job.
+    Completions,
+    /// See [`limits::autoscaler`].
+    Autoscaler,
+    /// See [`limits::budget`].
+    Budget,
+    /// The same everywhere.
+    Copy,
+    /// In exactly one place.
+    One,
+}
+
+/// Kinds that are not simply copied.
+const KINDS: &[(&str, &str, Rule)] = &[
+    ("apps", "Deployment", Rule::Replicas),
+    ("apps", "ReplicaSet", Rule::Replicas),
+    ("", "ReplicationController", Rule::Replicas),
+    ("apps", "StatefulSet", Rule::Ordinals),
+    ("batch", "Job", Rule::Completions),
+    ("batch", "CronJob", Rule::One),
+    ("", "Pod", Rule::One),
+    ("", "PersistentVolumeClaim", Rule::One),
+    ("autoscaling", "HorizontalPodAutoscaler", Rule::Autoscaler),
+    ("policy", "PodDisruptionBudget", Rule::Budget),
+];
+
+/// How a kind is divided. `scaled` says that it has a scale subresource and its owner wants it divided.
+pub fn rule(group: &str, kind: &str, scaled: bool) -> Rule {
+    let row = KINDS.iter().find(|(of, name, _)| *of == group && *name == kind);
+    row.map_or(if scaled { Rule::Replicas } else { Rule::Copy }, |(_, _, rule)| *rule)
+}
+
+/// Fields to be set in a target's copy.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Part(pub Vec<(String, Value)>);
+
+impl Part {
+    fn set(mut self, pointer: &str, value: impl Into<Value>) -> Part {
+        self.0.push((pointer.to_owned(), value.into()));
+        self
+    }
+
+    /// Sets them. A field that cannot be set, because the object is not as its kind says, stays as it is.
+    pub fn apply(&self, object: &mut Value) {
+        for (pointer, value) in &self.0 {
+            let _ = pointer::set(object, pointer, value.clone());
+        }
+    }
+}
+
+/// What each target gets. A target that is not in `parts` gets nothing.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Plan {
+    /// In the order of the targets, which for ordinals is theirs.
+    pub parts: Vec<(String, Part)>,
+    /// The number that is divided and each target's share of it; none if nothing is divided.
+    pub total: Option<u32>,
+    pub shares: BTreeMap<String, u32>,
+    pub pending: u32,
+}
+
+impl Plan {
+    pub fn part(&self, cluster: &str) -> Option<&Part> {
+        self.parts.iter().find(|(name, _)| name == cluster).map(|(_, part)| part)
+    }
+
+    fn copies(picks: &[Pick]) -> Plan {
+        let parts = picks.iter().map(|pick| (pick.cluster.clone(), Part::default())).collect();
+        Plan { parts, ..Plan::default() }
+    }
+}
+
+/// What there is to divide, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Dividend<'a> {
+    pub object: &'a Value,
+    pub rule: Rule,
+    /// Where the number is, for a custom kind.
+    pub replicas_at: &'a str,
+    pub division: Division,
+    /// `namespace/name`.
+    pub key: &'a str,
+}
+
+pub const REPLICAS: &str = "/spec/replicas";
+
+/// Divides an object over the chosen clusters. `recorded` are its targets so far, in their order.
+pub fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
+    let divides = dividend.division == Division::Divide;
+    match dividend.rule {
+        Rule::One => one(dividend.key, picks, recorded),
+        Rule::Replicas if divides => replicas(dividend, picks),
+        Rule::Ordinals if divides => ordinals::plan(dividend, picks, recorded),
+        Rule::Completions if divides => job::plan(dividend, picks, recorded),
+        Rule::Autoscaler if divides => limits::autoscaler(dividend, picks),
+        // A budget follows the pods it is about; without them it is copied.
+        _ => Plan::copies(picks),
+    }
+}
+
+/// A number in an object. What is omitted has its default; what is negative was never valid.
+pub(crate) fn number(object: &Value, pointer: &str, default: u32) -> u32 {
+    let found = object.pointer(pointer).and_then(Value::as_i64);
+    found.map_or(default, |number| u32::try_from(number.max(0)).unwrap_or(u32::MAX))
+}
+
+fn replicas(dividend: &Dividend, picks: &[Pick]) -> Plan {
+    let total = number(dividend.object, dividend.replicas_at, 1);
+    let (shares, pending) = shares(total, dividend.key, picks);
+    let bounds = rollout::bounds(dividend.object, total).filter(|_| picks.len() > 1);
+    let steps = bounds.map(|bounds| rollout::apportion(bounds, dividend.key, &shares));
+    let part = |pick: &Pick| {
+        let part = Part::default().set(dividend.replicas_at, shares[&pick.cluster]);
+        match &steps {
+            Some(steps) => steps[&pick.cluster].clone().written(part),
+            None => part,
+        }
+    };
+    let parts = picks.iter().map(|pick| (pick.cluster.clone(), part(pick))).collect();
+    Plan { parts, total: Some(total), shares, pending }
+}
+
+/// Where it runs, if that is still wanted; otherwise the heaviest.
+fn one(key: &str, picks: &[Pick], recorded: &[Target]) -> Plan {
+    let here = |pick: &&Pick| recorded.iter().any(|target| target.cluster == pick.cluster);
+    let first = |pick: &&Pick| (pick.tier, std::cmp::Reverse(pick.weight), hash(&[key, &pick.cluster]));
+    let chosen = picks.iter().filter(here).min_by_key(first).or_else(|| picks.iter().min_by_key(first));
+    let parts = chosen.map(|pick| (pick.cluster.clone(), Part::default())).into_iter().collect();
+    Plan { parts, ..Plan::default() }
+}

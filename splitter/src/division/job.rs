@@ -1,0 +1,144 @@
+//! A Job over several targets: every completion once.
+//!
+//! Parallelism is divided like replicas, completions in proportion to it, and retries in proportion to those. A Job's
+//! completions cannot be changed once it exists, so what was recorded stays. Without completions (a work queue) there are
+//! none to divide: each target runs its part of the workers, and the queue sees to it that nothing is done twice.
+//!
+//! Pods of an Indexed Job learn their index from Kubernetes, which counts from 0 in every Job. Targets have disjoint
+//! ranges of indexes, but only the pods can add where theirs begins: those that declare the variable `HOLON_INDEX_START`
+//! (with the value `0`, so that they work without us) get it. An Indexed Job whose pods do not ask for it runs whole in
+//! one place; anything else would do some of its work twice and some never.
+
+use std::collections::BTreeMap;
+
+use api::fleet::Target;
+use serde_json::Value;
+
+use super::{Dividend, Part, Plan, number, one};
+use crate::shares::{Member, divide};
+use crate::targets::{Pick, shares};
+
+pub const INDEX_START: &str = "HOLON_INDEX_START";
+
+const PARALLELISM: &str = "/spec/parallelism";
+const COMPLETIONS: &str = "/spec/completions";
+const BACKOFF_LIMIT: &str = "/spec/backoffLimit";
+const MAX_FAILED: &str = "/spec/maxFailedIndexes";
+/// What Kubernetes takes if it is not said.
+const BACKOFF_LIMIT_DEFAULT: u32 = 6;
+/// What Kubernetes gives an Indexed Job that limits retries by index.
+const BACKOFF_LIMIT_UNUSED: i64 = i32::MAX as i64;
+
+pub fn is_indexed(job: &Value) -> bool {
+    job.pointer("/spec/completionMode").is_some_and(|mode| mode == "Indexed")
+}
+
+/// Whether parts of it can run in different places.
+pub fn divides(job: &Value) -> bool {
+    !is_indexed(job)
+        || (index_variables(job).next().is_some() && job.pointer("/spec/successPolicy").is_none())
+}
+
+/// The pointers to the values of variables that want to know where indexes begin.
+fn index_variables(job: &Value) -> impl Iterator<Item = String> {
+    let mut found = Vec::new();
+    for list in ["initContainers", "containers"] {
+        let containers = job.pointer(&format!("/spec/template/spec/{list}")).and_then(Value::as_array);
+        for (at, container) in containers.into_iter().flatten().enumerate() {
+            let variables = container["env"].as_array().into_iter().flatten();
+            let asking = variables.enumerate().filter(|(_, variable)| variable["name"] == INDEX_START);
+            found.extend(asking.map(|(of, _)| format!("/spec/template/spec/{list}/{at}/env/{of}/value")));
+        }
+    }
+    found.into_iter()
+}
+
+pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
+    let Dividend { object, key, .. } = *dividend;
+    if !divides(object) {
+        return one(key, picks, recorded);
+    }
+    let (workers, _) = shares(number(object, PARALLELISM, 1), key, picks);
+    let Some(completions) = object.pointer(COMPLETIONS).and_then(Value::as_i64) else {
+        return queue(dividend, workers);
+    };
+    let completions = u32::try_from(completions.max(0)).unwrap_or(u32::MAX);
+    let shares =
+        fixed(recorded, completions).unwrap_or_else(|| in_proportion(completions, key, picks, &workers));
+    let retries = retries(object, key, &shares);
+    let mut start = 0;
+    let mut parts = Vec::new();
+    for (cluster, share) in shares.iter().filter(|(_, share)| **share > 0) {
+        let workers = workers.get(cluster).copied().unwrap_or_default();
+        let mut part = Part::default().set(COMPLETIONS, *share).set(PARALLELISM, workers.min(*share));
+        for (pointer, by_cluster) in &retries {
+            part = part.set(pointer, by_cluster[cluster]);
+        }
+        for pointer in index_variables(object) {
+            part = part.set(&pointer, start.to_string());
+        }
+        start += share;
+        parts.push((cluster.clone(), part));
+    }
+    let pending = completions - shares.values().sum::<u32>();
+    Plan { parts, total: Some(completions), shares, pending }
+}
+
+/// Workers without a number of completions. A target without workers gets nothing.
+fn queue(dividend: &Dividend, workers: BTreeMap<String, u32>) -> Plan {
+    let total = number(dividend.object, PARALLELISM, 1);
+    let retries = retries(dividend.object, dividend.key, &workers);
+    let part = |cluster: &String, workers: u32| {
+        let part = Part::default().set(PARALLELISM, workers);
+        retries.iter().fold(part, |part, (pointer, by_cluster)| part.set(pointer, by_cluster[cluster]))
+    };
+    let working = workers.iter().filter(|(_, workers)| **workers > 0 || total == 0);
+    let parts = working.map(|(cluster, workers)| (cluster.clone(), part(cluster, *workers))).collect();
+    let pending = total - workers.values().sum::<u32>();
+    Plan { parts, total: Some(total), shares: workers, pending }
+}
+
+/// What was recorded, if it is about this number.
+fn fixed(recorded: &[Target], completions: u32) -> Option<BTreeMap<String, u32>> {
+    let share = |target: &Target| u32::try_from(target.share?).ok();
+    let shares: BTreeMap<String, u32> =
+        recorded.iter().filter_map(|target| Some((target.cluster.clone(), share(target)?))).collect();
+    (!shares.is_empty() && shares.values().sum::<u32>() == completions).then_some(shares)
+}
+
+fn in_proportion(
+    completions: u32,
+    key: &str,
+    picks: &[Pick],
+    workers: &BTreeMap<String, u32>,
+) -> BTreeMap<String, u32> {
+    let working = workers.values().any(|workers| *workers > 0);
+    // Nobody works on a Job that is paused with parallelism 0; it is divided all the same, because it cannot be later.
+    let weight = |pick: &Pick| if working { u64::from(workers[&pick.cluster]) } else { pick.weight };
+    let members: Vec<Member> =
+        picks.iter().map(|pick| Member::new(&pick.cluster).weighing(weight(pick))).collect();
+    picks.iter().map(|pick| pick.cluster.clone()).zip(divide(completions, key, &members).of).collect()
+}
+
+/// Bounds on failures, in proportion to what there is to fail.
+fn retries(
+    job: &Value,
+    key: &str,
+    shares: &BTreeMap<String, u32>,
+) -> Vec<(&'static str, BTreeMap<String, u32>)> {
+    let members: Vec<Member> =
+        shares.iter().map(|(cluster, share)| Member::new(cluster).weighing(u64::from(*share))).collect();
+    let apportioned = |pointer: &'static str, bound: u32| {
+        (pointer, shares.keys().cloned().zip(divide(bound, key, &members).of).collect())
+    };
+    let per_index = job.pointer(BACKOFF_LIMIT).and_then(Value::as_i64) == Some(BACKOFF_LIMIT_UNUSED);
+    let backoff =
+        (!per_index).then(|| apportioned(BACKOFF_LIMIT, number(job, BACKOFF_LIMIT, BACKOFF_LIMIT_DEFAULT)));
+    let failed = job.pointer(MAX_FAILED).map(|_| apportioned(MAX_FAILED, number(job, MAX_FAILED, 0)));
+    backoff.into_iter().chain(failed).collect()
+}
+
+/// What is left to do of a target's share when it is lost: finished completions are not done again.
+pub fn unfinished(share: u32, succeeded: u32) -> u32 {
+    share.saturating_sub(succeeded)
+}

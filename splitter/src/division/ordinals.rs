@@ -1,0 +1,313 @@
+//! A StatefulSet over several targets: every ordinal in exactly one place.
+//!
+//! ```text
+//!   0 1 2 3 4 5 6 7        grow: at the end       shrink: from the end       a target leaves: another takes its range
+//!   └─east─┘└─west─┘
+//! ```
+//!
+//! Each target has one contiguous range, and the ranges follow each other in the order of the targets, so the order and
+//! the shares in a record say everything. Pods have names, volumes and peers by their ordinal, so a range stays where it
+//! is: growth goes to whoever has the highest ordinals, and then to targets that have none. That may be less even than
+//! dividing anew; dividing anew would move pods with their volumes each time somebody scales.
+
+use api::fleet::Target;
+use serde_json::Value;
+
+use super::{Dividend, Part, Plan, REPLICAS, number};
+use crate::hash::hash;
+use crate::shares::{Member, divide};
+use crate::targets::Pick;
+
+const START: &str = "/spec/ordinals/start";
+const PARTITION: &str = "/spec/updateStrategy/rollingUpdate/partition";
+
+/// Ordinals from `start` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Range {
+    pub start: u32,
+    pub len: u32,
+}
+
+impl Range {
+    pub fn end(self) -> u32 {
+        self.start.saturating_add(self.len)
+    }
+}
+
+pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
+    let object = dividend.object;
+    let total = number(object, REPLICAS, 1);
+    let share = |target: &Target| target.share.map_or(0, |share| u32::try_from(share).unwrap_or_default());
+    let recorded: Vec<(&str, u32)> =
+        recorded.iter().map(|target| (target.cluster.as_str(), share(target))).collect();
+    let members: Vec<Member> = picks.iter().map(Pick::member).collect();
+    let laid = layout(total, dividend.key, &members, &recorded);
+    let first = number(object, START, 0);
+    let ranges = ranges(first, &laid);
+    let alone = ranges.iter().filter(|(_, range)| range.len > 0).count() <= 1 && picks.len() <= 1;
+    let part = |range: &Range| match alone {
+        true => Part::default().set(REPLICAS, range.len),
+        false => divided(object, first, *range),
+    };
+    let given: u32 = laid.iter().map(|(_, len)| len).sum();
+    Plan {
+        parts: ranges.iter().map(|(cluster, range)| ((*cluster).to_owned(), part(range))).collect(),
+        total: Some(total),
+        shares: laid.iter().map(|(cluster, len)| ((*cluster).to_owned(), *len)).collect(),
+        pending: total - given,
+    }
+}
+
+fn divided(object: &Value, first: u32, range: Range) -> Part {
+    let part = Part::default().set(REPLICAS, range.len).set(START, range.start);
+    match object.pointer(PARTITION) {
+        // Counted from each set's own first ordinal.
+        Some(_) => {
+            let partition = number(object, PARTITION, 0).saturating_sub(range.start - first).min(range.len);
+            part.set(PARTITION, partition)
+        }
+        None => part,
+    }
+}
+
+/// Shares in an order, as ranges.
+pub fn ranges<'a>(first: u32, laid: &[(&'a str, u32)]) -> Vec<(&'a str, Range)> {
+    let mut start = first;
+    let range = |(cluster, len): &(&'a str, u32)| {
+        let range = Range { start, len: *len };
+        start = range.end();
+        (*cluster, range)
+    };
+    laid.iter().map(range).collect()
+}
+
+/// How many ordinals each member has, in the order of the ordinals, given how it was.
+pub fn layout<'a>(
+    total: u32,
+    key: &str,
+    members: &[Member<'a>],
+    recorded: &[(&'a str, u32)],
+) -> Vec<(&'a str, u32)> {
+    let mut laid = inherit(key, members, recorded);
+    let now: u32 = laid.iter().map(|(_, len)| len).sum();
+    match total < now {
+        true => shrink(&mut laid, now - total),
+        false => grow(&mut laid, total, key, members),
+    }
+    laid
+}
+
+/// The recorded ranges, with those of clusters that are no longer members given to others: whole, to one that has none,
+/// or else to a neighbour, whose range it continues.
+fn inherit<'a>(key: &str, members: &[Member<'a>], recorded: &[(&'a str, u32)]) -> Vec<(&'a str, u32)> {
+    let is_member = |cluster: &str| members.iter().any(|member| member.cluster == cluster);
+    let mut free: Vec<&Member> = members
+        .iter()
+        .filter(|member| !recorded.iter().any(|(cluster, len)| *cluster == member.cluster && *len > 0))
+        .collect();
+    free.sort_by_key(|member| (std::cmp::Reverse(member.weight), hash(&[key, member.cluster])));
+    let mut laid: Vec<(&str, u32)> = Vec::new();
+    let mut orphaned = 0;
+    for (cluster, len) in recorded.iter().filter(|(_, len)| *len > 0) {
+        if is_member(cluster) {
+            laid.push((*cluster, len + std::mem::take(&mut orphaned)));
+        } else if let Some(at) = free.iter().position(|member| member.most() >= *len) {
+            laid.push((free.remove(at).cluster, *len));
+        } else if let Some(last) = laid.last_mut() {
+            last.1 += len;
+        } else {
+            orphaned += len;
+        }
+    }
+    // Those without ordinals come last, in a fixed order, ready to get the next ones.
+    laid.extend(free.iter().map(|member| (member.cluster, 0)));
+    laid
+}
+
+fn shrink(laid: &mut [(&str, u32)], mut by: u32) {
+    for (_, len) in laid.iter_mut().rev() {
+        let taken = by.min(*len);
+        *len -= taken;
+        by -= taken;
+    }
+}
+
+fn grow<'a>(laid: &mut [(&'a str, u32)], total: u32, key: &str, members: &[Member<'a>]) {
+    let of = |cluster: &str| members.iter().find(|member| member.cluster == cluster);
+    let least = |(cluster, len): &(&'a str, u32)| match of(cluster) {
+        Some(member) => Member { min: member.min.max(*len), ..member.clone() },
+        None => Member::held(cluster, *len),
+    };
+    let wishes: Vec<Member> = laid.iter().map(least).collect();
+    let wanted = divide(total, key, &wishes).of;
+    let mut left = total - laid.iter().map(|(_, len)| len).sum::<u32>();
+    let last = laid.iter().rposition(|(_, len)| *len > 0).unwrap_or_default();
+    for (place, wanted) in laid.iter_mut().zip(&wanted).skip(last) {
+        let more = wanted.saturating_sub(place.1).min(left);
+        place.1 += more;
+        left -= more;
+    }
+    // What those with lower ordinals were to get cannot be put between them: it goes to the end.
+    let last = laid.iter().rposition(|(_, len)| *len > 0).unwrap_or_default();
+    for place in laid.iter_mut().skip(last) {
+        let more = of(place.0).map_or(0, Member::most).saturating_sub(place.1).min(left);
+        place.1 += more;
+        left -= more;
+    }
+}
+
+/// Which target updates now: as in one StatefulSet from the highest ordinal down, so the last that has not finished.
+pub fn next_to_update<'a>(targets: &[(&'a str, Range, bool)]) -> Option<&'a str> {
+    let unfinished = targets.iter().filter(|(_, range, done)| !done && range.len > 0);
+    unfinished.max_by_key(|(_, range, _)| range.start).map(|(cluster, _, _)| *cluster)
+}
+
+/// One step of handing a range over, from its highest ordinal down: what each side has next. An ordinal begins on the new
+/// side only when it is known to be gone on the old one.
+pub fn hand_over(from: Range, to: Range, highest_is_gone: bool) -> (Range, Range) {
+    // The old side has let go of an ordinal that the new side does not have yet.
+    let between = to.start.saturating_sub(from.end());
+    match between {
+        0 if from.len > 0 => (Range { len: from.len - 1, ..from }, to),
+        0 => (from, to),
+        _ if highest_is_gone => (from, Range { start: to.start - between, len: to.len + between }),
+        _ => (from, to),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::division::tests::{copies, picks, recorded};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn names(laid: &[(&str, u32)]) -> Vec<(String, u32)> {
+        laid.iter().map(|(cluster, len)| ((*cluster).to_owned(), *len)).collect()
+    }
+
+    #[test]
+    fn ranges_stay_where_they_are() {
+        let two = [Member::new("a").weighing(3), Member::new("b").weighing(2)];
+        let check = |total: u32,
+                     members: &[Member<'static>],
+                     recorded: &[(&'static str, u32)],
+                     expected: &[(&str, u32)]| {
+            let laid = layout(total, "shop/db", members, recorded);
+            assert_eq!(names(&laid), names(expected), "{total} over {members:?} from {recorded:?}");
+        };
+        check(5, &two, &[], &[("a", 3), ("b", 2)]);
+        check(0, &two, &[("a", 3), ("b", 2)], &[("a", 0), ("b", 0)]);
+        // The highest go first, wherever they are.
+        check(4, &two, &[("a", 3), ("b", 2)], &[("a", 3), ("b", 1)]);
+        check(2, &two, &[("a", 3), ("b", 2)], &[("a", 2), ("b", 0)]);
+        // The next come at the end, though a's share would be greater.
+        check(7, &two, &[("a", 3), ("b", 2)], &[("a", 3), ("b", 4)]);
+        check(5, &two, &[("a", 1), ("b", 0)], &[("a", 3), ("b", 2)]);
+        // Bounds hold; what fits nowhere waits.
+        let bounded =
+            [Member { max: Some(3), ..Member::new("a") }, Member { max: Some(3), ..Member::new("b") }];
+        check(9, &bounded, &[("a", 2), ("b", 2)], &[("a", 2), ("b", 3)]);
+        // A target leaves: one without ordinals takes its range, or a neighbour does.
+        check(5, &[Member::new("b"), Member::new("c")], &[("a", 3), ("b", 2)], &[("c", 3), ("b", 2)]);
+        check(5, &[Member::new("b")], &[("a", 3), ("b", 2)], &[("b", 5)]);
+        check(
+            6,
+            &[Member::new("a"), Member::new("c")],
+            &[("a", 2), ("b", 2), ("c", 2)],
+            &[("a", 4), ("c", 2)],
+        );
+        check(5, &[], &[("a", 3), ("b", 2)], &[]);
+    }
+
+    #[test]
+    fn a_stateful_set_is_divided_by_its_ordinals() {
+        let set = |spec: Value| json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "spec": spec });
+        let check = |spec: Value, over: &[(&str, u64)], from: &[(&str, i64)], expected: &[(&str, Value)]| {
+            let found = copies(&set(spec.clone()), &picks(over), &recorded(from));
+            let expected: Vec<_> =
+                expected.iter().map(|(name, spec)| ((*name).to_owned(), spec.clone())).collect();
+            assert_eq!(found, expected, "{spec}");
+        };
+        let part = |len: u32, start: u32| json!({ "replicas": len, "ordinals": { "start": start } });
+        check(
+            json!({ "replicas": 5 }),
+            &[("a", 3), ("b", 2)],
+            &[("a", 3), ("b", 2)],
+            &[("a", part(3, 0)), ("b", part(2, 3))],
+        );
+        check(
+            json!({ "replicas": 5, "ordinals": { "start": 10 } }),
+            &[("a", 3), ("b", 2)],
+            &[("a", 3), ("b", 2)],
+            &[("a", part(3, 10)), ("b", part(2, 13))],
+        );
+        check(json!({ "replicas": 5 }), &[("a", 1)], &[], &[("a", json!({ "replicas": 5 }))]);
+        // A partition is counted on the whole: ordinals below 4 keep the old template.
+        let partitioned = |partition: u32| json!({ "rollingUpdate": { "partition": partition } });
+        let with = |mut part: Value, partition: u32| {
+            part["updateStrategy"] = partitioned(partition);
+            part
+        };
+        check(
+            json!({ "replicas": 5, "updateStrategy": partitioned(4) }),
+            &[("a", 3), ("b", 2)],
+            &[("a", 3), ("b", 2)],
+            &[("a", with(part(3, 0), 3)), ("b", with(part(2, 3), 1))],
+        );
+    }
+
+    #[test]
+    fn updates_go_from_the_highest_ordinal_down() {
+        let range = |start, len| Range { start, len };
+        let next = |a: bool, b: bool| {
+            next_to_update(&[("a", range(0, 3), a), ("b", range(3, 2), b), ("c", range(5, 0), false)])
+        };
+        assert_eq!((next(false, false), next(false, true), next(true, true)), (Some("b"), Some("a"), None));
+    }
+
+    #[test]
+    fn a_range_is_handed_over_one_ordinal_at_a_time() {
+        let range = |start, len| Range { start, len };
+        let (mut from, mut to) = (range(0, 3), range(3, 0));
+        let mut story = Vec::new();
+        while from.len > 0 || to.len < 3 {
+            (from, to) = hand_over(from, to, false);
+            assert_eq!(hand_over(from, to, false), (from, to), "it waits until the ordinal is gone");
+            (from, to) = hand_over(from, to, true);
+            story.push(((from.start, from.len), (to.start, to.len)));
+        }
+        assert_eq!(story, [((0, 2), (2, 1)), ((0, 1), (1, 2)), ((0, 0), (0, 3))]);
+        assert_eq!(hand_over(from, to, true), (from, to));
+    }
+
+    proptest! {
+        #[test]
+        fn every_ordinal_is_in_one_place_and_stays_there(
+            totals in prop::collection::vec(0..30_u32, 1..8),
+            weights in prop::collection::vec((1..9_u64, prop::option::of(0..12_u32)), 1..5),
+        ) {
+            const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+            let members: Vec<Member> = NAMES.iter().zip(&weights)
+                .map(|(name, (weight, max))| Member { max: *max, ..Member::new(name).weighing(*weight) }).collect();
+            let mut recorded: Vec<(&str, u32)> = Vec::new();
+            for total in totals {
+                let laid = layout(total, "shop/db", &members, &recorded);
+                let given: u32 = laid.iter().map(|(_, len)| len).sum();
+                prop_assert!(given <= total);
+                for (cluster, len) in &laid {
+                    let member = members.iter().find(|member| member.cluster == *cluster).unwrap();
+                    prop_assert!(*len <= member.most());
+                }
+                let owner = |laid: &[(&'static str, u32)], ordinal: u32| {
+                    ranges(0, laid).iter().find(|(_, range)| (range.start..range.end()).contains(&ordinal)).map(|(name, _)| *name)
+                };
+                for ordinal in 0..30 {
+                    let (before, after) = (owner(&recorded, ordinal), owner(&laid, ordinal));
+                    prop_assert!(before.is_none() || after.is_none() || before == after, "{ordinal}: {recorded:?} {laid:?}");
+                }
+                recorded = laid;
+            }
+        }
+    }
+}

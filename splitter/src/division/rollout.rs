@@ -1,0 +1,261 @@
+//! A rolling update over several targets, within the bounds of one.
+//!
+//! A Deployment says how many pods may be missing (`maxUnavailable`) and how many there may be too many (`maxSurge`).
+//! Each target's own Deployment keeps to what it is given, so what is given may never add up to more than what was said:
+//! the bounds are resolved to numbers on the whole and apportioned. Where that leaves nothing for a target, it waits its
+//! turn: it keeps the old template until another has finished and its part is free again. So ten targets with one pod
+//! each and `maxUnavailable: 1` never have two pods down.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Part;
+use crate::shares::{Member, divide};
+
+/// How many may be too many, and how many may be missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    pub surge: u32,
+    pub unavailable: u32,
+}
+
+const SURGE: &str = "/spec/strategy/rollingUpdate/maxSurge";
+const UNAVAILABLE: &str = "/spec/strategy/rollingUpdate/maxUnavailable";
+
+/// The bounds of a Deployment with so many replicas; none if it does not roll.
+pub fn bounds(deployment: &Value, total: u32) -> Option<Bounds> {
+    let is_deployment = deployment["kind"] == "Deployment";
+    if !is_deployment || deployment.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate") {
+        return None;
+    }
+    let portion = |pointer: &str| deployment.pointer(pointer).cloned().unwrap_or_else(|| "25%".into());
+    let surge = resolved(&portion(SURGE), total, Round::Up).unwrap_or_default();
+    let unavailable = resolved(&portion(UNAVAILABLE), total, Round::Down).unwrap_or_default();
+    // As in Kubernetes: with neither, nothing could ever change.
+    let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+    Some(Bounds { surge, unavailable })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Round {
+    Up,
+    Down,
+}
+
+/// A number, or a percentage of a total; none if it is neither.
+pub fn resolved(portion: &Value, total: u32, round: Round) -> Option<u32> {
+    if let Some(number) = portion.as_i64() {
+        return Some(u32::try_from(number.max(0)).unwrap_or(u32::MAX));
+    }
+    let percent: u64 = portion.as_str()?.strip_suffix('%')?.parse().ok()?;
+    let parts = percent.checked_mul(u64::from(total))?;
+    let number = match round {
+        Round::Up => parts.div_ceil(100),
+        Round::Down => parts / 100,
+    };
+    Some(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+/// What one target may do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    pub surge: u32,
+    pub unavailable: u32,
+    /// Whether it may have the new template.
+    pub goes: bool,
+}
+
+impl Grant {
+    /// A Deployment may not be told 0 and 0. One that waits changes nothing, so what it is told does not matter.
+    pub(super) fn written(self, part: Part) -> Part {
+        let unavailable = if self.surge == 0 { self.unavailable.max(1) } else { self.unavailable };
+        part.set(SURGE, self.surge).set(UNAVAILABLE, unavailable)
+    }
+
+    /// The fields that say it.
+    pub fn part(self) -> Part {
+        self.written(Part::default())
+    }
+}
+
+/// Where a target is in an update.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// It has the old template.
+    Waiting,
+    /// It has the new one, may do this much, and is not finished.
+    Rolling(Bounds),
+    /// Everything there is new and available.
+    Done,
+}
+
+#[derive(Clone, Debug)]
+pub struct Turn<'a> {
+    pub cluster: &'a str,
+    pub share: u32,
+    /// How many of them are not available.
+    pub down: u32,
+    pub stage: Stage,
+}
+
+impl<'a> Turn<'a> {
+    /// What is down already can be replaced without taking anything else down: it costs nothing, may be the cure, and
+    /// is granted apart. So only those wait for a part who wait with all pods up.
+    fn member(&self, min: u32) -> Member<'a> {
+        let waits = self.stage == Stage::Waiting && self.down == 0;
+        let max = if waits { self.share } else { 0 };
+        Member { max: Some(max), min, ..Member::new(self.cluster).weighing(u64::from(self.share)) }
+    }
+}
+
+/// The bounds of each target when nothing is going on, in proportion to its share.
+pub(super) fn apportion(
+    bounds: Bounds,
+    key: &str,
+    shares: &BTreeMap<String, u32>,
+) -> BTreeMap<String, Grant> {
+    let turns: Vec<Turn> = shares
+        .iter()
+        .map(|(cluster, share)| Turn { cluster, share: *share, down: 0, stage: Stage::Waiting })
+        .collect();
+    shares.keys().cloned().zip(self::turns(bounds, key, &turns)).collect()
+}
+
+/// Who may go now, and how far. What was granted to those under way stays theirs until they have finished; what is down
+/// anywhere else counts too, because users do not care which template a missing pod would have had.
+pub fn turns(bounds: Bounds, key: &str, targets: &[Turn]) -> Vec<Grant> {
+    let spent = |turn: &Turn| match turn.stage {
+        Stage::Rolling(granted) => granted.unavailable.max(turn.down),
+        Stage::Waiting | Stage::Done => turn.down,
+    };
+    let surging = |turn: &Turn| match turn.stage {
+        Stage::Rolling(granted) => granted.surge,
+        Stage::Waiting | Stage::Done => 0,
+    };
+    let unavailable_left = left(bounds.unavailable, targets.iter().map(spent));
+    let surge_left = left(bounds.surge, targets.iter().map(surging));
+    let to_members = |min: &dyn Fn(usize) -> u32| -> Vec<Member> {
+        targets.iter().enumerate().map(|(at, turn)| turn.member(min(at))).collect()
+    };
+    let unavailable = divide(unavailable_left, key, &to_members(&|_| 0)).of;
+    // Surge first to those who got nothing yet, so that more of them can go at once.
+    let surge = divide(surge_left, key, &to_members(&|at| u32::from(unavailable[at] == 0))).of;
+
+    let grant = |(turn, (unavailable, surge)): (&Turn, (u32, u32))| match turn.stage {
+        Stage::Rolling(granted) => {
+            Grant { surge: granted.surge, unavailable: granted.unavailable, goes: true }
+        }
+        Stage::Waiting if turn.share == 0 => Grant { surge: 0, unavailable: 0, goes: true },
+        Stage::Waiting if turn.down > 0 => {
+            Grant { surge: 0, unavailable: turn.down.min(turn.share), goes: true }
+        }
+        Stage::Waiting => Grant { surge, unavailable, goes: surge + unavailable > 0 },
+        Stage::Done => Grant { surge: 0, unavailable: 0, goes: true },
+    };
+    targets.iter().zip(unavailable.into_iter().zip(surge)).map(grant).collect()
+}
+
+fn left(bound: u32, spent: impl Iterator<Item = u32>) -> u32 {
+    spent.fold(bound, u32::saturating_sub)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn bounds_are_resolved_on_the_whole() {
+        let check = |spec: Value, total: u32, surge: u32, unavailable: u32| {
+            let object = json!({ "kind": "Deployment", "spec": { "strategy": { "rollingUpdate": spec } } });
+            assert_eq!(bounds(&object, total), Some(Bounds { surge, unavailable }), "{object} {total}");
+        };
+        check(json!({}), 10, 3, 2);
+        check(json!({}), 1, 1, 0);
+        check(json!({ "maxSurge": 0, "maxUnavailable": 1 }), 10, 0, 1);
+        check(json!({ "maxSurge": 0, "maxUnavailable": "5%" }), 10, 0, 1);
+        check(json!({ "maxSurge": "100%", "maxUnavailable": 0 }), 7, 7, 0);
+        check(json!({ "maxSurge": "nonsense", "maxUnavailable": -3 }), 7, 0, 1);
+    }
+
+    const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+
+    /// A world in which whatever may go wrong does: every target under way has as many pods down, and as many too many,
+    /// as it was allowed. Returns the most that were ever down and too many.
+    fn roll_out(bounds: Bounds, shares: &[u32], mut choose: impl FnMut(usize) -> usize) -> (u32, u32) {
+        let mut turns_left: Vec<Turn> = NAMES
+            .iter()
+            .zip(shares)
+            .map(|(cluster, share)| Turn { cluster, share: *share, down: 0, stage: Stage::Waiting })
+            .collect();
+        let (mut most_down, mut most_extra) = (0, 0);
+        while turns_left.iter().any(|turn| turn.stage != Stage::Done) {
+            for (turn, grant) in
+                turns(bounds, "shop/web", &turns_left.clone()).into_iter().zip(&mut turns_left)
+            {
+                if turn.goes && grant.stage == Stage::Waiting {
+                    let granted = Bounds { surge: turn.surge, unavailable: turn.unavailable };
+                    grant.stage = Stage::Rolling(granted);
+                    grant.down = granted.unavailable.min(grant.share);
+                }
+            }
+            let sum = |of: fn(&Bounds) -> u32| -> u32 {
+                let granted = turns_left.iter().filter_map(|turn| match &turn.stage {
+                    Stage::Rolling(granted) => Some(of(granted)),
+                    _ => None,
+                });
+                granted.sum()
+            };
+            most_down = most_down.max(turns_left.iter().map(|turn| turn.down).sum());
+            most_extra = most_extra.max(sum(|granted| granted.surge));
+            let rolling: Vec<usize> = (0..turns_left.len())
+                .filter(|at| matches!(turns_left[*at].stage, Stage::Rolling(_)))
+                .collect();
+            assert!(!rolling.is_empty(), "nobody may go: {turns_left:?}");
+            let finished = &mut turns_left[rolling[choose(rolling.len())]];
+            (finished.stage, finished.down) = (Stage::Done, 0);
+        }
+        (most_down, most_extra)
+    }
+
+    #[test]
+    fn ten_targets_with_one_pod_each_never_have_two_down() {
+        assert_eq!(roll_out(Bounds { surge: 0, unavailable: 1 }, &[1; 10], |_| 0), (1, 0));
+    }
+
+    #[test]
+    fn those_without_a_part_wait() {
+        let turn = |cluster, share, down, stage| Turn { cluster, share, down, stage };
+        let go = |turns: &[Turn]| -> Vec<bool> {
+            self::turns(Bounds { surge: 0, unavailable: 1 }, "shop/web", turns)
+                .iter()
+                .map(|grant| grant.goes)
+                .collect()
+        };
+        let granted = Stage::Rolling(Bounds { surge: 0, unavailable: 1 });
+        assert_eq!(go(&[turn("a", 1, 1, granted), turn("b", 1, 0, Stage::Waiting)]), [true, false]);
+        assert_eq!(go(&[turn("a", 1, 0, Stage::Done), turn("b", 1, 0, Stage::Waiting)]), [true, true]);
+        // A pod that is down where the update has been counts: nothing further goes until it is back.
+        assert_eq!(go(&[turn("a", 1, 1, Stage::Done), turn("b", 1, 0, Stage::Waiting)]), [true, false]);
+        // A broken target goes first: the new template may be the cure, and nothing more is down for it.
+        assert_eq!(go(&[turn("a", 1, 0, Stage::Waiting), turn("b", 1, 1, Stage::Waiting)]), [false, true]);
+        assert_eq!(go(&[turn("a", 0, 0, Stage::Waiting), turn("b", 5, 0, Stage::Waiting)]), [true, true]);
+    }
+
+    proptest! {
+        #[test]
+        fn an_update_keeps_its_bounds_and_comes_to_an_end(
+            shares in prop::collection::vec(0..6_u32, 1..10),
+            surge in 0..5_u32,
+            unavailable in 0..5_u32,
+            order in prop::collection::vec(any::<usize>(), 10),
+        ) {
+            let unavailable = if surge == 0 { unavailable.max(1) } else { unavailable };
+            let mut order = order.into_iter().cycle();
+            let most = roll_out(Bounds { surge, unavailable }, &shares, |of| order.next().unwrap() % of);
+            prop_assert!(most.0 <= unavailable && most.1 <= surge, "{most:?} of {unavailable}, {surge}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The answer to "why there, and why not here?", for people.
+//!
+//! ```text
+//!   shop/web by the annotation holon.dev/placement=region=eu
+//!
+//!   CLUSTER  VERDICT   SCORE  FREE             FITS  WHY
+//!   east     Chosen    600    cpu 6, memory …  12    chosen by the annotation …
+//!   west     Rejected  -      unknown          -     region=eu is asked for, and its region is us
+//!                                                    → kubectl label physicalcluster west region=eu --overwrite
+//! ```
+//!
+//! The same verdicts are in `Distribution.status`.
+
+use api::fleet::{Verdict, VerdictKind};
+
+const HEADER: [&str; 6] = ["CLUSTER", "VERDICT", "SCORE", "FREE", "FITS", "WHY"];
+
+/// The rows, in columns. What would admit a cluster comes below it.
+pub fn table(verdicts: &[Verdict]) -> String {
+    let rows: Vec<[String; 6]> = verdicts.iter().map(cells).collect();
+    let header = HEADER.map(str::to_owned);
+    let mut widths = [0; 5];
+    for row in rows.iter().chain([&header]) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = line(&header, &widths);
+    for (row, verdict) in rows.iter().zip(verdicts) {
+        text.push_str(&line(row, &widths));
+        if !verdict.remedy.is_empty() {
+            let indent: usize = widths.iter().map(|width| width + 2).sum();
+            text.push_str(&format!("{:indent$}→ {}\n", "", verdict.remedy));
+        }
+    }
+    text
+}
+
+fn line(row: &[String; 6], widths: &[usize; 5]) -> String {
+    let mut text: String = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
+    text.push_str(&row[5]);
+    text.push('\n');
+    text
+}
+
+fn cells(verdict: &Verdict) -> [String; 6] {
+    let number = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let free = verdict.capacity.as_ref().map_or_else(
+        || "unknown".to_owned(),
+        |capacity| {
+            let shown =
+                ["cpu", "memory"].into_iter().filter_map(|name| Some((name, capacity.free.get(name)?)));
+            shown.map(|(name, amount)| format!("{name} {}", amount.as_str())).collect::<Vec<_>>().join(", ")
+        },
+    );
+    let kind = match verdict.verdict {
+        VerdictKind::Chosen => "Chosen",
+        VerdictKind::Admitted => "Admitted",
+        VerdictKind::Rejected => "Rejected",
+    };
+    let fits = verdict.capacity.as_ref().and_then(|capacity| capacity.fits);
+    [
+        verdict.cluster.clone(),
+        kind.to_owned(),
+        number(verdict.score),
+        free,
+        number(fits),
+        verdict.message.clone(),
+    ]
+}

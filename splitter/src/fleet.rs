@@ -1,0 +1,384 @@
+//! Physical clusters: their mailboxes, whether they are there, and their leaving.
+//!
+//! ```text
+//!   logical cluster of the fleet                       mailbox (mailbox-east, below it)
+//!   PhysicalCluster east ──makes──────────────────────► logical cluster, account and role of its syncer
+//!      status ◄──────────── copied, judged ────────────  PhysicalCluster east: what the syncer reports
+//!                                                        Lease holon-syncer:   its heartbeat
+//!      deleted ──────────── empties ──────────────────►  everything that is placed
+//! ```
+//!
+//! One instance looks after all physical clusters of a server. It follows three kinds over all logical clusters, and
+//! works only when something happens or a heartbeat is due.
+
+mod health;
+mod leave;
+mod mailbox;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use api::cluster::Id;
+use api::fleet::{Condition, PhysicalCluster, PhysicalClusterStatus};
+use api::names::{FLEET, FORGET, GROUP, HEARTBEAT, MAILBOX_OF, TRUE, VERSION, owner_of_mailbox};
+use controller::informer::{Key, News, Scope, View, follow};
+use controller::kind::Kind;
+use controller::queue::{Outcome, Queue};
+use controller::remote::{CallError, Patch, Place, Remote};
+use controller::run::work;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use self::health::{Before, Health, Pulse, judge};
+
+/// Physical clusters looked after at once.
+const HANDS: usize = 8;
+/// While one leaves, how often it is looked at how much is left.
+const LEAVING_AGAIN: Duration = Duration::from_secs(2);
+/// What was written is seen after a moment.
+const SOON: Duration = Duration::from_millis(200);
+const SILENT: &str = "Silent";
+
+/// Looks after all physical clusters of a server.
+#[derive(Debug)]
+pub struct Fleet {
+    /// Reaches every logical cluster by its id.
+    server: Remote,
+    physical: Arc<View>,
+    /// Mailboxes alone: there may be a million others.
+    logical: Arc<View>,
+    leases: Arc<View>,
+    queue: Queue<Key>,
+    /// The physical cluster of each mailbox.
+    owners: Mutex<HashMap<Id, Key>>,
+    pulses: Mutex<HashMap<Key, Pulse>>,
+}
+
+/// A physical cluster, and where its mailbox is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Member {
+    /// The logical cluster its object is in.
+    pub home: Id,
+    pub object: PhysicalCluster,
+    pub mailbox: Option<Id>,
+}
+
+fn kind_of(resource: api::fleet::Resource) -> Kind {
+    Kind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced)
+}
+
+impl Fleet {
+    /// `server` names no logical cluster.
+    pub fn new(server: Remote) -> Fleet {
+        let view = |kind| Arc::new(View::new(kind));
+        Fleet {
+            server,
+            physical: view(kind_of(PhysicalCluster::RESOURCE)),
+            logical: view(Kind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false)),
+            leases: view(Kind::new("coordination.k8s.io", "v1", "leases", "Lease", true)),
+            queue: Queue::new(),
+            owners: Mutex::default(),
+            pulses: Mutex::default(),
+        }
+    }
+
+    /// Goes on for as long as it is polled. `all` reads from all logical clusters at once; `changed` hears that there are
+    /// other [members](Fleet::members), or that they are others.
+    pub async fn run(&self, all: Remote, changed: impl Fn()) -> Infallible {
+        let across = || Scope { across: true, ..Scope::default() };
+        let heartbeats = Scope {
+            keep: Some(Box::new(|key: &Key| key.name == HEARTBEAT && key.namespace == "kube-system")),
+            ..across()
+        };
+        let mailboxes = Scope { labels: MAILBOX_OF.to_owned(), ..across() };
+        let told = |view: &View, news: News<'_>| {
+            self.hear(view, &news);
+            changed();
+        };
+        tokio::select! {
+            never = follow(all.clone(), self.physical.clone(), across(), told) => never,
+            never = follow(all.clone(), self.logical.clone(), mailboxes, told) => never,
+            never = follow(all, self.leases.clone(), heartbeats, told) => never,
+            never = work(&self.queue, HANDS, |key| self.looked(key)) => never,
+        }
+    }
+
+    /// Something happened to a physical cluster, a mailbox, a report or a heartbeat.
+    fn hear(&self, view: &View, news: &News<'_>) {
+        let (object, gone) = match news {
+            News::Put { now, .. } => (now, false),
+            News::Gone { last, .. } => (last, true),
+            // What came before it is known is looked at now.
+            News::Synced => return self.physical.keys().into_iter().for_each(|key| self.queue.add(key)),
+            News::Lost => return,
+        };
+        let concerned = if view.kind == self.logical.kind {
+            let owner = owner_of_mailbox(&object.key.name)
+                .map(|name| Key { name: name.to_owned(), ..object.key.clone() });
+            if let (Some(owner), Some(id)) = (&owner, mailbox_id(&object.read(&view.kind))) {
+                match gone {
+                    true => self.owners().remove(&id),
+                    false => self.owners().insert(id, owner.clone()),
+                };
+            }
+            owner
+        } else {
+            let reported = object.key.cluster.and_then(|id| self.whose_mailbox(id));
+            reported.or_else(|| (view.kind == self.physical.kind).then(|| object.key.clone()))
+        };
+        if let Some(key) = concerned {
+            self.queue.add(key);
+        }
+    }
+
+    /// All physical clusters that are known, in no order.
+    pub fn members(&self) -> Vec<Member> {
+        self.physical.keys().iter().filter_map(|key| self.member(key)).collect()
+    }
+
+    fn member(&self, key: &Key) -> Option<Member> {
+        let home = key.cluster.filter(|home| self.whose_mailbox(*home).is_none())?;
+        let object = self.physical.get(key)?.read(&self.physical.kind);
+        let object: PhysicalCluster = serde_json::from_value(object).ok()?;
+        let mailbox = self.mailbox_of(home, &object.metadata.name);
+        Some(Member { home, object, mailbox })
+    }
+
+    /// The id of the mailbox of a physical cluster.
+    fn mailbox_of(&self, home: Id, name: &str) -> Option<Id> {
+        let key = Key { cluster: Some(home), namespace: String::new(), name: api::names::mailbox(name) };
+        mailbox_id(&self.logical.get(&key)?.read(&self.logical.kind))
+    }
+
+    /// The physical cluster whose mailbox a logical cluster is, if it is one.
+    fn whose_mailbox(&self, id: Id) -> Option<Key> {
+        self.owners().get(&id).cloned()
+    }
+
+    fn owners(&self) -> MutexGuard<'_, HashMap<Id, Key>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn looked(&self, key: Key) -> Outcome {
+        if !(self.physical.synced() && self.logical.synced() && self.leases.synced()) {
+            return Outcome::Again(SOON);
+        }
+        match self.look(&key).await {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_conflict() => Outcome::Failed,
+            Err(error) => {
+                tracing::warn!(physical_cluster = %key, %error, "cannot look after a physical cluster; will try again");
+                Outcome::Failed
+            }
+        }
+    }
+
+    async fn look(&self, key: &Key) -> Result<Outcome, CallError> {
+        let Some(Member { home, object, mailbox }) = self.member(key) else {
+            self.pulses().remove(key);
+            return Ok(Outcome::Done);
+        };
+        let (name, here) = (&object.metadata.name, self.server.within(home));
+        if object.metadata.deletion_timestamp.is_some() {
+            return self.leaving(&here, &object, mailbox).await;
+        }
+        let place = Place::new(&self.physical.kind, "", name);
+        if !object.metadata.finalizers.iter().any(|finalizer| finalizer == FLEET) {
+            let mut finalizers = object.metadata.finalizers.clone();
+            finalizers.push(FLEET.to_owned());
+            let change = json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.metadata.resource_version } });
+            here.patch(place, Patch::Merge, &change).await?;
+            return Ok(Outcome::Done);
+        }
+        let Some(mailbox) = mailbox else { return self.make(&here, &object).await };
+        if object.status.as_ref().and_then(|status| status.mailbox.as_deref()) != Some(&*mailbox.to_string())
+        {
+            furnish(&self.server.within(mailbox)).await?;
+        }
+        let before = object.status.clone().unwrap_or_default();
+        let health = self.health(key, mailbox, &before);
+        let status = self.status(mailbox, &object, &before, health);
+        self.write(&here, &object, status).await?;
+        Ok(match health {
+            // A little later, so that it is over then.
+            Health::Alive(left) => Outcome::Again(left + Duration::from_millis(100)),
+            Health::NeverHeard | Health::Silent => Outcome::Done,
+        })
+    }
+
+    fn health(&self, key: &Key, mailbox: Id, before: &PhysicalClusterStatus) -> Health {
+        let lease =
+            Key { cluster: Some(mailbox), namespace: "kube-system".to_owned(), name: HEARTBEAT.to_owned() };
+        let beat = self.leases.get(&lease).map(|lease| lease.version.clone());
+        let said = before.conditions.iter().find(|condition| condition.r#type == "Ready");
+        let before = match said {
+            None => Before::Nothing,
+            Some(ready) if ready.reason == SILENT => Before::Silent,
+            Some(ready) if ready.reason == "NeverHeard" => Before::Nothing,
+            Some(_) => Before::Alive,
+        };
+        let mut pulses = self.pulses();
+        let mut pulse = pulses.remove(key);
+        let health = judge(&mut pulse, beat.as_deref(), before, Instant::now());
+        pulses.extend(pulse.map(|pulse| (key.clone(), pulse)));
+        health
+    }
+
+    fn pulses(&self) -> MutexGuard<'_, HashMap<Key, Pulse>> {
+        self.pulses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the syncer reports, and what is made of its heartbeat.
+    fn status(
+        &self,
+        mailbox: Id,
+        object: &PhysicalCluster,
+        before: &PhysicalClusterStatus,
+        health: Health,
+    ) -> PhysicalClusterStatus {
+        let key =
+            Key { cluster: Some(mailbox), namespace: String::new(), name: object.metadata.name.clone() };
+        let report = self.physical.get(&key).map(|report| report.read(&self.physical.kind));
+        let report: Option<PhysicalCluster> = report.and_then(|report| serde_json::from_value(report).ok());
+        let mut status = report.and_then(|report| report.status).unwrap_or_else(|| before.clone());
+        let said = |kind: &str| status.conditions.iter().find(|said| said.r#type == kind).cloned();
+        let other = said("ClusterIdentity").filter(|said| said.status == "False");
+        let ready = match (health, other.or_else(|| said("Ready"))) {
+            (Health::NeverHeard, _) => {
+                ("Unknown", "NeverHeard".to_owned(), "its syncer has not reported yet".to_owned())
+            }
+            (Health::Silent, _) => {
+                ("Unknown", SILENT.to_owned(), "its syncer has not been heard for 40 s".to_owned())
+            }
+            (Health::Alive(_), Some(said)) if said.status == "False" => ("False", said.reason, said.message),
+            (Health::Alive(_), _) => ("True", "Reachable".to_owned(), "its syncer reports".to_owned()),
+        };
+        status.conditions.retain(|said| said.r#type != "Ready");
+        status.conditions.insert(0, condition(&before.conditions, "Ready", ready));
+        status.mailbox = Some(mailbox.to_string());
+        status.observed_generation = object.metadata.generation;
+        status
+    }
+
+    async fn write(
+        &self,
+        home: &Remote,
+        object: &PhysicalCluster,
+        status: PhysicalClusterStatus,
+    ) -> Result<(), CallError> {
+        if object.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let place = Place::new(&self.physical.kind, "", &object.metadata.name).part("status");
+        let status = serde_json::to_value(status).unwrap_or(Value::Null);
+        let change = json!([
+            { "op": "test", "path": "/metadata/uid", "value": object.metadata.uid },
+            { "op": "add", "path": "/status", "value": status },
+        ]);
+        home.patch(place, Patch::Json, &change).await.map(drop)
+    }
+
+    /// Makes the mailbox.
+    async fn make(&self, home: &Remote, object: &PhysicalCluster) -> Result<Outcome, CallError> {
+        let (name, kind) = (&object.metadata.name, &self.logical.kind);
+        match home.create(kind, "", &mailbox::logical_cluster(name)).await {
+            Ok(_) => return Ok(Outcome::Done),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+        let taken = api::names::mailbox(name);
+        let found = home.get(Place::new(kind, "", &taken)).await?;
+        if found.as_ref().is_none_or(|found| mailbox_id(found).is_some()) {
+            return Ok(Outcome::Again(SOON));
+        }
+        let why = format!(
+            "there is a logical cluster {taken} that is not its mailbox; delete it, or name the physical cluster otherwise"
+        );
+        self.write(home, object, refused(object, &why)).await?;
+        Ok(Outcome::Again(LEAVING_AGAIN))
+    }
+
+    /// Takes away what was sent there, then the mailbox, then the object.
+    async fn leaving(
+        &self,
+        home: &Remote,
+        object: &PhysicalCluster,
+        mailbox: Option<Id>,
+    ) -> Result<Outcome, CallError> {
+        if !object.metadata.finalizers.iter().any(|finalizer| finalizer == FLEET) {
+            return Ok(Outcome::Done);
+        }
+        let forgotten = object.metadata.annotations.get(FORGET).is_some_and(|said| said == TRUE);
+        if let Some(mailbox) = mailbox {
+            let left = if forgotten { 0 } else { leave::empty(&self.server.within(mailbox)).await? };
+            if left > 0 {
+                let mut status = object.status.clone().unwrap_or_default();
+                let message = format!(
+                    "{left} objects are still there; to leave them there, annotate it {FORGET}={TRUE}"
+                );
+                let leaving =
+                    condition(&status.conditions, "Leaving", ("True", "Emptying".to_owned(), message));
+                status.conditions.retain(|said| said.r#type != "Leaving");
+                status.conditions.push(leaving);
+                self.write(home, object, status).await?;
+                return Ok(Outcome::Again(LEAVING_AGAIN));
+            }
+            leave::close(home, &self.logical.kind, &api::names::mailbox(&object.metadata.name)).await?;
+        }
+        let finalizers: Vec<&String> =
+            object.metadata.finalizers.iter().filter(|one| *one != FLEET).collect();
+        let change = json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.metadata.resource_version } });
+        let place = Place::new(&self.physical.kind, "", &object.metadata.name);
+        home.patch(place, Patch::Merge, &change).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// The id of a mailbox, if this is one.
+fn mailbox_id(object: &Value) -> Option<Id> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let of = text(&object["metadata"]["labels"][MAILBOX_OF])?;
+    let name = text(&object["metadata"]["name"])?;
+    (owner_of_mailbox(&name) == Some(&of)).then(|| text(&object["status"]["id"])?.parse().ok())?
+}
+
+async fn furnish(mailbox: &Remote) -> Result<(), CallError> {
+    for (kind, namespace, object) in mailbox::furnishings() {
+        let mut object = object;
+        object["kind"] = kind.name.clone().into();
+        object["apiVersion"] = kind.api_version().into();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let place = Place::new(&kind, namespace, &name);
+        mailbox.patch(place, Patch::Apply { manager: "holon-fleet" }, &object).await?;
+    }
+    Ok(())
+}
+
+fn refused(object: &PhysicalCluster, why: &str) -> PhysicalClusterStatus {
+    let mut status = object.status.clone().unwrap_or_default();
+    let ready = condition(&status.conditions, "Ready", ("False", "NoMailbox".to_owned(), why.to_owned()));
+    status.conditions.retain(|said| said.r#type != "Ready");
+    status.conditions.insert(0, ready);
+    status
+}
+
+/// A condition, with the time at which it began to be so.
+fn condition(
+    before: &[Condition],
+    kind: &str,
+    (status, reason, message): (&str, String, String),
+) -> Condition {
+    let old = before.iter().find(|old| old.r#type == kind && old.status == status);
+    let since = old.map(|old| old.last_transition_time.clone());
+    let now = || Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    Condition {
+        r#type: kind.to_owned(),
+        status: status.to_owned(),
+        reason,
+        message,
+        last_transition_time: since.unwrap_or_else(now),
+        observed_generation: None,
+    }
+}

@@ -1,0 +1,144 @@
+//! Whether a physical cluster is there, by its heartbeat.
+//!
+//! A syncer renews its lease every ten seconds. What counts is that the lease changes, seen from here: clocks elsewhere
+//! may be wrong. One beat that is missing says nothing; silence for forty seconds says that nobody knows. After silence it
+//! takes two beats to be believed again, so that a cluster that comes and goes is not one that is there.
+//!
+//! ```text
+//!   never heard ──first beat──► alive ──40 s without a beat──► silent ──two beats──► alive
+//! ```
+
+use std::time::{Duration, Instant};
+
+/// Four beats.
+const SILENCE: Duration = Duration::from_secs(40);
+/// Beats in a row after which somebody who was silent is believed.
+const BEATS_BACK: u32 = 2;
+
+/// What was heard of one physical cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulse {
+    /// The version of the lease.
+    beat: String,
+    heard: Instant,
+    /// Beats since the last silence.
+    beats: u32,
+}
+
+/// What was said about it last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Before {
+    Nothing,
+    Alive,
+    Silent,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Health {
+    /// There has never been a heartbeat.
+    NeverHeard,
+    /// And is judged anew after this long.
+    Alive(Duration),
+    Silent,
+}
+
+impl Pulse {
+    /// The first look at a lease: how old it is nobody knows.
+    fn new(beat: &str, now: Instant) -> Pulse {
+        Pulse { beat: beat.to_owned(), heard: now, beats: 0 }
+    }
+
+    fn hear(&mut self, beat: &str, now: Instant) {
+        if self.beat == beat {
+            return;
+        }
+        self.beats = if now.duration_since(self.heard) > SILENCE { 1 } else { self.beats + 1 };
+        (self.beat, self.heard) = (beat.to_owned(), now);
+    }
+}
+
+/// Judges by the lease as it is now, if there is one.
+pub(crate) fn judge(pulse: &mut Option<Pulse>, beat: Option<&str>, before: Before, now: Instant) -> Health {
+    match (&mut *pulse, beat) {
+        (Some(pulse), Some(beat)) => pulse.hear(beat, now),
+        (None, Some(beat)) => *pulse = Some(Pulse::new(beat, now)),
+        // A lease that is taken away is no beat.
+        (_, None) => {}
+    }
+    let Some(pulse) = pulse else {
+        return if before == Before::Nothing { Health::NeverHeard } else { Health::Silent };
+    };
+    let left = SILENCE.saturating_sub(now.duration_since(pulse.heard));
+    match before {
+        _ if left.is_zero() => Health::Silent,
+        Before::Silent if pulse.beats < BEATS_BACK => Health::Silent,
+        _ => Health::Alive(left),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each step: seconds since the beginning, the lease, and what is made of it.
+    #[track_caller]
+    fn story(mut before: Before, steps: &[(u64, Option<&str>, Before)]) {
+        let (mut pulse, begun) = (None, Instant::now());
+        for (at, beat, expected) in steps {
+            let health = judge(&mut pulse, *beat, before, begun + Duration::from_secs(*at));
+            before = match health {
+                Health::NeverHeard => Before::Nothing,
+                Health::Alive(_) => Before::Alive,
+                Health::Silent => Before::Silent,
+            };
+            assert_eq!(before, *expected, "after {at} s");
+        }
+    }
+
+    use Before::{Alive, Nothing, Silent};
+
+    #[test]
+    fn the_first_beat_is_enough_for_who_is_new() {
+        story(Nothing, &[(0, None, Nothing), (100, None, Nothing), (101, Some("1"), Alive)]);
+    }
+
+    #[test]
+    fn a_beat_that_is_missing_says_nothing() {
+        let beats =
+            [(0, Some("1"), Alive), (10, Some("2"), Alive), (39, Some("2"), Alive), (49, Some("3"), Alive)];
+        story(Nothing, &beats);
+    }
+
+    #[test]
+    fn forty_seconds_of_silence_are_silence_and_two_beats_end_it() {
+        story(
+            Alive,
+            &[
+                (0, Some("1"), Alive),
+                (40, Some("1"), Silent),
+                (60, Some("2"), Silent),
+                (61, Some("2"), Silent),
+                (70, Some("3"), Alive),
+            ],
+        );
+    }
+
+    /// Whoever flaps stays silent: a single beat every minute is never two in a row.
+    #[test]
+    fn who_comes_and_goes_is_not_there() {
+        let beats = [
+            (0, Some("1"), Silent),
+            (60, Some("2"), Silent),
+            (120, Some("3"), Silent),
+            (180, Some("4"), Silent),
+        ];
+        story(Silent, &beats);
+    }
+
+    /// A server that starts anew has heard nobody yet. That is no reason to think that they are gone.
+    #[test]
+    fn who_starts_anew_gives_everybody_time() {
+        story(Alive, &[(0, Some("7"), Alive), (39, Some("7"), Alive), (40, Some("7"), Silent)]);
+        story(Silent, &[(0, Some("7"), Silent), (10, Some("8"), Silent), (20, Some("9"), Alive)]);
+    }
+}

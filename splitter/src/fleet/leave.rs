@@ -1,0 +1,90 @@
+//! Taking away what was sent to a physical cluster that leaves.
+//!
+//! ```text
+//!   everything placed is deleted in the mailbox ─► the syncer deletes it below ─► definitions, then namespaces ─► the mailbox
+//! ```
+//!
+//! Nothing is deleted below but what is marked for deletion in the mailbox, so this is the same path every other deletion
+//! takes. A physical cluster that does not answer keeps what it has, and its PhysicalCluster stays, until it answers or
+//! somebody says that it is to be forgotten.
+
+use api::names::{PLACED, TRUE};
+use controller::kind::Kind;
+use controller::remote::{CallError, Remote};
+use http::Method;
+use serde_json::{Value, json};
+
+/// As servers describe themselves in one document.
+const DOCUMENT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// Kinds that hold others go after them.
+const LAST: [(&str, &str); 2] = [("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces")];
+
+/// Deletes everything that is placed in a mailbox, as far as it may go now. How much is still there.
+pub(super) async fn empty(mailbox: &Remote) -> Result<usize, CallError> {
+    let is_last = |kind: &Kind| LAST.iter().any(|last| *last == (&*kind.group, &*kind.plural));
+    let (last, first): (Vec<Kind>, Vec<Kind>) = kinds(mailbox).await?.into_iter().partition(is_last);
+    let mut left = 0;
+    for kind in &first {
+        left += gone(mailbox, kind).await?;
+    }
+    for (group, plural) in LAST {
+        let kind = last.iter().find(|kind| (&*kind.group, &*kind.plural) == (group, plural));
+        if let Some(kind) = kind.filter(|_| left == 0) {
+            left += gone(mailbox, kind).await?;
+        }
+    }
+    Ok(left)
+}
+
+/// Deletes what is placed of a kind. How much is still there.
+async fn gone(mailbox: &Remote, kind: &Kind) -> Result<usize, CallError> {
+    let path = format!("{}?labelSelector={PLACED}%3D{TRUE}", kind.path(""));
+    let placed = mailbox.read(&path).await?;
+    let placed = placed["items"].as_array().map_or(&[][..], Vec::as_slice);
+    for object in placed.iter().filter(|object| object["metadata"]["deletionTimestamp"].is_null()) {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let place = controller::remote::Place::new(kind, text("namespace"), text("name"));
+        mailbox.delete(place, text("uid")).await?;
+    }
+    Ok(placed.len())
+}
+
+/// What can be listed and deleted there, each in one version.
+async fn kinds(mailbox: &Remote) -> Result<Vec<Kind>, CallError> {
+    let mut found = Vec::new();
+    for path in ["/api", "/apis"] {
+        let document = mailbox.read_as(path, DOCUMENT).await?;
+        for group in items(&document["items"]) {
+            let name = group["metadata"]["name"].as_str().unwrap_or_default();
+            let Some(version) = items(&group["versions"]).next() else { continue };
+            found.extend(items(&version["resources"]).filter_map(|resource| kind(name, version, resource)));
+        }
+    }
+    Ok(found)
+}
+
+fn kind(group: &str, version: &Value, resource: &Value) -> Option<Kind> {
+    let verbs = resource["verbs"].as_array()?;
+    let can = |verb: &str| verbs.contains(&json!(verb));
+    if !can("list") || !can("delete") {
+        return None;
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (plural, name) = (text(&resource["resource"]), text(&resource["responseKind"]["kind"]));
+    let namespaced = resource["scope"] == "Namespaced";
+    Some(Kind::new(group, &text(&version["version"]), &plural, &name, namespaced))
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Deletes the mailbox itself.
+pub(super) async fn close(home: &Remote, kind: &Kind, name: &str) -> Result<(), CallError> {
+    let path = format!("{}/{name}", kind.path(""));
+    let deleted = home.text(Method::DELETE, &path, "", Vec::new(), controller::remote::PATIENCE).await;
+    match deleted {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,146 @@
+//! What an object needs where it goes.
+//!
+//! A pod template names ConfigMaps, Secrets, claims and a service account; an Ingress names Secrets and Services; a Service
+//! is needed wherever pods are that it selects. All of it is in the same namespace. Names are what is found: whether
+//! there is something of that name is for others to see.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// Something by name, of the core group.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Need {
+    pub kind: &'static str,
+    pub name: String,
+}
+
+const CONFIG_MAP: &str = "ConfigMap";
+const SECRET: &str = "Secret";
+const ACCOUNT: &str = "ServiceAccount";
+const CLAIM: &str = "PersistentVolumeClaim";
+const SERVICE: &str = "Service";
+
+/// Where the pod of a kind is described.
+const POD_SPECS: &[(&str, &str, &str)] = &[
+    ("", "Pod", "/spec"),
+    ("", "PodTemplate", "/template/spec"),
+    ("batch", "CronJob", "/spec/jobTemplate/spec/template/spec"),
+];
+/// Where all others have it, custom kinds such as rollouts included.
+const TEMPLATE_SPEC: &str = "/spec/template/spec";
+
+/// In a pod's spec. `*` is every item of a list.
+const OF_PODS: &[(&str, &[&str])] = &[
+    (SECRET, &["imagePullSecrets", "*", "name"]),
+    (ACCOUNT, &["serviceAccountName"]),
+    (CONFIG_MAP, &["volumes", "*", "configMap", "name"]),
+    (SECRET, &["volumes", "*", "secret", "secretName"]),
+    (CLAIM, &["volumes", "*", "persistentVolumeClaim", "claimName"]),
+    (CONFIG_MAP, &["volumes", "*", "projected", "sources", "*", "configMap", "name"]),
+    (SECRET, &["volumes", "*", "projected", "sources", "*", "secret", "name"]),
+    (SECRET, &["volumes", "*", "csi", "nodePublishSecretRef", "name"]),
+    (SECRET, &["volumes", "*", "azureFile", "secretName"]),
+    (SECRET, &["volumes", "*", "cephfs", "secretRef", "name"]),
+    (SECRET, &["volumes", "*", "cinder", "secretRef", "name"]),
+    (SECRET, &["volumes", "*", "flexVolume", "secretRef", "name"]),
+    (SECRET, &["volumes", "*", "iscsi", "secretRef", "name"]),
+    (SECRET, &["volumes", "*", "rbd", "secretRef", "name"]),
+    (SECRET, &["volumes", "*", "scaleIO", "secretRef", "name"]),
+    (SECRET, &["volumes", "*", "storageos", "secretRef", "name"]),
+];
+
+const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+const OF_CONTAINERS: &[(&str, &[&str])] = &[
+    (CONFIG_MAP, &["env", "*", "valueFrom", "configMapKeyRef", "name"]),
+    (SECRET, &["env", "*", "valueFrom", "secretKeyRef", "name"]),
+    (CONFIG_MAP, &["envFrom", "*", "configMapRef", "name"]),
+    (SECRET, &["envFrom", "*", "secretRef", "name"]),
+];
+
+/// In objects that are not pods.
+const OF_KINDS: &[(&str, &str, &str, &[&str])] = &[
+    ("", "ServiceAccount", SECRET, &["imagePullSecrets", "*", "name"]),
+    ("networking.k8s.io", "Ingress", SECRET, &["spec", "tls", "*", "secretName"]),
+    ("networking.k8s.io", "Ingress", SERVICE, &["spec", "defaultBackend", "service", "name"]),
+    (
+        "networking.k8s.io",
+        "Ingress",
+        SERVICE,
+        &["spec", "rules", "*", "http", "paths", "*", "backend", "service", "name"],
+    ),
+    ("apps", "StatefulSet", SERVICE, &["spec", "serviceName"]),
+];
+
+/// Made in every namespace by its own server.
+const EVERYWHERE: &[(&str, &str)] = &[(ACCOUNT, "default"), (CONFIG_MAP, "kube-root-ca.crt")];
+
+/// Where an object describes a pod, if it does.
+pub fn pod_spec_at(object: &Value) -> Option<&'static str> {
+    let (group, kind) = super::group_kind(object);
+    if let Some((_, _, pointer)) = POD_SPECS.iter().find(|(of, name, _)| *of == group && *name == kind) {
+        return Some(pointer);
+    }
+    let has_containers = object.pointer(TEMPLATE_SPEC).is_some_and(|spec| spec["containers"].is_array());
+    has_containers.then_some(TEMPLATE_SPEC)
+}
+
+/// What an object needs in its namespace.
+pub fn dependencies(object: &Value) -> BTreeSet<Need> {
+    let mut needs = BTreeSet::new();
+    let (group, kind) = super::group_kind(object);
+    for (_, _, needed, path) in OF_KINDS.iter().filter(|(of, name, _, _)| *of == group && *name == kind) {
+        collect(object, path, needed, &mut needs);
+    }
+    if let Some(spec) = pod_spec_at(object).and_then(|pointer| object.pointer(pointer)) {
+        of_pod(spec, &mut needs);
+    }
+    needs.retain(|need| !need.name.is_empty() && !EVERYWHERE.contains(&(need.kind, need.name.as_str())));
+    needs
+}
+
+fn of_pod(spec: &Value, needs: &mut BTreeSet<Need>) {
+    for (kind, path) in OF_PODS {
+        collect(spec, path, kind, needs);
+    }
+    for container in CONTAINERS.iter().flat_map(|list| spec[*list].as_array().into_iter().flatten()) {
+        for (kind, path) in OF_CONTAINERS {
+            collect(container, path, kind, needs);
+        }
+    }
+}
+
+fn collect(value: &Value, path: &[&str], kind: &'static str, needs: &mut BTreeSet<Need>) {
+    match (path.split_first(), value) {
+        (None, Value::String(name)) => drop(needs.insert(Need { kind, name: name.clone() })),
+        (Some((&"*", rest)), Value::Array(items)) => {
+            items.iter().for_each(|item| collect(item, rest, kind, needs));
+        }
+        (Some((name, rest)), Value::Object(fields)) => {
+            if let Some(inner) = fields.get(*name) {
+                collect(inner, rest, kind, needs);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The claims among it.
+pub fn claims(object: &Value) -> Vec<String> {
+    dependencies(object).into_iter().filter(|need| need.kind == CLAIM).map(|need| need.name).collect()
+}
+
+/// The labels of the pods an object makes.
+pub fn pod_labels(object: &Value) -> Option<&serde_json::Map<String, Value>> {
+    let spec_at = pod_spec_at(object)?;
+    let of_pod = spec_at.strip_suffix("/spec").unwrap_or_default();
+    object.pointer(&format!("{of_pod}/metadata/labels"))?.as_object()
+}
+
+/// Whether a Service is for the pods an object makes. One without a selector is for none.
+pub fn serves(service: &Value, object: &Value) -> bool {
+    let Some(selector) = service.pointer("/spec/selector").and_then(Value::as_object) else { return false };
+    let Some(labels) = pod_labels(object) else { return false };
+    !selector.is_empty() && selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+}

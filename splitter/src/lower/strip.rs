@@ -1,0 +1,142 @@
+//! Taking away what a server or a controller here set: each server has its own.
+
+use serde_json::Value;
+
+/// Of every object's metadata, all that goes.
+const METADATA: &[&str] = &["name", "namespace", "labels", "annotations"];
+
+/// Annotations that are about the object here, by how they begin.
+const ANNOTATIONS: &[&str] = &[
+    "holon.dev/",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "deployment.kubernetes.io/",
+    "deprecated.daemonset.template.generation",
+    "pv.kubernetes.io/",
+    "volume.kubernetes.io/",
+    "volume.beta.kubernetes.io/",
+    "batch.kubernetes.io/job-tracking",
+    "kubernetes.io/service-account.",
+];
+
+/// Labels likewise. How strictly a namespace's pods are checked is for those to say who run the cluster below.
+const LABELS: &[&str] = &["holon.dev/", "kubernetes.io/metadata.name", "pod-security.kubernetes.io/"];
+
+struct Field {
+    group: &'static str,
+    kind: &'static str,
+    /// `*` is every item of a list.
+    path: &'static [&'static str],
+    /// It stays if this is so.
+    unless: Option<fn(&Value) -> bool>,
+}
+
+const fn field(group: &'static str, kind: &'static str, path: &'static [&'static str]) -> Field {
+    Field { group, kind, path, unless: None }
+}
+
+const fn service(path: &'static [&'static str]) -> Field {
+    Field { group: "", kind: "Service", path, unless: Some(is_headless) }
+}
+
+const fn job(path: &'static [&'static str]) -> Field {
+    Field { group: "batch", kind: "Job", path, unless: Some(selects_by_hand) }
+}
+
+fn is_headless(service: &Value) -> bool {
+    service.pointer("/spec/clusterIP").is_some_and(|address| address == "None")
+}
+
+fn selects_by_hand(job: &Value) -> bool {
+    job.pointer("/spec/manualSelector").is_some_and(|by_hand| by_hand == true)
+}
+
+/// Sent, these would be refused, or would take from a controller below what is its own.
+const FIELDS: &[Field] = &[
+    field("", "Namespace", &["spec"]),
+    field("", "ServiceAccount", &["secrets"]),
+    field("", "Pod", &["spec", "nodeName"]),
+    service(&["spec", "clusterIPs"]),
+    service(&["spec", "ipFamilies"]),
+    service(&["spec", "ipFamilyPolicy"]),
+    service(&["spec", "clusterIP"]),
+    field("", "Service", &["spec", "healthCheckNodePort"]),
+    field("", "Service", &["spec", "ports", "*", "nodePort"]),
+    job(&["spec", "selector"]),
+    job(&["spec", "template", "metadata", "labels", "controller-uid"]),
+    job(&["spec", "template", "metadata", "labels", "job-name"]),
+    job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/controller-uid"]),
+    job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/job-name"]),
+    // A Job that removes itself below would be made, and run, again.
+    field("batch", "Job", &["spec", "ttlSecondsAfterFinished"]),
+];
+
+/// Volumes that a server adds to every pod, by how their names begin.
+const TOKEN_VOLUME: &str = "kube-api-access-";
+
+pub(super) fn strip(object: &mut Value) {
+    let (group, kind) = super::group_kind(object);
+    let (group, kind) = (group.to_owned(), kind.to_owned());
+    let applies = |field: &&Field| {
+        let kept = field.unless.is_some_and(|unless| unless(object));
+        field.group == group && field.kind == kind && !kept
+    };
+    let fields: Vec<&Field> = FIELDS.iter().filter(applies).collect();
+    for field in fields {
+        remove(object, field.path);
+    }
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    // Finalizers go too: whoever promised to take them off is here, and an object there would wait for him forever.
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.retain(|name, _| METADATA.contains(&name.as_str()));
+        retain(metadata.get_mut("annotations"), ANNOTATIONS);
+        retain(metadata.get_mut("labels"), LABELS);
+    }
+    if group.is_empty() && kind == "Pod" {
+        strip_token(&mut object["spec"]);
+    }
+}
+
+fn retain(table: Option<&mut Value>, without: &[&str]) {
+    if let Some(Value::Object(table)) = table {
+        table.retain(|name, _| !without.iter().any(|prefix| name.starts_with(prefix)));
+    }
+}
+
+fn strip_token(spec: &mut Value) {
+    let is_token = |item: &Value| item["name"].as_str().is_some_and(|name| name.starts_with(TOKEN_VOLUME));
+    if let Some(Value::Array(volumes)) = spec.get_mut("volumes") {
+        volumes.retain(|volume| !is_token(volume));
+    }
+    for list in ["containers", "initContainers"] {
+        at_each(spec, &[list, "*", "volumeMounts"], &mut |mounts| {
+            if let Value::Array(mounts) = mounts {
+                mounts.retain(|mount| !is_token(mount));
+            }
+        });
+    }
+}
+
+fn remove(value: &mut Value, path: &[&str]) {
+    let Some((last, before)) = path.split_last() else { return };
+    at_each(value, before, &mut |parent| {
+        if let Value::Object(fields) = parent {
+            fields.remove(*last);
+        }
+    });
+}
+
+/// Visits every value at a path, of those that are there.
+pub(crate) fn at_each(value: &mut Value, path: &[&str], visit: &mut dyn FnMut(&mut Value)) {
+    let Some((first, rest)) = path.split_first() else { return visit(value) };
+    match (value, *first) {
+        (Value::Array(items), "*") => items.iter_mut().for_each(|item| at_each(item, rest, visit)),
+        (Value::Object(fields), name) => {
+            if let Some(inner) = fields.get_mut(name) {
+                at_each(inner, rest, visit);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,87 @@
+//! Writing at a JSON pointer, with the objects on the way to it.
+
+use serde_json::{Map, Value};
+
+/// Puts a value there. What is missing on the way is made; what is in the way (a number where an object should be) is an
+/// error, because overwriting it would lose something. `-` after a list appends.
+pub fn set(root: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
+    let Some(path) = pointer.strip_prefix('/') else {
+        return Err(format!("{pointer:?} must begin with a slash, as in /spec/replicas"));
+    };
+    let segments: Vec<String> = path.split('/').map(unescaped).collect();
+    let (last, before) = segments.split_last().expect("splitting gives at least one");
+    let mut at = root;
+    for segment in before {
+        at = step(at, segment).ok_or_else(|| blocked(pointer, segment))?;
+    }
+    match at {
+        Value::Null => *at = Value::Object(Map::from_iter([(last.clone(), value)])),
+        Value::Object(fields) => drop(fields.insert(last.clone(), value)),
+        Value::Array(items) if last == "-" => items.push(value),
+        Value::Array(items) => {
+            let item = last.parse::<usize>().ok().and_then(|index| items.get_mut(index));
+            *item.ok_or_else(|| blocked(pointer, last))? = value;
+        }
+        _ => return Err(blocked(pointer, last)),
+    }
+    Ok(())
+}
+
+/// Takes a value away, if it is there.
+pub fn remove(root: &mut Value, pointer: &str) {
+    let Some((parent, last)) = pointer.rsplit_once('/') else { return };
+    if let Some(Value::Object(fields)) = root.pointer_mut(parent) {
+        fields.remove(&unescaped(last));
+    }
+}
+
+fn step<'a>(at: &'a mut Value, segment: &str) -> Option<&'a mut Value> {
+    if at.is_null() {
+        *at = Value::Object(Map::new());
+    }
+    match at {
+        Value::Object(fields) => Some(fields.entry(segment).or_insert(Value::Null)),
+        Value::Array(items) => items.get_mut(segment.parse::<usize>().ok()?),
+        _ => None,
+    }
+}
+
+fn blocked(pointer: &str, segment: &str) -> String {
+    format!("{pointer:?} does not lead anywhere: there is something else at {segment:?}")
+}
+
+fn unescaped(segment: &str) -> String {
+    segment.replace("~1", "/").replace("~0", "~")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_missing_on_the_way_is_made() {
+        let check = |before: Value, pointer: &str, expected: Option<Value>| {
+            let mut value = before.clone();
+            let done = set(&mut value, pointer, json!(7));
+            assert_eq!(done.is_ok().then_some(value), expected, "{before} {pointer} {done:?}");
+        };
+        check(json!({}), "/spec/replicas", Some(json!({ "spec": { "replicas": 7 } })));
+        check(
+            json!({ "spec": { "a": 1 } }),
+            "/spec/replicas",
+            Some(json!({ "spec": { "a": 1, "replicas": 7 } })),
+        );
+        check(json!({ "l": [1, 2] }), "/l/1", Some(json!({ "l": [1, 7] })));
+        check(json!({ "l": [1] }), "/l/-", Some(json!({ "l": [1, 7] })));
+        check(json!({ "l": [{}] }), "/l/0/x", Some(json!({ "l": [{ "x": 7 }] })));
+        check(json!({}), "/a~1b/c~0d", Some(json!({ "a/b": { "c~d": 7 } })));
+        check(json!({ "l": [1] }), "/l/5", None);
+        check(json!({ "n": 3 }), "/n/x", None);
+        check(json!({}), "spec", None);
+        let mut value = json!({ "a": { "b": 1, "c": 2 } });
+        remove(&mut value, "/a/b");
+        remove(&mut value, "/x/y");
+        assert_eq!(value, json!({ "a": { "c": 2 } }));
+    }
+}

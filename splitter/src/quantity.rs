@@ -1,0 +1,188 @@
+//! Amounts of resources, to calculate with: `500m` of `cpu`, `16Gi` of `memory`, `110` `pods`.
+//!
+//! Counted in thousandths, the finest that Kubernetes schedules by; finer ones are rounded up, because half a thousandth
+//! of a processor is still asked for. What nobody said is absent, and absent is neither nothing nor everything.
+
+use std::collections::BTreeMap;
+
+use api::fleet::{Quantities, Quantity};
+use serde_json::Value;
+
+/// Thousandths of each resource.
+pub type Amounts = BTreeMap<String, i128>;
+
+const UNITS: [(&str, i128); 12] = [
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+    ("Ti", 1 << 40),
+    ("Pi", 1 << 50),
+    ("Ei", 1 << 60),
+    ("k", 1_000),
+    ("M", 1_000_000),
+    ("G", 1_000_000_000),
+    ("T", 1_000_000_000_000),
+    ("P", 1_000_000_000_000_000),
+    ("E", 1_000_000_000_000_000_000),
+];
+/// Parts of one: how many there are of them in one.
+const PARTS: [(&str, i128); 3] = [("m", 1_000), ("u", 1_000_000), ("n", 1_000_000_000)];
+
+/// In thousandths, rounded up; none if it is not an amount.
+pub fn thousandths(text: &str) -> Option<i128> {
+    let digits =
+        text.find(|letter: char| !matches!(letter, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let (times, parts) = match unit {
+        "" => (1, 1),
+        _ => match PARTS.iter().find(|(name, _)| *name == unit) {
+            Some((_, parts)) => (1, *parts),
+            None => match UNITS.iter().find(|(name, _)| *name == unit) {
+                Some((_, times)) => (*times, 1),
+                None => (power_of_ten(unit)?, 1),
+            },
+        },
+    };
+    let (negative, number) = match number.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, number.strip_prefix('+').unwrap_or(number)),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    // Nobody has more digits than these to give away, and with them nothing below overflows.
+    if whole.len() > 18 || fraction.len() > 18 || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
+    if !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let numerator = mantissa.checked_mul(times)?.checked_mul(1_000)?;
+    let denominator = scale.checked_mul(parts)?;
+    let rounded_up = numerator / denominator + i128::from(numerator % denominator != 0);
+    Some(if negative { -(numerator / denominator) } else { rounded_up })
+}
+
+/// `e3` and `E3`.
+fn power_of_ten(unit: &str) -> Option<i128> {
+    let exponent: u32 = unit.strip_prefix(['e', 'E'])?.parse().ok()?;
+    (exponent <= 18).then(|| 10_i128.pow(exponent))
+}
+
+/// What can be read of it. What cannot be read is not said.
+pub fn amounts(quantities: &Quantities) -> Amounts {
+    let read = |(name, quantity): (&String, &Quantity)| Some((name.clone(), thousandths(quantity.as_str())?));
+    quantities.iter().filter_map(read).collect()
+}
+
+/// The same of an object's field, such as `resources.requests`.
+pub fn amounts_of(field: &Value) -> Amounts {
+    let read = |(name, value): (&String, &Value)| {
+        let amount = match value {
+            Value::String(text) => thousandths(text)?,
+            Value::Number(number) => thousandths(&number.to_string())?,
+            _ => return None,
+        };
+        Some((name.clone(), amount))
+    };
+    field.as_object().into_iter().flatten().filter_map(read).collect()
+}
+
+/// As a person would write it: binary units for bytes, `m` for parts.
+pub fn text(resource: &str, thousandths: i128) -> String {
+    let bytes =
+        resource.contains("memory") || resource.contains("storage") || resource.starts_with("hugepages-");
+    let (whole, rest) = (thousandths / 1_000, thousandths % 1_000);
+    if rest != 0 {
+        return format!("{thousandths}m");
+    }
+    let units = if bytes { &UNITS[..6] } else { &UNITS[..0] };
+    // For people: the largest unit that is exact, or leaves at least two digits.
+    let fitting =
+        units.iter().rev().find(|(_, size)| whole % size == 0 && whole != 0 || whole.abs() >= 10 * size);
+    match fitting {
+        Some((name, size)) => format!("{}{name}", whole / size),
+        None => whole.to_string(),
+    }
+}
+
+/// As they are written in an object.
+pub fn quantities(amounts: &Amounts) -> Quantities {
+    amounts.iter().map(|(name, amount)| (name.clone(), Quantity::new(text(name, *amount)))).collect()
+}
+
+/// What is left of `all` after `taken`, of what both know.
+pub fn minus(all: &Amounts, taken: &Amounts) -> Amounts {
+    let left = |(name, all): (&String, &i128)| Some((name.clone(), (all - taken.get(name)?).max(0)));
+    all.iter().filter_map(left).collect()
+}
+
+/// Adds up.
+pub fn add(total: &mut Amounts, more: &Amounts, times: u32) {
+    for (name, amount) in more {
+        *total.entry(name.clone()).or_default() += amount * i128::from(times);
+    }
+}
+
+/// How often `each` fits into `free`; none if nothing that is asked for is known there.
+pub fn fits(free: &Amounts, each: &Amounts) -> Option<u32> {
+    let asked = each.iter().filter(|(_, amount)| **amount > 0);
+    let times = asked.filter_map(|(name, amount)| Some(free.get(name)? / amount)).min()?;
+    Some(u32::try_from(times.max(0)).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn amounts_are_read_as_kubernetes_writes_them() {
+        let check = |text: &str, expected: Option<i128>| assert_eq!(thousandths(text), expected, "{text}");
+        check("4", Some(4_000));
+        check("500m", Some(500));
+        check("0.5", Some(500));
+        check(".5", Some(500));
+        check("1.5Gi", Some(1_610_612_736_000));
+        check("16Gi", Some(17_179_869_184_000));
+        check("2k", Some(2_000_000));
+        check("1e3", Some(1_000_000));
+        check("1E", Some(1_000_000_000_000_000_000_000));
+        check("100n", Some(1));
+        check("1u", Some(1));
+        check("-2", Some(-2_000));
+        for bad in ["", "x", "4 Gi", "4gi", "1.2.3", "--1", "e3", "1e99", "99999999999999999999999"] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn amounts_are_written_as_people_do() {
+        let check = |resource: &str, number: &str, expected: &str| {
+            assert_eq!(text(resource, thousandths(number).unwrap()), expected, "{number} {resource}");
+        };
+        check("cpu", "4", "4");
+        check("cpu", "2500m", "2500m");
+        check("memory", "16Gi", "16Gi");
+        check("memory", "1536Mi", "1536Mi");
+        check("memory", "33555000Ki", "32Gi");
+        check("memory", "0", "0");
+        check("pods", "110", "110");
+    }
+
+    #[test]
+    fn unknown_is_neither_nothing_nor_everything() {
+        let all = amounts_of(&json!({ "cpu": "10", "memory": "8Gi", "pods": 110 }));
+        let free = minus(&all, &amounts_of(&json!({ "cpu": "4500m", "memory": "9Gi" })));
+        assert_eq!(free, amounts_of(&json!({ "cpu": "5500m", "memory": 0 })));
+        let check = |each: Value, expected: Option<u32>| {
+            assert_eq!(fits(&free, &amounts_of(&each)), expected, "{each}");
+        };
+        check(json!({ "cpu": "2" }), Some(2));
+        check(json!({ "cpu": "2", "memory": "1Mi" }), Some(0));
+        check(json!({ "pods": 1 }), None);
+        check(json!({ "pods": 1, "cpu": 1 }), Some(5));
+        check(json!({}), None);
+        check(json!({ "cpu": 0 }), None);
+    }
+}

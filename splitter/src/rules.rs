@@ -1,0 +1,175 @@
+//! What users said about where things run, understood.
+//!
+//! ```text
+//!   annotation on the object  ─┐
+//!   … on its namespace         ├─ nearest ──► Wish ──► targets
+//!   … on its logical cluster  ─┘     │
+//!   Placements that select it ───────┘ if there is no annotation
+//! ```
+//!
+//! An annotation that cannot be read is still the nearest one: it changes nothing until somebody mends it. Falling
+//! through to the next would move an app because of a typing mistake.
+
+pub mod annotation;
+pub mod select;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use api::fleet::{Chosen, ClusterSelector, Placement, PlacementSpec, Source};
+use api::names::PLACEMENT;
+
+use annotation::AnnotationError;
+use select::Selected;
+
+pub type Labels = BTreeMap<String, String>;
+
+/// What a rule is asked about: an object and where it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub group: &'a str,
+    pub kind: &'a str,
+    pub name: &'a str,
+    pub labels: &'a Labels,
+    pub namespace_labels: &'a Labels,
+}
+
+/// Where an annotation was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    Object,
+    Namespace,
+    LogicalCluster,
+}
+
+/// What is wanted for an object.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Wish {
+    pub by: Chosen,
+    pub spec: PlacementSpec,
+}
+
+impl Wish {
+    /// Nobody said anything: one cluster, whichever has the most room.
+    pub fn default_choice() -> Wish {
+        let spec = PlacementSpec { number_of_clusters: Some(1), ..PlacementSpec::default() };
+        Wish { by: Chosen::default(), spec }
+    }
+
+    /// What a decision was made under. If it has changed, somebody wants something else.
+    pub fn fingerprint(&self) -> String {
+        let PlacementSpec { cluster_selector, number_of_clusters, spread, fallback_groups, .. } = &self.spec;
+        let said = (self.by.source, cluster_selector, number_of_clusters, spread, fallback_groups);
+        let text = serde_json::to_string(&said).expect("our own kinds can be written as JSON");
+        crate::hash::word(&[&text], 12)
+    }
+}
+
+/// A value that cannot be followed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreadable {
+    pub level: Level,
+    pub text: String,
+    pub error: AnnotationError,
+}
+
+/// The annotation that counts, of those on the object, its namespace and its logical cluster.
+pub fn nearest<'a>(
+    object: &'a Labels,
+    namespace: &'a Labels,
+    logical_cluster: &'a Labels,
+) -> Option<(Level, &'a str)> {
+    let levels =
+        [(Level::Object, object), (Level::Namespace, namespace), (Level::LogicalCluster, logical_cluster)];
+    levels.into_iter().find_map(|(level, annotations)| Some((level, annotations.get(PLACEMENT)?.as_str())))
+}
+
+/// What is wanted for an object, given the annotation that counts and the Placements of its logical cluster.
+pub fn wish(
+    subject: &Subject,
+    annotation: Option<(Level, &str)>,
+    placements: &[Placement],
+) -> Result<Wish, Unreadable> {
+    let chosen = best(subject, placements);
+    let Some((level, text)) = annotation else {
+        let by_placement = |placement: &Placement| Wish {
+            by: Chosen { source: Source::Placement, name: placement.metadata.name.clone() },
+            spec: placement.spec.clone(),
+        };
+        return Ok(chosen.map_or_else(Wish::default_choice, by_placement));
+    };
+    let selector =
+        annotation::parse(text).map_err(|error| Unreadable { level, text: text.to_owned(), error })?;
+    let by = Chosen { source: Source::Annotation, name: text.to_owned() };
+    Ok(Wish { by, spec: named(selector, chosen) })
+}
+
+/// The annotation says where. How numbers are divided and what is tolerated it does not say; that the Placement still does.
+fn named(cluster_selector: ClusterSelector, placement: Option<&Placement>) -> PlacementSpec {
+    let spec = placement.map(|placement| placement.spec.clone()).unwrap_or_default();
+    PlacementSpec {
+        cluster_selector,
+        number_of_clusters: None,
+        spread: Vec::new(),
+        fallback_groups: Vec::new(),
+        ..spec
+    }
+}
+
+/// Of the Placements that select an object, the one that counts: by priority, then the most specific, then by name.
+pub fn best<'a>(subject: &Subject, placements: &'a [Placement]) -> Option<&'a Placement> {
+    let selecting = placements.iter().filter(|placement| selects(&placement.spec, subject));
+    selecting.min_by_key(|placement| {
+        let spec = &placement.spec;
+        (Reverse(spec.priority), Reverse(specificity(spec)), placement.metadata.name.as_str())
+    })
+}
+
+fn selects(spec: &PlacementSpec, subject: &Subject) -> bool {
+    select::labels(&spec.namespace_selector, subject.namespace_labels) == Selected::Yes
+        && select::object(&spec.object_selector, subject)
+}
+
+/// How closely a Placement looks: a name says more than labels of the object, those more than kinds, those more than
+/// labels of its namespace.
+fn specificity(spec: &PlacementSpec) -> (bool, usize, bool, usize) {
+    let object = &spec.object_selector;
+    (
+        !object.names.is_empty(),
+        select::terms(&object.labels),
+        !object.kinds.is_empty(),
+        select::terms(&spec.namespace_selector),
+    )
+}
+
+/// The weight and bounds a policy gives a cluster: the greatest weight, the greatest `min` and the smallest `max` of the
+/// rules that select it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ShareBounds {
+    /// None if no rule says one.
+    pub weight: Option<u64>,
+    pub min: u32,
+    pub max: Option<u32>,
+}
+
+/// What `shares` of a Placement say about one cluster; `selects` says whether a rule is about it.
+pub fn share_bounds(spec: &PlacementSpec, mut selects: impl FnMut(&ClusterSelector) -> bool) -> ShareBounds {
+    let number = |value: i64| u32::try_from(value.max(0)).unwrap_or(u32::MAX);
+    let mut bounds = ShareBounds::default();
+    for rule in &spec.shares {
+        if !selects(&rule.cluster_selector) {
+            continue;
+        }
+        let weight = rule.weight.map(|weight| u64::try_from(weight).unwrap_or_default());
+        bounds.weight = bounds.weight.max(weight);
+        bounds.min = bounds.min.max(rule.min.map(number).unwrap_or_default());
+        bounds.max = match (bounds.max, rule.max.map(number)) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+    bounds
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Whether a selector means something, and if not, which part of it says so.
+
+use std::collections::BTreeMap;
+
+use api::fleet::{ClusterSelector, Compare, LabelSelector, ObjectSelector, PhysicalCluster, Requirement};
+use serde_json::Value;
+
+use super::{Labels, Subject};
+use crate::expression::{Expression, Mistake};
+
+/// Whether something is selected. Of several parts that say no, the first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Selected {
+    Yes,
+    /// Others are named.
+    NotNamed,
+    /// A label is not as it must be.
+    Label {
+        requirement: Requirement,
+        found: Option<String>,
+    },
+    /// An expression is false.
+    Expression {
+        text: String,
+    },
+    /// An expression cannot be read or evaluated.
+    Mistaken {
+        text: String,
+        mistake: Mistake,
+    },
+}
+
+/// How many parts a selector has.
+pub fn terms(selector: &LabelSelector) -> usize {
+    selector.match_labels.len() + selector.match_expressions.len()
+}
+
+pub fn labels(selector: &LabelSelector, labels: &Labels) -> Selected {
+    let equal = selector.match_labels.iter().map(|(key, value)| Requirement {
+        key: key.clone(),
+        operator: Compare::In,
+        values: vec![value.clone()],
+    });
+    for requirement in equal.chain(selector.match_expressions.iter().cloned()) {
+        let found = labels.get(&requirement.key);
+        if !fulfils(&requirement, found) {
+            return Selected::Label { found: found.cloned(), requirement };
+        }
+    }
+    Selected::Yes
+}
+
+/// As in Kubernetes: a label that is not there is not one of any values.
+fn fulfils(requirement: &Requirement, found: Option<&String>) -> bool {
+    let among = || found.is_some_and(|found| requirement.values.contains(found));
+    match requirement.operator {
+        Compare::In => among(),
+        Compare::NotIn => !among(),
+        Compare::Exists => found.is_some(),
+        Compare::DoesNotExist => found.is_none(),
+    }
+}
+
+/// As it is written in a selector.
+pub fn text(requirement: &Requirement) -> String {
+    let Requirement { key, operator, values } = requirement;
+    match (operator, values.as_slice()) {
+        (Compare::In, [value]) => format!("{key}={value}"),
+        (Compare::NotIn, [value]) => format!("{key}!={value}"),
+        (Compare::In, values) => format!("{key} in ({})", values.join(",")),
+        (Compare::NotIn, values) => format!("{key} notin ({})", values.join(",")),
+        (Compare::Exists, _) => format!("{key}=*"),
+        (Compare::DoesNotExist, _) => format!("!{key}"),
+    }
+}
+
+pub fn object(selector: &ObjectSelector, subject: &Subject) -> bool {
+    let ObjectSelector { kinds, names, labels: by_labels } = selector;
+    let of_kind =
+        kinds.is_empty() || kinds.iter().any(|kind| kind.group == subject.group && kind.kind == subject.kind);
+    let named = names.is_empty() || names.iter().any(|name| name == subject.name);
+    of_kind && named && labels(by_labels, subject.labels) == Selected::Yes
+}
+
+/// Expressions of cluster selectors, each read once for all clusters it is asked about.
+#[derive(Debug, Default)]
+pub struct Reader {
+    read: BTreeMap<String, Result<Expression, Mistake>>,
+}
+
+impl Reader {
+    /// Whether a physical cluster is selected. `value` is the same as JSON, for expressions.
+    pub fn cluster(
+        &mut self,
+        selector: &ClusterSelector,
+        cluster: &PhysicalCluster,
+        value: &Value,
+    ) -> Selected {
+        let ClusterSelector { names, labels: by_labels, expressions } = selector;
+        if !names.is_empty() && !names.contains(&cluster.metadata.name) {
+            return Selected::NotNamed;
+        }
+        let selected = labels(by_labels, &cluster.metadata.labels);
+        if selected != Selected::Yes {
+            return selected;
+        }
+        expressions
+            .iter()
+            .map(|text| self.holds(text, value))
+            .find(|held| *held != Selected::Yes)
+            .unwrap_or(Selected::Yes)
+    }
+
+    fn holds(&mut self, text: &str, cluster: &Value) -> Selected {
+        let read = self.read.entry(text.to_owned()).or_insert_with(|| Expression::parse(text, &["cluster"]));
+        let held = match read {
+            Ok(expression) => expression.holds(&[("cluster", cluster)]),
+            Err(mistake) => Err(mistake.clone()),
+        };
+        let text = text.to_owned();
+        match held {
+            Ok(true) => Selected::Yes,
+            Ok(false) => Selected::Expression { text },
+            Err(mistake) => Selected::Mistaken { text, mistake },
+        }
+    }
+}

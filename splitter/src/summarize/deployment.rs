@@ -1,0 +1,98 @@
+//! What a Deployment says about itself on the whole, and what a StatefulSet says about its revisions.
+
+use serde_json::{Value, json};
+
+use super::{Report, Whole, conditions};
+use crate::division::rollout;
+use api::fleet::Role;
+
+/// Conditions as the Deployment controller would give them, had it seen all targets as one.
+pub(super) fn finish(whole: &Whole, reports: &[&Report], status: &mut Value) {
+    let spec_replicas = crate::division::number(whole.object, "/spec/replicas", 1);
+    let desired = whole.desired.unwrap_or(spec_replicas);
+    let number = |status: &Value, field: &str| status[field].as_i64().unwrap_or_default();
+    if whole.pending > 0 {
+        let unavailable = number(status, "unavailableReplicas") + i64::from(whole.pending);
+        status["unavailableReplicas"] = unavailable.into();
+    }
+    let may_miss = rollout::bounds(whole.object, desired).map_or(0, |bounds| bounds.unavailable);
+    let enough = i64::from(desired.saturating_sub(may_miss));
+    let available = number(status, "availableReplicas") >= enough;
+    let complete = {
+        let desired = i64::from(desired);
+        let updated = number(status, "updatedReplicas");
+        reports.iter().all(|report| report.has_observed())
+            && updated == desired
+            && number(status, "replicas") == updated
+            && number(status, "availableReplicas") >= desired
+    };
+    let mut list = vec![availability(whole, available), progress(whole, reports, complete)];
+    let failing: Vec<&Report> = reports
+        .iter()
+        .filter(|report| conditions::find(report, "ReplicaFailure").is_some_and(|it| it["status"] == "True"))
+        .copied()
+        .collect();
+    if !failing.is_empty() {
+        list.push(named(whole, &failing, "ReplicaFailure", "True"));
+    }
+    list.extend(conditions::merged(whole, reports, &["Available", "Progressing", "ReplicaFailure"]));
+    status["conditions"] = Value::Array(list);
+}
+
+fn availability(whole: &Whole, available: bool) -> Value {
+    let (status, reason, message) = match available {
+        true => ("True", "MinimumReplicasAvailable", "Deployment has minimum availability."),
+        false => ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."),
+    };
+    conditions::kept_or_new(whole, "Available", status, reason, message.to_owned())
+}
+
+fn progress(whole: &Whole, reports: &[&Report], complete: bool) -> Value {
+    let with = |wanted: &str| -> Vec<&Report> {
+        let is = |report: &&&Report| {
+            conditions::find(report, "Progressing").is_some_and(|condition| condition["status"] == wanted)
+        };
+        reports.iter().filter(is).copied().collect()
+    };
+    for status in ["False", "Unknown"] {
+        let found = with(status);
+        if !found.is_empty() {
+            return named(whole, &found, "Progressing", status);
+        }
+    }
+    let name = whole.object["metadata"]["name"].as_str().unwrap_or_default();
+    let (reason, message) = match complete {
+        true => ("NewReplicaSetAvailable", format!("Deployment {name:?} has successfully progressed.")),
+        false => ("ReplicaSetUpdated", format!("Deployment {name:?} is progressing.")),
+    };
+    conditions::kept_or_new(whole, "Progressing", "True", reason, message)
+}
+
+/// A condition some targets have, with their reason and a message that names them.
+fn named(whole: &Whole, reports: &[&Report], name: &str, status: &str) -> Value {
+    let merged = conditions::one(whole, reports, name);
+    let said: Vec<String> = reports
+        .iter()
+        .filter_map(|report| {
+            let message = conditions::find(report, name)?["message"].as_str().unwrap_or_default();
+            Some(format!("{}: {message}", report.cluster))
+        })
+        .collect();
+    let reason = merged["reason"].as_str().unwrap_or_default();
+    conditions::kept_or_new(whole, name, status, reason, said.join("; "))
+}
+
+/// The revision that is rolled out is the one of those who have what is wanted now; the current one differs from it as long
+/// as anybody's does, which is how a client sees that the update is not over.
+pub(super) fn revisions(_: &Whole, reports: &[&Report], status: &mut Value) {
+    let text = |report: &Report, field: &str| report.field(field).and_then(Value::as_str).map(str::to_owned);
+    let staying = || reports.iter().filter(|report| report.role != Role::Leaving);
+    let update = staying().filter(|report| report.current).find_map(|report| text(report, "updateRevision"));
+    let current: Vec<String> = staying().filter_map(|report| text(report, "currentRevision")).collect();
+    let behind = current.iter().find(|revision| Some(*revision) != update.as_ref()).or(current.first());
+    for (field, value) in [("updateRevision", update.as_ref()), ("currentRevision", behind)] {
+        if let Some(value) = value {
+            status[field] = json!(value);
+        }
+    }
+}

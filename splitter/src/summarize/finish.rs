@@ -1,0 +1,31 @@
+//! What smaller kinds say on the whole: load balancers and budgets.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Report, Whole, conditions};
+
+/// The addresses of all, each once, in order.
+pub(super) fn load_balancer(_: &Whole, reports: &[&Report], status: &mut Value) {
+    let ingress = |report: &&Report| report.status?.pointer("/loadBalancer/ingress")?.as_array().cloned();
+    let mut seen = BTreeSet::new();
+    let mut all: Vec<Value> = reports.iter().filter_map(|report| ingress(report)).flatten().collect();
+    all.retain(|address| seen.insert(address.to_string()));
+    all.sort_by_key(Value::to_string);
+    status["loadBalancer"] = if all.is_empty() { json!({}) } else { json!({ "ingress": all }) };
+}
+
+/// Whether another pod may be disrupted is a question about all of them: what one target could spare, another may lack.
+pub(super) fn budget(whole: &Whole, reports: &[&Report], status: &mut Value) {
+    let number = |field: &str| status[field].as_i64().unwrap_or_default();
+    let spare = (number("currentHealthy") - number("desiredHealthy")).max(0);
+    let granted: i64 = reports.iter().map(|report| report.number("disruptionsAllowed")).sum();
+    // What targets have already given away they do not give again.
+    let allowed = spare.min(granted);
+    status["disruptionsAllowed"] = allowed.into();
+    let (said, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let mut list = vec![conditions::kept_or_new(whole, "DisruptionAllowed", said, reason, String::new())];
+    list.extend(conditions::merged(whole, reports, &["DisruptionAllowed"]));
+    status["conditions"] = Value::Array(list);
+}

@@ -1,0 +1,88 @@
+//! How something is doing at one target, and how many of them do how well.
+
+use api::fleet::{Counts, Health, Role, TargetReport};
+use serde_json::Value;
+
+use super::{Report, conditions};
+
+/// Conditions that say that something is wrong when they are true.
+const WRONG: &[&str] = &["Failed", "ReplicaFailure", "Degraded", "Stalled", "FailureTarget"];
+/// Conditions that say that all is well when they are true.
+const WELL: &[&str] = &["Available", "Ready", "Complete", "Succeeded"];
+/// Numbers that are there when they are wanted: what is wanted is the share.
+const READY: &[&str] = &["availableReplicas", "readyReplicas"];
+
+/// By what it says: something is wrong, all is well, or it is on its way. A thing without a status is well once it is there.
+pub fn of(report: &Report, object: &Value) -> (Health, String) {
+    let condition = |name: &str| conditions::find(report, name);
+    let is = |name: &str, status: &str| condition(name).filter(|condition| condition["status"] == status);
+    let said = |condition: &Value| condition["message"].as_str().unwrap_or_default().to_owned();
+    if report.status.is_none() {
+        return match object.get("status").is_some_and(|status| !status.is_null()) || has_status(object) {
+            true => (Health::Unknown, "no report yet".to_owned()),
+            false => (Health::Available, String::new()),
+        };
+    }
+    if let Some(wrong) = WRONG.iter().find_map(|name| is(name, "True")).or_else(|| is("Progressing", "False"))
+    {
+        return (Health::Degraded, said(wrong));
+    }
+    if !report.has_observed() {
+        return (Health::Progressing, "it has not looked at the latest change yet".to_owned());
+    }
+    if let Some(share) = report.share.filter(|_| report.field("replicas").is_some()) {
+        let ready = READY.iter().find_map(|name| report.field(name)?.as_i64()).unwrap_or_default();
+        return match ready >= i64::from(share) {
+            true => (Health::Available, String::new()),
+            false => (Health::Progressing, format!("{ready} of {share} available")),
+        };
+    }
+    match WELL.iter().find_map(|name| condition(name)) {
+        Some(well) if well["status"] == "True" => (Health::Available, String::new()),
+        Some(unwell) => (Health::Progressing, said(unwell)),
+        None => (Health::Available, String::new()),
+    }
+}
+
+/// Kinds whose controllers always report.
+fn has_status(object: &Value) -> bool {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Pod", "PersistentVolumeClaim"]
+        .contains(&kind)
+}
+
+/// What is recorded about a target.
+pub fn target(report: &Report, object: &Value, applied: bool) -> TargetReport {
+    let (health, message) = of(report, object);
+    TargetReport {
+        cluster: report.cluster.to_owned(),
+        applied,
+        updated: applied && report.current && report.has_observed_or_silent_kind(object),
+        health,
+        stale: report.stale,
+        message,
+        last_report_time: None,
+    }
+}
+
+impl Report<'_> {
+    /// A ConfigMap never says that it was observed.
+    fn has_observed_or_silent_kind(&self, object: &Value) -> bool {
+        self.has_observed() || (self.status.is_none() && !has_status(object))
+    }
+}
+
+/// How many of the targets that are to stay do how well.
+pub fn counts(reports: &[(Role, TargetReport)]) -> Counts {
+    let staying = || reports.iter().filter(|(role, _)| *role != Role::Leaving).map(|(_, report)| report);
+    let count =
+        |is: fn(&TargetReport) -> bool| i64::try_from(staying().filter(|one| is(one)).count()).unwrap_or(0);
+    Counts {
+        total: count(|_| true),
+        applied: count(|one| one.applied),
+        available: count(|one| one.health == Health::Available),
+        progressing: count(|one| matches!(one.health, Health::Progressing | Health::Unknown)),
+        degraded: count(|one| one.health == Health::Degraded),
+        updated: count(|one| one.updated),
+    }
+}

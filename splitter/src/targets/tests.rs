@@ -1,0 +1,608 @@
+use api::fleet::{Chosen, Metadata, Source, VerdictKind};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::explain;
+use crate::quantity::amounts_of;
+use crate::rules::{self, Level, Subject};
+
+fn cluster(name: &str, labels: Value, spec: Value, status: Value) -> PhysicalCluster {
+    let mut whole = json!({ "conditions": [condition("True", "")] });
+    json_patch::merge(&mut whole, &status);
+    PhysicalCluster {
+        metadata: Metadata {
+            name: name.to_owned(),
+            labels: serde_json::from_value(labels).unwrap(),
+            ..Metadata::default()
+        },
+        spec: serde_json::from_value(spec).unwrap(),
+        status: Some(serde_json::from_value(whole).unwrap()),
+    }
+}
+
+fn condition(status: &str, message: &str) -> Value {
+    json!({ "type": "Ready", "status": status, "reason": "X", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z" })
+}
+
+/// A cluster with nothing special about it and this many processors free.
+fn plain(name: &str, free_cpu: u32) -> PhysicalCluster {
+    let allocatable = json!({ "cpu": free_cpu + 4, "memory": "64Gi" });
+    cluster(
+        name,
+        json!({}),
+        json!({}),
+        json!({ "allocatable": allocatable, "requested": { "cpu": 4, "memory": "32Gi" } }),
+    )
+}
+
+fn work(replicas: u32) -> Work<'static> {
+    let each = amounts_of(&json!({ "cpu": "500m", "memory": "1Gi" }));
+    Work { key: "shop/web", logical_cluster: "root:team-a", kinds: &[], each, replicas, divides: true }
+}
+
+fn annotated(value: &str) -> Wish {
+    let labels = rules::Labels::new();
+    let subject = Subject {
+        group: "apps",
+        kind: "Deployment",
+        name: "web",
+        labels: &labels,
+        namespace_labels: &labels,
+    };
+    rules::wish(&subject, Some((Level::Namespace, value)), &[]).unwrap()
+}
+
+fn placed(spec: Value) -> Wish {
+    let by = Chosen { source: Source::Placement, name: "policy".to_owned() };
+    Wish { by, spec: serde_json::from_value(spec).unwrap() }
+}
+
+fn steady(targets: &[(&str, i64)]) -> Vec<Target> {
+    let target = |(cluster, share): &(&str, i64)| Target {
+        cluster: (*cluster).to_owned(),
+        role: Role::Steady,
+        share: Some(*share),
+    };
+    targets.iter().map(target).collect()
+}
+
+fn names(decision: &Decision) -> Vec<&str> {
+    decision.picks.iter().map(|pick| pick.cluster.as_str()).collect()
+}
+
+/// Chooses with a fleet where nothing else is known.
+fn decide(wish: &Wish, clusters: &[PhysicalCluster], standing: &[(&str, i64)]) -> Decision {
+    let fleet: Vec<Candidate> = clusters.iter().map(Candidate::new).collect();
+    let (targets, under) = (steady(standing), wish.fingerprint());
+    choose(wish, &work(6), &fleet, &Standing { targets: &targets, under: Some(&under) })
+}
+
+#[test]
+fn without_a_policy_it_goes_where_there_is_most_room_and_stays() {
+    let wish = Wish::default_choice();
+    let fleet = [plain("east", 4), plain("west", 9), plain("north", 2)];
+    assert_eq!(names(&decide(&wish, &fleet, &[])), ["west"]);
+    assert_eq!(names(&decide(&wish, &fleet, &[("north", 6)])), ["north"], "it stays");
+    // Unknown room counts as average: less than the roomiest, more than the fullest.
+    let unknown = cluster("misty", json!({}), json!({}), json!({}));
+    assert_eq!(names(&decide(&wish, &[unknown.clone(), plain("west", 9), plain("north", 1)], &[])), ["west"]);
+    let decision = decide(&wish, &[unknown, plain("north", 1), plain("south", 1)], &[]);
+    assert_eq!(decision.outcome, Outcome::Placed);
+    assert_eq!(
+        decide(&wish, &[], &[]).outcome,
+        Outcome::Pending { why: "there is no physical cluster yet; join one".into() }
+    );
+}
+
+#[test]
+fn ties_fall_by_name_and_fall_the_same_again() {
+    let fleet = [plain("east", 4), plain("west", 4)];
+    let fleet: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
+    let wish = Wish::default_choice();
+    let winner = |key: &str| {
+        let decision = choose(&wish, &Work { key, ..work(1) }, &fleet, &Standing::default());
+        decision.picks[0].cluster.clone()
+    };
+    let winners: Vec<String> = (0..20).map(|app| winner(&format!("shop/{app}"))).collect();
+    assert!(winners.iter().any(|name| name == "east") && winners.iter().any(|name| name == "west"));
+    let again: Vec<String> = (0..20).map(|app| winner(&format!("shop/{app}"))).collect();
+    assert_eq!(winners, again);
+}
+
+/// kcp evicted everything from a cluster that was cordoned. Here nothing that runs there moves, gains or loses.
+#[test]
+fn a_cordoned_cluster_keeps_what_it_has() {
+    let east = cluster("east", json!({}), json!({ "schedulable": false }), json!({}));
+    let fleet = [east, plain("west", 4)];
+    let decision = decide(&annotated("*"), &fleet, &[("east", 2), ("west", 4)]);
+    assert_eq!(names(&decision), ["east", "west"]);
+    for total in [6, 9, 30] {
+        let (shares, pending) = shares(total, "shop/web", &decision.picks);
+        assert_eq!((shares["east"], shares["west"], pending), (2, total - 2, 0));
+    }
+    assert_eq!(names(&decide(&Wish::default_choice(), &fleet, &[("east", 6)])), ["east"]);
+    assert_eq!(names(&decide(&Wish::default_choice(), &fleet, &[])), ["west"], "and gets nothing new");
+}
+
+#[test]
+fn a_filter_never_evicts() {
+    let bad = |spec: Value, status: Value| cluster("east", json!({}), spec, status);
+    let silent = json!({ "conditions": [condition("Unknown", "no report for 50 s")] });
+    for east in [
+        bad(json!({ "schedulable": false }), json!({})),
+        bad(json!({ "taints": [{ "key": "k", "effect": "NoSchedule" }] }), json!({})),
+        bad(json!({ "dedicatedTo": "root:team-b" }), json!({})),
+        bad(json!({}), silent),
+        bad(
+            json!({}),
+            json!({ "kinds": [{ "kind": "Pod", "resource": "pods", "namespaced": true, "versions": ["v1"] }] }),
+        ),
+    ] {
+        let kinds = [GroupKind { group: "apps".into(), kind: "Deployment".into() }];
+        let west = plain("west", 4);
+        let fleet = [Candidate::new(&east), Candidate::new(&west)];
+        let (wish, targets) = (Wish::default_choice(), steady(&[("east", 6)]));
+        let under = wish.fingerprint();
+        let work = Work { kinds: &kinds, ..work(6) };
+        let decision = choose(&wish, &work, &fleet, &Standing { targets: &targets, under: Some(&under) });
+        assert_eq!(names(&decision), ["east"], "{east:?}");
+        let decision = choose(&wish, &work, &fleet, &Standing::default());
+        assert_eq!(names(&decision), ["west"], "{east:?}");
+    }
+}
+
+#[test]
+fn a_drain_a_taint_that_evicts_and_a_failure_move_it() {
+    let drained = cluster("east", json!({}), json!({ "drain": true }), json!({}));
+    let tainted =
+        cluster("east", json!({}), json!({ "taints": [{ "key": "k", "effect": "NoExecute" }] }), json!({}));
+    for east in [drained, tainted] {
+        assert_eq!(
+            names(&decide(&Wish::default_choice(), &[east.clone(), plain("west", 4)], &[("east", 6)])),
+            ["west"]
+        );
+        // Nowhere to go: it stays, and that is said. Karmada deleted the only copy (7455).
+        let decision = decide(&Wish::default_choice(), &[east], &[("east", 6)]);
+        assert_eq!(names(&decision), ["east"]);
+        assert!(matches!(decision.outcome, Outcome::Held { .. }), "{decision:?}");
+    }
+    let (east, west) = (plain("east", 4), plain("west", 1));
+    let failed = Candidate { failed: Some("silent for 6 min".into()), ..Candidate::new(&east) };
+    let targets = steady(&[("east", 6)]);
+    let standing = Standing { targets: &targets, under: None };
+    let decision = choose(&Wish::default_choice(), &work(6), &[failed, Candidate::new(&west)], &standing);
+    assert_eq!(names(&decision), ["west"]);
+}
+
+#[test]
+fn a_changed_wish_moves_it_and_a_wish_for_nothing_does_not() {
+    let fleet = [plain("east", 4), plain("west", 4)];
+    let candidates: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
+    let (targets, under) = (steady(&[("east", 6)]), Wish::default_choice().fingerprint());
+    let standing = Standing { targets: &targets, under: Some(&under) };
+    let to = |value: &str| choose(&annotated(value), &work(6), &candidates, &standing);
+    assert_eq!(names(&to("west")), ["west"]);
+    assert_eq!(names(&to("east,west")), ["east", "west"]);
+    let nowhere = to("nowhere");
+    assert_eq!(names(&nowhere), ["east"]);
+    let why = "the annotation holon.dev/placement=nowhere: no physical cluster nowhere can be seen from this logical cluster";
+    assert_eq!(nowhere.outcome, Outcome::Held { why: why.into() });
+    assert_eq!(
+        to("region=eu").outcome,
+        Outcome::Held {
+            why: "the annotation holon.dev/placement=region=eu selects none of 2 physical clusters".into()
+        }
+    );
+    // It is the wish that moves, not a label: a cluster that loses the label keeps what it has under the same wish.
+    let wish = annotated("region=eu");
+    assert_eq!(
+        names(&decide(
+            &wish,
+            &[plain("east", 4), cluster("west", json!({ "region": "eu" }), json!({}), json!({}))],
+            &[("east", 6)]
+        )),
+        ["east", "west"]
+    );
+}
+
+#[test]
+fn a_number_of_clusters_prefers_where_it_runs() {
+    let fleet: Vec<PhysicalCluster> =
+        [("a", 1), ("b", 9), ("c", 5), ("d", 7)].map(|(name, cpu)| plain(name, cpu)).into();
+    let wish = placed(json!({ "numberOfClusters": 2 }));
+    let chosen = |standing: &[(&str, i64)]| {
+        let mut names: Vec<String> =
+            decide(&wish, &fleet, standing).picks.into_iter().map(|pick| pick.cluster).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(chosen(&[]), ["b", "d"]);
+    assert_eq!(chosen(&[("a", 3)]), ["a", "b"]);
+    assert_eq!(chosen(&[("a", 3), ("c", 3)]), ["a", "c"]);
+}
+
+#[test]
+fn clusters_are_spread_over_groups() {
+    let zones = [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c")];
+    let mut fleet: Vec<PhysicalCluster> = zones
+        .iter()
+        .map(|(name, zone)| cluster(name, json!({ "zone": zone }), json!({}), json!({})))
+        .collect();
+    fleet.push(plain("bare", 99));
+    let check = |spec: Value, standing: &[(&str, i64)], expected: &[(&str, usize)]| {
+        let decision = decide(&placed(spec.clone()), &fleet, standing);
+        let count = |zone: &str| {
+            let inside = |pick: &&Pick| zones.iter().any(|(name, of)| *name == pick.cluster && *of == zone);
+            decision.picks.iter().filter(inside).count()
+        };
+        let found: Vec<(&str, usize)> = ["a", "b", "c"].into_iter().map(|zone| (zone, count(zone))).collect();
+        assert_eq!(found, expected, "{spec}");
+        assert!(!names(&decision).contains(&"bare"), "it is in no group");
+    };
+    let spread = |more: Value| {
+        let mut spread = json!({ "label": "zone" });
+        json_patch::merge(&mut spread, &more);
+        json!([spread])
+    };
+    check(json!({ "spread": spread(json!({})) }), &[], &[("a", 3), ("b", 1), ("c", 1)]);
+    check(json!({ "spread": spread(json!({ "maxSkew": 1 })) }), &[], &[("a", 2), ("b", 1), ("c", 1)]);
+    check(
+        json!({ "spread": spread(json!({})), "numberOfClusters": 3 }),
+        &[],
+        &[("a", 1), ("b", 1), ("c", 1)],
+    );
+    // Where it runs comes first, as far as the groups allow.
+    let wish = placed(json!({ "spread": spread(json!({ "minGroups": 2 })), "numberOfClusters": 3 }));
+    let decision = decide(&wish, &fleet, &[("a1", 1), ("a2", 1), ("a3", 1)]);
+    assert_eq!(names(&decision).iter().filter(|name| name.starts_with('a')).count(), 2, "{decision:?}");
+    assert_eq!(decision.picks.len(), 3);
+    let one_zone = placed(json!({ "spread": spread(json!({ "maxGroups": 1 })) }));
+    assert_eq!(names(&decide(&one_zone, &fleet, &[("b1", 1)])), ["b1"]);
+    let four = placed(json!({ "spread": spread(json!({ "minGroups": 4 })) }));
+    let why = "Placement policy: not enough groups to spread over zone".to_owned();
+    assert_eq!(decide(&four, &fleet, &[]).outcome, Outcome::Pending { why: why.clone() });
+    assert_eq!(decide(&four, &fleet, &[("a1", 6)]).outcome, Outcome::Held { why });
+}
+
+#[test]
+fn a_fallback_is_used_only_while_it_is_needed() {
+    let on_premises = |free: u32| {
+        let allocatable = json!({ "cpu": free, "memory": "64Gi" });
+        let status = json!({ "allocatable": allocatable, "requested": { "cpu": 0, "memory": 0 } });
+        cluster("basement", json!({ "tier": "own" }), json!({}), status)
+    };
+    let cloud = cluster("cloud", json!({ "tier": "rented" }), json!({}), json!({}));
+    let wish = placed(json!({
+        "clusterSelector": { "matchLabels": { "tier": "own" } },
+        "fallbackGroups": [{ "name": "cloud", "clusterSelector": { "matchLabels": { "tier": "rented" } } }],
+    }));
+    let check = |free: u32, standing: &[(&str, i64)], expected: &[(&str, u32)]| {
+        let decision = decide(&wish, &[on_premises(free), cloud.clone()], standing);
+        let (shares, pending) = shares(6, "shop/web", &decision.picks);
+        let shares: Vec<(&str, u32)> = shares.iter().map(|(name, share)| (name.as_str(), *share)).collect();
+        assert_eq!((shares.as_slice(), pending), (expected, 0), "{free} free, {standing:?}");
+    };
+    check(3, &[], &[("basement", 6)]);
+    check(2, &[], &[("basement", 4), ("cloud", 2)]);
+    check(0, &[], &[("basement", 0), ("cloud", 6)]);
+    // What it has there is part of what fits; and when everything fits, the cloud is left.
+    check(0, &[("basement", 4), ("cloud", 2)], &[("basement", 4), ("cloud", 2)]);
+    check(1, &[("basement", 4), ("cloud", 2)], &[("basement", 6)]);
+}
+
+#[test]
+fn shares_follow_what_a_policy_says() {
+    let fleet = [plain("a", 6), plain("b", 12), plain("c", 18)];
+    let check = |spec: Value, total: u32, expected: &[u32]| {
+        let (shares, _) = shares(total, "shop/web", &decide(&placed(spec.clone()), &fleet, &[]).picks);
+        assert_eq!(shares.values().copied().collect::<Vec<_>>(), expected, "{spec}");
+    };
+    check(json!({}), 12, &[4, 4, 4]);
+    check(json!({ "weights": "Capacity" }), 12, &[2, 4, 6]);
+    let named = |name: &str| json!({ "names": [name] });
+    let rules = json!([
+        { "clusterSelector": named("a"), "weight": 170 },
+        { "clusterSelector": named("b"), "weight": 110 },
+        { "clusterSelector": named("c"), "weight": 60 },
+    ]);
+    check(json!({ "weights": "Static", "shares": rules }), 13, &[7, 4, 2]);
+    let rules =
+        json!([{ "clusterSelector": named("a"), "max": 2 }, { "clusterSelector": named("c"), "min": 1 }]);
+    check(json!({ "shares": rules }), 10, &[2, 4, 4]);
+}
+
+/// What explain says about one cluster, by rule.
+#[test]
+fn every_verdict_has_evidence_and_a_remedy() {
+    let any = || annotated("*");
+    let kinds = [GroupKind { group: "example.com".into(), kind: "Widget".into() }];
+    let served =
+        json!({ "kinds": [{ "kind": "Pod", "resource": "pods", "namespaced": true, "versions": ["v1"] }] });
+    let east = |labels: Value, spec: Value, status: Value| cluster("east", labels, spec, status);
+    let good = || east(json!({}), json!({}), json!({}));
+    let mut asked = work(6);
+    asked.kinds = &kinds;
+    let check = |wish: Wish,
+                 east: PhysicalCluster,
+                 change: &dyn Fn(&mut Candidate),
+                 rule: &str,
+                 evidence: &str,
+                 remedy: &str| {
+        let mut candidate = Candidate::new(&east);
+        change(&mut candidate);
+        let decision = choose(&wish, &asked, &[candidate], &Standing::default());
+        let row = decision.verdicts.iter().find(|row| row.cluster == "east").unwrap();
+        let expected = if rule.is_empty() { VerdictKind::Chosen } else { VerdictKind::Rejected };
+        assert_eq!(row.verdict, expected, "{row:?}");
+        assert_eq!((row.rule.as_str(), row.message.as_str(), row.remedy.as_str()), (rule, evidence, remedy));
+    };
+    let as_is = |_: &mut Candidate| {};
+    check(
+        any(),
+        good(),
+        &as_is,
+        "",
+        "chosen by the annotation holon.dev/placement=*; its free capacity is unknown",
+        "",
+    );
+    check(any(), plain("east", 4), &as_is, "", "chosen by the annotation holon.dev/placement=*", "");
+    check(
+        annotated("west"),
+        good(),
+        &as_is,
+        "NotNamed",
+        "it is not among the named clusters",
+        "write holon.dev/placement=west,east",
+    );
+    check(
+        placed(json!({ "clusterSelector": { "names": ["west"] } })),
+        good(),
+        &as_is,
+        "NotNamed",
+        "it is not among the named clusters",
+        "add east to spec.clusterSelector.names of Placement policy",
+    );
+    check(
+        annotated("region=eu"),
+        east(json!({ "region": "us" }), json!({}), json!({})),
+        &as_is,
+        "LabelMismatch",
+        "region=eu is asked for, and its region is us",
+        "kubectl label physicalcluster east region=eu --overwrite",
+    );
+    check(
+        annotated("gpu=*"),
+        good(),
+        &as_is,
+        "LabelMismatch",
+        "gpu=* is asked for, and it has no label gpu",
+        "kubectl label physicalcluster east gpu=true",
+    );
+    check(
+        annotated("env!=dev"),
+        east(json!({ "env": "dev" }), json!({}), json!({})),
+        &as_is,
+        "LabelMismatch",
+        "env!=dev is asked for, and its env is dev",
+        "kubectl label physicalcluster east env-",
+    );
+    check(
+        annotated("!edge"),
+        east(json!({ "edge": "yes" }), json!({}), json!({})),
+        &as_is,
+        "LabelMismatch",
+        "!edge is asked for, and its edge is yes",
+        "kubectl label physicalcluster east edge-",
+    );
+    check(
+        placed(json!({ "clusterSelector": { "expressions": ["cluster.status.nodes.ready > 3"] } })),
+        east(json!({}), json!({}), json!({ "nodes": { "total": 3, "ready": 3 } })),
+        &as_is,
+        "ExpressionFalse",
+        "\"cluster.status.nodes.ready > 3\" is false for it",
+        "change the expression in Placement policy",
+    );
+    check(
+        placed(json!({ "clusterSelector": { "expressions": ["cluster.spec."] } })),
+        good(),
+        &as_is,
+        "ExpressionMistaken",
+        "\"cluster.spec.\" says nothing about it: line 1, column 14: Syntax error: no viable alternative at input '.'",
+        "mend the expression in Placement policy",
+    );
+    check(
+        placed(json!({ "clusterSelector": { "expressions": ["cluster.status.nodes.ready > 3"] } })),
+        good(),
+        &as_is,
+        "ExpressionMistaken",
+        "\"cluster.status.nodes.ready > 3\" says nothing about it: line 1, column 16: there is no field \"nodes\" here; ask first with has(…)",
+        "mend the expression in Placement policy",
+    );
+    check(
+        any(),
+        good(),
+        &|candidate| candidate.usable = false,
+        "UseNotGranted",
+        "this logical cluster may not use it",
+        "grant the verb use on physicalclusters east to this logical cluster",
+    );
+    check(
+        any(),
+        east(json!({}), json!({ "dedicatedTo": "root:team-b" }), json!({})),
+        &as_is,
+        "Dedicated",
+        "it is dedicated to logical cluster root:team-b",
+        "remove spec.dedicatedTo from PhysicalCluster east",
+    );
+    check(
+        any(),
+        east(json!({}), json!({ "schedulable": false }), json!({})),
+        &as_is,
+        "NotSchedulable",
+        "it is not schedulable",
+        "set spec.schedulable of PhysicalCluster east to true",
+    );
+    check(
+        any(),
+        east(json!({}), json!({ "drain": true }), json!({})),
+        &as_is,
+        "Draining",
+        "it is being drained",
+        "set spec.drain of PhysicalCluster east to false",
+    );
+    let gpu = json!({ "taints": [{ "key": "gpu", "value": "a100", "effect": "NoSchedule" }] });
+    check(
+        placed(json!({})),
+        east(json!({}), gpu.clone(), json!({})),
+        &as_is,
+        "UntoleratedTaint",
+        "it has the taint gpu=a100:NoSchedule, which is not tolerated",
+        "add a toleration of gpu=a100:NoSchedule to Placement policy",
+    );
+    check(
+        any(),
+        east(json!({}), gpu.clone(), json!({})),
+        &as_is,
+        "UntoleratedTaint",
+        "it has the taint gpu=a100:NoSchedule, which is not tolerated",
+        "add a Placement that tolerates gpu=a100:NoSchedule, or remove the taint",
+    );
+    let tolerant = json!({ "tolerations": [{ "key": "gpu", "operator": "Exists", "effect": "NoSchedule" }] });
+    check(
+        placed(tolerant),
+        east(json!({}), gpu, json!({})),
+        &as_is,
+        "",
+        "chosen by Placement policy; its free capacity is unknown",
+        "",
+    );
+    check(
+        any(),
+        good(),
+        &|candidate| candidate.failed = Some("web crashes there".into()),
+        "Failed",
+        "web crashes there",
+        "wait until it is well again",
+    );
+    let mut silent = good();
+    silent.status = None;
+    check(
+        any(),
+        silent,
+        &as_is,
+        "NeverReported",
+        "it has never reported; whether it is ready is unknown",
+        "join it: its syncer has not reported to mailbox-east",
+    );
+    check(
+        any(),
+        east(json!({}), json!({}), json!({ "conditions": [condition("Unknown", "no report for 50 s")] })),
+        &as_is,
+        "NotReady",
+        "its condition Ready is Unknown: no report for 50 s",
+        "look at its syncer; it comes back after two good reports",
+    );
+    check(
+        any(),
+        east(json!({}), json!({}), served),
+        &as_is,
+        "KindNotServed",
+        "it does not serve the kind Widget.example.com",
+        "install the definition of Widget.example.com there",
+    );
+    check(
+        placed(json!({ "weights": "Static", "shares": [{ "weight": 0 }] })),
+        good(),
+        &as_is,
+        "NoWeight",
+        "its weight is 0",
+        "give it a weight above 0 in spec.shares of Placement policy",
+    );
+    check(
+        any(),
+        east(json!({}), json!({ "bounds": { "cpu": "10" } }), json!({})),
+        &|candidate| candidate.committed = Some(amounts_of(&json!({ "cpu": "9800m" }))),
+        "BoundExceeded",
+        "its bound on cpu is 10, of which 9800m are taken; 500m are asked for",
+        "raise spec.bounds.cpu of PhysicalCluster east to 10300m",
+    );
+    let quotas = json!([{ "namespace": "shop-1", "name": "q", "hard": { "requests.memory": "2Gi" }, "used": { "requests.memory": "1536Mi" } }]);
+    check(
+        any(),
+        east(json!({}), json!({}), json!({ "quotas": quotas })),
+        &|candidate| candidate.namespace = "shop-1".into(),
+        "QuotaExceeded",
+        "the quota shop-1/q there on memory is 2Gi, of which 1536Mi are taken; 1Gi are asked for",
+        "raise memory of the quota shop-1/q there to 2560Mi",
+    );
+}
+
+#[test]
+fn those_passed_over_learn_why() {
+    let fleet = [plain("east", 4), plain("west", 9)];
+    let row = |decision: &Decision, name: &str| {
+        let row = decision.verdicts.iter().find(|row| row.cluster == name).unwrap().clone();
+        (row.verdict, row.rule, row.message, row.remedy)
+    };
+    let text = |text: &str| text.to_owned();
+    assert_eq!(
+        row(&decide(&Wish::default_choice(), &fleet, &[]), "east"),
+        (
+            VerdictKind::Admitted,
+            text("NumberOfClusters"),
+            text("only 1 wanted, and west came first: more room, or the tie fell so"),
+            text("annotate the namespace with holon.dev/placement=east")
+        )
+    );
+    assert_eq!(
+        row(&decide(&placed(json!({ "numberOfClusters": 1 })), &fleet, &[("east", 6)]), "west"),
+        (
+            VerdictKind::Admitted,
+            text("NumberOfClusters"),
+            text("only 1 wanted, and it runs on east already"),
+            text("set spec.numberOfClusters of Placement policy to 2")
+        )
+    );
+    assert_eq!(
+        row(&decide(&placed(json!({ "spread": [{ "label": "zone" }] })), &fleet, &[]), "west"),
+        (
+            VerdictKind::Rejected,
+            text("NoSpreadLabel"),
+            text("it has no label zone, over which this is spread"),
+            text("kubectl label physicalcluster west zone=…")
+        )
+    );
+    let skewed = [("a", "x"), ("b", "x"), ("c", "y")]
+        .map(|(name, zone)| cluster(name, json!({ "zone": zone }), json!({}), json!({})));
+    let one_group = placed(json!({ "spread": [{ "label": "zone", "maxGroups": 1 }] }));
+    assert_eq!(row(&decide(&one_group, &skewed, &[("a", 6)]), "c").1, "Spread");
+    assert_eq!(row(&decide(&annotated("north"), &fleet, &[]), "north").1, "NotVisible");
+    let cordoned = cluster("east", json!({}), json!({ "schedulable": false }), json!({}));
+    assert_eq!(
+        row(&decide(&annotated("*"), &[cordoned], &[("east", 6)]), "east"),
+        (
+            VerdictKind::Chosen,
+            text("NotSchedulable"),
+            text("it runs there and stays, although it is not schedulable"),
+            text("")
+        )
+    );
+    let unused =
+        placed(json!({ "clusterSelector": { "names": ["east"] }, "fallbackGroups": [{ "name": "cloud" }] }));
+    assert_eq!(row(&decide(&unused, &fleet, &[]), "west").1, "FallbackUnused");
+}
+
+#[test]
+fn the_table_people_read() {
+    let west = cluster("west", json!({ "region": "us" }), json!({}), json!({}));
+    let status = json!({ "allocatable": { "cpu": 10, "memory": "64Gi" }, "requested": { "cpu": 4, "memory": "32Gi" } });
+    let east = cluster("east", json!({ "region": "eu" }), json!({}), status);
+    let table = explain::table(&decide(&annotated("region=eu"), &[west, east], &[]).verdicts);
+    let expected = "\
+CLUSTER  VERDICT   SCORE  FREE                FITS  WHY
+east     Chosen    1000   cpu 6, memory 32Gi  12    chosen by the annotation holon.dev/placement=region=eu
+west     Rejected  -      unknown             -     region=eu is asked for, and its region is us
+                                                    → kubectl label physicalcluster west region=eu --overwrite
+";
+    assert_eq!(table, expected, "{table}");
+}

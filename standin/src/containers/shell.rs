@@ -1,0 +1,161 @@
+//! The few commands a container that does not exist understands: enough to see that one has reached it.
+
+use serde_json::Value;
+
+use crate::object::{list, name, namespace, text};
+
+/// What came of a command.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Output {
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+    pub(super) exit: u8,
+}
+
+/// Where a command runs.
+#[derive(Clone, Debug)]
+pub(super) struct Scene {
+    pub(super) host: String,
+    variables: Vec<(String, String)>,
+}
+
+/// What a shell says that does not know a command.
+const NOT_FOUND: u8 = 127;
+
+impl Scene {
+    pub(super) fn of(pod: &Value, container: &str) -> Scene {
+        let host = match text(pod, "/spec/hostname") {
+            "" => name(pod),
+            host => host,
+        };
+        let mut variables: Vec<(String, String)> =
+            [("HOSTNAME", host), ("HOME", "/"), ("PATH", "/usr/bin:/bin"), ("POD_NAMESPACE", namespace(pod))]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into();
+        let containers = list(pod, "/spec/containers").iter().filter(|one| text(one, "/name") == container);
+        for variable in containers.flat_map(|one| list(one, "/env")) {
+            variables.push((text(variable, "/name").to_owned(), text(variable, "/value").to_owned()));
+        }
+        Scene { host: host.to_owned(), variables }
+    }
+
+    /// Runs a command with what it is given on stdin.
+    pub(super) fn run(&self, command: &[String], stdin: &str) -> Output {
+        let said = |stdout: String| Output { stdout, ..Output::default() };
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            [] | ["true"] => Output::default(),
+            ["false"] => Output { exit: 1, ..Output::default() },
+            ["echo", "-n", words @ ..] => said(words.join(" ")),
+            ["echo", words @ ..] => said(words.join(" ") + "\n"),
+            ["hostname"] | ["cat", "/etc/hostname"] => said(format!("{}\n", self.host)),
+            ["env"] | ["printenv"] => {
+                said(self.variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect())
+            }
+            ["pwd"] => said("/\n".to_owned()),
+            ["whoami"] => said("root\n".to_owned()),
+            ["cat"] => said(stdin.to_owned()),
+            ["cat", file, ..] => Output {
+                stderr: format!("cat: {file}: No such file or directory\n"),
+                exit: 1,
+                ..Output::default()
+            },
+            ["exit"] => Output::default(),
+            ["exit", code] => Output { exit: code.parse().unwrap_or(2), ..Output::default() },
+            ["sh" | "bash" | "/bin/sh" | "/bin/bash", "-c", script, ..] => self.script(script, stdin),
+            ["sh" | "bash" | "/bin/sh" | "/bin/bash", ..] => self.script(stdin, ""),
+            [unknown, ..] => {
+                let stderr = format!("sh: {unknown}: not found\n");
+                Output { stderr, exit: NOT_FOUND, ..Output::default() }
+            }
+        }
+    }
+
+    /// Commands one after the other; after `&&` only if the one before went well, and none after `exit`.
+    fn script(&self, script: &str, stdin: &str) -> Output {
+        let mut all = Output::default();
+        for line in script.split(['\n', ';']) {
+            for command in line.split("&&") {
+                let words = self.words(command);
+                if words.is_empty() {
+                    continue;
+                }
+                let done = self.run(&words, stdin);
+                all.stdout += &done.stdout;
+                all.stderr += &done.stderr;
+                all.exit = done.exit;
+                if words[0] == "exit" {
+                    return all;
+                }
+                if done.exit != 0 {
+                    break;
+                }
+            }
+        }
+        all
+    }
+
+    /// The words of a command: quotes hold together what is in them, and names after a `$` become values.
+    pub(super) fn words(&self, command: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
+        let mut letters = command.chars().peekable();
+        while let Some(letter) = letters.next() {
+            match (letter, quote) {
+                ('\'' | '"', None) => (quote, begun) = (Some(letter), true),
+                (_, Some(open)) if letter == open => quote = None,
+                ('$', None | Some('"')) => {
+                    let mut name = String::new();
+                    while let Some(next) =
+                        letters.next_if(|next| next.is_ascii_alphanumeric() || *next == '_')
+                    {
+                        name.push(next);
+                    }
+                    let value = self.variables.iter().find(|(known, _)| *known == name);
+                    word += value.map_or("", |(_, value)| value);
+                    begun = true;
+                }
+                (letter, None) if letter.is_whitespace() => {
+                    if begun {
+                        words.push(std::mem::take(&mut word));
+                    }
+                    begun = false;
+                }
+                (letter, _) => {
+                    word.push(letter);
+                    begun = true;
+                }
+            }
+        }
+        if begun {
+            words.push(word);
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_few_commands_are_understood() {
+        let pod = json!({
+            "metadata": { "name": "web-1", "namespace": "shop" },
+            "spec": { "containers": [{ "name": "main", "env": [{ "name": "COLOUR", "value": "blue" }] }] },
+        });
+        let scene = Scene::of(&pod, "main");
+        let check = |command: &[&str], stdin: &str, stdout: &str, stderr: &str, exit: u8| {
+            let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+            let expected = Output { stdout: stdout.to_owned(), stderr: stderr.to_owned(), exit };
+            assert_eq!(scene.run(&words, stdin), expected, "{command:?}");
+        };
+        check(&["echo", "a", "b"], "", "a b\n", "", 0);
+        check(&["hostname"], "", "web-1\n", "", 0);
+        check(&["cat"], "as it came", "as it came", "", 0);
+        check(&["sh", "-c", "echo \"it is $COLOUR\"; echo '$COLOUR'"], "", "it is blue\n$COLOUR\n", "", 0);
+        check(&["sh", "-c", "echo a && false && echo b; exit 3; echo c"], "", "a\n", "", 3);
+        check(&["sh"], "pwd\nwhoami\n", "/\nroot\n", "", 0);
+        check(&["vi"], "", "", "sh: vi: not found\n", 127);
+    }
+}

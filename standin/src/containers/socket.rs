@@ -1,0 +1,216 @@
+//! WebSocket as Kubernetes uses it for `exec`: binary messages, the first byte of each says which stream it is of.
+//!
+//! ```text
+//!   0 stdin   1 stdout   2 stderr   3 how it ended, as a Status   4 size of the terminal   255 that a stream ends (v5)
+//! ```
+
+use std::io;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use openapi::status::Status;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use apiserver::server::Body;
+
+/// What we speak, the best first.
+const PROTOCOLS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];
+/// Mixed with the client's key to show that it was understood (RFC 6455).
+const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// The longest message taken. kubectl sends 32 KiB at a time.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+
+/// A stream of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Channel {
+    Stdout = 1,
+    Stderr = 2,
+    End = 3,
+}
+
+/// What the client says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Said {
+    Stdin(Bytes),
+    /// Nothing more comes on stdin.
+    StdinEnds,
+}
+
+/// The answer that changes over, if the client asks for what we speak.
+pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let key = text("sec-websocket-key");
+    if !text("upgrade").eq_ignore_ascii_case("websocket") || key.is_empty() {
+        return Err(Status::bad_request("Upgrade request required"));
+    }
+    let offered = headers.get_all("sec-websocket-protocol").iter().filter_map(|value| value.to_str().ok());
+    let offered: Vec<&str> = offered.flat_map(|text| text.split(',')).map(str::trim).collect();
+    let Some(protocol) = PROTOCOLS.iter().find(|known| offered.contains(known)) else {
+        return Err(Status::bad_request(format!("none of the protocols {offered:?} is spoken here")));
+    };
+    let digest =
+        ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{MAGIC}").as_bytes());
+    let accepted = HeaderValue::from_str(&STANDARD.encode(digest)).expect("base64 is text");
+    let mut answer = Response::new(Empty::new().boxed_unsync());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = answer.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert("sec-websocket-accept", accepted);
+    headers.insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
+    Ok(answer)
+}
+
+/// One end of a session. Reading and writing take turns: a session answers what it was told.
+#[derive(Debug)]
+pub(super) struct Socket<S> {
+    stream: S,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+    pub(super) fn new(stream: S) -> Socket<S> {
+        Socket { stream }
+    }
+
+    /// What the client says next; none once it has left.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Said>> {
+        loop {
+            let (kind, payload) = self.frame().await?;
+            match (kind, payload.split_first()) {
+                (CLOSE, _) => return Ok(None),
+                (PING, _) => self.write(PONG, &payload).await?,
+                (PONG, _) => {}
+                (_, Some((0, rest))) => return Ok(Some(Said::Stdin(Bytes::copy_from_slice(rest)))),
+                (_, Some((255, [0]))) => return Ok(Some(Said::StdinEnds)),
+                // The size of the terminal, which nobody here looks at.
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) async fn send(&mut self, channel: Channel, bytes: &[u8]) -> io::Result<()> {
+        let message: Vec<u8> = [&[channel as u8], bytes].concat();
+        self.write(BINARY, &message).await
+    }
+
+    /// Says that it is over, and hangs up.
+    pub(super) async fn close(mut self) -> io::Result<()> {
+        const NORMAL: [u8; 2] = 1000u16.to_be_bytes();
+        self.write(CLOSE, &NORMAL).await?;
+        self.stream.shutdown().await
+    }
+
+    /// A whole message. Those in several frames are put together.
+    async fn frame(&mut self) -> io::Result<(u8, Vec<u8>)> {
+        let (mut kind, mut message) = (0, Vec::new());
+        loop {
+            let mut head = [0; 2];
+            self.stream.read_exact(&mut head).await?;
+            let length = match head[1] & 0x7f {
+                126 => u64::from(self.stream.read_u16().await?),
+                127 => self.stream.read_u64().await?,
+                short => u64::from(short),
+            };
+            if length + message.len() as u64 > MESSAGE_BYTES_MAX {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
+            }
+            let mut mask = [0; 4];
+            if head[1] & 0x80 != 0 {
+                self.stream.read_exact(&mut mask).await?;
+            }
+            let begun = message.len();
+            message.resize(begun + length as usize, 0);
+            self.stream.read_exact(&mut message[begun..]).await?;
+            message[begun..].iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+            if head[0] & 0x0f != 0 {
+                kind = head[0] & 0x0f;
+            }
+            if head[0] & 0x80 != 0 {
+                return Ok((kind, message));
+            }
+        }
+    }
+
+    async fn write(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
+        let mut frame = vec![0x80 | kind];
+        match payload.len() {
+            length @ 0..126 => frame.push(length as u8),
+            length @ 126..65536 => {
+                frame.push(126);
+                frame.extend((length as u16).to_be_bytes());
+            }
+            length => {
+                frame.push(127);
+                frame.extend((length as u64).to_be_bytes());
+            }
+        }
+        frame.extend_from_slice(payload);
+        self.stream.write_all(&frame).await?;
+        self.stream.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_answered_in_what_it_speaks() {
+        let check = |protocols: &str, expected: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert("upgrade", HeaderValue::from_static("websocket"));
+            // The example of RFC 6455.
+            headers.insert("sec-websocket-key", HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
+            headers.insert("sec-websocket-protocol", HeaderValue::from_str(protocols).unwrap());
+            let answer = accept(&headers);
+            let chosen = answer
+                .as_ref()
+                .ok()
+                .map(|answer| answer.headers()["sec-websocket-protocol"].to_str().unwrap());
+            assert_eq!(chosen, expected, "{protocols}");
+            if let Ok(answer) = &answer {
+                assert_eq!(answer.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+            }
+        };
+        check("v4.channel.k8s.io, v5.channel.k8s.io", Some("v5.channel.k8s.io"));
+        check("v4.channel.k8s.io", Some("v4.channel.k8s.io"));
+        check("channel.k8s.io", None);
+        assert!(accept(&HeaderMap::new()).is_err());
+    }
+
+    #[tokio::test]
+    async fn messages_are_unmasked_and_put_together() {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let mut socket = Socket::new(server);
+        // "\0hello" in two masked frames, with a ping between.
+        let masked = |head: u8, bytes: &[u8]| {
+            let mask = [1, 2, 3, 4];
+            let mut frame = vec![head, 0x80 | bytes.len() as u8, 1, 2, 3, 4];
+            frame.extend(bytes.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+            frame
+        };
+        for frame in
+            [masked(0x89, b"?"), masked(0x02, b"\0hel"), masked(0x80, b"lo"), masked(0x82, &[255, 0])]
+        {
+            client.write_all(&frame).await.unwrap();
+        }
+        assert_eq!(socket.next().await.unwrap(), Some(Said::Stdin(Bytes::from_static(b"hello"))));
+        assert_eq!(socket.next().await.unwrap(), Some(Said::StdinEnds));
+        let mut pong = [0; 3];
+        client.read_exact(&mut pong).await.unwrap();
+        assert_eq!(&pong, &[0x8a, 1, b'?']);
+        socket.send(Channel::Stdout, &[b'x'; 300]).await.unwrap();
+        let mut head = [0; 5];
+        client.read_exact(&mut head).await.unwrap();
+        assert_eq!(head, [0x82, 126, 1, 45, 1]);
+    }
+}

@@ -1,0 +1,203 @@
+//! Decisions about pods, one step at a time.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{jobs, replicasets, statefulsets};
+use crate::clock::later;
+use crate::kind::Kind;
+use crate::node::pace::Pace;
+use crate::node::{kubelet, scheduler};
+use crate::object::reference;
+use crate::plan::Plan;
+use crate::world::World;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn owner(name: &str, spec: Value) -> Value {
+    let mut owner = json!({ "metadata": { "name": name, "namespace": "shop", "uid": name, "generation": 1 }, "spec": spec });
+    owner["spec"]["selector"] = json!({ "matchLabels": { "app": name } });
+    owner["spec"]["template"]["metadata"]["labels"] = json!({ "app": name });
+    owner
+}
+
+/// A pod in one of the states a table has a word for.
+fn pod(kind: Kind, owner: &Value, name: &str, state: &str) -> Value {
+    let mut pod = json!({
+        "metadata": {
+            "name": name, "namespace": "shop", "uid": name, "ownerReferences": [reference(kind, owner)],
+            "labels": owner["spec"]["template"]["metadata"]["labels"], "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": { "nodeName": "n1", "restartPolicy": "Never", "containers": [{ "name": "main", "image": "i" }] },
+        "status": { "phase": "Running" },
+    });
+    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    match state {
+        "ready" => pod["status"]["conditions"] = json!([ready]),
+        "running" => {}
+        "unbound" => {
+            pod["spec"]["nodeName"] = Value::Null;
+            pod["status"]["phase"] = "Pending".into();
+        }
+        "leaving" => pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
+        "cheap" => {
+            pod["status"]["conditions"] = json!([ready]);
+            pod["metadata"]["annotations"] = json!({ "controller.kubernetes.io/pod-deletion-cost": "-5" });
+        }
+        "Succeeded" | "Failed" => pod["status"]["phase"] = state.into(),
+        other => panic!("{other} is no state"),
+    }
+    pod
+}
+
+fn planned(step: impl Fn(&World, &mut Plan), world: &World) -> Vec<String> {
+    let mut plan = Plan::default();
+    step(world, &mut plan);
+    plan.summary().into_iter().filter(|line| !line.starts_with("status")).collect()
+}
+
+#[test]
+fn a_replica_set_lets_the_least_missed_go() {
+    let check = |wanted: i64, pods: &[(&str, &str)], expected: &[&str]| {
+        let set = owner("web", json!({ "replicas": wanted }));
+        let pods = pods.iter().map(|(name, state)| (Kind::Pods, pod(Kind::ReplicaSets, &set, name, state)));
+        let world = World::with(pods.chain([(Kind::ReplicaSets, set.clone())]).collect::<Vec<_>>(), NOW);
+        let seen = planned(|world, plan| replicasets::step(world, "shop", NOW, plan), &world);
+        assert_eq!(seen, expected, "{wanted} of {pods:?}", pods = world.all(Kind::Pods, "shop").count());
+    };
+    check(2, &[], &["create Pod web-*", "create Pod web-*"]);
+    check(2, &[("a", "ready"), ("b", "running")], &[]);
+    check(1, &[("a", "ready"), ("b", "running")], &["delete Pod b"]);
+    check(1, &[("a", "ready"), ("b", "unbound"), ("c", "running")], &["delete Pod b", "delete Pod c"]);
+    check(1, &[("a", "ready"), ("b", "cheap")], &["delete Pod b"]);
+    // What is over or on its way out does not count.
+    check(2, &[("a", "ready"), ("b", "leaving")], &["create Pod web-*"]);
+    check(2, &[("a", "ready"), ("b", "Failed")], &["create Pod web-*"]);
+}
+
+#[test]
+fn a_stateful_set_goes_one_by_one() {
+    let check = |spec: Value, pods: &[(&str, &str)], expected: &[&str]| {
+        let set = owner("db", spec.clone());
+        let owned = |name: &str, state: &str| {
+            let mut pod = pod(Kind::StatefulSets, &set, name, state);
+            pod["metadata"]["labels"]["controller-revision-hash"] = "db-old".into();
+            pod
+        };
+        let pods = pods.iter().map(|(name, state)| (Kind::Pods, owned(name, state)));
+        let world = World::with(pods.chain([(Kind::StatefulSets, set.clone())]).collect::<Vec<_>>(), NOW);
+        let seen = planned(|world, plan| statefulsets::step(world, "shop", NOW, plan), &world);
+        let seen: Vec<&str> =
+            seen.iter().map(String::as_str).filter(|line| !line.contains("Revision")).collect();
+        assert_eq!(seen, expected, "{spec}");
+    };
+    let on_delete = |replicas: i64| json!({ "replicas": replicas, "updateStrategy": { "type": "OnDelete" } });
+    check(on_delete(3), &[], &["create Pod db-0"]);
+    check(on_delete(3), &[("db-0", "running")], &[]);
+    check(on_delete(3), &[("db-0", "ready")], &["create Pod db-1"]);
+    check(on_delete(1), &[("db-0", "ready"), ("db-1", "ready"), ("db-2", "ready")], &["delete Pod db-2"]);
+    check(on_delete(1), &[("db-0", "ready"), ("db-1", "ready"), ("db-2", "leaving")], &[]);
+    let mut parallel = on_delete(2);
+    parallel["podManagementPolicy"] = "Parallel".into();
+    check(parallel, &[], &["create Pod db-0", "create Pod db-1"]);
+    let mut shifted = on_delete(2);
+    shifted["ordinals"] = json!({ "start": 5 });
+    check(shifted.clone(), &[("db-5", "ready")], &["create Pod db-6"]);
+    check(shifted, &[("db-4", "ready"), ("db-5", "ready"), ("db-6", "ready")], &["delete Pod db-4"]);
+    // Renewed from above, as far down as the partition says.
+    let rolling = |partition: i64| json!({ "replicas": 2, "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": partition } } });
+    check(rolling(0), &[("db-0", "ready"), ("db-1", "ready")], &["delete Pod db-1"]);
+    check(rolling(2), &[("db-0", "ready"), ("db-1", "ready")], &[]);
+}
+
+#[test]
+fn a_job_counts_an_end_before_it_lets_go_of_the_pod() {
+    let mut job = owner("once", json!({ "completions": 1, "parallelism": 1, "backoffLimit": 0 }));
+    let mut ended = pod(Kind::Jobs, &job, "once-1", "Succeeded");
+    ended["metadata"]["finalizers"] = json!([jobs::FINALIZER]);
+    let look = |job: &Value, pod: Option<&Value>| {
+        let pods = pod.map(|pod| (Kind::Pods, pod.clone()));
+        let world = World::with([(Kind::Jobs, job.clone())].into_iter().chain(pods), NOW);
+        let mut plan = Plan::default();
+        jobs::step(&world, "shop", NOW, &mut plan);
+        plan
+    };
+    // First the note, then the pod, then the count, then the end.
+    let noted = look(&job, Some(&ended));
+    assert_eq!(noted.summary(), ["status Job once"]);
+    job["status"] = noted.status_of("once").unwrap().clone();
+    assert_eq!(job["status"]["uncountedTerminatedPods"]["succeeded"], json!(["once-1"]));
+    assert_eq!(job["status"]["succeeded"], 0);
+    let released = look(&job, Some(&ended));
+    assert_eq!(released.summary(), ["update Pod once-1"]);
+    let free = released.updated("once-1").unwrap().clone();
+    // Whether the pod is still there or not.
+    for pod in [Some(&free), None] {
+        let counted = look(&job, pod);
+        let status = counted.status_of("once").unwrap();
+        assert_eq!(status["succeeded"], 1);
+        assert_eq!(status["conditions"][1]["type"], "Complete", "{status}");
+    }
+}
+
+#[test]
+fn a_pod_goes_through_its_life_at_its_pace() {
+    let pace = Pace {
+        start: Duration::from_secs(1),
+        ready: Duration::from_secs(2),
+        run: Duration::from_secs(3),
+        ..Pace::INSTANT
+    };
+    let node =
+        json!({ "metadata": { "name": "n1" }, "status": { "allocatable": { "cpu": "1", "pods": "1" } } });
+    let mut pod = pod(Kind::Jobs, &owner("x", json!({})), "x", "unbound");
+    pod["metadata"]["ownerReferences"] = Value::Null;
+    pod["status"] = Value::Null;
+    let mut world = World::with([(Kind::Nodes, node), (Kind::Pods, pod.clone())], NOW);
+    let mut plan = Plan::default();
+    scheduler::step(&world, pace, NOW, &mut plan);
+    assert_eq!(plan.summary(), ["bind x n1"]);
+    pod["spec"]["nodeName"] = "n1".into();
+    world.put(Kind::Pods, pod.clone(), NOW);
+    let mut at = NOW;
+    let mut life = Vec::new();
+    for _ in 0..10 {
+        let mut plan = Plan::default();
+        kubelet::step(&world, "shop", pace, at, &mut plan);
+        match (plan.status_of("x"), plan.due) {
+            (Some(status), _) => {
+                life.push((at.as_second(), status["phase"].as_str().unwrap().to_owned()));
+                pod["status"] = status.clone();
+                world.put(Kind::Pods, pod.clone(), at);
+            }
+            (None, Some(due)) => at = due,
+            (None, None) => break,
+        }
+    }
+    let expected = [(0, "Pending"), (1, "Running"), (3, "Running"), (6, "Succeeded")];
+    assert_eq!(life, expected.map(|(second, phase)| (second, phase.to_owned())));
+}
+
+#[test]
+fn a_pod_that_is_deleted_stops_within_its_grace() {
+    let check = |stop_s: u64, grace_s: i64, after_s: u64| {
+        let pace = Pace { stop: Duration::from_secs(stop_s), ..Pace::INSTANT };
+        let mut pod = pod(Kind::Jobs, &owner("x", json!({})), "x", "leaving");
+        pod["metadata"]["deletionGracePeriodSeconds"] = grace_s.into();
+        pod["status"]["containerStatuses"] = json!([{ "name": "main" }]);
+        let node = json!({ "metadata": { "name": "n1" } });
+        let world = World::with([(Kind::Nodes, node), (Kind::Pods, pod)], NOW);
+        let mut plan = Plan::default();
+        kubelet::step(&world, "shop", pace, NOW, &mut plan);
+        let gone = later(NOW, Duration::from_secs(after_s));
+        match after_s {
+            0 => assert_eq!(plan.summary(), ["delete Pod x"]),
+            _ => assert_eq!((plan.summary(), plan.due), (Vec::new(), Some(gone)), "{stop_s} s of {grace_s}"),
+        }
+    };
+    check(0, 30, 0);
+    check(10, 30, 10);
+    check(100, 30, 30);
+}

@@ -1,0 +1,99 @@
+//! How often a stand-in was asked for what, from outside. Tests count deletes here.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use apiserver::request::{self, Target};
+use http::Method;
+
+/// Requests by verb and resource: `("delete", "deployments.apps")`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts(pub BTreeMap<(String, String), u64>);
+
+/// Verbs that change something.
+const WRITES: &[&str] = &["create", "update", "patch", "delete", "deletecollection"];
+
+impl Counts {
+    /// Requests with one of these verbs.
+    pub fn of(&self, verbs: &[&str]) -> u64 {
+        self.0.iter().filter(|((verb, _), _)| verbs.contains(&verb.as_str())).map(|(_, count)| count).sum()
+    }
+
+    pub fn deletes(&self) -> u64 {
+        self.of(&["delete", "deletecollection"])
+    }
+
+    pub fn writes(&self) -> u64 {
+        self.of(WRITES)
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// What was asked for since `before`.
+    pub fn since(&self, before: &Counts) -> Counts {
+        let newer = |(key, count): (&(String, String), &u64)| {
+            let more = count - before.0.get(key).copied().unwrap_or_default();
+            (more > 0).then(|| (key.clone(), more))
+        };
+        Counts(self.0.iter().filter_map(newer).collect())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(Mutex<Counts>);
+
+impl Counter {
+    pub(crate) fn count(&self, method: &Method, path: &str, query: &str) {
+        let key = describe(method, path, query);
+        *self.0.lock().expect("no holder of this lock panics").0.entry(key).or_default() += 1;
+    }
+
+    pub(crate) fn read(&self) -> Counts {
+        self.0.lock().expect("no holder of this lock panics").clone()
+    }
+}
+
+/// The verb and the resource of a request; what is about no resource is counted by its method.
+fn describe(method: &Method, path: &str, query: &str) -> (String, String) {
+    let Ok((_, Target::Resource(resource))) = request::parse(path) else {
+        return (method.as_str().to_lowercase(), String::new());
+    };
+    let watches = query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"));
+    let verb = match (method.as_str(), resource.name.is_some()) {
+        ("GET" | "HEAD", true) => "get",
+        ("GET" | "HEAD", false) if watches => "watch",
+        ("GET" | "HEAD", false) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => "other",
+    };
+    (verb.to_owned(), resource.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_what_they_ask_for() {
+        let counter = Counter::default();
+        let ask = |line: &str| {
+            let (method, rest) = line.split_once(' ').unwrap();
+            let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+            counter.count(&method.parse().unwrap(), path, query);
+        };
+        ask("GET /api/v1/pods?watch=true");
+        ask("GET /api/v1/namespaces/a/pods");
+        let before = counter.read();
+        ask("DELETE /apis/apps/v1/namespaces/a/deployments/web");
+        ask("PATCH /apis/apps/v1/namespaces/a/deployments/web/status?fieldManager=x");
+        let news = counter.read().since(&before);
+        assert_eq!((news.total(), news.writes(), news.deletes()), (2, 2, 1));
+        assert_eq!(news.0[&("patch".to_owned(), "deployments.apps/status".to_owned())], 1);
+    }
+}

@@ -1,0 +1,221 @@
+//! What kubectl makes of a stand-in: it waits for rollouts, undoes them, describes, follows and deletes as anywhere.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use standin::{Options, Pace, Standin};
+
+const MANIFEST: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "nginx:1", resources: {requests: {cpu: 100m, memory: 64Mi}}}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: db, image: pg}]}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: agent, image: agent}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: once}
+spec:
+  template:
+    spec: {restartPolicy: Never, containers: [{name: main, image: busybox}]}
+"#;
+
+/// kubectl, a stand-in, and where the two meet.
+struct Desk {
+    kubectl: PathBuf,
+    dir: tempfile::TempDir,
+    _standin: Standin,
+}
+
+impl Desk {
+    async fn open(test: &str, options: Options) -> Option<Desk> {
+        let kubectl = peers::need(test, "kubectl")?;
+        let standin = Standin::start(options).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("kubeconfig"), standin.kubeconfig().unwrap()).unwrap();
+        std::fs::write(dir.path().join("manifest.yaml"), MANIFEST).unwrap();
+        Some(Desk { kubectl, dir, _standin: standin })
+    }
+
+    fn path(&self, file: &str) -> String {
+        Path::join(self.dir.path(), file).display().to_string()
+    }
+
+    /// What kubectl prints; it must succeed.
+    async fn run(&self, line: &str) -> String {
+        let (ok, told) = self.try_run(line).await;
+        assert!(ok, "kubectl {line}: {told}");
+        told
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        command.arg("--kubeconfig").arg(self.path("kubeconfig")).args(line.split(' '));
+        // In a home of its own: it keeps what it has learned about servers.
+        command.env("HOME", self.dir.path());
+        command
+    }
+
+    /// What it prints when it is given this.
+    async fn feed(&self, line: &str, input: &str) -> String {
+        let (mut command, input) = (self.command(line), input.to_owned());
+        let fed = move || {
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+            child.wait_with_output().unwrap().stdout
+        };
+        String::from_utf8(tokio::task::spawn_blocking(fed).await.unwrap()).unwrap()
+    }
+
+    async fn try_run(&self, line: &str) -> (bool, String) {
+        let mut command = self.command(line);
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (output.status.success(), told.concat())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rollouts_are_waited_for_and_undone() {
+    let pace = Pace { ready: Duration::from_millis(50), ..Pace::INSTANT };
+    let Some(desk) =
+        Desk::open("rollouts_are_waited_for_and_undone", Options { pace, ..Options::new("east") }).await
+    else {
+        return;
+    };
+    desk.run(&format!("apply -f {}", desk.path("manifest.yaml"))).await;
+    let told = desk.run("rollout status deployment/web --timeout=60s").await;
+    assert!(told.contains("deployment \"web\" successfully rolled out"), "{told}");
+    for set in ["statefulset/db", "daemonset/agent"] {
+        desk.run(&format!("rollout status {set} --timeout=60s")).await;
+    }
+    desk.run("wait --for=condition=complete job/once --timeout=60s").await;
+    desk.run("wait --for=condition=available deployment/web --timeout=60s").await;
+    desk.run("wait --for=condition=ready pod -l app=web --timeout=60s").await;
+
+    desk.run("set image deployment/web web=nginx:2").await;
+    desk.run("rollout status deployment/web --timeout=60s").await;
+    let history = desk.run("rollout history deployment/web").await;
+    assert!(history.contains("\n1 ") && history.contains("\n2 "), "{history}");
+    desk.run("rollout undo deployment/web").await;
+    desk.run("rollout status deployment/web --timeout=60s").await;
+    let image = desk.run("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}").await;
+    assert_eq!(image, "nginx:1");
+
+    desk.run("set image statefulset/db db=pg:2").await;
+    desk.run("rollout status statefulset/db --timeout=60s").await;
+    desk.run("rollout undo statefulset/db").await;
+    desk.run("rollout status statefulset/db --timeout=60s").await;
+    let image = desk.run("get pod db-0 -o jsonpath={.spec.containers[0].image}").await;
+    assert_eq!(image, "pg");
+    desk.run("rollout restart daemonset/agent").await;
+    desk.run("rollout status daemonset/agent --timeout=60s").await;
+
+    desk.run("scale deployment/web --replicas=5").await;
+    desk.run("rollout status deployment/web --timeout=60s").await;
+    desk.run("delete deployment/web --cascade=foreground --timeout=60s").await;
+    assert_eq!(desk.run("get pods,replicasets -l app=web -o name").await, "");
+    desk.run("create namespace shop").await;
+    desk.run("-n shop create deployment tea --image=tea --replicas=2").await;
+    desk.run("-n shop rollout status deployment/tea --timeout=60s").await;
+    desk.run("delete namespace shop --timeout=60s").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_kubectl_shows_is_what_it_shows_anywhere() {
+    let Some(desk) = Desk::open("what_kubectl_shows_is_what_it_shows_anywhere", Options::new("east")).await
+    else {
+        return;
+    };
+    desk.run(&format!("apply -f {}", desk.path("manifest.yaml"))).await;
+    desk.run("rollout status deployment/web --timeout=60s").await;
+    desk.run("wait --for=condition=complete job/once --timeout=60s").await;
+    let pods = desk.run("get pods -l app=web --no-headers").await;
+    assert_eq!(
+        pods.lines().filter(|line| line.contains("1/1") && line.contains("Running")).count(),
+        3,
+        "{pods}"
+    );
+    let nodes = desk.run("get nodes").await;
+    assert_eq!(nodes.lines().filter(|line| line.contains(" Ready ")).count(), 2, "{nodes}");
+    let told = desk.run("describe deployment web").await;
+    for part in [
+        "3 desired | 3 updated | 3 total | 3 available | 0 unavailable",
+        "NewReplicaSetAvailable",
+        "ScalingReplicaSet",
+    ] {
+        assert!(told.contains(part), "no {part:?} in {told}");
+    }
+    let pod = pods.split_whitespace().next().unwrap();
+    let told = desk.run(&format!("describe pod {pod}")).await;
+    for part in
+        ["Successfully assigned default/web-", "Started container web", "ContainersReady             True "]
+    {
+        assert!(told.contains(part), "no {part:?} in {told}");
+    }
+    let told = desk.run("describe node east-1").await;
+    assert!(told.contains("Non-terminated Pods:") && told.contains("100m (1%)"), "{told}");
+    let told = desk.run("describe service web").await;
+    assert!(told.contains("Endpoints:") && told.contains(":80"), "{told}");
+
+    let lines = desk.run(&format!("logs {pod}")).await;
+    assert!(lines.ends_with("ready\n"), "{lines}");
+    assert_eq!(desk.run("logs job/once --tail=1").await, "done\n");
+    let (found, told) = desk.try_run("logs job/once --previous").await;
+    assert!(!found && told.contains("previous terminated container \"main\" in pod"), "{told}");
+
+    // With room for a moment and one pod at a time.
+    desk.run("cordon east-1").await;
+    desk.run("drain east-2 --ignore-daemonsets --delete-emptydir-data --force --timeout=60s").await;
+    desk.run("uncordon east-1").await;
+    desk.run("rollout status deployment/web --timeout=60s").await;
+    let places = desk.run("get pods -l app=web -o jsonpath={.items[*].spec.nodeName}").await;
+    assert_eq!(places, "east-1 east-1 east-1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_run_in_containers() {
+    let Some(desk) = Desk::open("commands_run_in_containers", Options::new("east")).await else { return };
+    desk.run("run box --image=busybox --env=COLOUR=blue").await;
+    desk.run("wait --for=condition=ready pod/box --timeout=60s").await;
+    assert_eq!(desk.run("exec box -- echo hello there").await, "hello there\n");
+    assert_eq!(desk.run("exec box -- hostname").await, "box\n");
+    assert!(desk.run("exec box -- env").await.contains("COLOUR=blue\n"));
+    let (worked, told) = desk.try_run("exec box -- false").await;
+    assert!(!worked && told.contains("command terminated with exit code 1"), "{told}");
+    let (worked, told) = desk.try_run("exec box -c other -- true").await;
+    assert!(!worked && told.contains("container other is not valid for pod box"), "{told}");
+    let given = desk.feed("exec -i box -- cat", "as it came\n").await;
+    assert_eq!(given, "as it came\n");
+}

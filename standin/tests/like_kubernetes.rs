@@ -1,0 +1,258 @@
+//! The statuses a stand-in's controllers come to are those of Kubernetes' own, field by field.
+//!
+//! The same objects are applied to a stand-in and to a real cluster, whose kube-controller-manager and scheduler are as
+//! released and whose kubelets are played by kwok. Names, uids and times differ; everything else must not.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use peers::Cluster;
+use serde_json::{Map, Value, json};
+use standin::{NodeShape, Options, Standin};
+
+const TEST: &str = "statuses_are_those_of_kubernetes";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const MANIFEST: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, annotations: {note: hi}}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "nginx:1", ports: [{name: http, containerPort: 80}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{name: web, port: 80, targetPort: http}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  ordinals: {start: 3}
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: db, image: pg}]}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: agent, image: agent}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: once}
+spec:
+  completions: 3
+  parallelism: 2
+  template:
+    spec: {restartPolicy: Never, containers: [{name: main, image: busybox}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: idx}
+spec:
+  completions: 3
+  parallelism: 2
+  completionMode: Indexed
+  template:
+    spec: {restartPolicy: Never, containers: [{name: main, image: busybox}]}
+"#;
+
+/// One side of the comparison.
+struct Side {
+    kubectl: PathBuf,
+    kubeconfig: PathBuf,
+    /// kubectl keeps here what it has learned about servers.
+    home: PathBuf,
+}
+
+impl Side {
+    fn run(&self, line: &str) -> String {
+        let mut command = Command::new(&self.kubectl);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(line.split(' ')).env("HOME", &self.home);
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "kubectl {line}: {told}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn get(&self, what: &str) -> Value {
+        serde_json::from_str(&self.run(&format!("get {what} -o json"))).unwrap()
+    }
+
+    fn until(&self, what: &str, is_right: impl Fn(&Value) -> bool) {
+        let begun = Instant::now();
+        while !is_right(&self.get(what)) {
+            assert!(begun.elapsed() < PATIENCE, "{what} is still {:#}", self.get(what));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Through a rollout and its undoing, to what is there at the end.
+    fn story(&self, manifest: &Path) -> Value {
+        self.run(&format!("apply -f {}", manifest.display()));
+        let settled = |side: &Side| {
+            for name in ["deployment/web", "statefulset/db", "daemonset/agent"] {
+                side.run(&format!("rollout status {name} --timeout=120s"));
+            }
+        };
+        settled(self);
+        self.run("wait --for=condition=complete job/once job/idx --timeout=120s");
+        let first = self.shown();
+        self.run("set image deployment/web web=nginx:2");
+        self.run("set image statefulset/db db=pg:2");
+        settled(self);
+        self.run("rollout undo deployment/web");
+        self.run("scale statefulset/db --replicas=3");
+        settled(self);
+        self.until("deployment/web", |web| web["status"]["terminatingReplicas"] == 0);
+        json!([first, self.shown()])
+    }
+
+    /// Everything the controllers have written, without what differs anyway.
+    fn shown(&self) -> Value {
+        self.until("deployment/web", |web| web["status"]["terminatingReplicas"] == 0);
+        let kinds = ["deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "endpointslices"];
+        let sets = self.get("replicasets");
+        let hash = |set: &Value| set["metadata"]["labels"]["pod-template-hash"].as_str().map(str::to_owned);
+        let hashes: Vec<String> = sets["items"].as_array().unwrap().iter().filter_map(hash).collect();
+        let mut shown = Map::new();
+        for kind in kinds {
+            let listed = self.get(kind);
+            let items = listed["items"].as_array().unwrap().iter();
+            let ours = items.filter(|item| item["metadata"]["name"] != "kubernetes");
+            let ours = ours.map(|item| normal(item, &hashes));
+            let mut ours: Vec<Value> = ours.collect();
+            ours.sort_by_key(Value::to_string);
+            shown.insert(kind.to_owned(), ours.into());
+        }
+        shown.into()
+    }
+}
+
+/// Fields whose values are made up on the spot.
+const MADE_UP: &[&str] = &[
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    "generateName",
+    "selfLink",
+    "nodeName",
+    "podIP",
+    "addresses",
+    "currentRevision",
+    "updateRevision",
+    "generation",
+];
+
+/// An object without what differs between any two clusters.
+fn normal(object: &Value, hashes: &[String]) -> Value {
+    let mut object = object.clone();
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        annotations.remove("endpoints.kubernetes.io/last-change-trigger-time");
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+    if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
+        conditions.sort_by_key(|condition| condition["type"].to_string());
+    }
+    strip(&mut object);
+    let text = hashes.iter().fold(object.to_string(), |text, hash| text.replace(hash, "HASH"));
+    let text = text.replace(&uid, "UID");
+    serde_json::from_str(&unnamed(&text)).unwrap()
+}
+
+/// Names that end in letters of chance end in a star.
+fn unnamed(text: &str) -> String {
+    let mut out = String::new();
+    for piece in text.split_inclusive('"') {
+        let body = piece.trim_end_matches('"');
+        let random = |tail: &str| {
+            let letters = "bcdfghjklmnpqrstvwxz2456789";
+            (tail.len() == 5 || tail.len() >= 9) && tail.chars().all(|letter| letters.contains(letter))
+        };
+        match body.rsplit_once('-') {
+            Some((head, tail)) if random(tail) => out += &format!("{head}-*{}", &piece[body.len()..]),
+            _ => out += piece,
+        }
+    }
+    out
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, value| {
+                let is_time = key.ends_with("Time") && value.is_string();
+                !is_time && !MADE_UP.contains(&key.as_str())
+            });
+            map.values_mut().for_each(strip);
+        }
+        Value::Array(list) => list.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statuses_are_those_of_kubernetes() {
+    let Some(kubectl) = peers::need(TEST, "kubectl") else { return };
+    let Some(real) = Cluster::start(TEST, &[]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = vec![NodeShape::new("east-1", "64", "256Gi", 1000)];
+    let standin = Standin::start(Options { nodes, ..Options::new("east") }).await.unwrap();
+    let kubeconfig = dir.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, standin.kubeconfig().unwrap()).unwrap();
+    let manifest = dir.path().join("manifest.yaml");
+    std::fs::write(&manifest, MANIFEST).unwrap();
+    let side =
+        |kubeconfig: PathBuf| Side { kubectl: kubectl.clone(), kubeconfig, home: dir.path().to_owned() };
+    let (ours, theirs) = (side(kubeconfig), side(real.kubeconfig()));
+    let story = move |side: Side| {
+        let manifest = manifest.clone();
+        tokio::task::spawn_blocking(move || side.story(&manifest))
+    };
+    let ours = story(ours).await.unwrap();
+    let theirs = story(theirs).await.unwrap();
+    let mut differing = Vec::new();
+    compare("", &ours, &theirs, &mut differing);
+    assert!(differing.is_empty(), "ours and Kubernetes':\n{}", differing.join("\n"));
+}
+
+fn compare(path: &str, ours: &Value, theirs: &Value, differing: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Value::Object(one), Value::Object(other)) => {
+            let mut keys: Vec<&String> = one.keys().chain(other.keys()).collect();
+            keys.sort();
+            keys.dedup();
+            for key in keys {
+                let of = |map: &Map<String, Value>| map.get(key).cloned().unwrap_or_default();
+                compare(&format!("{path}/{key}"), &of(one), &of(other), differing);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (place, (one, other)) in one.iter().zip(other).enumerate() {
+                compare(&format!("{path}/{place}"), one, other, differing);
+            }
+        }
+        _ if ours == theirs => {}
+        _ => differing.push(format!("{path}: {ours} and {theirs}")),
+    }
+}
