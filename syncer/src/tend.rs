@@ -16,6 +16,7 @@ use controller::kind::Kind;
 use controller::remote::Remote;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument;
 
 use crate::kinds::{KindName, Row, Served, discover};
 use crate::mirror::{Object, is_projection};
@@ -175,7 +176,8 @@ impl Tender {
         self.sides.set_followed(Followed { name: changed.clone(), row, mailbox: view.clone(), below: None });
         let sides = self.sides.clone();
         let told = move |view: &View, news: News<'_>| heard_here(&sides, &changed, view, news);
-        let running = self.followers.spawn(follow(self.sides.mailbox.clone(), view, scope, told));
+        let running =
+            self.followers.spawn(follow(self.sides.mailbox.clone(), view, scope, told).in_current_span());
         self.running.insert((name, false), running);
     }
 
@@ -194,7 +196,8 @@ impl Tender {
         self.sides.set_followed(Followed { name: name.clone(), row, mailbox, below: Some(view.clone()) });
         let (sides, kind) = (self.sides.clone(), name.clone());
         let told = move |view: &View, news: News<'_>| heard_below(&sides, &kind, view, news);
-        let running = self.followers.spawn(follow(self.sides.below.clone(), view, scope, told));
+        let running =
+            self.followers.spawn(follow(self.sides.below.clone(), view, scope, told).in_current_span());
         self.running.insert(((*name).clone(), true), running);
     }
 
