@@ -140,6 +140,9 @@ async fn send(
     if pair.followed.name.is_definitions() {
         sides.redefined();
     }
+    if pair.below.as_ref().is_some_and(|before| Object(before).mailbox().is_none()) {
+        sides.adopted();
+    }
     pair.below = Some(applied);
     up::status(sides, subject, pair).await?;
     Ok(Stepped::Over(Outcome::Done))

@@ -106,6 +106,7 @@ pub(crate) struct Sides {
     /// Whether we led when we looked last.
     led: AtomicBool,
     redefined: AtomicBool,
+    adopted: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -156,6 +157,7 @@ impl Sides {
             cut_off: AtomicBool::new(false),
             led: AtomicBool::new(false),
             redefined: AtomicBool::new(false),
+            adopted: AtomicBool::new(false),
             state: Mutex::new(State {
                 followed: BTreeMap::new(),
                 memory: HashMap::new(),
@@ -306,6 +308,17 @@ impl Sides {
     pub(crate) fn redefined(&self) {
         self.redefined.store(true, Ordering::Relaxed);
         self.bell.notify_one();
+    }
+
+    /// Something was adopted, and may have brought about others that were nobody's concern before.
+    pub(crate) fn adopted(&self) {
+        self.adopted.store(true, Ordering::Relaxed);
+        self.bell.notify_one();
+    }
+
+    /// Whether that was said since it was asked last.
+    pub(crate) fn has_adopted(&self) -> bool {
+        self.adopted.swap(false, Ordering::Relaxed)
     }
 
     /// Whether that was said since it was asked last.

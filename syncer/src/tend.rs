@@ -44,6 +44,9 @@ pub(crate) async fn tend(sides: Arc<Sides>) -> Result<Infallible, String> {
             below = tender.ask(&tender.sides.below, "the physical cluster").await.or(below);
         }
         tender.follow(mailbox.as_ref(), below.as_ref());
+        if tender.sides.has_adopted() {
+            tender.read_again();
+        }
         // One after the other, so that news need not wait for all of them.
         let wait = if tender.search().await { Duration::ZERO } else { tender.due() };
         tokio::select! {
@@ -182,8 +185,13 @@ impl Tender {
     }
 
     fn follow_below(&mut self, followed: &Followed) {
-        let (name, row) = (followed.name.clone(), followed.row.clone());
-        let view = Arc::new(View::new(row.kind.clone()));
+        let view = Arc::new(View::new(followed.row.kind.clone()));
+        let (name, row, mailbox) = (followed.name.clone(), followed.row.clone(), followed.mailbox.clone());
+        self.sides.set_followed(Followed { name: name.clone(), row, mailbox, below: Some(view.clone()) });
+        self.spawn_below(name, view);
+    }
+
+    fn spawn_below(&mut self, name: Arc<KindName>, view: Arc<View>) {
         let scope = match name.is_projected() {
             true => {
                 let sides = self.sides.clone();
@@ -192,13 +200,22 @@ impl Tender {
             }
             false => Scope { labels: format!("{PLACED}={TRUE}"), ..Scope::default() },
         };
-        let mailbox = followed.mailbox.clone();
-        self.sides.set_followed(Followed { name: name.clone(), row, mailbox, below: Some(view.clone()) });
         let (sides, kind) = (self.sides.clone(), name.clone());
         let told = move |view: &View, news: News<'_>| heard_below(&sides, &kind, view, news);
-        let running =
-            self.followers.spawn(follow(self.sides.below.clone(), view, scope, told).in_current_span());
-        self.running.insert(((*name).clone(), true), running);
+        let following = follow(self.sides.below.clone(), view, scope, told).in_current_span();
+        let running = self.followers.spawn(following);
+        if let Some(before) = self.running.insert(((*name).clone(), true), running) {
+            before.abort();
+        }
+    }
+
+    /// Reads all that is projected again: what was read and forgotten may be somebody's now.
+    fn read_again(&mut self) {
+        for followed in self.sides.all_followed().into_iter().filter(|kind| kind.name.is_projected()) {
+            if let Some(view) = &followed.below {
+                self.spawn_below(followed.name.clone(), view.clone());
+            }
+        }
     }
 
     fn stop(&mut self, name: &KindName) {

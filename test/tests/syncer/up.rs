@@ -202,3 +202,26 @@ async fn the_jobs_of_a_cron_job_are_shown_with_their_pods() -> Result<()> {
     world.mailbox.until_gone(&format!("{jobs}/nightly-1")).await?;
     world.mailbox.until_gone(&format!("{PODS}/nightly-1-x")).await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ran_before_it_was_adopted_is_shown_too() -> Result<()> {
+    let world = World::new().await?;
+    let _running = world.start();
+    // Something else is placed, so that pods are followed already.
+    running_app(&world).await?;
+    world.mailbox.until_there(&format!("{PODS}/web-1-a")).await?;
+    let [here, there] = ["/apis/apps/v1/namespaces/old/deployments", "/api/v1/namespaces/old/pods"];
+    let moved = |mut object: Value| {
+        object["metadata"]["namespace"] = json!("old");
+        object
+    };
+    world.below.make(NAMESPACES, namespace("old")).await?;
+    let theirs = world.below.make(here, moved(deployment("legacy"))).await?;
+    world.below.make(there, moved(pod("legacy-1", &theirs))).await?;
+    world.mailbox.make(NAMESPACES, namespace("old")).await?;
+    let mut adopting = placed(moved(deployment("legacy")));
+    adopting["metadata"]["annotations"] = json!({ "holon.dev/adopt": "true" });
+    world.mailbox.make(here, adopting).await?;
+    world.mailbox.until_there(&format!("{there}/legacy-1")).await?;
+    world.rests().await
+}
