@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use apiserver::pki::Authority;
+use controller::remote::Remote;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -16,7 +17,8 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::kubeconfig::{ADDRESS, ADMIN};
+use crate::kubeconfig::{self, ADDRESS, ADMIN};
+use crate::reach;
 
 pub(crate) struct Client {
     data_dir: PathBuf,
@@ -32,6 +34,14 @@ impl Client {
         let authority = Authority::open(&data_dir.join("pki"))?;
         let tls = authority.client_tls(&authority.client(ADMIN.0, ADMIN.1)?)?;
         Ok(Client { data_dir: data_dir.to_owned(), url, tls })
+    }
+
+    /// The same administrator in one logical cluster, for whoever needs more than one request.
+    pub(crate) async fn remote(&self, path: &api::cluster::Path) -> Result<Remote> {
+        let authority = Authority::open(&self.data_dir.join("pki"))?;
+        let admin = authority.client(ADMIN.0, ADMIN.1)?;
+        let text = kubeconfig::write(&self.url, &authority, (ADMIN.0, &admin), std::slice::from_ref(path));
+        Ok(Remote::new(reach::client(&text).await?))
     }
 
     /// Asks, and returns the object answered with. What the server refuses is an error in the server's words.

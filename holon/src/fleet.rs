@@ -31,6 +31,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::reach;
+use crate::tunnel::Tunnels;
 
 /// Secrets are looked at again after this long, whatever happens.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -47,6 +48,8 @@ pub(crate) struct Inside {
     pub(crate) store: Arc<dyn Store>,
     /// Where syncers keep what they were asked for.
     pub(crate) directory: PathBuf,
+    /// Where ways to physical clusters are found.
+    pub(crate) tunnels: Arc<Tunnels>,
     /// The logical clusters whose physical clusters the server connects to. Whoever writes a PhysicalCluster there
     /// decides where it connects to.
     pub(crate) push_from: Vec<Path>,
@@ -93,7 +96,14 @@ struct Seat {
     number: u64,
     kubeconfig: String,
     mailbox: Id,
+    tunnels: Arc<Tunnels>,
     _stop: Tasks,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.tunnels.close(self.mailbox);
+    }
 }
 
 impl Seats<'_> {
@@ -163,6 +173,8 @@ impl Seats<'_> {
             directory: Some(self.inside.directory.join(mailbox.to_string())),
             seal: None,
         };
+        let tunnels = self.inside.tunnels.clone();
+        tunnels.open(mailbox, below.clone());
         let above = local::client(self.inside.stack.clone(), account(mailbox), &Cluster::Id(mailbox));
         self.count += 1;
         let number = self.count;
@@ -174,7 +186,7 @@ impl Seats<'_> {
             }
             (named, number)
         });
-        self.running.insert(name.clone(), Seat { number, kubeconfig, mailbox, _stop: stop });
+        self.running.insert(name.clone(), Seat { number, kubeconfig, mailbox, tunnels, _stop: stop });
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! `holon join` and `holon leave`: physical clusters come and go.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use api::names::{FORGET, GROUP, TRUE, VERSION, mailbox};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
+use controller::kind::Kind;
+use controller::remote::{Patch, Place, Remote};
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -20,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Where the Secret is.
 const NAMESPACE: &str = "kube-system";
+/// Under this name their fields are owned.
+const MANAGER: &str = "holon-join";
 
 #[derive(Args)]
 pub(crate) struct Join {
@@ -81,20 +86,13 @@ impl Join {
     }
 
     async fn join(&self, kubeconfig: &Value) -> Result<()> {
-        let Join { name, place, .. } = self;
+        let Join { name, place, labels, .. } = self;
         let client = Client::open(&place.data_dir)?;
-        self.keep_secret(&client, kubeconfig).await.context("cannot keep the kubeconfig")?;
-        let object = json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"),
-            "kind": "PhysicalCluster",
-            "metadata": { "name": name, "labels": self.labels.iter().cloned().collect::<std::collections::BTreeMap<_, _>>() },
-            "spec": { "connection": { "push": { "secretRef": { "namespace": NAMESPACE, "name": self.secret() } } } },
-        });
-        let made = client.ask(Method::POST, &place.physical_clusters(), Some(&object)).await;
-        made.with_context(|| format!("cannot make the physical cluster {name}"))?;
+        let root = client.remote(&place.home).await?;
+        known(&root, name, &kubeconfig.to_string(), labels).await?;
         println!("{name} is known; waiting for it to answer");
-        let ready = self.wait(&client).await?;
-        let status = &ready["status"];
+        let there = self.wait(&client).await?;
+        let status = &there["status"];
         let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
         println!(
             "{name} is there: Kubernetes {}, {} nodes, {} CPU, {} memory. Next, type:",
@@ -112,34 +110,12 @@ impl Join {
         Ok(())
     }
 
-    fn secret(&self) -> String {
-        format!("physical-cluster-{}", self.name)
-    }
-
-    /// Makes the Secret, or gives it this kubeconfig.
-    async fn keep_secret(&self, client: &Client, kubeconfig: &Value) -> Result<()> {
-        let path = format!("/clusters/{}/api/v1/namespaces/{NAMESPACE}/secrets", self.place.home);
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": self.secret() },
-            "data": { "kubeconfig": STANDARD.encode(kubeconfig.to_string()) },
-        });
-        let there = client.ask(Method::GET, &format!("{path}/{}", self.secret()), None).await.is_ok();
-        let (method, path) = match there {
-            true => (Method::PUT, format!("{path}/{}", self.secret())),
-            false => (Method::POST, path),
-        };
-        client.ask(method, &path, Some(&secret)).await.map(drop)
-    }
-
     async fn wait(&self, client: &Client) -> Result<Value> {
         let (begun, path) = (Instant::now(), format!("{}/{}", self.place.physical_clusters(), self.name));
         let mut said = String::new();
         loop {
             let object = client.ask(Method::GET, &path, None).await?;
-            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
-            let counted = !object["status"]["version"].is_null();
-            let ready = ready.unwrap_or_default();
+            let (ready, counted) = (ready(&object), !object["status"]["version"].is_null());
             if ready["status"] == "True" && counted {
                 return Ok(object);
             }
@@ -158,6 +134,40 @@ impl Join {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+/// Makes a physical cluster known in a logical cluster, with the kubeconfig it is reached by.
+pub(crate) async fn known(
+    home: &Remote,
+    name: &str,
+    kubeconfig: &str,
+    labels: &[(String, String)],
+) -> Result<()> {
+    let secret = format!("physical-cluster-{name}");
+    let object = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": secret },
+        "data": { "kubeconfig": STANDARD.encode(kubeconfig) },
+    });
+    let kind = Kind::new("", "v1", "secrets", "Secret", true);
+    let apply = Patch::Apply { manager: MANAGER };
+    home.patch(Place::new(&kind, NAMESPACE, &secret), apply, &object)
+        .await
+        .context("cannot keep the kubeconfig")?;
+    let object = json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "PhysicalCluster",
+        "metadata": { "name": name, "labels": labels.iter().cloned().collect::<BTreeMap<_, _>>() },
+        "spec": { "connection": { "push": { "secretRef": { "namespace": NAMESPACE, "name": secret } } } },
+    });
+    let kind = Kind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
+    let made = home.patch(Place::new(&kind, "", name), apply, &object).await;
+    made.with_context(|| format!("cannot make the physical cluster {name}")).map(drop)
+}
+
+/// Whether a physical cluster is there, as a condition.
+pub(crate) fn ready(object: &Value) -> Value {
+    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    conditions.iter().find(|condition| condition["type"] == "Ready").cloned().unwrap_or_default()
 }
 
 impl Leave {

@@ -11,6 +11,7 @@ mod log;
 mod reach;
 mod start;
 mod store;
+mod tunnel;
 
 use std::process::ExitCode;
 

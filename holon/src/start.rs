@@ -15,7 +15,7 @@ use apiserver::births::Birth;
 use apiserver::controllers::Controllers;
 use apiserver::kinds::{Own, Registry};
 use apiserver::newborn::{Newborn, Surroundings, Template};
-use apiserver::pki::{Authority, Serving, write_private};
+use apiserver::pki::{Authority, Offer, Serving, write_private};
 use apiserver::quotas::Quotas;
 use apiserver::stack::Stack;
 use apiserver::tokens::Tokens;
@@ -26,11 +26,15 @@ use storage::Store;
 use storage::embedded::{Embedded, Options};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
+use crate::tunnel::Tunnels;
 use crate::{fleet, kubeconfig};
 
 /// How long everything together may take to stop. A little more than the server gives its connections.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
+
+const HISTORY_SECONDS: u64 = 300;
 
 #[derive(Args)]
 pub(crate) struct Start {
@@ -63,53 +67,150 @@ pub(crate) struct Start {
     #[arg(long, value_name = "PATH", value_delimiter = ',', default_value = "root")]
     push_from: Vec<Path>,
     /// How long the past is kept: a client that was away for longer has to list everything again
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = HISTORY_SECONDS, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     history_seconds: u64,
+}
+
+/// A server that answers.
+pub(crate) struct Running {
+    pub(crate) stack: Arc<Stack>,
+    /// `https://127.0.0.1:6443`
+    pub(crate) server: String,
+    /// The administrator's, by its whole path.
+    pub(crate) kubeconfig: PathBuf,
+    /// When it began to start.
+    pub(crate) begun: Instant,
+}
+
+/// Everything objects are kept in and known by.
+struct Kept {
+    /// With what every newborn has.
+    seen: Arc<dyn Store>,
+    access: Arc<Access>,
+    kinds: Arc<Registry>,
+    accounts: Arc<Accounts>,
 }
 
 impl Start {
     pub(crate) fn run(self) -> Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        runtime.block_on(self.serve())
+        runtime.block_on(self.serve(async |running| {
+            println!(
+                "Holon serves {}, ready after {:.0?}. Next, type:",
+                running.server,
+                running.begun.elapsed()
+            );
+            println!("  export KUBECONFIG={}", running.kubeconfig.display());
+            println!("  kubectl get namespaces");
+            Ok(())
+        }))
     }
 
-    async fn serve(self) -> Result<()> {
+    /// As `holon start` without options, in a directory, with these contexts in the administrator's kubeconfig.
+    pub(crate) fn for_trying(data_dir: PathBuf, listen: SocketAddr, contexts: Vec<Path>) -> Start {
+        Start {
+            data_dir,
+            listen,
+            contexts,
+            etcd_endpoints: Vec::new(),
+            shutdown_delay: 0,
+            token_auth_file: None,
+            client_ca_file: None,
+            audit_log: None,
+            push_from: vec![Path::root()],
+            history_seconds: HISTORY_SECONDS,
+        }
+    }
+
+    /// Serves until told to stop. `ready` is called once it answers; what it returns is kept until the end.
+    pub(crate) async fn serve<T>(self, ready: impl AsyncFnOnce(&Running) -> Result<T>) -> Result<()> {
         let begun = Instant::now();
         let mut tasks = Tasks::new();
-        let kept = self.store(&mut tasks).await?;
+        let store = self.store(&mut tasks).await?;
         let listener = TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("listening on {}; choose another address with --listen", self.listen))?;
         let address = listener.local_addr().context("asking for the address")?;
-        let authority = Authority::open(&self.data_dir.join("pki"))?;
-        let names = [
-            address.ip().to_string(),
-            "127.0.0.1".to_owned(),
-            "localhost".to_owned(),
-            "kubernetes.default.svc".to_owned(),
-        ];
-        let serving = Serving::new(authority.clone(), names.to_vec(), self.client_ca_file.clone());
-        let (offered, offer) = tokio::sync::watch::channel(serving.offer()?);
-        tasks.spawn("certificates", serving.renew(offered, tasks.stop()));
         let server = format!("https://{address}");
+        let authority = Authority::open(&self.data_dir.join("pki"))?;
+        let offer = self.certificates(&authority, address, &mut tasks)?;
         write_private(&self.data_dir.join(kubeconfig::ADDRESS), &server)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
+        let kept = self.keep(store, &authority, address, &mut tasks).await?;
+        let seen = kept.seen.clone();
+        let tunnels = Arc::new(Tunnels::default());
+        let stack = Arc::new(self.stack(kept, address, &tasks)?.with_connect(tunnels.clone()));
+        let inside = fleet::Inside {
+            stack: stack.clone(),
+            store: seen,
+            tunnels,
+            directory: self.data_dir.join("syncers"),
+            push_from: self.push_from.clone(),
+        };
+        tasks.spawn("fleet", fleet::run(inside, tasks.stop()));
+        tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
+        let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
+        let running = Running { stack: stack.clone(), server, kubeconfig, begun };
+        let beside = async {
+            let _kept = ready(&running).await?;
+            std::future::pending::<Result<()>>().await
+        };
+        let stopped = async {
+            stop_signal().await;
+            println!("stopping; requests under way may finish");
+            stack.retire();
+            tokio::time::sleep(Duration::from_secs(self.shutdown_delay)).await;
+        };
+        let again = async {
+            stop_signal().await;
+            stop_signal().await;
+        };
+        tokio::select! {
+            done = tasks.run_until(stopped, STOP_WITHIN) => Ok(done?),
+            failed = beside => failed,
+            () = again => bail!("stopped at once, as asked a second time"),
+        }
+    }
 
+    /// What clients meet, renewed for as long as the server runs.
+    fn certificates(
+        &self,
+        authority: &Authority,
+        address: SocketAddr,
+        tasks: &mut Tasks,
+    ) -> Result<watch::Receiver<Offer>> {
+        let host = address.ip().to_string();
+        let names = [&*host, "127.0.0.1", "localhost", "kubernetes.default.svc"].map(str::to_owned);
+        let serving = Serving::new(authority.clone(), names.to_vec(), self.client_ca_file.clone());
+        let (offered, offer) = watch::channel(serving.offer()?);
+        tasks.spawn("certificates", serving.renew(offered, tasks.stop()));
+        Ok(offer)
+    }
+
+    /// What objects are known by, and the controllers that look after them.
+    async fn keep(
+        &self,
+        store: Arc<dyn Store>,
+        authority: &Authority,
+        address: SocketAddr,
+        tasks: &mut Tasks,
+    ) -> Result<Kept> {
         let surroundings = Surroundings { authority: authority.certificate(), address };
         let objects = newborn::objects(&surroundings);
-        let index = Index::new(kept.clone(), index::shared(&objects));
-        let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), Template::new(objects)));
-        let access = Arc::new(Access::new(seen.clone(), index, Arc::new(Quotas::new(kept.clone()))));
+        let index = Index::new(store.clone(), index::shared(&objects));
+        let seen: Arc<dyn Store> = Arc::new(Newborn::new(store.clone(), Template::new(objects)));
+        let quotas = Arc::new(Quotas::new(store.clone()));
+        let access = Arc::new(Access::new(seen.clone(), index, quotas));
         births::write(&*seen, Id::ROOT, &Birth::root())
             .await
             .context("preparing the root logical cluster")?;
-        let accounts = Arc::new(Accounts::new(seen.clone(), server.clone()));
-        let kinds = Arc::new(Registry::new(kept.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
+        let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{address}")));
+        let kinds = Arc::new(Registry::new(store.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
         // Nobody is answered before it is known what there is.
         kinds.load().await.context("reading what logical clusters define")?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
-        let controllers = Controllers::new(seen.clone(), kept, authority.certificate().to_owned())
+        let controllers = Controllers::new(seen.clone(), store.clone(), authority.certificate().to_owned())
             .with_kinds(kinds.clone())
             .with_accounts(accounts.clone());
         match self.etcd_endpoints.is_empty() {
@@ -123,48 +224,23 @@ impl Start {
                 () = stop.requested() => Ok::<_, std::convert::Infallible>(()),
             }
         });
-        let found = seen.clone();
-        let stack = Stack::new(seen, address.to_string(), tasks.stop())
-            .with_kinds(kinds)
-            .with_access(access)
-            .with_accounts(accounts);
-        let stack = match &self.token_auth_file {
-            Some(file) => stack.with_tokens(Tokens::open(file)?),
-            None => stack,
-        };
-        let stack = Arc::new(match &self.audit_log {
-            Some(file) => stack.with_audit(
-                Audit::open(file).with_context(|| format!("opening the audit log {}", file.display()))?,
-            ),
-            None => stack,
-        });
-        let inside = fleet::Inside {
-            stack: stack.clone(),
-            store: found,
-            directory: self.data_dir.join("syncers"),
-            push_from: self.push_from.clone(),
-        };
-        tasks.spawn("fleet", fleet::run(inside, tasks.stop()));
-        tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
-        println!("Holon serves {server}, ready after {:.0?}. Next, type:", begun.elapsed());
-        let absolute = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
-        println!("  export KUBECONFIG={}", absolute.display());
-        println!("  kubectl get namespaces");
-        let stopped = async {
-            stop_signal().await;
-            println!("stopping; requests under way may finish");
-            stack.retire();
-            tokio::time::sleep(Duration::from_secs(self.shutdown_delay)).await;
-        };
-        let again = async {
-            stop_signal().await;
-            stop_signal().await;
-        };
-        tokio::select! {
-            done = tasks.run_until(stopped, STOP_WITHIN) => done?,
-            () = again => bail!("stopped at once, as asked a second time"),
+        Ok(Kept { seen, access, kinds, accounts })
+    }
+
+    fn stack(&self, kept: Kept, address: SocketAddr, tasks: &Tasks) -> Result<Stack> {
+        let mut stack = Stack::new(kept.seen, address.to_string(), tasks.stop())
+            .with_kinds(kept.kinds)
+            .with_access(kept.access)
+            .with_accounts(kept.accounts);
+        if let Some(file) = &self.token_auth_file {
+            stack = stack.with_tokens(Tokens::open(file)?);
         }
-        Ok(())
+        if let Some(file) = &self.audit_log {
+            let audit = Audit::open(file);
+            stack =
+                stack.with_audit(audit.with_context(|| format!("opening the audit log {}", file.display()))?);
+        }
+        Ok(stack)
     }
 
     async fn store(&self, tasks: &mut Tasks) -> Result<Arc<dyn Store>> {

@@ -14,13 +14,14 @@ pub mod job;
 pub mod limits;
 pub mod ordinals;
 pub mod rollout;
+pub mod waves;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-use api::fleet::{Division, Target};
+use api::fleet::{Division, Role, Target};
 use serde_json::Value;
 
 use crate::hash::hash;
@@ -118,10 +119,22 @@ pub struct Dividend<'a> {
     pub key: &'a str,
 }
 
+/// Where a custom kind says its number is (`.spec.pool.size`), as a pointer. Other paths than to a field are not for numbers.
+pub fn pointer_of(path: &str) -> Option<String> {
+    let fields = path.strip_prefix('.')?.split('.');
+    let plain = |field: &&str| !field.is_empty() && !field.contains(['[', ']', '/', '~']);
+    let fields: Vec<&str> = fields.map(|field| Some(field).filter(plain)).collect::<Option<_>>()?;
+    Some(format!("/{}", fields.join("/")))
+}
+
 pub const REPLICAS: &str = "/spec/replicas";
 
-/// Divides an object over the chosen clusters. `recorded` are its targets so far, in their order.
+/// Divides an object over the chosen clusters. `recorded` are its targets so far, in their order; what leaves has nothing to
+/// do with how the rest is divided.
 pub fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
+    let staying: Vec<Target> =
+        recorded.iter().filter(|target| target.role != Role::Leaving).cloned().collect();
+    let recorded = staying.as_slice();
     let divides = dividend.division == Division::Divide;
     match dividend.rule {
         Rule::One => one(dividend.key, picks, recorded),

@@ -11,7 +11,7 @@
 //!
 //! The same verdicts are in `Distribution.status`.
 
-use api::fleet::{Verdict, VerdictKind};
+use api::fleet::{Role, Target, Verdict, VerdictKind};
 
 const HEADER: [&str; 6] = ["CLUSTER", "VERDICT", "SCORE", "FREE", "FITS", "WHY"];
 
@@ -34,6 +34,27 @@ pub fn table(verdicts: &[Verdict]) -> String {
         }
     }
     text
+}
+
+/// Where something runs, as a sentence: `east (6), west (4, arriving)`.
+pub fn sentence(targets: &[Target]) -> String {
+    let target = |target: &Target| {
+        let share = target.share.map(|share| share.to_string());
+        let role = match target.role {
+            Role::Steady => None,
+            Role::Arriving => Some("arriving".to_owned()),
+            Role::Leaving => Some("leaving".to_owned()),
+        };
+        let more: Vec<String> = share.into_iter().chain(role).collect();
+        match more.is_empty() {
+            true => target.cluster.clone(),
+            false => format!("{} ({})", target.cluster, more.join(", ")),
+        }
+    };
+    match targets.is_empty() {
+        true => "nowhere yet".to_owned(),
+        false => targets.iter().map(target).collect::<Vec<_>>().join(", "),
+    }
 }
 
 fn line(row: &[String; 6], widths: &[usize; 5]) -> String {
@@ -67,4 +88,22 @@ fn cells(verdict: &Verdict) -> [String; 6] {
         number(fits),
         verdict.message.clone(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_something_runs_is_a_sentence() {
+        let target = |cluster: &str, role, share| Target { cluster: cluster.to_owned(), role, share };
+        let moving = [
+            target("east", Role::Steady, Some(6)),
+            target("west", Role::Arriving, Some(4)),
+            target("old", Role::Leaving, None),
+            target("still", Role::Steady, None),
+        ];
+        assert_eq!(sentence(&moving), "east (6), west (4, arriving), old (leaving), still");
+        assert_eq!(sentence(&[]), "nowhere yet");
+    }
 }

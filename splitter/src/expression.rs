@@ -4,31 +4,42 @@
 //! when the first object comes along. A mistake says where it is: line and column, both from 1. Besides what CEL has
 //! there are `sum`, `min`, `max`, `all` and `any` of a list.
 //!
-//! Expressions see values and return values. They have no clock, and they are bounded: in length, and in how deep one
-//! loop may be inside another, which is what the time they take grows with.
+//! Expressions see values and return values. They have no clock, and they are bounded: in length when they are read, and in
+//! what they cost when they are evaluated ([`budget`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
+use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr};
-use cel::{Context, ExecutionError, Program};
+use cel::{Context, Env, ExecutionError, Program};
 use serde_json::Value;
 
+use budget::{Budget, Spent};
+
+pub use shelf::read;
+
+mod budget;
 mod functions;
+mod shelf;
 
 /// As in the definitions of our kinds.
 pub const MAX_BYTES: usize = 4096;
-/// `targets.map(t, t.status.conditions.filter(c, …))` has two. Four over lists of a thousand would take hours.
-const MAX_LOOPS: usize = 3;
-/// The parser descends once more for each of `1+1+1+…`, and two thousand of them are more than the stack of a thread.
-const MAX_OPERATORS: usize = 256;
+/// Whatever can be inside something else. The parser descends once more for each of `1+1+1+…`, and some hundreds of them are
+/// more than the stack of a thread.
+const DEPTHS: [(&str, &[u8], usize); 2] =
+    [("operators and brackets", b"+-*/%([{", 100), ("dots and conditions", b".!?&|<=>", 300)];
+
+/// What CEL itself has. Making it takes longer than most evaluations.
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
 /// An expression that was read.
 #[derive(Debug)]
 pub struct Expression {
     text: String,
-    program: Program,
+    /// What is evaluated: the expression, counting what it costs.
+    guarded: IdedExpr,
 }
 
 /// What is wrong with an expression, and where.
@@ -53,20 +64,19 @@ impl Expression {
         if text.len() > MAX_BYTES {
             return Err(at(text, 0, format!("{} bytes; {MAX_BYTES} is the most", text.len())));
         }
-        let operators = text.bytes().filter(|byte| b"+-*/%([{".contains(byte)).count();
-        if operators > MAX_OPERATORS {
-            let message = format!("{operators} operators and brackets; {MAX_OPERATORS} is the most");
-            return Err(at(text, 0, message));
+        for (what, bytes, most) in DEPTHS {
+            let found = text.bytes().filter(|byte| bytes.contains(byte)).count();
+            if found > most {
+                return Err(at(text, 0, format!("{found} {what}; {most} is the most")));
+            }
         }
         // The parser is generated code of another project; what it cannot cope with is a mistake and not our end.
         let program = catch_unwind(|| Program::compile(text))
             .map_err(|_| at(text, 0, "this cannot be read as an expression"))?
             .map_err(|errors| first(&errors))?;
         check_names(text, &program, variables)?;
-        if loops(program.expression()) > MAX_LOOPS {
-            return Err(at(text, 0, format!("more than {MAX_LOOPS} loops inside each other")));
-        }
-        Ok(Expression { text: text.to_owned(), program })
+        let guarded = budget::guarded(program.expression().clone());
+        Ok(Expression { text: text.to_owned(), guarded })
     }
 
     pub fn text(&self) -> &str {
@@ -75,8 +85,10 @@ impl Expression {
 
     /// Its value, given those of its variables.
     pub fn value(&self, variables: &[(&str, &Value)]) -> Result<Value, Mistake> {
-        let evaluated = catch_unwind(AssertUnwindSafe(|| self.evaluate(variables)));
-        evaluated.unwrap_or_else(|_| Err(at(&self.text, 0, "this cannot be evaluated")))
+        Spent::caught(|| self.evaluate(variables)).unwrap_or_else(|spent| match spent {
+            Some(Spent) => Err(self.too_much("this takes too long")),
+            None => Err(at(&self.text, 0, "this cannot be evaluated")),
+        })
     }
 
     /// Its value, which must be true or false.
@@ -88,13 +100,20 @@ impl Expression {
     }
 
     fn evaluate(&self, variables: &[(&str, &Value)]) -> Result<Value, Mistake> {
-        let mut context = Context::default();
+        let budget = Budget::new(variables.iter().map(|(_, value)| *value))
+            .ok_or_else(|| self.too_much("there is too much to compute with"))?;
+        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         functions::add_to(&mut context);
+        budget::add_to(&mut context, &budget);
         for (name, value) in variables {
             context.add_variable_from_value(*name, given(value));
         }
-        let value = self.program.execute(&context).map_err(|error| self.failed(&error))?;
+        let value = context.resolve(&self.guarded).map_err(|error| self.failed(&error))?;
         value.json().map_err(|_| at(&self.text, 0, "this has no value that can be written down"))
+    }
+
+    fn too_much(&self, what: &str) -> Mistake {
+        at(&self.text, 0, format!("{what}; say it more simply, or of less"))
     }
 
     /// The interpreter does not say where it failed, but usually at which name.
@@ -186,12 +205,6 @@ fn check_names(text: &str, program: &Program, variables: &[&str]) -> Result<(), 
     }
 }
 
-/// How deep loops are inside each other.
-fn loops(expression: &IdedExpr) -> usize {
-    let inner = children(expression).into_iter().map(loops).max().unwrap_or_default();
-    inner + usize::from(matches!(expression.expr, Expr::Comprehension(_)))
-}
-
 fn walk<'a>(expression: &'a IdedExpr, visit: &mut impl FnMut(&'a IdedExpr)) {
     visit(expression);
     children(expression).into_iter().for_each(|child| walk(child, visit));
@@ -271,16 +284,44 @@ mod tests {
         check("1 + 'a'", (1, 1), "");
         check("sums([1])", (1, 1), "sums");
         check("1 / 0", (1, 1), "zero");
-        check("[1].map(a, [1].map(b, [1].map(c, [1].map(d, a))))", (1, 1), "loops");
-        check(&"(".repeat(200), (1, 97), "Recursion limit");
-        check(&"(".repeat(4000), (1, 1), "256");
+        check(&"(".repeat(98), (1, 97), "Recursion limit");
+        check(&"(".repeat(4000), (1, 1), "100 is the most");
         check(&" ".repeat(5000), (1, 1), "4096");
         check("", (1, 1), "");
     }
 
+    /// A thousand million rounds, or copies, are refused before they are made, also where an error would be passed over.
+    #[test]
+    fn what_takes_too_long_is_refused() {
+        let long: Vec<u32> = (0..10_000).collect();
+        let object = json!({ "l": long, "s": (0..500).collect::<Vec<u32>>(), "t": "x".repeat(100_000) });
+        let check = |text: &str, expected: bool| {
+            let value = Expression::parse(text, &["object"]).unwrap().value(&[("object", &object)]);
+            let refused = value.as_ref().is_err_and(|mistake| mistake.message.contains("too long"));
+            assert_eq!(!refused, expected, "{text}");
+        };
+        check("object.l.map(x, x + 1).filter(x, x % 2 == 0).size()", true);
+        check("object.l.all(x, x >= 0) && sum(object.l) > 0", true);
+        check("object.s.map(x, object.s.filter(y, y > x).size()).size()", true);
+        check("object.l.map(x, object.l).size()", false);
+        check("object.l.map(x, object.l.map(y, x + y)).size()", false);
+        check("object.l.exists(x, object.l.exists(y, y < 0))", false);
+        check("object.l.all(x, sum(object.l) >= 0)", false);
+        check("object.l.all(x, object.l == object.l)", false);
+        check("object.l.all(x, size(object.t + object.t) > 0)", false);
+        check("object.s.map(a, object.s.map(b, object.s.map(c, 1)))", false);
+        check(
+            "[object.l, object.l].map(x, {'a': x, 'b': x}).map(y, [y, y, y, y, y, y, y, y, y, y, y, y, y, y, y]).size()",
+            false,
+        );
+        let huge = json!((0..600_000).collect::<Vec<u32>>());
+        let mistake = Expression::parse("1", &["object"]).unwrap().value(&[("object", &huge)]).unwrap_err();
+        assert!(mistake.message.contains("too much"), "{mistake}");
+    }
+
     #[test]
     fn what_is_long_or_deep_is_answered_or_refused() {
-        let maps = "a.map(x, x)".to_owned() + &".map(x, x)".repeat(254);
+        let maps = "a.map(x, x)".to_owned() + &".map(x, x)".repeat(98);
         let long = [
             "1+".repeat(250),
             "1+".repeat(2000),

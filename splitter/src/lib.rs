@@ -4,7 +4,14 @@
 //! replicas, rewrites objects on the way down and sums statuses on the way up. Decisions are pure functions;
 //! a few controllers fetch their inputs and write their results.
 //!
-//! It never talks to a physical cluster. All it can see and touch are logical clusters.
+//! ```text
+//!   what users said        where            how many, when           down                 up
+//!   rules, expression ──►  targets ──────►  shares, division ──────► lower ──► mailboxes ──► summarize, raise
+//!                          explain          moves, division::asks
+//! ```
+//!
+//! It never talks to a physical cluster. All it can see and touch are logical clusters. What is here so far are the
+//! decisions: values in, values out, the same answer for the same question, integers only.
 
 pub mod division;
 pub mod explain;

@@ -88,7 +88,7 @@ const STAYS: &[(&str, &str, &str)] = &[
 
 /// The object of a mailbox.
 pub fn lower(object: &Value, part: Option<&Part>, way: &Way) -> Result<Lowered, OverrideError> {
-    if let Some(why) = stays(object) {
+    if let Some(why) = stays(object, way) {
         return Ok(Lowered::Stays(why));
     }
     let mut lowered = object.clone();
@@ -131,8 +131,10 @@ fn stamp(object: &Value, lowered: &mut Value) {
     }
 }
 
-fn stays(object: &Value) -> Option<&'static str> {
+fn stays(object: &Value, way: &Way) -> Option<&'static str> {
     let (group, kind) = group_kind(object);
+    let is_namespace = group.is_empty() && kind == "Namespace";
+    let is_cluster_wide = object["metadata"]["namespace"].as_str().is_none_or(str::is_empty) && !is_namespace;
     let row = STAYS.iter().find(|(of, name, _)| *of == group && *name == kind).map(|(_, _, why)| *why);
     let named = |name: &str| object.pointer("/metadata/name").is_some_and(|found| found == name);
     match kind {
@@ -143,6 +145,10 @@ fn stays(object: &Value) -> Option<&'static str> {
         }
         "ConfigMap" if named("kube-root-ca.crt") => Some("every cluster has its own"),
         "ServiceAccount" if named("default") => Some("every namespace has its own"),
+        // A ClusterRoleBinding there would give one user rights over all, a definition would be everybody's.
+        _ if is_cluster_wide && !way.is_dedicated() => {
+            Some("it is cluster-wide, and would be everybody's on a cluster that is not dedicated")
+        }
         _ => None,
     }
 }
@@ -197,27 +203,9 @@ impl Marks {
     }
 }
 
-/// Fields of cluster-wide or other kinds that name a namespace. `*` is every item of a list.
-const NAMESPACES: &[(&str, &str, &[&str])] = &[
-    ("rbac.authorization.k8s.io", "RoleBinding", &["subjects", "*", "namespace"]),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding", &["subjects", "*", "namespace"]),
-    (
-        "admissionregistration.k8s.io",
-        "ValidatingWebhookConfiguration",
-        &["webhooks", "*", "clientConfig", "service", "namespace"],
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "MutatingWebhookConfiguration",
-        &["webhooks", "*", "clientConfig", "service", "namespace"],
-    ),
-    (
-        "apiextensions.k8s.io",
-        "CustomResourceDefinition",
-        &["spec", "conversion", "webhook", "clientConfig", "service", "namespace"],
-    ),
-    ("apiregistration.k8s.io", "APIService", &["spec", "service", "namespace"]),
-];
+/// Fields that name a namespace, besides the one an object is in. `*` is every item of a list.
+const NAMESPACES: &[(&str, &str, &[&str])] =
+    &[("rbac.authorization.k8s.io", "RoleBinding", &["subjects", "*", "namespace"])];
 
 fn rename(object: &mut Value, way: &Way) {
     let (group, kind) = group_kind(object);

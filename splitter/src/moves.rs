@@ -260,7 +260,8 @@ mod tests {
         check("+C -B -A", "C", "C", "C", Step::Finish);
         check("+B -A", "A", "", "A -B", Step::Mark);
         check("A -B", "A", "A", "A", Step::Finish);
-        // No wish is no wish to run nowhere.
+        // No wish is no wish to run nowhere. kcp (2041, 2671) and Karmada (6098, 5406) took an empty answer for one, and
+        // deleted what ran.
         check("A B", "", "A B", "A B", Step::Rest);
         check("+B -A", "", "A B", "+B -A", Step::Rest);
     }

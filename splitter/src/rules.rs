@@ -15,6 +15,7 @@ pub mod select;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use api::fleet::{Chosen, ClusterSelector, Placement, PlacementSpec, Source};
 use api::names::PLACEMENT;
@@ -72,6 +73,23 @@ pub struct Unreadable {
     pub text: String,
     pub error: AnnotationError,
 }
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holder = match self.level {
+            Level::Object => "the object",
+            Level::Namespace => "its namespace",
+            Level::LogicalCluster => "its logical cluster",
+        };
+        write!(
+            f,
+            "{PLACEMENT}={:?} on {holder}, {}; nothing is moved until it is mended",
+            self.text, self.error
+        )
+    }
+}
+
+impl std::error::Error for Unreadable {}
 
 /// The annotation that counts, of those on the object, its namespace and its logical cluster.
 pub fn nearest<'a>(
@@ -153,7 +171,7 @@ pub struct ShareBounds {
 }
 
 /// What `shares` of a Placement say about one cluster; `selects` says whether a rule is about it.
-pub fn share_bounds(spec: &PlacementSpec, mut selects: impl FnMut(&ClusterSelector) -> bool) -> ShareBounds {
+pub fn share_bounds(spec: &PlacementSpec, selects: impl Fn(&ClusterSelector) -> bool) -> ShareBounds {
     let number = |value: i64| u32::try_from(value.max(0)).unwrap_or(u32::MAX);
     let mut bounds = ShareBounds::default();
     for rule in &spec.shares {

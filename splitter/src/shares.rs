@@ -170,6 +170,9 @@ mod tests {
         check(13, &three, &[7, 4, 2]);
         check(2, &weighing(&[2, 1]), &[1, 1]);
         check(9, &weighing(&[1, 3]), &[2, 7]);
+        // A tie goes to whoever has fewer.
+        check(2, &weighing(&[3, 1]), &[1, 1]);
+        check(2, &weighing(&[1, 3]), &[1, 1]);
         check(12, &weighing(&[6, 12, 18]), &[2, 4, 6]);
         let [a, b, c] = [Member::new("a"), Member::new("b"), Member::new("c")];
         check(10, &[Member { max: Some(2), ..a }, b, Member { min: 1, ..c }], &[2, 4, 4]);

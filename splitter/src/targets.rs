@@ -64,7 +64,7 @@ pub struct Work<'a> {
     pub logical_cluster: &'a str,
     /// All kinds that must be served where it goes.
     pub kinds: &'a [GroupKind],
-    /// What one replica asks for.
+    /// What one replica asks for, itself (`pods: 1`) included.
     pub each: Amounts,
     pub replicas: u32,
     /// Whether parts of it can be in different places. Otherwise each place has all of it.

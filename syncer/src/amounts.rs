@@ -55,7 +55,7 @@ impl Amounts {
     }
 
     pub(crate) fn quantities(&self) -> Quantities {
-        self.0.iter().map(|(name, amount)| (name.clone(), Quantity::new(written(*amount)))).collect()
+        self.0.iter().map(|(name, amount)| (name.clone(), Quantity::new(written(name, *amount)))).collect()
     }
 }
 
@@ -99,10 +99,15 @@ fn read(value: &Value) -> Option<Thousandths> {
     whole.checked_mul(scale)?.checked_add(below)
 }
 
-fn written(amount: Thousandths) -> String {
-    match amount % 1000 {
-        0 => (amount / 1000).to_string(),
-        _ => format!("{amount}m"),
+/// Bytes are written in the largest unit that leaves no rest, as people write them.
+fn written(name: &str, amount: Thousandths) -> String {
+    let is_bytes = name == "memory" || name.ends_with("storage") || name.starts_with("hugepages-");
+    let units = SUFFIXES.iter().rev().filter(|(suffix, _)| is_bytes && suffix.ends_with('i'));
+    let unit = units.into_iter().find(|(_, scale)| amount != 0 && amount % scale == 0);
+    match (unit, amount % 1000) {
+        (Some((suffix, scale)), _) => format!("{}{suffix}", amount / scale),
+        (None, 0) => (amount / 1000).to_string(),
+        (None, _) => format!("{amount}m"),
     }
 }
 
@@ -119,7 +124,7 @@ mod tests {
     fn amounts_are_read_and_written_as_kubernetes_does() {
         check(
             json!({ "cpu": "1500m", "memory": "2Gi", "pods": "110", "gpu": 2, "disk": "1.5k", "odd": "much", "none": null }),
-            json!({ "cpu": "1500m", "memory": "2147483648", "pods": "110", "gpu": "2", "disk": "1500" }),
+            json!({ "cpu": "1500m", "memory": "2Gi", "pods": "110", "gpu": "2", "disk": "1500" }),
         );
         check(json!({ "cpu": "0.25", "memory": "1M" }), json!({ "cpu": "250m", "memory": "1000000" }));
     }

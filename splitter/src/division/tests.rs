@@ -1,6 +1,5 @@
 //! The kinds table, row by row.
 
-use api::fleet::Role;
 use serde_json::json;
 
 use super::*;
@@ -110,6 +109,11 @@ fn a_kind_with_a_scale_is_divided_if_its_owner_wants_it() {
     plan.part("east").unwrap().apply(&mut east);
     assert_eq!(east["spec"], json!({ "pool": { "size": 4 } }));
     assert_eq!((plan.total, plan.pending), (Some(5), 0));
+    assert_eq!(pointer_of(".spec.pool.size").as_deref(), Some("/spec/pool/size"));
+    assert_eq!(
+        [pointer_of("spec"), pointer_of(".spec.list[0].n"), pointer_of(".spec..n")],
+        [None, None, None]
+    );
 }
 
 #[test]

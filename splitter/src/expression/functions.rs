@@ -3,6 +3,8 @@
 use cel::extractors::Arguments;
 use cel::{Context, ExecutionError, Value};
 
+pub(super) const NAMES: [&str; 5] = ["sum", "min", "max", "all", "any"];
+
 pub(super) fn add_to(context: &mut Context) {
     const FREE: &str = "CEL has no function of this name";
     context.add_function("sum", sum).expect(FREE);

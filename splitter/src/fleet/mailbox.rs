@@ -49,6 +49,7 @@ fn role() -> Value {
             rule(&["*"], &["*"], &["get", "list", "watch", "update", "patch"]),
             rule(&["", "events.k8s.io"], &["events"], &made),
             rule(&[""], &["pods", "persistentvolumeclaims", "endpoints"], &made),
+            rule(&[""], &["pods/binding"], &["create"]),
             rule(&["apps"], &["replicasets", "controllerrevisions"], &made),
             rule(&["batch"], &["jobs"], &made),
             rule(&["discovery.k8s.io"], &["endpointslices"], &made),

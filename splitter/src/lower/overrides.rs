@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::depend::pod_spec_at;
 use super::image::renamed;
-use crate::expression::Expression;
+use crate::expression;
 use crate::pointer;
 use crate::rules::Subject;
-use crate::rules::select::{self, Reader, Selected};
+use crate::rules::select::{self, Selected};
 
 /// What an object may grow to, in values, while `copy` steps are taken. An object of the largest accepted size has fewer.
 const MAX_VALUES: usize = 500_000;
@@ -41,11 +41,11 @@ pub fn apply(
         return Ok(object);
     }
     let seen = serde_json::to_value(cluster).unwrap_or_default();
-    let (before, mut reader) = (identity(&object), Reader::default());
+    let before = identity(&object);
     for one in applying {
         for (rule, steps) in one.spec.rules.iter().enumerate() {
             let failed = |why: String| OverrideError { name: one.metadata.name.clone(), rule, why };
-            match reader.cluster(&steps.cluster_selector, cluster, &seen) {
+            match select::cluster(&steps.cluster_selector, cluster, &seen) {
                 Selected::Yes => change(&mut object, steps, &seen).map_err(failed)?,
                 Selected::Mistaken { text, mistake } => return Err(failed(format!("{text:?}: {mistake}"))),
                 _ => {}
@@ -90,11 +90,11 @@ fn change(object: &mut Value, rule: &OverrideRule, cluster: &Value) -> Result<()
         take(object, step)?;
     }
     for computed in &rule.computed {
-        let expression = Expression::parse(&computed.expression, &["object", "cluster"])
-            .map_err(|mistake| format!("{:?}: {mistake}", computed.expression))?;
-        let value = expression
-            .value(&[("object", object), ("cluster", cluster)])
-            .map_err(|mistake| format!("{:?}: {mistake}", computed.expression))?;
+        let value = match expression::read(&computed.expression, &["object", "cluster"]).as_ref() {
+            Ok(expression) => expression.value(&[("object", object), ("cluster", cluster)]),
+            Err(mistake) => Err(mistake.clone()),
+        };
+        let value = value.map_err(|mistake| format!("{:?}: {mistake}", computed.expression))?;
         pointer::set(object, &computed.path, value)?;
     }
     Ok(())

@@ -77,7 +77,8 @@ fn what_the_server_set_is_taken_away_and_marks_are_put_on() {
 fn kinds_lose_what_is_each_servers_own() {
     let east = cluster("east", json!({}));
     let check = |version: &str, kind: &str, fields: Value, expected: Value| {
-        let mut object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "x" } });
+        let mut object =
+            json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "x", "namespace": "shop" } });
         json_patch::merge(&mut object, &fields);
         let mut lowered = sent(&object, &way(&east, &[]));
         lowered["metadata"]["labels"].as_object_mut().unwrap().remove(PLACED);
@@ -122,13 +123,13 @@ fn kinds_lose_what_is_each_servers_own() {
     check(
         "v1",
         "Namespace",
-        json!({ "metadata": { "name": "shop", "labels": { "team": "a", "kubernetes.io/metadata.name": "shop", "pod-security.kubernetes.io/enforce": "privileged" } },
+        json!({ "metadata": { "name": "shop", "namespace": null, "labels": { "team": "a", "kubernetes.io/metadata.name": "shop", "pod-security.kubernetes.io/enforce": "privileged" } },
                 "spec": { "finalizers": ["kubernetes"] } }),
         json!({ "metadata": { "name": "shop-m41cmv47", "labels": { "team": "a" }, "annotations": {} }, "spec": null }),
     );
     check(
         "rbac.authorization.k8s.io/v1",
-        "ClusterRoleBinding",
+        "RoleBinding",
         json!({ "subjects": [{ "kind": "ServiceAccount", "name": "op", "namespace": "shop" }, { "kind": "User", "name": "u" }] }),
         json!({ "subjects": [{ "kind": "ServiceAccount", "name": "op", "namespace": "shop-m41cmv47" }, { "kind": "User", "name": "u" }] }),
     );
@@ -137,7 +138,11 @@ fn kinds_lose_what_is_each_servers_own() {
 #[test]
 fn what_is_nothing_for_a_physical_cluster_stays() {
     let east = cluster("east", json!({}));
+    let mut own = cluster("own", json!({}));
+    own.spec.dedicated_to = Some("root:team-a".into());
     let check = |object: Value, stays: bool| {
+        let mut object = object;
+        object["metadata"]["namespace"] = "shop".into();
         let lowered = lower(&object, None, &way(&east, &[])).unwrap();
         assert_eq!(matches!(lowered, Lowered::Stays(_)), stays, "{object}");
     };
@@ -157,6 +162,10 @@ fn what_is_nothing_for_a_physical_cluster_stays() {
         true,
     );
     check(json!({ "apiVersion": "example.com/v1", "kind": "Event" }), false);
+    // On a cluster that others use too, nothing may be everybody's.
+    let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "all" } });
+    assert!(matches!(lower(&binding, None, &way(&east, &[])), Ok(Lowered::Stays(_))));
+    assert!(matches!(lower(&binding, None, &way(&own, &[])), Ok(Lowered::Sent(_))));
 }
 
 #[test]
@@ -394,7 +403,7 @@ fn pods_call_the_api_they_were_applied_to() {
     let home = Home { host: "holon.example".into(), port: 6443, secret: "runner-api".into() };
     let east = cluster("east", json!({}));
     let rewritten = |spec: Value| {
-        let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "op" }, "spec": { "template": { "spec": spec } } });
+        let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "op", "namespace": "shop" }, "spec": { "template": { "spec": spec } } });
         let way = Way { home: Some(&home), ..way(&east, &[]) };
         let once = sent(&object, &way);
         let mut again = once.clone();

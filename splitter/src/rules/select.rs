@@ -1,12 +1,10 @@
 //! Whether a selector means something, and if not, which part of it says so.
 
-use std::collections::BTreeMap;
-
 use api::fleet::{ClusterSelector, Compare, LabelSelector, ObjectSelector, PhysicalCluster, Requirement};
 use serde_json::Value;
 
 use super::{Labels, Subject};
-use crate::expression::{Expression, Mistake};
+use crate::expression::{self, Mistake};
 
 /// Whether something is selected. Of several parts that say no, the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,46 +80,29 @@ pub fn object(selector: &ObjectSelector, subject: &Subject) -> bool {
     of_kind && named && labels(by_labels, subject.labels) == Selected::Yes
 }
 
-/// Expressions of cluster selectors, each read once for all clusters it is asked about.
-#[derive(Debug, Default)]
-pub struct Reader {
-    read: BTreeMap<String, Result<Expression, Mistake>>,
+/// Whether a physical cluster is selected. `value` is the same as JSON, for expressions.
+pub fn cluster(selector: &ClusterSelector, cluster: &PhysicalCluster, value: &Value) -> Selected {
+    let ClusterSelector { names, labels: by_labels, expressions } = selector;
+    if !names.is_empty() && !names.contains(&cluster.metadata.name) {
+        return Selected::NotNamed;
+    }
+    let selected = labels(by_labels, &cluster.metadata.labels);
+    if selected != Selected::Yes {
+        return selected;
+    }
+    let held = expressions.iter().map(|text| holds(text, value));
+    held.into_iter().find(|held| *held != Selected::Yes).unwrap_or(Selected::Yes)
 }
 
-impl Reader {
-    /// Whether a physical cluster is selected. `value` is the same as JSON, for expressions.
-    pub fn cluster(
-        &mut self,
-        selector: &ClusterSelector,
-        cluster: &PhysicalCluster,
-        value: &Value,
-    ) -> Selected {
-        let ClusterSelector { names, labels: by_labels, expressions } = selector;
-        if !names.is_empty() && !names.contains(&cluster.metadata.name) {
-            return Selected::NotNamed;
-        }
-        let selected = labels(by_labels, &cluster.metadata.labels);
-        if selected != Selected::Yes {
-            return selected;
-        }
-        expressions
-            .iter()
-            .map(|text| self.holds(text, value))
-            .find(|held| *held != Selected::Yes)
-            .unwrap_or(Selected::Yes)
-    }
-
-    fn holds(&mut self, text: &str, cluster: &Value) -> Selected {
-        let read = self.read.entry(text.to_owned()).or_insert_with(|| Expression::parse(text, &["cluster"]));
-        let held = match read {
-            Ok(expression) => expression.holds(&[("cluster", cluster)]),
-            Err(mistake) => Err(mistake.clone()),
-        };
-        let text = text.to_owned();
-        match held {
-            Ok(true) => Selected::Yes,
-            Ok(false) => Selected::Expression { text },
-            Err(mistake) => Selected::Mistaken { text, mistake },
-        }
+fn holds(text: &str, cluster: &Value) -> Selected {
+    let held = match expression::read(text, &["cluster"]).as_ref() {
+        Ok(expression) => expression.holds(&[("cluster", cluster)]),
+        Err(mistake) => Err(mistake.clone()),
+    };
+    let text = text.to_owned();
+    match held {
+        Ok(true) => Selected::Yes,
+        Ok(false) => Selected::Expression { text },
+        Err(mistake) => Selected::Mistaken { text, mistake },
     }
 }

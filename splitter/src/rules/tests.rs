@@ -167,7 +167,9 @@ fn an_annotation_says_where_and_a_placement_how() {
 
     // A typing mistake must not move an app to wherever the next rule says.
     let unreadable = super::wish(&subject, Some((Level::Object, "East")), &placements).unwrap_err();
-    assert_eq!((unreadable.level, unreadable.text.as_str()), (Level::Object, "East"));
+    let told = "holon.dev/placement=\"East\" on the object, column 1: names of physical clusters are lower case; write east; \
+                nothing is moved until it is mended";
+    assert_eq!((unreadable.level, unreadable.to_string().as_str()), (Level::Object, told));
 }
 
 #[test]

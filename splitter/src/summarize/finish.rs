@@ -10,7 +10,7 @@ use super::{Report, Whole, conditions};
 pub(super) fn load_balancer(_: &Whole, reports: &[&Report], status: &mut Value) {
     let ingress = |report: &&Report| report.status?.pointer("/loadBalancer/ingress")?.as_array().cloned();
     let mut seen = BTreeSet::new();
-    let mut all: Vec<Value> = reports.iter().filter_map(|report| ingress(report)).flatten().collect();
+    let mut all: Vec<Value> = reports.iter().filter_map(ingress).flatten().collect();
     all.retain(|address| seen.insert(address.to_string()));
     all.sort_by_key(Value::to_string);
     status["loadBalancer"] = if all.is_empty() { json!({}) } else { json!({ "ingress": all }) };

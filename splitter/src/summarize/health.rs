@@ -9,8 +9,21 @@ use super::{Report, conditions};
 const WRONG: &[&str] = &["Failed", "ReplicaFailure", "Degraded", "Stalled", "FailureTarget"];
 /// Conditions that say that all is well when they are true.
 const WELL: &[&str] = &["Available", "Ready", "Complete", "Succeeded"];
-/// Numbers that are there when they are wanted: what is wanted is the share.
-const READY: &[&str] = &["availableReplicas", "readyReplicas"];
+/// What is there, of what is wanted. What the first of a pair lacks at the second is on its way.
+const OF: &[(&str, &str)] =
+    &[("numberAvailable", "desiredNumberScheduled"), ("numberReady", "desiredNumberScheduled")];
+/// The same, where what is wanted is the share.
+const OF_SHARE: &[&str] = &["availableReplicas", "readyReplicas"];
+/// Phases, and what they mean.
+const PHASES: &[(&str, Health)] = &[
+    ("Pending", Health::Progressing),
+    ("Creating", Health::Progressing),
+    ("Provisioning", Health::Progressing),
+    ("Terminating", Health::Progressing),
+    ("Failed", Health::Degraded),
+    ("Error", Health::Degraded),
+    ("Lost", Health::Degraded),
+];
 
 /// By what it says: something is wrong, all is well, or it is on its way. A thing without a status is well once it is there.
 pub fn of(report: &Report, object: &Value) -> (Health, String) {
@@ -30,18 +43,35 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
     if !report.has_observed() {
         return (Health::Progressing, "it has not looked at the latest change yet".to_owned());
     }
-    if let Some(share) = report.share.filter(|_| report.field("replicas").is_some()) {
-        let ready = READY.iter().find_map(|name| report.field(name)?.as_i64()).unwrap_or_default();
-        return match ready >= i64::from(share) {
+    if let Some((there, wanted)) = numbers(report) {
+        return match there >= wanted {
             true => (Health::Available, String::new()),
-            false => (Health::Progressing, format!("{ready} of {share} available")),
+            false => (Health::Progressing, format!("{there} of {wanted} available")),
         };
+    }
+    let phase = report.field("phase").and_then(Value::as_str).unwrap_or_default();
+    if let Some((_, health)) = PHASES.iter().find(|(name, _)| *name == phase) {
+        return (*health, format!("its phase is {phase}"));
     }
     match WELL.iter().find_map(|name| condition(name)) {
         Some(well) if well["status"] == "True" => (Health::Available, String::new()),
         Some(unwell) => (Health::Progressing, said(unwell)),
+        // A Job says nothing until it is over.
+        None if object["kind"] == "Job" => {
+            (Health::Progressing, format!("{} active", report.number("active")))
+        }
         None => (Health::Available, String::new()),
     }
+}
+
+/// How many there are, and how many are wanted, if it is something that is counted.
+fn numbers(report: &Report) -> Option<(i64, i64)> {
+    let first = |names: &[&str]| names.iter().find_map(|name| report.field(name)?.as_i64());
+    if let Some((there, wanted)) = OF.iter().find(|(_, wanted)| report.field(wanted).is_some()) {
+        return Some((report.number(there), report.number(wanted)));
+    }
+    let share = report.share.filter(|_| report.field("replicas").is_some())?;
+    Some((first(OF_SHARE).unwrap_or_default(), i64::from(share)))
 }
 
 /// Kinds whose controllers always report.

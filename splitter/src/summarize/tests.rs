@@ -166,6 +166,43 @@ mod deployments {
         assert_eq!((&summary["replicas"], &summary["updatedReplicas"]), (&json!(2), &json!(1)));
     }
 
+    /// What `kubectl rollout status` looks at before it says that everything is rolled out.
+    fn is_rolled_out(generation: i64, replicas: i64, status: &Value) -> bool {
+        let number = |field: &str| status[field].as_i64().unwrap_or_default();
+        let updated = number("updatedReplicas");
+        number("observedGeneration") >= generation
+            && updated >= replicas
+            && number("replicas") <= updated
+            && number("availableReplicas") >= updated
+    }
+
+    /// From the user's edit to the last target, in the order in which they have their turns, a client that waits is told that
+    /// it is over exactly when it is.
+    #[test]
+    fn a_client_that_waits_is_told_when_it_is_over() {
+        const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+        for targets in [1, 2, 5] {
+            let mut web = web(2 * targets as u32);
+            web["status"] = json!({ "observedGeneration": 2 });
+            let (old, new) = (status(6, 2, 2, 2), status(7, 2, 2, 2));
+            let rolling = status(7, 2, 1, 1);
+            for finished in 0..=targets {
+                for busy in [false, true] {
+                    let report = |at: usize| match at.cmp(&finished) {
+                        std::cmp::Ordering::Less => report(NAMES[at], &new),
+                        std::cmp::Ordering::Equal if busy => report(NAMES[at], &rolling),
+                        std::cmp::Ordering::Equal => report(NAMES[at], &old),
+                        std::cmp::Ordering::Greater => Report { current: false, ..report(NAMES[at], &new) },
+                    };
+                    let reports: Vec<Report> = (0..targets).map(report).collect();
+                    let status = summarize(&whole(&web), &reports, None).status;
+                    let told = is_rolled_out(3, 2 * targets as i64, &status);
+                    assert_eq!(told, finished == targets, "{finished} of {targets}, busy: {busy}: {status}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn available_means_enough_on_the_whole() {
         let web = web(10);
@@ -512,6 +549,20 @@ fn targets_are_counted_by_how_they_do() {
         counts,
         api::fleet::Counts { total: 5, applied: 5, available: 1, progressing: 3, degraded: 1, updated: 3 }
     );
+    let check = |kind: &str, status: Value, expected: api::fleet::Health| {
+        let object = json!({ "apiVersion": "v1", "kind": kind });
+        assert_eq!(health::of(&report("a", &status), &object).0, expected, "{kind} {status}");
+    };
+    use api::fleet::Health::{Available, Degraded, Progressing, Unknown};
+    check("Job", json!({ "active": 2 }), Progressing);
+    check("Job", json!({ "conditions": [condition("Complete", "True", "t", "")] }), Available);
+    check("DaemonSet", json!({ "numberAvailable": 2, "desiredNumberScheduled": 3 }), Progressing);
+    check("DaemonSet", json!({ "numberAvailable": 3, "desiredNumberScheduled": 3 }), Available);
+    check("PersistentVolumeClaim", json!({ "phase": "Pending" }), Progressing);
+    check("PersistentVolumeClaim", json!({ "phase": "Bound" }), Available);
+    check("Widget", json!({ "phase": "Failed" }), Degraded);
+    check("Widget", json!({ "conditions": [condition("Ready", "False", "t", "")] }), Progressing);
+    check("Pod", Value::Null, Unknown);
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap" });
     let there = health::target(&report("a", &none), &map, true);
     assert_eq!((there.health, there.updated), (api::fleet::Health::Available, true));

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Candidate, Pick, Rejection, Standing, Work, score};
 use crate::quantity::{self, Amounts, fits, minus};
-use crate::rules::select::{Reader, Selected};
+use crate::rules::select::{self, Selected};
 use crate::rules::{ShareBounds, Wish, share_bounds};
 
 /// What was found out about one cluster.
@@ -61,19 +61,15 @@ pub(super) fn fleet<'a>(
 ) -> Vec<Judged<'a>> {
     let mut sorted: Vec<&Candidate> = candidates.iter().collect();
     sorted.sort_by(|a, b| a.name().cmp(b.name()));
-    let mut reader = Reader::default();
     let changed = standing.under.is_some_and(|under| under != wish.fingerprint());
-    let mut judged: Vec<Judged> = sorted
-        .into_iter()
-        .map(|candidate| one(&mut reader, wish, work, candidate, standing, changed))
-        .collect();
+    let mut judged: Vec<Judged> =
+        sorted.into_iter().map(|candidate| one(wish, work, candidate, standing, changed)).collect();
     score::give(&mut judged);
     weigh(&wish.spec, work, &mut judged);
     judged
 }
 
 fn one<'a>(
-    reader: &mut Reader,
     wish: &Wish,
     work: &Work,
     candidate: &'a Candidate,
@@ -82,9 +78,9 @@ fn one<'a>(
 ) -> Judged<'a> {
     let spec = &wish.spec;
     let value = as_value(spec, candidate.cluster);
-    let (tier, unselected) = select(reader, spec, candidate.cluster, &value);
+    let (tier, unselected) = tier_of(spec, candidate.cluster, &value);
     let bounds =
-        share_bounds(spec, |selector| reader.cluster(selector, candidate.cluster, &value) == Selected::Yes);
+        share_bounds(spec, |selector| select::cluster(selector, candidate.cluster, &value) == Selected::Yes);
     let share = standing.share(candidate.name());
     let leaves = must_leave(spec, candidate);
     // A weight of 0 is the policy's way to say: not there.
@@ -126,17 +122,16 @@ fn as_value(spec: &PlacementSpec, cluster: &PhysicalCluster) -> Value {
     if asked { serde_json::to_value(cluster).unwrap_or_default() } else { Value::Null }
 }
 
-fn select(
-    reader: &mut Reader,
+fn tier_of(
     spec: &PlacementSpec,
     cluster: &PhysicalCluster,
     value: &Value,
 ) -> (Option<usize>, Option<Rejection>) {
-    let first = reader.cluster(&spec.cluster_selector, cluster, value);
+    let first = select::cluster(&spec.cluster_selector, cluster, value);
     if first == Selected::Yes {
         return (Some(0), None);
     }
-    let mut selects = |selector: &ClusterSelector| reader.cluster(selector, cluster, value) == Selected::Yes;
+    let selects = |selector: &ClusterSelector| select::cluster(selector, cluster, value) == Selected::Yes;
     match spec.fallback_groups.iter().position(|group| selects(&group.cluster_selector)) {
         Some(group) => (Some(group + 1), None),
         None => (None, Some(Rejection::NotSelected(first))),

@@ -1,0 +1,209 @@
+//! Physical clusters, from joining to leaving, as an administrator meets them: the built binary, and stand-ins it reaches
+//! over TLS.
+
+#[path = "../common/bind.rs"]
+mod bind;
+#[path = "../common/client.rs"]
+mod client;
+#[path = "../common/mod.rs"]
+mod common;
+mod tunnels;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use client::Client;
+use common::Server;
+use serde_json::{Value, json};
+use standin::{Options, Standin};
+use tokio::runtime::Runtime;
+
+const MAILBOX: &str = "/clusters/root:mailbox-east";
+const PHYSICAL: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
+/// Everything is done within moments; a machine that is busy takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server, and a physical cluster that it knows as `east`.
+struct World {
+    server: Server,
+    admin: Client,
+    east: Standin,
+    runtime: Runtime,
+}
+
+impl World {
+    fn new() -> World {
+        let runtime = Runtime::new().unwrap();
+        let east = runtime.block_on(Standin::start(Options::new("east"))).unwrap();
+        let server = Server::start();
+        let admin = Client::new(&server, true);
+        let world = World { server, admin, east, runtime };
+        std::fs::write(world.server.file("east.kubeconfig"), world.east.kubeconfig().unwrap()).unwrap();
+        world
+    }
+
+    fn joined() -> World {
+        let world = World::new();
+        let file = world.server.file("east.kubeconfig");
+        let (worked, said) =
+            world.holon(&["join", "east", "--label", "region=eu", "--kubeconfig", file.to_str().unwrap()]);
+        assert!(worked && said.contains("east is there: Kubernetes v1.36"), "{said}");
+        world
+    }
+
+    fn holon(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+        let output = command.args(arguments).arg("--data-dir").arg(self.server.file("")).output().unwrap();
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (output.status.success(), text.concat())
+    }
+
+    /// Asks the physical cluster itself.
+    fn below(&self, method: &str, path: &str, body: &Value) -> Option<Value> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = http::Request::builder().method(method).uri(path).header("content-type", kind).body(body);
+        self.runtime.block_on(self.east.client().request::<Value>(request.unwrap())).ok()
+    }
+
+    fn put(&self, path: &str, object: &Value) {
+        let made = self.admin.ask("POST", &format!("{MAILBOX}{path}"), object);
+        assert_eq!(made.code, 201, "{}", made.body);
+    }
+
+    /// A namespace, and three pods in it.
+    fn put_app(&self) {
+        let labels = json!({ "holon.dev/placed": "true" });
+        self.put("/api/v1/namespaces", &json!({ "metadata": { "name": "shop", "labels": labels } }));
+        let deployment = json!({
+            "metadata": { "name": "web", "labels": labels },
+            "spec": {
+                "replicas": 3,
+                "selector": { "matchLabels": { "app": "web" } },
+                "template": {
+                    "metadata": { "labels": { "app": "web" } },
+                    "spec": { "containers": [{ "name": "web", "image": "nginx" }] },
+                },
+            },
+        });
+        self.put("/apis/apps/v1/namespaces/shop/deployments", &deployment);
+        self.until("web is ready", || self.mailbox(WEB)["status"]["readyReplicas"] == 3);
+    }
+
+    fn mailbox(&self, path: &str) -> Value {
+        self.admin.get(&format!("{MAILBOX}{path}")).json()
+    }
+
+    /// Pods as the mailbox shows them.
+    fn pods(&self) -> Vec<Value> {
+        self.mailbox(PODS)["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    fn ready(&self) -> Value {
+        let object = self.admin.get(&format!("{PHYSICAL}/east")).json();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
+const PODS: &str = "/api/v1/namespaces/shop/pods";
+
+#[test]
+fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves() {
+    let world = World::joined();
+    let known = world.admin.get(&format!("{PHYSICAL}/east")).json();
+    assert_eq!(known["metadata"]["labels"]["region"], "eu");
+    assert_eq!(known["status"]["nodes"]["ready"], 2);
+    assert_eq!(known["status"]["allocatable"]["memory"], "64Gi");
+    world.put_app();
+    let running = |pod: &Value| pod["status"]["phase"] == "Running" && pod["spec"]["nodeName"].is_string();
+    world.until("three pods run", || world.pods().len() == 3 && world.pods().iter().all(running));
+    // The status is the one below, to the letter, but for its generation.
+    let below = world.below("GET", WEB, &Value::Null).unwrap();
+    world.until("the status is the same", || world.mailbox(WEB)["status"] == below["status"]);
+
+    // Whoever meddles with it below is corrected, and what is deleted there comes back.
+    world.below("PATCH", WEB, &json!({ "spec": { "replicas": 1 } })).unwrap();
+    world.until("it is corrected", || world.below("GET", WEB, &Value::Null).unwrap()["spec"]["replicas"] == 3);
+    world.below("DELETE", WEB, &Value::Null).unwrap();
+    let uid = below["metadata"]["uid"].clone();
+    world.until("it is made again", || {
+        world.below("GET", WEB, &Value::Null).is_some_and(|web| web["metadata"]["uid"] != uid)
+    });
+
+    let (worked, said) = world.holon(&["leave", "east"]);
+    assert!(worked && said.contains("east is gone"), "{said}");
+    assert!(world.below("GET", WEB, &Value::Null).is_none());
+    world.until("its namespace goes", || world.below("GET", "/api/v1/namespaces/shop", &Value::Null).is_none());
+    world.until("the mailbox goes", || world.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
+}
+
+#[test]
+fn a_physical_cluster_that_is_away_loses_nothing() {
+    let mut world = World::joined();
+    world.put_app();
+    world.until("three pods are shown", || world.pods().len() == 3);
+    let before = world.east.requests();
+    world.runtime.block_on(world.east.kill());
+    world.until("it is said", || world.ready()["status"] == "False");
+    let labels = json!({ "holon.dev/placed": "true" });
+    let late = json!({ "metadata": { "name": "late", "labels": labels }, "data": { "a": "b" } });
+    world.put("/api/v1/namespaces/shop/configmaps", &late);
+    world.runtime.block_on(world.east.restart()).unwrap();
+    world.until("it is there again", || world.ready()["status"] == "True");
+    let path = "/api/v1/namespaces/shop/configmaps/late";
+    world.until("what was put there meanwhile arrives", || world.below("GET", path, &Value::Null).is_some());
+    assert_eq!(world.east.requests().since(&before).deletes(), 0, "nobody asked for any");
+    assert_eq!(world.mailbox(WEB)["status"]["readyReplicas"], 3);
+}
+
+/// Whoever may write PhysicalClusters in some logical cluster must not be able to make the server connect to wherever
+/// they like: to what is behind the same firewall, for instance.
+#[test]
+fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
+    let world = World::new();
+    let (worked, said) = world.holon(&["lc", "create", "team-a"]);
+    assert!(worked, "{said}");
+    let home = "/clusters/root:team-a";
+    let kubeconfig = base64(&world.east.kubeconfig().unwrap());
+    let secret = json!({ "metadata": { "name": "east" }, "data": { "kubeconfig": kubeconfig } });
+    assert_eq!(world.admin.ask("POST", &format!("{home}/api/v1/namespaces/default/secrets"), &secret).code, 201);
+    let reference = json!({ "namespace": "default", "name": "east" });
+    let object = json!({
+        "metadata": { "name": "east" }, "spec": { "connection": { "push": { "secretRef": reference } } },
+    });
+    assert_eq!(world.admin.ask("POST", &format!("{home}{PHYSICAL}"), &object).code, 201);
+    // It has a mailbox, and nobody who brings anything there.
+    world.until("it has a mailbox", || {
+        world.admin.get(&format!("{home}:mailbox-east/api/v1/namespaces")).code == 200
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(world.east.requests().total(), 0);
+}
+
+fn base64(text: &str) -> String {
+    use ::base64::Engine;
+    ::base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_used_is_said_before_anything_is_made() {
+    let world = World::new();
+    let file = world.server.file("wrong.kubeconfig");
+    std::fs::write(&file, "apiVersion: v1\nkind: Config\n").unwrap();
+    let (worked, said) = world.holon(&["join", "east", "--kubeconfig", file.to_str().unwrap()]);
+    assert!(!worked && said.contains("has no context"), "{said}");
+    let (worked, said) = world.holon(&["join", "east", "--kubeconfig", "/nonexistent"]);
+    assert!(!worked && said.contains("cannot read the kubeconfig /nonexistent"), "{said}");
+    assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
+}
