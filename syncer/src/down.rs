@@ -141,7 +141,7 @@ async fn send(
         sides.redefined();
     }
     if pair.below.as_ref().is_some_and(|before| Object(before).mailbox().is_none()) {
-        sides.adopted();
+        sides.missed();
     }
     pair.below = Some(applied);
     up::status(sides, subject, pair).await?;

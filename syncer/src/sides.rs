@@ -106,7 +106,7 @@ pub(crate) struct Sides {
     /// Whether we led when we looked last.
     led: AtomicBool,
     redefined: AtomicBool,
-    adopted: AtomicBool,
+    missed: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -157,7 +157,7 @@ impl Sides {
             cut_off: AtomicBool::new(false),
             led: AtomicBool::new(false),
             redefined: AtomicBool::new(false),
-            adopted: AtomicBool::new(false),
+            missed: AtomicBool::new(false),
             state: Mutex::new(State {
                 followed: BTreeMap::new(),
                 memory: HashMap::new(),
@@ -231,6 +231,19 @@ impl Sides {
         all.find(|followed| followed.name.group == group && followed.row.kind.name == kind).cloned()
     }
 
+    /// Whether everything that is followed is known, so that what is not known is not there.
+    pub(crate) fn is_all_synced(&self) -> bool {
+        let is_synced = |kind: &Followed| match &kind.below {
+            Some(below) => kind.mailbox.synced() && below.synced(),
+            // About to be followed, if anything of it is placed. The views of projected kinds have more than that.
+            None => {
+                kind.mailbox.synced()
+                    && (kind.mailbox.is_empty() || kind.name.is_projected() || !kind.row.below)
+            }
+        };
+        self.all_followed().iter().all(|kind| is_synced(kind))
+    }
+
     /// What both sides say about an object. As long as the mailbox was never read, it is what it asked for last.
     pub(crate) fn pair(&self, subject: &Subject) -> Option<Pair> {
         let followed = self.followed(&subject.kind)?;
@@ -273,11 +286,13 @@ impl Sides {
         self.troubles.clear(subject);
     }
 
-    /// Something is placed in this namespace.
-    pub(crate) fn note_namespace(&self, namespace: &str) {
-        if !namespace.is_empty() && !self.has_noted(namespace) {
+    /// Something is placed, or shown, in this namespace. Whether that is news.
+    pub(crate) fn note_namespace(&self, namespace: &str) -> bool {
+        let is_news = !namespace.is_empty() && !self.has_noted(namespace);
+        if is_news {
             self.namespaces.write().expect("no holder of this lock panics").insert(namespace.to_owned());
         }
+        is_news
     }
 
     pub(crate) fn has_noted(&self, namespace: &str) -> bool {
@@ -310,15 +325,15 @@ impl Sides {
         self.bell.notify_one();
     }
 
-    /// Something was adopted, and may have brought about others that were nobody's concern before.
-    pub(crate) fn adopted(&self) {
-        self.adopted.store(true, Ordering::Relaxed);
+    /// Something of ours may have brought about others that nobody cared for when they were read.
+    pub(crate) fn missed(&self) {
+        self.missed.store(true, Ordering::Relaxed);
         self.bell.notify_one();
     }
 
     /// Whether that was said since it was asked last.
-    pub(crate) fn has_adopted(&self) -> bool {
-        self.adopted.swap(false, Ordering::Relaxed)
+    pub(crate) fn has_missed(&self) -> bool {
+        self.missed.swap(false, Ordering::Relaxed)
     }
 
     /// Whether that was said since it was asked last.

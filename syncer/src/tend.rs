@@ -44,7 +44,7 @@ pub(crate) async fn tend(sides: Arc<Sides>) -> Result<Infallible, String> {
             below = tender.ask(&tender.sides.below, "the physical cluster").await.or(below);
         }
         tender.follow(mailbox.as_ref(), below.as_ref());
-        if tender.sides.has_adopted() {
+        if tender.sides.has_missed() {
             tender.read_again();
         }
         // One after the other, so that news need not wait for all of them.
@@ -260,9 +260,7 @@ fn heard_here(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) 
         News::Gone { last, .. } => sides.queue.add(Subject { kind: name.clone(), key: last.key.clone() }),
         News::Synced => {
             sides.drop_kept(name);
-            if let Some(followed) = sides.followed(name) {
-                sides.look_at(&followed);
-            }
+            synced(sides, name);
             sides.bell.notify_one();
         }
         News::Lost => {}
@@ -272,12 +270,16 @@ fn heard_here(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) 
 fn appeared_here(sides: &Sides, name: &KindName, kind: &Kind, stored: &Stored) {
     let object = stored.read(kind);
     if let Some(uid) = Object(&object).annotation(BELOW_UID).filter(|_| is_projection(&object)) {
+        sides.note_namespace(&stored.key.namespace);
         return sides.wake(uid);
     }
     if !Object(&object).is_placed() {
         return;
     }
-    sides.note_namespace(&stored.key.namespace);
+    // What was sent down before we knew of it, as when its kind could not be read at first, may have brought others about.
+    if sides.note_namespace(&stored.key.namespace) && Object(&object).is_marked() {
+        sides.missed();
+    }
     if name.is_stateful_sets() {
         sides.wake(&claims_of(&stored.key.namespace));
     }
@@ -300,11 +302,17 @@ fn heard_below(sides: &Sides, name: &Arc<KindName>, _: &View, news: News<'_>) {
             }
         }
         News::Gone { last, .. } => sides.queue.add(Subject { kind: name.clone(), key: last.key.clone() }),
-        News::Synced => {
-            if let Some(followed) = sides.followed(name) {
-                sides.look_at(&followed);
-            }
-        }
+        News::Synced => synced(sides, name),
         News::Lost => {}
+    }
+}
+
+/// Whatever waited for this kind is looked at; and when it was the last that was missing, also what seemed to be nobody's.
+fn synced(sides: &Sides, name: &KindName) {
+    let all_synced = sides.is_all_synced();
+    for followed in sides.all_followed() {
+        if *followed.name == *name || (all_synced && followed.name.is_projected()) {
+            sides.look_at(&followed);
+        }
     }
 }

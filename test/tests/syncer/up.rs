@@ -3,6 +3,7 @@
 use anyhow::Result;
 use api::names::{BELOW_UID, PROJECTED};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::world::*;
 
@@ -224,4 +225,25 @@ async fn what_ran_before_it_was_adopted_is_shown_too() -> Result<()> {
     world.mailbox.make(here, adopting).await?;
     world.mailbox.until_there(&format!("{there}/legacy-1")).await?;
     world.rests().await
+}
+
+/// A syncer that has just started knows pods before it knows whose they are. It once took them for nobody's, and removed
+/// what it showed of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_everything_is_still_shown_and_nothing_is_written() -> Result<()> {
+    let world = World::new().await?;
+    let running = world.start();
+    running_app(&world).await?;
+    let event = "/api/v1/namespaces/shop/events/web-1-a.1";
+    world.mailbox.until_there(event).await?;
+    world.rests().await?;
+    running.stop().await;
+    world.mailbox_link.written();
+    world.below_link.slow("/deployments", STEADY);
+    let _running = world.start();
+    sleep(3 * STEADY).await;
+    let written = world.mailbox_link.written();
+    assert!(written.iter().all(|call| call.contains("/physicalclusters")), "{written:#?}");
+    assert!(world.mailbox.get(event).await?.is_some());
+    Ok(())
 }
