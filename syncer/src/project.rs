@@ -206,8 +206,7 @@ async fn ask_to_go(
         remove(sides, subject, pair, shown).await?;
         return Ok(Outcome::Failed);
     }
-    let stay = Object(shown).owners().all(|owner| owner_stays(sides, subject, owner));
-    if subject.kind.is_pods() && Object(shown).is_marked() && stay {
+    if subject.kind.is_pods() && Object(shown).is_marked() && do_owners_stay(sides, subject, shown).await? {
         let place = place(&pair.followed, &subject.key);
         let seconds = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
         // The one it shows, which is the one that is there: otherwise it would have been replaced.
@@ -219,16 +218,21 @@ async fn ask_to_go(
     Ok(Outcome::Done)
 }
 
-/// Whether an owner in the mailbox is there to stay.
-fn owner_stays(sides: &Sides, subject: &Subject, owner: &Value) -> bool {
-    let text = |field: &str| owner[field].as_str().unwrap_or_default();
-    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let found = sides.named(group, text("kind")).and_then(|followed| {
-        let namespace = if followed.row.kind.namespaced { &*subject.key.namespace } else { "" };
-        let owner = followed.mailbox.get(&Key::new(namespace, text("name")))?;
-        Some(owner.read(&followed.row.kind))
-    });
-    found.is_some_and(|found| Object(&found).uid() == text("uid") && !Object(&found).is_leaving())
+/// Whether the owners in the mailbox are there to stay. The server is asked: a view of theirs may be later than that of what
+/// was collected after them.
+async fn do_owners_stay(sides: &Sides, subject: &Subject, shown: &Value) -> Result<bool, Trouble> {
+    for owner in Object(shown).owners() {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let Some(followed) = sides.named(group, text("kind")) else { return Ok(false) };
+        let key = Key::new(&subject.key.namespace, text("name"));
+        let found = sides.mailbox.get(place(&followed, &key)).await.map_err(Trouble::failed("CannotRead"))?;
+        let stays = |found: &Value| Object(found).uid() == text("uid") && !Object(found).is_leaving();
+        if !found.as_ref().is_some_and(stays) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Takes a projection out of the mailbox at once.
