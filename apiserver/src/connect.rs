@@ -96,3 +96,65 @@ pub(crate) async fn answer(
     };
     connect.connect(wish).await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::Request;
+    use http_body_util::{BodyExt, Full};
+    use serde_json::json;
+
+    use super::*;
+    use crate::births::{self, Birth};
+    use crate::identity::Identity;
+    use crate::keys::Collection;
+    use crate::stack::Stack;
+    use crate::stored;
+
+    /// Answers with what it was asked.
+    #[derive(Debug)]
+    struct Mirror;
+
+    impl Connect for Mirror {
+        fn parts(&self) -> &[&str] {
+            &["log"]
+        }
+
+        fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
+            let name = wish.pod["metadata"]["name"].as_str().unwrap_or_default();
+            let told = format!("{name} {} {}", wish.part, wish.text("container"));
+            Box::pin(async { Ok(Response::new(Full::from(told).boxed_unsync())) })
+        }
+    }
+
+    #[tokio::test]
+    async fn only_who_may_reach_a_pod_that_is_there_gets_through() {
+        let tasks = controller::tasks::Tasks::new();
+        let store = Arc::new(storage::memory::Memory::new());
+        births::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "uid": "u"}});
+        let key = Collection { group: "", plural: "pods" }.key(Id::ROOT, Some("shop"), "web");
+        let put = storage::Change::Put(stored::encode(&pod));
+        store.commit(key, storage::Expect::Absent, put).await.unwrap();
+        let without = Stack::new(store.clone(), String::new(), tasks.stop());
+        let with = Stack::new(store, String::new(), tasks.stop()).with_connect(Arc::new(Mirror));
+        let admin = Identity::user("admin", &["system:masters"]);
+        let check = async |stack: &Stack, who: &Identity, path: &str, code: u16, body: Option<&str>| {
+            let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
+            let answer = stack.respond(who.clone(), request).await;
+            assert_eq!(answer.status(), code, "{path} for {who:?}");
+            let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+            assert!(body.is_none_or(|body| body.as_bytes() == bytes), "{path}: {bytes:?}");
+        };
+        let log = "/api/v1/namespaces/shop/pods/web/log?container=main";
+        check(&with, &admin, log, 200, Some("web log main")).await;
+        check(&with, &admin, "/api/v1/namespaces/shop/pods/none/log", 404, None).await;
+        check(&with, &admin, "/api/v1/namespaces/shop/pods/web/exec", 404, None).await;
+        check(&with, &admin, "/api/v1/namespaces/shop/services/web/log", 404, None).await;
+        // Who has no business here is not told what there is.
+        check(&with, &Identity::user("eve", &[]), log, 404, None).await;
+        check(&with, &Identity::Anonymous, log, 401, None).await;
+        check(&without, &admin, log, 404, None).await;
+    }
+}

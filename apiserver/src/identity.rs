@@ -203,6 +203,18 @@ mod tests {
         assert_eq!(Identity::of(None), Identity::Anonymous);
     }
 
+    /// TLS looks at the time when a connection begins; whoever kept one open used to stay somebody.
+    #[test]
+    fn a_certificate_is_good_until_it_expires() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "ann");
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let ann = Identity::of(Some(&[made.der().clone()]));
+        let new_year = 1_893_456_000;
+        assert_eq!([new_year - 1, new_year].map(|now| ann.is_expired(now)), [false, true]);
+    }
+
     #[test]
     fn a_token_is_somebodys_or_refused() {
         let ann = Identity::user("ann", &[]);

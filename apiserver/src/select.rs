@@ -105,6 +105,7 @@ mod tests {
     use crate::keys::Collection;
     use api::cluster::Id;
     use openapi::catalog;
+    use proptest::prelude::*;
     use serde_json::json;
     use storage::Revision;
 
@@ -133,5 +134,40 @@ mod tests {
         let anywhere = Selection::parse(&Query::default(), row).unwrap();
         assert!(anywhere.clone().within(Some("shop".into())).holds(row, &entry));
         assert!(!anywhere.within(Some("other".into())).holds(row, &entry));
+    }
+
+    /// Labels as anybody may have stored them, also from before they were checked, next to what may be mistaken for them.
+    fn labelled() -> impl Strategy<Value = Value> {
+        let word = || {
+            proptest::sample::select(
+                &["app", "a", "tier", "x.y/app", "5", "", "ä", "\"", "\\", "app\":\"web"][..],
+            )
+        };
+        let value = || proptest::sample::select(&["web", "", "5", "7", "\n", "web\"", "ä"][..]);
+        let pairs = || prop::collection::btree_map(word(), value(), 0..4);
+        let labels = prop_oneof![Just(Value::Null), pairs().prop_map(|pairs| json!(pairs))];
+        (labels, pairs(), pairs()).prop_map(|(labels, annotations, data)| {
+            json!({ "data": data, "metadata": { "annotations": annotations, "labels": labels, "name": "a" } })
+        })
+    }
+
+    proptest! {
+        /// What is found by skimming is what a parser finds.
+        #[test]
+        fn labels_select_what_they_would_in_a_tree(
+            object in labelled(),
+            text in proptest::sample::select(&[
+                "app", "!app", "app=web", "app!=web", "app in (web,5)", "app notin (web)", "a=", "x.y/app", "5>6", "tier,!a",
+            ][..]),
+        ) {
+            let row = catalog::find("", "v1", "configmaps").unwrap();
+            let query = form_urlencoded::Serializer::new(String::new()).append_pair("labelSelector", text).finish();
+            let selection = Selection::parse(&Query::parse(Some(&query)), row).unwrap();
+            let key = Collection { group: "", plural: "configmaps" }.key(Id::ROOT, Some("shop"), "a");
+            let entry = Entry::new(key, Revision(1), stored::encode(&object));
+            let labels = &object["metadata"]["labels"];
+            let expected = selection.labels.matches(|label| labels.get(label).and_then(Value::as_str));
+            prop_assert_eq!(selection.holds(row, &entry), expected, "{} of {}", text, object);
+        }
     }
 }

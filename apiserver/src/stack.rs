@@ -233,6 +233,9 @@ impl Stack {
             return Err(Status::unknown_path());
         }
         let Target::Resource(resource) = target else {
+            if reach == Reach::Every && !is_read(&asked.method) {
+                return Err(Status::wrong_method());
+            }
             return self.document(gate.identity(), id, target, asked, headers).await;
         };
         let row = self.row(id, reach, resource).await.map_err(unreadable)?;

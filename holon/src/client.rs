@@ -36,6 +36,15 @@ impl Client {
         Ok(Client { data_dir: data_dir.to_owned(), url, tls })
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whom clients of the server trust, as PEM.
+    pub(crate) fn authority(&self) -> Result<String> {
+        Ok(Authority::open(&self.data_dir.join("pki"))?.certificate().to_owned())
+    }
+
     /// The same administrator in one logical cluster, for whoever needs more than one request.
     pub(crate) async fn remote(&self, path: &api::cluster::Path) -> Result<Remote> {
         let authority = Authority::open(&self.data_dir.join("pki"))?;

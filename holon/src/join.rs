@@ -16,7 +16,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::reach;
+use crate::{pull, reach};
 
 /// A physical cluster that answers is there within seconds; the rest is for slow ones.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,9 +30,18 @@ const MANAGER: &str = "holon-join";
 pub(crate) struct Join {
     /// What to call it
     name: String,
-    /// How the server reaches it
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: PathBuf,
+    /// How the server reaches it, if it does
+    #[arg(long, value_name = "FILE", required_unless_present = "print")]
+    kubeconfig: Option<PathBuf>,
+    /// Print what to apply there, so that it reaches the server
+    #[arg(long, conflicts_with = "kubeconfig")]
+    print: bool,
+    /// The image of Holon that is run there
+    #[arg(long, requires = "print", default_value = concat!("holon:", env!("CARGO_PKG_VERSION")))]
+    image: String,
+    /// Where the server is reached from there [default: where it last said it is]
+    #[arg(long, requires = "print")]
+    server: Option<String>,
     /// The context of the kubeconfig, if not the current one
     #[arg(long)]
     context: Option<String>,
@@ -81,8 +90,39 @@ fn block_on(task: impl Future<Output = Result<()>>) -> Result<()> {
 
 impl Join {
     pub(crate) fn run(self) -> Result<()> {
-        let kubeconfig = reach::whole(&self.kubeconfig, self.context.as_deref())?;
+        let Some(file) = &self.kubeconfig else { return block_on(self.print()) };
+        let kubeconfig = reach::whole(file, self.context.as_deref())?;
         block_on(self.join(&kubeconfig))
+    }
+
+    /// Makes it known, and prints what to apply there. What is said about it goes to where it does not mix with that.
+    async fn print(&self) -> Result<()> {
+        let Join { name, place, labels, .. } = self;
+        let client = Client::open(&place.data_dir)?;
+        let home = client.remote(&place.home).await?;
+        make(&home, name, &json!({ "pull": {} }), labels).await?;
+        let path = format!("{}/{name}", place.physical_clusters());
+        let begun = Instant::now();
+        let id = loop {
+            let object = client.ask(Method::GET, &path, None).await?;
+            match object["status"]["mailbox"].as_str() {
+                Some(id) => break id.to_owned(),
+                None if begun.elapsed() > PATIENCE => {
+                    bail!("{name} has no mailbox after {PATIENCE:?}; see the server's log")
+                }
+                None => tokio::time::sleep(LOOK_EVERY).await,
+            }
+        };
+        let mailbox = client.remote(&place.home.child(&mailbox(name))?).await?;
+        let server = self.server.clone().unwrap_or_else(|| client.url().to_owned());
+        let ticket = pull::ticket(&mailbox, name, &id, &server, &client.authority()?).await?;
+        for object in pull::manifest(&ticket, &self.image)? {
+            println!("---\n{}", serde_json::to_string_pretty(&object)?);
+        }
+        eprintln!(
+            "{name} is known. Apply this in it within a day: holon join {name} --print | kubectl apply -f -"
+        );
+        Ok(())
     }
 
     async fn join(&self, kubeconfig: &Value) -> Result<()> {
@@ -153,12 +193,18 @@ pub(crate) async fn known(
     home.patch(Place::new(&kind, NAMESPACE, &secret), apply, &object)
         .await
         .context("cannot keep the kubeconfig")?;
+    let push = json!({ "push": { "secretRef": { "namespace": NAMESPACE, "name": secret } } });
+    make(home, name, &push, labels).await
+}
+
+async fn make(home: &Remote, name: &str, connection: &Value, labels: &[(String, String)]) -> Result<()> {
     let object = json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "PhysicalCluster",
         "metadata": { "name": name, "labels": labels.iter().cloned().collect::<BTreeMap<_, _>>() },
-        "spec": { "connection": { "push": { "secretRef": { "namespace": NAMESPACE, "name": secret } } } },
+        "spec": { "connection": connection },
     });
+    let apply = Patch::Apply { manager: MANAGER };
     let kind = Kind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
     let made = home.patch(Place::new(&kind, "", name), apply, &object).await;
     made.with_context(|| format!("cannot make the physical cluster {name}")).map(drop)

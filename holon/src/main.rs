@@ -8,6 +8,8 @@ mod join;
 mod kubeconfig;
 mod lc;
 mod log;
+mod memory;
+mod pull;
 mod reach;
 mod start;
 mod store;
@@ -16,12 +18,6 @@ mod tunnel;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use mimalloc::MiMalloc;
-
-/// What is freed goes back to the system, also when other threads freed it than those that took it: after a logical
-/// cluster of 100,000 objects is deleted, the memory they took is there for others. And it is faster than malloc.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A Kubernetes cluster that is not tied to any cluster.
 #[derive(Parser)]
@@ -43,6 +39,8 @@ enum Command {
     Lc(lc::Lc),
     /// Have a physical cluster run things
     Join(join::Join),
+    /// Be the syncer of the physical cluster this runs in
+    Syncer(pull::Seat),
     /// Let a physical cluster go, with everything that was sent there
     Leave(join::Leave),
     /// Print what kubectl needs to reach logical clusters
@@ -55,6 +53,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    memory::refuse_huge_pages();
     let arguments = Arguments::parse();
     if let Err(error) = arguments.log.start() {
         eprintln!("holon: {error:#}");
@@ -65,6 +64,7 @@ fn main() -> ExitCode {
         Command::Start(start) => start.run(),
         Command::Lc(lc) => lc.run(),
         Command::Join(join) => join.run(),
+        Command::Syncer(seat) => seat.run(),
         Command::Leave(leave) => leave.run(),
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
         Command::Ca(ca) => ca.run(),

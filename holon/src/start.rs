@@ -274,7 +274,7 @@ impl Start {
 }
 
 /// Returns once somebody asks the process to stop from now on.
-async fn stop_signal() {
+pub(crate) async fn stop_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

@@ -1,7 +1,7 @@
 //! What stand-ins cost that have nothing to do: `cargo run --release -p standin --example idle -- 30 60`.
 //!
-//! Starts so many, each with a Deployment of three pods, waits until all are ready, and then for so many seconds; prints
-//! memory and the processor time of those seconds.
+//! Starts so many, each with one of every kind of workload, waits until their three web pods are ready, and then for so many
+//! seconds; prints memory and the processor time of those seconds.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut standins = Vec::new();
     for number in 0..count {
         let standin = Standin::start(Options::new(format!("standin-{number}"))).await?;
-        let body = deployment().to_string().into_bytes();
-        let request = http::Request::post("/apis/apps/v1/namespaces/default/deployments");
-        let request = request.header("content-type", "application/json").body(body)?;
-        standin.client().request::<Value>(request).await?;
+        let client = standin.client();
+        for (path, object) in workloads() {
+            let request = http::Request::post(path).header("content-type", "application/json");
+            client.request::<Value>(request.body(object.to_string().into_bytes())?).await?;
+        }
         standins.push(standin);
     }
     for standin in &standins {
@@ -36,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-    println!("{count} stand-ins with 3 ready pods each after {:.1?}", begun.elapsed());
+    println!("{count} stand-ins with 7 pods each after {:.1?}", begun.elapsed());
     // What was freed on the way is given back after a while, if at all.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (rss, cpu) = (memory_kib(), cpu_ticks());
@@ -47,16 +48,63 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn deployment() -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
-        "spec": {
-            "replicas": 3, "selector": { "matchLabels": { "app": "web" } },
-            "template": {
-                "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "web", "image": "nginx" }] },
-            },
-        },
-    })
+fn workloads() -> Vec<(&'static str, Value)> {
+    let selector = json!({ "matchLabels": { "app": "web" } });
+    let template = json!({
+        "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "web", "image": "nginx" }] },
+    });
+    let mut ending = json!({ "template": template });
+    ending["template"]["spec"]["restartPolicy"] = "Never".into();
+    let object = |api: &str, kind: &str, spec: Value| json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "web" }, "spec": spec });
+    let claim = json!({
+        "metadata": { "name": "data" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    let labelled = |app: &str, mut spec: Value| {
+        spec["selector"]["matchLabels"]["app"] = app.into();
+        spec["template"] = template.clone();
+        spec["template"]["metadata"]["labels"]["app"] = app.into();
+        spec
+    };
+    vec![
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            object("apps/v1", "Deployment", labelled("web", json!({ "replicas": 3 }))),
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/statefulsets",
+            object(
+                "apps/v1",
+                "StatefulSet",
+                labelled("db", json!({ "serviceName": "db", "volumeClaimTemplates": [claim] })),
+            ),
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/daemonsets",
+            object("apps/v1", "DaemonSet", labelled("agent", json!({}))),
+        ),
+        ("/apis/batch/v1/namespaces/default/jobs", object("batch/v1", "Job", ending.clone())),
+        (
+            "/apis/batch/v1/namespaces/default/cronjobs",
+            object(
+                "batch/v1",
+                "CronJob",
+                json!({ "schedule": "0 3 * * *", "jobTemplate": { "spec": ending } }),
+            ),
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            object(
+                "v1",
+                "Service",
+                json!({ "type": "LoadBalancer", "selector": { "app": "web" }, "ports": [{ "port": 80 }] }),
+            ),
+        ),
+        (
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            object("policy/v1", "PodDisruptionBudget", json!({ "minAvailable": 1, "selector": selector })),
+        ),
+    ]
 }
 
 /// Resident memory of this process.

@@ -73,9 +73,13 @@ impl Hands {
             Write::Log { pod, container, restarts, line } => {
                 self.logs.write(&pod, &container, restarts, self.clock.now(), line);
             }
-            Write::Forget { pod } => self.logs.forget(&pod),
         }
         Outcome::Done
+    }
+
+    /// Throws away what the containers of a pod wrote that is gone.
+    pub(crate) fn forget(&self, pod: &str) {
+        self.logs.forget(pod);
     }
 
     async fn create(&self, kind: Kind, object: Value, announced: Option<Event>) -> Outcome {

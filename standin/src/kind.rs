@@ -3,6 +3,7 @@
 /// A kind of object that a stand-in watches or writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Kind {
+    Budgets,
     Claims,
     Revisions,
     CronJobs,
@@ -26,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) version: &'static str,
     pub(crate) plural: &'static str,
     pub(crate) kind: &'static str,
-    /// Who writes it, as owners of fields and sources of Events are told.
+    /// Who looks after it, as Events say.
     pub(crate) writer: &'static str,
     pub(crate) namespaced: bool,
 }
@@ -46,6 +47,7 @@ const fn without_namespace(row: Row) -> Row {
 }
 
 const ROWS: &[(Kind, Row)] = &[
+    (Kind::Budgets, row("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "controllermanager")),
     (
         Kind::Claims,
         row("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolume-controller"),

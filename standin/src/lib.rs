@@ -16,9 +16,10 @@
 //! What goes wrong is asked for: by annotations of a pod template ([`Pace`] has the table), by [`Faults`] between a stand-in
 //! and its clients, by freezing its controllers or killing all of it. Time is a [`Clock`] that a test may hold.
 //!
-//! Deciding is pure (`control`, `node`, `network`, `volumes`: the world in, a plan out); `run` is the one place that watches
+//! Deciding is pure (`control`, `node`, `network`, `volumes`, `budgets`: the world in, a plan out); `run` is the one place that watches
 //! and writes. A stand-in in which nothing happens costs memory and nothing else.
 
+mod budgets;
 mod clock;
 mod containers;
 mod control;

@@ -46,10 +46,6 @@ pub(crate) enum Write {
         restarts: i64,
         line: String,
     },
-    /// Ends with a pod's containers: nobody reads their lines any more.
-    Forget {
-        pod: String,
-    },
 }
 
 /// Something people are told about an object.
@@ -170,7 +166,7 @@ impl Plan {
             Write::Status { kind, object } => Some(format!("status {} {}", kind.row().kind, name(object))),
             Write::Delete { kind, name, .. } => Some(format!("delete {} {name}", kind.row().kind)),
             Write::Bind { name, node, .. } => Some(format!("bind {name} {node}")),
-            Write::Event(_) | Write::Log { .. } | Write::Forget { .. } => None,
+            Write::Event(_) | Write::Log { .. } => None,
         };
         self.writes.iter().filter_map(one).collect()
     }

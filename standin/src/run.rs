@@ -28,9 +28,10 @@ use crate::kind::Kind;
 use crate::node::pace::Pace;
 use crate::node::register::{self, NodeShape};
 use crate::node::{kubelet, scheduler};
+use crate::object::{namespace, uid};
 use crate::plan::Plan;
 use crate::world::World;
-use crate::{network, volumes};
+use crate::{budgets, network, volumes};
 
 #[derive(Debug)]
 pub(crate) struct Runner {
@@ -164,6 +165,7 @@ impl Runner {
             kubelet::step(world, space, self.pace, now, &mut plan);
             network::step(world, space, &mut plan);
             volumes::step(world, space, &mut plan);
+            budgets::step(world, space, now, &mut plan);
             agenda.note(space, plan.due, now);
             all.writes.append(&mut plan.writes);
         }
@@ -188,7 +190,7 @@ impl Runner {
 
     /// Reads everything, and says at which revision.
     async fn load(&self, world: &mut World, agenda: &mut Agenda) -> Result<Revision, ReadError> {
-        world.clear();
+        world.begin_anew();
         let mut at = None;
         for kind in Kind::all() {
             let collection = Collection { group: kind.row().group, plural: kind.row().plural };
@@ -199,6 +201,7 @@ impl Runner {
                 self.put(world, agenda, kind, &entry);
             }
         }
+        world.forget_gone();
         agenda.touched.extend(world.namespaces());
         // Nodes and the scheduler are looked at in any case.
         agenda.touched.insert(String::new());
@@ -214,7 +217,12 @@ impl Runner {
             let space = place.namespace.unwrap_or_default();
             match &event.current {
                 Some(entry) => self.put(world, agenda, kind, entry),
-                None => world.remove(kind, space, place.name),
+                None => {
+                    let gone = world.remove(kind, space, place.name);
+                    if let Some(pod) = gone.filter(|_| kind == Kind::Pods) {
+                        self.hands.forget(uid(&pod));
+                    }
+                }
             }
             agenda.touched.insert(space.to_owned());
         }
@@ -228,7 +236,7 @@ impl Runner {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
-        agenda.touched.insert(crate::object::namespace(&object).to_owned());
+        agenda.touched.insert(namespace(&object).to_owned());
         world.put(kind, object, self.clock.now());
     }
 }

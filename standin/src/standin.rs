@@ -31,12 +31,12 @@ use crate::counts::{Counter, Counts};
 use crate::door::Door;
 use crate::faults::Faults;
 use crate::hands::Hands;
+use crate::link;
 use crate::local::Caller;
 use crate::logs::Logs;
 use crate::node::pace::Pace;
 use crate::node::register::NodeShape;
 use crate::run::Runner;
-use crate::{hands, link};
 
 /// How long everything may take to stop when asked to.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
@@ -269,9 +269,11 @@ impl Standin {
             Some(Ok(Ok(()))) | None => "it was stopped".to_owned(),
         }
     }
+}
 
-    /// Who its own components are to the API server.
-    pub fn identity() -> apiserver::identity::Identity {
-        hands::identity()
+impl Drop for Standin {
+    fn drop(&mut self) {
+        // Clients in this process may outlive it, and must not reach half of it.
+        self.door.send_replace(None);
     }
 }

@@ -4,7 +4,7 @@
 //! are whole seconds, and a container may be ready after a tenth of one; so the world remembers to the nanosecond when
 //! it saw a pod enter its stage. That is all it remembers, and a stand-in that starts anew begins it anew.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -45,15 +45,13 @@ impl World {
         space.insert(name(&object).to_owned(), Arc::new(object));
     }
 
-    pub(crate) fn remove(&mut self, kind: Kind, namespace: &str, name: &str) {
+    /// Removes an object, and returns it if it was there.
+    pub(crate) fn remove(&mut self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.remove_links(kind, namespace, name);
-        let Some(space) = self.objects.get_mut(&kind).and_then(|spaces| spaces.get_mut(namespace)) else {
-            return;
-        };
-        if let Some(gone) = space.remove(name) {
-            self.stages.remove(uid(&gone));
-            self.refused.remove(uid(&gone));
-        }
+        let gone = self.objects.get_mut(&kind)?.get_mut(namespace)?.remove(name)?;
+        self.stages.remove(uid(&gone));
+        self.refused.remove(uid(&gone));
+        Some(gone)
     }
 
     fn remove_links(&mut self, kind: Kind, namespace: &str, name: &str) {
@@ -70,10 +68,18 @@ impl World {
         }
     }
 
-    /// Forgets the objects, to read them anew, and keeps what is remembered of those that are still there.
-    pub(crate) fn clear(&mut self) {
+    /// Forgets the objects, to read them anew, and keeps what is remembered of those that are still there then.
+    pub(crate) fn begin_anew(&mut self) {
         self.objects.clear();
         self.owned.clear();
+    }
+
+    /// Forgets what it remembers of objects that are no longer there.
+    pub(crate) fn forget_gone(&mut self) {
+        let objects = self.objects.values().flat_map(BTreeMap::values).flat_map(BTreeMap::values);
+        let there: HashSet<&str> = objects.map(|object| uid(object)).collect();
+        self.stages.retain(|uid, _| there.contains(uid.as_str()));
+        self.refused.retain(|uid, _| there.contains(uid.as_str()));
     }
 
     pub(crate) fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Value> {

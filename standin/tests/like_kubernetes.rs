@@ -3,6 +3,7 @@
 //! The same objects are applied to a stand-in and to a real cluster, whose kube-controller-manager and scheduler are as
 //! released and whose kubelets are played by kwok. Names, uids and times differ; everything else must not.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -29,6 +30,16 @@ apiVersion: v1
 kind: Service
 metadata: {name: web}
 spec: {selector: {app: web}, ports: [{name: web, port: 80, targetPort: http}]}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {maxUnavailable: 50%, selector: {matchLabels: {app: web}}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: db}
+spec: {minAvailable: 1, selector: {matchLabels: {app: db}}}
 ---
 apiVersion: apps/v1
 kind: StatefulSet
@@ -111,7 +122,7 @@ impl Side {
         };
         settled(self);
         self.run("wait --for=condition=complete job/once job/idx --timeout=120s");
-        let first = self.shown();
+        let first = json!([self.shown(), self.told()]);
         self.run("set image deployment/web web=nginx:2");
         self.run("set image statefulset/db db=pg:2");
         settled(self);
@@ -122,10 +133,39 @@ impl Side {
         json!([first, self.shown()])
     }
 
+    /// What the controllers and the scheduler have told, each thing once: how often depends on how fast a machine is.
+    fn told(&self) -> Value {
+        let sets = self.get("replicasets");
+        let hash = &sets["items"][0]["metadata"]["labels"]["pod-template-hash"];
+        let events = self.get("events");
+        let ours = events["items"].as_array().unwrap().iter().filter(|event| {
+            let source = event["reportingComponent"].as_str().unwrap_or_default();
+            TELLERS.contains(&source) && event["involvedObject"]["kind"] != "Node"
+        });
+        let told = ours.map(|event| {
+            let involved = &event["involvedObject"]["kind"];
+            let text = format!("{involved} {} {} {}", event["type"], event["reason"], event["message"]);
+            let text = text.replace(hash.as_str().unwrap(), "HASH").replace("test-node-1", "east-1");
+            // Words may be names that end in letters of chance.
+            text.split(' ').map(unnamed).collect::<Vec<_>>().join(" ")
+        });
+        let told: BTreeSet<String> = told.collect();
+        assert!(told.len() > 10, "{told:#?}");
+        json!(told)
+    }
+
     /// Everything the controllers have written, without what differs anyway.
     fn shown(&self) -> Value {
         self.until("deployment/web", |web| web["status"]["terminatingReplicas"] == 0);
-        let kinds = ["deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "endpointslices"];
+        let kinds = [
+            "deployments",
+            "replicasets",
+            "statefulsets",
+            "daemonsets",
+            "jobs",
+            "endpointslices",
+            "poddisruptionbudgets",
+        ];
         let sets = self.get("replicasets");
         let hash = |set: &Value| set["metadata"]["labels"]["pod-template-hash"].as_str().map(str::to_owned);
         let hashes: Vec<String> = sets["items"].as_array().unwrap().iter().filter_map(hash).collect();
@@ -142,6 +182,16 @@ impl Side {
         shown.into()
     }
 }
+
+/// Those whose Events are compared. A kubelet's are kwok's there.
+const TELLERS: &[&str] = &[
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+    "daemonset-controller",
+    "job-controller",
+    "default-scheduler",
+];
 
 /// Fields whose values are made up on the spot.
 const MADE_UP: &[&str] = &[

@@ -5,6 +5,7 @@ mod disk;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -120,7 +121,7 @@ async fn agrees_with_the_model_across_a_kill_at_every_step() {
     assert!(kills.iter().all(|kills| *kills > 0), "some step was never hit: {kills:?}");
 }
 
-/// One life of a store: a probe copies the disk at the chosen step and tells.
+/// One life of a store: a probe copies the disk at the chosen step, tells, and goes no further.
 struct Life {
     store: Option<Arc<dyn Store>>,
     step: Arc<parking_lot::Mutex<&'static str>>,
@@ -136,8 +137,13 @@ impl Life {
             if *chosen.lock() == step {
                 *chosen.lock() = "never";
                 disk::copy(&from, &to);
-                // Whoever listens is gone if the operation was answered before; then nobody died.
-                let _ = sender.send(to.clone());
+                sender.send(to.clone()).unwrap();
+                // The dead do not answer. When the writer went on from here, its answer could overtake the news of its
+                // death; the image was then taken for a death in the operation after, and the write that had been
+                // answered in between for a lost one.
+                while !sender.is_closed() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
         });
         let store = open(&dir, Options { probe: Some(probe), ..short_tail() });

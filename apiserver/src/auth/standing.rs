@@ -168,3 +168,57 @@ pub(super) async fn are_there(access: &Access, line: &[(Key, Id)]) -> Result<boo
     }
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use http::{Request, StatusCode};
+    use http_body_util::{BodyExt, Full};
+    use serde_json::{Value, json};
+    use storage::memory::Memory;
+    use storage::{Change, Expect, Store};
+
+    use super::*;
+    use crate::births::{self, Birth};
+    use crate::keys::Collection;
+    use crate::stack::Stack;
+    use crate::stored;
+
+    const GROUP: &str = "rbac.authorization.k8s.io";
+
+    /// An event used to be sent that was written after the binding was gone, if the stream heard of it first. Here nobody
+    /// tells it of the binding at all.
+    #[tokio::test]
+    async fn what_is_written_after_a_revocation_is_not_told() {
+        let store = Arc::new(Memory::new());
+        births::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+        let put = async |group: &str, plural: &str, namespace: Option<&str>, object: Value| {
+            let key = Collection { group, plural }.key(Id::ROOT, namespace, "one");
+            store.commit(key, Expect::Absent, Change::Put(stored::encode(&object))).await.unwrap().revision
+        };
+        let rules = json!([
+            { "verbs": ["access"], "nonResourceURLs": ["/"] },
+            { "verbs": ["watch"], "apiGroups": [""], "resources": ["configmaps"] },
+        ]);
+        put(GROUP, "clusterroles", None, json!({ "rules": rules })).await;
+        let binding = json!({
+            "roleRef": { "apiGroup": GROUP, "kind": "ClusterRole", "name": "one" },
+            "subjects": [{ "apiGroup": GROUP, "kind": "User", "name": "ann" }],
+        });
+        let bound = put(GROUP, "clusterrolebindings", None, binding).await;
+
+        let tasks = controller::tasks::Tasks::new();
+        let stack = Stack::new(store.clone(), String::new(), tasks.stop());
+        let request = Request::get(format!("/api/v1/configmaps?watch=1&resourceVersion={bound}"));
+        let request = request.body(Full::<Bytes>::default()).unwrap();
+        let response = stack.respond(Identity::user("ann", &[]), request).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let key = Collection { group: GROUP, plural: "clusterrolebindings" }.key(Id::ROOT, None, "one");
+        store.commit(key, Expect::Revision(bound), Change::Delete).await.unwrap();
+        put("", "configmaps", Some("default"), json!({ "metadata": { "name": "late" } })).await;
+        let told = tokio::time::timeout(Duration::from_secs(20), response.into_body().collect()).await;
+        assert_eq!(told.expect("the watch has ended").unwrap().to_bytes(), Bytes::new());
+    }
+}

@@ -126,19 +126,23 @@ impl Client {
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
-        self.try_ask(method, path, body).unwrap_or_else(|| panic!("no answer to {method} {path}"))
+        self.say(method, path, &if body.is_null() { String::new() } else { body.to_string() })
+    }
+
+    /// The same, with a body that need not be JSON.
+    pub(crate) fn say(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.try_say(method, path, body).unwrap_or_else(|| panic!("no answer to {method} {path}"))
     }
 
     /// None if the server does not even talk to us.
     pub(crate) fn try_get(&self, path: &str) -> Option<Answer> {
-        self.try_ask("GET", path, &Value::Null)
+        self.try_say("GET", path, "")
     }
 
-    fn try_ask(&self, method: &str, path: &str, body: &Value) -> Option<Answer> {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+    fn try_say(&self, method: &str, path: &str, body: &str) -> Option<Answer> {
         let mut bytes = Vec::new();
         // A peer that closes without saying goodbye first is an error to TLS, and none to us.
-        let _ = self.open(method, path, &body).ok()?.read_to_end(&mut bytes);
+        let _ = self.open(method, path, body).ok()?.read_to_end(&mut bytes);
         // Compressed bodies are not text; what their tests look at is the head.
         let text = String::from_utf8_lossy(&bytes);
         let (head, body) = text.split_once("\r\n\r\n")?;

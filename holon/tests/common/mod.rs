@@ -49,6 +49,15 @@ impl Server {
         self
     }
 
+    /// The same server again after a crash, when somebody has looked at what it left.
+    pub(crate) fn again_after(mut self, arguments: &[&str], between: impl FnOnce(&Path)) -> Server {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        between(self.dir.path());
+        (self.child, self.url) = launch(self.dir.path(), arguments, Stdio::inherit());
+        self
+    }
+
     /// What a client needs to reach a logical cluster, as `holon kubeconfig` prints it.
     pub(crate) fn kubeconfig(&self, path: &str) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_holon"))

@@ -62,8 +62,9 @@ impl World {
     fn below(&self, method: &str, path: &str, body: &Value) -> Option<Value> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let request = http::Request::builder().method(method).uri(path).header("content-type", kind).body(body);
-        self.runtime.block_on(self.east.client().request::<Value>(request.unwrap())).ok()
+        let request =
+            http::Request::builder().method(method).uri(path).header("content-type", kind).body(body);
+        self.runtime.block_on(async { self.east.client().request::<Value>(request.unwrap()).await }).ok()
     }
 
     fn put(&self, path: &str, object: &Value) {
@@ -134,7 +135,8 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
 
     // Whoever meddles with it below is corrected, and what is deleted there comes back.
     world.below("PATCH", WEB, &json!({ "spec": { "replicas": 1 } })).unwrap();
-    world.until("it is corrected", || world.below("GET", WEB, &Value::Null).unwrap()["spec"]["replicas"] == 3);
+    world
+        .until("it is corrected", || world.below("GET", WEB, &Value::Null).unwrap()["spec"]["replicas"] == 3);
     world.below("DELETE", WEB, &Value::Null).unwrap();
     let uid = below["metadata"]["uid"].clone();
     world.until("it is made again", || {
@@ -144,7 +146,9 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
     let (worked, said) = world.holon(&["leave", "east"]);
     assert!(worked && said.contains("east is gone"), "{said}");
     assert!(world.below("GET", WEB, &Value::Null).is_none());
-    world.until("its namespace goes", || world.below("GET", "/api/v1/namespaces/shop", &Value::Null).is_none());
+    world.until("its namespace goes", || {
+        world.below("GET", "/api/v1/namespaces/shop", &Value::Null).is_none()
+    });
     world.until("the mailbox goes", || world.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
 }
 
@@ -177,9 +181,13 @@ fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
     let home = "/clusters/root:team-a";
     let kubeconfig = base64(&world.east.kubeconfig().unwrap());
     let secret = json!({ "metadata": { "name": "east" }, "data": { "kubeconfig": kubeconfig } });
-    assert_eq!(world.admin.ask("POST", &format!("{home}/api/v1/namespaces/default/secrets"), &secret).code, 201);
+    assert_eq!(
+        world.admin.ask("POST", &format!("{home}/api/v1/namespaces/default/secrets"), &secret).code,
+        201
+    );
     let reference = json!({ "namespace": "default", "name": "east" });
     let object = json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster",
         "metadata": { "name": "east" }, "spec": { "connection": { "push": { "secretRef": reference } } },
     });
     assert_eq!(world.admin.ask("POST", &format!("{home}{PHYSICAL}"), &object).code, 201);
@@ -206,4 +214,58 @@ fn a_kubeconfig_that_cannot_be_used_is_said_before_anything_is_made() {
     let (worked, said) = world.holon(&["join", "east", "--kubeconfig", "/nonexistent"]);
     assert!(!worked && said.contains("cannot read the kubeconfig /nonexistent"), "{said}");
     assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
+}
+
+/// The same from the other side: the syncer runs beside the physical cluster and opens all connections itself.
+#[test]
+fn a_syncer_that_dials_in_does_the_same_and_its_ticket_is_good_for_one_exchange() {
+    let world = World::new();
+    let (worked, printed) = world.holon(&["join", "east", "--print", "--image", "holon:test"]);
+    assert!(worked && printed.contains("\"image\": \"holon:test\""), "{printed}");
+    let secret = printed.split("---\n").find_map(|text| {
+        let object: Value = serde_json::from_str(text.trim()).ok()?;
+        object["stringData"]["ticket"].as_str().map(str::to_owned)
+    });
+    let secret = secret.expect("a ticket");
+    let (ticket, state) = (world.server.file("ticket"), world.server.file("state"));
+    std::fs::write(&ticket, &secret).unwrap();
+    let seat = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+        command
+            .arg("syncer")
+            .arg("--ticket")
+            .arg(&ticket)
+            .arg("--kubeconfig")
+            .arg(world.server.file("east.kubeconfig"));
+        command
+    };
+    let mut running = seat().arg("--state-dir").arg(&state).spawn().unwrap();
+    world.until("it is there", || world.ready()["status"] == "True");
+    world.put_app();
+    world.until("three pods are shown", || world.pods().len() == 3);
+    // Whoever finds the ticket now has nothing.
+    let token: Value = serde_json::from_str(&secret).unwrap();
+    let thief = Client::new(&world.server, false)
+        .with(&format!("Authorization: Bearer {}", token["token"].as_str().unwrap()));
+    assert_eq!(thief.get("/api/v1/namespaces").code, 401);
+    // The token that came of it leads to the mailbox and nowhere else.
+    let own = std::fs::read_to_string(state.join("token")).unwrap();
+    let own = Client::new(&world.server, false).with(&format!("Authorization: Bearer {own}"));
+    assert_eq!(own.get("/api/v1/namespaces").code, 200);
+    assert_eq!(own.get("/clusters/root/api/v1/namespaces").code, 404);
+    // It finds its way back by itself.
+    running.kill().unwrap();
+    running.wait().unwrap();
+    let labels = json!({ "holon.dev/placed": "true" });
+    let late = json!({ "metadata": { "name": "late", "labels": labels } });
+    world.put("/api/v1/namespaces/shop/configmaps", &late);
+    let mut running = seat().arg("--state-dir").arg(&state).spawn().unwrap();
+    let path = "/api/v1/namespaces/shop/configmaps/late";
+    world.until("what was put there meanwhile arrives", || world.below("GET", path, &Value::Null).is_some());
+    running.kill().unwrap();
+    running.wait().unwrap();
+    // With the ticket alone nobody begins anew.
+    let output = seat().arg("--state-dir").arg(world.server.file("elsewhere")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("the ticket is not accepted"), "{said}");
 }

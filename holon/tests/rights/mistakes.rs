@@ -1,7 +1,10 @@
 //! Mistakes that were made, here or by others, and are not to be made again.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::World;
@@ -83,4 +86,253 @@ fn roles_that_gather_each_other_are_written_once() {
         before == versions()
     });
     assert!(settled, "the rules still change: {:?}", versions());
+}
+
+/// An aggregating server passes requests on, and whatever answers can send clients, with their tokens, elsewhere. Here
+/// somebody can say that a group is served by another, and nothing comes of it.
+#[test]
+fn nobody_is_sent_anywhere_by_an_api_service() {
+    let world = World::new();
+    let a = world.cluster("a");
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let port = elsewhere.local_addr().unwrap().port();
+    let service = json!({
+        "metadata": { "name": "v1.evil.io" },
+        "spec": {
+            "group": "evil.io", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 10,
+            "insecureSkipTLSVerify": true,
+            "service": { "namespace": "default", "name": "evil", "port": port },
+        },
+    });
+    let endpoint = json!({
+        "metadata": { "name": "evil" },
+        "spec": { "type": "ExternalName", "externalName": "127.0.0.1", "ports": [{ "port": port }] },
+    });
+    assert_eq!(
+        world.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/services"), &endpoint).code,
+        201
+    );
+    let services = format!("{a}/apis/apiregistration.k8s.io/v1/apiservices");
+    let made = world.admin.ask("POST", &services, &service);
+    assert!([201, 404].contains(&made.code), "{}", made.body);
+    for path in [
+        "/apis",
+        "/apis/evil.io",
+        "/apis/evil.io/v1",
+        "/apis/evil.io/v1/things",
+        "/openapi/v3/apis/evil.io/v1",
+    ] {
+        let answer = world.admin.get(&format!("{a}{path}"));
+        assert!(answer.code == 200 && path == "/apis" || answer.code == 404, "{path}: {}", answer.code);
+        assert_eq!(answer.header("Location"), "", "{path}");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let asked = elsewhere.accept();
+    assert!(asked.is_err(), "the server has gone there: {asked:?}");
+}
+
+/// Elsewhere a view of all workspaces could be written to, and what was written went to whichever.
+#[test]
+fn nobody_writes_to_all_logical_clusters_at_once() {
+    let world = World::new();
+    let a = world.cluster("a");
+    let (maps, name) = ("/api/v1/namespaces/default/configmaps", "one");
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
+    assert_eq!(world.admin.ask("POST", &format!("{a}{maps}"), &map).code, 201);
+    world.admin.bind("", "cluster-admin", "User ann");
+    let before = world.admin.get(&format!("/clusters/*{}", "/api/v1/configmaps")).json();
+    for (who, client) in [("an administrator", &world.admin), ("ann", &world.user("ann"))] {
+        for (method, path) in [
+            ("POST", maps.to_owned()),
+            ("DELETE", maps.to_owned()),
+            ("DELETE", "/api/v1/configmaps".to_owned()),
+            ("GET", format!("{maps}/{name}")),
+            ("PUT", format!("{maps}/{name}")),
+            ("PATCH", format!("{maps}/{name}")),
+            ("DELETE", format!("{maps}/{name}")),
+            ("POST", "/api/v1/namespaces/default/serviceaccounts/default/token".to_owned()),
+            ("POST", format!("/apis/{}/v1/clusterrolebindings", crate::GROUP)),
+            ("POST", "/openid/v1/jwks".to_owned()),
+            ("DELETE", "/openid/v1/jwks".to_owned()),
+        ] {
+            let answer = client.ask(method, &format!("/clusters/*{path}"), &map);
+            assert!([404, 405].contains(&answer.code), "{who}: {method} {path} is answered {}", answer.code);
+        }
+    }
+    let after = world.admin.get(&format!("/clusters/*{}", "/api/v1/configmaps")).json();
+    assert_eq!(before["items"], after["items"]);
+}
+
+/// Whoever could have a token put into a Secret of theirs for an account of another namespace would be that account.
+#[test]
+fn a_token_in_a_secret_stays_in_its_namespace() {
+    let world = World::new();
+    let a = world.cluster("a");
+    for namespace in ["red", "blue"] {
+        let body = json!({ "metadata": { "name": namespace } });
+        assert_eq!(world.admin.ask("POST", &format!("{a}/api/v1/namespaces"), &body).code, 201);
+        let binding = json!({
+            "metadata": { "name": "edits" },
+            "roleRef": { "apiGroup": crate::GROUP, "kind": "ClusterRole", "name": "edit" },
+            "subjects": [{ "kind": "Group", "name": format!("system:serviceaccounts:{namespace}") }],
+        });
+        let bindings = format!("{a}/apis/{}/v1/namespaces/{namespace}/rolebindings", crate::GROUP);
+        assert_eq!(world.admin.ask("POST", &bindings, &binding).code, 201);
+    }
+    let accounts = |namespace: &str| format!("{a}/api/v1/namespaces/{namespace}/serviceaccounts");
+    let secrets = |namespace: &str| format!("{a}/api/v1/namespaces/{namespace}/secrets");
+    let named = |name: &str| json!({ "metadata": { "name": name } });
+    assert_eq!(world.admin.ask("POST", &accounts("blue"), &named("bot")).code, 201);
+    let kept = |name: &str| {
+        json!({
+            "metadata": { "name": name, "annotations": { "kubernetes.io/service-account.name": "bot" } },
+            "type": "kubernetes.io/service-account-token",
+        })
+    };
+    assert_eq!(world.admin.ask("POST", &secrets("blue"), &kept("key")).code, 201);
+    let made = world.admin.ask("POST", &format!("{}/default/token", accounts("red")), &json!({})).json();
+    let red = world.with_token(made["status"]["token"].as_str().unwrap());
+    for path in [secrets("blue"), format!("{}/key", secrets("blue")), format!("{a}/api/v1/secrets")] {
+        assert_eq!(red.get(&path).code, 403, "{path}");
+    }
+    assert_eq!(red.ask("POST", &format!("{}/bot/token", accounts("blue")), &json!({})).code, 403);
+    // There is no such account in red: the Secret goes, and never holds anything.
+    assert_eq!(red.ask("POST", &secrets("red"), &kept("stolen")).code, 201);
+    let is_gone = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(25));
+        let found = red.get(&format!("{}/stolen", secrets("red")));
+        assert!(!found.body.contains("\"token\""), "{}", found.body);
+        found.code == 404
+    });
+    assert!(is_gone);
+}
+
+/// A body that explodes when it is read (aliases of aliases, brackets in brackets) must not be read for somebody who has
+/// proved nothing. What is promised here is never sent: the answer comes before.
+#[test]
+fn strangers_are_answered_before_their_bodies_are_read() {
+    let world = World::new();
+    world.cluster("a");
+    let bomb =
+        "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n";
+    let stranger = Client::new(&world.server, false);
+    let wrong = stranger.with("Authorization: Bearer wrong");
+    for kind in [
+        "application/yaml",
+        "application/json",
+        "application/vnd.kubernetes.protobuf",
+        "application/apply-patch+yaml",
+    ] {
+        for path in [
+            "/api/v1/namespaces",
+            "/clusters/root:a/api/v1/namespaces/default/configmaps/x",
+            "/apis",
+            "/nothing",
+        ] {
+            for client in [&stranger, &wrong] {
+                let client = client.with(&format!("Content-Type: {kind}")).with("Content-Length: 3000000");
+                for method in ["POST", "PUT", "PATCH"] {
+                    let answer = client.ask(method, path, &json!(bomb));
+                    assert_eq!(answer.code, 401, "{method} {path} {kind}: {}", answer.body);
+                }
+            }
+        }
+    }
+    // Nor is it worth anything to somebody who is known.
+    world.admin.bind("", "cluster-admin", "User ann");
+    let ann = world.user("ann").with("Content-Type: application/yaml");
+    let mut text = bomb.to_owned();
+    for (letter, before) in ('d'..='m').zip('c'..='l') {
+        text += &format!("{letter}: &{letter} [{}]\n", vec![format!("*{before}"); 9].join(","));
+    }
+    let answer = ann.say("POST", "/api/v1/namespaces", &text);
+    assert_eq!(answer.code, 400, "{}", answer.body);
+}
+
+/// A continue token says where to go on. Whoever changes it must not go on somewhere else.
+#[test]
+fn a_continue_token_leads_nowhere_else() {
+    let world = World::new();
+    let [a, b] = ["a", "b"].map(|name| world.cluster(name));
+    world.admin.bind(&b, "cluster-admin", "User bob");
+    let bob = world.user("bob");
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for cluster in [&a, &b] {
+        for name in ["one", "two", "three"] {
+            let map = json!({ "metadata": { "name": name }, "data": { "k": format!("of {cluster}") } });
+            assert_eq!(world.admin.ask("POST", &format!("{cluster}{maps}"), &map).code, 201);
+        }
+    }
+    let token = |cluster: &str| {
+        let page = world.admin.get(&format!("{cluster}{maps}?limit=1")).json();
+        page["metadata"]["continue"].as_str().unwrap().to_owned()
+    };
+    let (ours, theirs) = (token(&b), token(&a));
+    let read = |token: &str| -> Value {
+        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    };
+    let id = world.admin.get("/apis/holon.dev/v1alpha1/logicalclusters/a").json()["status"]["id"].clone();
+    let id = id.as_str().unwrap();
+    let mut starts: Vec<String> = [
+        "",
+        "/",
+        "..",
+        "../",
+        "../../",
+        "\0",
+        "\u{ff}",
+        "zzzz",
+        "default/../../",
+        "kube-system/x",
+        "../../../core/configmaps/",
+        "~births/",
+        "~keys/",
+        "core/secrets/",
+        "%2e%2e%2f",
+    ]
+    .map(str::to_owned)
+    .into();
+    starts.extend(["", "core/configmaps/", "/", "../"].map(|before| format!("{before}{id}/default/")));
+    starts.push(read(&theirs)["start"].as_str().unwrap().to_owned());
+    let mut forged = vec![theirs];
+    for start in starts {
+        let mut token = read(&ours);
+        token["start"] = start.into();
+        forged.push(URL_SAFE_NO_PAD.encode(token.to_string()));
+    }
+    for token in forged {
+        for path in [maps, "/api/v1/configmaps", "/api/v1/namespaces/default/secrets"] {
+            let answer = bob.get(&format!("{b}{path}?limit=100&continue={token}"));
+            assert!([200, 400, 410].contains(&answer.code), "{}", answer.body);
+            assert!(!answer.body.contains("of /clusters/root:a"), "{path} {token}: {}", answer.body);
+            // What it sent itself it may hear again.
+            assert!(answer.code == 400 || !answer.body.contains(id), "{}", answer.body);
+        }
+    }
+}
+
+/// Elsewhere headers meant for a proxy in front made whoever sent them somebody else.
+#[test]
+fn nobody_is_somebody_by_headers_of_a_proxy() {
+    let world = World::new();
+    world.admin.bind("", "holon:access", "User bob");
+    let headers = [
+        "X-Remote-User: holon-admin\r\nX-Remote-Group: system:masters\r\nX-Remote-Extra-Scopes: all",
+        "X-Forwarded-User: holon-admin\r\nX-Forwarded-Groups: system:masters\r\nX-Forwarded-Email: a@b",
+        "X-Auth-Request-User: holon-admin\r\nX-Auth-Request-Groups: system:masters",
+        "X-SSL-Client-S-DN: O=system:masters,CN=holon-admin\r\nX-Forwarded-Client-Cert: Subject=\"O=system:masters\"",
+        "Remote-User: holon-admin\r\nRemote-Groups: system:masters",
+        "X-Kubernetes-User: holon-admin\r\nX-Kubernetes-Groups: system:masters",
+        "Forwarded: for=127.0.0.1;by=127.0.0.1\r\nX-Real-IP: 127.0.0.1",
+    ];
+    let review = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    for header in headers {
+        let answer = world.user("bob").with(header).ask("POST", review, &json!({})).json();
+        let user = &answer["status"]["userInfo"];
+        assert_eq!(user["username"], "bob", "{header}: {answer}");
+        assert_eq!(user["groups"], json!(["system:authenticated"]), "{header}");
+        assert_eq!(Client::new(&world.server, false).with(header).ask("POST", review, &json!({})).code, 401);
+    }
 }

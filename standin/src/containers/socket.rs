@@ -74,25 +74,29 @@ pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
 #[derive(Debug)]
 pub(super) struct Socket<S> {
     stream: S,
+    /// What has come of a message that comes in several frames.
+    begun: Vec<u8>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     pub(super) fn new(stream: S) -> Socket<S> {
-        Socket { stream }
+        Socket { stream, begun: Vec::new() }
     }
 
     /// What the client says next; none once it has left.
     pub(super) async fn next(&mut self) -> io::Result<Option<Said>> {
         loop {
-            let (kind, payload) = self.frame().await?;
-            match (kind, payload.split_first()) {
-                (CLOSE, _) => return Ok(None),
-                (PING, _) => self.write(PONG, &payload).await?,
-                (PONG, _) => {}
-                (_, Some((0, rest))) => return Ok(Some(Said::Stdin(Bytes::copy_from_slice(rest)))),
-                (_, Some((255, [0]))) => return Ok(Some(Said::StdinEnds)),
-                // The size of the terminal, which nobody here looks at.
-                _ => {}
+            let (kind, is_last, payload) = self.frame().await?;
+            match kind {
+                CLOSE => return Ok(None),
+                PING => self.write(PONG, &payload).await?,
+                PONG => {}
+                _ => {
+                    self.begun.extend_from_slice(&payload);
+                    if is_last && let Some(said) = understood(&std::mem::take(&mut self.begun)) {
+                        return Ok(Some(said));
+                    }
+                }
             }
         }
     }
@@ -109,35 +113,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.stream.shutdown().await
     }
 
-    /// A whole message. Those in several frames are put together.
-    async fn frame(&mut self) -> io::Result<(u8, Vec<u8>)> {
-        let (mut kind, mut message) = (0, Vec::new());
-        loop {
-            let mut head = [0; 2];
-            self.stream.read_exact(&mut head).await?;
-            let length = match head[1] & 0x7f {
-                126 => u64::from(self.stream.read_u16().await?),
-                127 => self.stream.read_u64().await?,
-                short => u64::from(short),
-            };
-            if length + message.len() as u64 > MESSAGE_BYTES_MAX {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
-            }
-            let mut mask = [0; 4];
-            if head[1] & 0x80 != 0 {
-                self.stream.read_exact(&mut mask).await?;
-            }
-            let begun = message.len();
-            message.resize(begun + length as usize, 0);
-            self.stream.read_exact(&mut message[begun..]).await?;
-            message[begun..].iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
-            if head[0] & 0x0f != 0 {
-                kind = head[0] & 0x0f;
-            }
-            if head[0] & 0x80 != 0 {
-                return Ok((kind, message));
-            }
+    /// The next frame: what it is, whether a message ends with it, and what it carries.
+    async fn frame(&mut self) -> io::Result<(u8, bool, Vec<u8>)> {
+        let mut head = [0; 2];
+        self.stream.read_exact(&mut head).await?;
+        let length = match head[1] & 0x7f {
+            126 => u64::from(self.stream.read_u16().await?),
+            127 => self.stream.read_u64().await?,
+            short => u64::from(short),
+        };
+        if length > MESSAGE_BYTES_MAX - self.begun.len() as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
         }
+        let mut mask = [0; 4];
+        if head[1] & 0x80 != 0 {
+            self.stream.read_exact(&mut mask).await?;
+        }
+        let mut payload = vec![0; length as usize];
+        self.stream.read_exact(&mut payload).await?;
+        payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+        Ok((head[0] & 0x0f, head[0] & 0x80 != 0, payload))
     }
 
     async fn write(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
@@ -156,6 +151,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         frame.extend_from_slice(payload);
         self.stream.write_all(&frame).await?;
         self.stream.flush().await
+    }
+}
+
+/// What a message says. The size of the terminal is nothing anybody here looks at.
+fn understood(message: &[u8]) -> Option<Said> {
+    match message.split_first()? {
+        (0, stdin) => Some(Said::Stdin(Bytes::copy_from_slice(stdin))),
+        (255, [0]) => Some(Said::StdinEnds),
+        _ => None,
     }
 }
 
@@ -199,7 +203,7 @@ mod tests {
             frame
         };
         for frame in
-            [masked(0x89, b"?"), masked(0x02, b"\0hel"), masked(0x80, b"lo"), masked(0x82, &[255, 0])]
+            [masked(0x02, b"\0hel"), masked(0x89, b"?"), masked(0x80, b"lo"), masked(0x82, &[255, 0])]
         {
             client.write_all(&frame).await.unwrap();
         }

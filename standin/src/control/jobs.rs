@@ -171,7 +171,7 @@ impl Look<'_> {
         let again =
             if text(self.job, "/spec/template/spec/restartPolicy") == "OnFailure" { again } else { 0 };
         let tries = tally.failed + tally.uncounted_failed.len() as i64 + again;
-        if tries > limit || (again > 0 && again > limit) {
+        if tries > limit {
             return failed(0);
         }
         self.deadline()

@@ -193,7 +193,6 @@ impl Look<'_> {
             return;
         }
         plan.remove(Kind::Pods, self.pod, Some(0));
-        plan.writes.push(Write::Forget { pod: uid(self.pod).to_owned() });
         for container in list(self.pod, "/spec/containers").iter().filter(|_| ran && !is_over) {
             self.tell(
                 container,

@@ -14,12 +14,17 @@ async fn a_killed_stand_in_goes_on_where_it_was() {
     let path = format!("{APPS}/deployments/web");
     world.until(&path, |web| web["status"]["availableReplicas"] == 2).await;
     let pods = world.names(&format!("{CORE}/pods")).await;
+    let identity = world.get("/api/v1/namespaces/kube-system").await["metadata"]["uid"].clone();
     world.standin.kill().await;
     assert!(world.ask("GET", &path, Value::Null).await.is_err());
     assert!(tokio::net::TcpStream::connect(world.standin.address()).await.is_err());
     world.standin.restart().await.unwrap();
     world.until(&path, |web| web["status"]["availableReplicas"] == 2).await;
     assert_eq!(world.names(&format!("{CORE}/pods")).await, pods);
+    // Clusters are told apart by this.
+    assert_eq!(world.get("/api/v1/namespaces/kube-system").await["metadata"]["uid"], identity);
+    let other = World::new().await;
+    assert_ne!(other.get("/api/v1/namespaces/kube-system").await["metadata"]["uid"], identity);
     world.merge(&path, json!({"spec": {"replicas": 3}})).await;
     world.until(&path, |web| web["status"]["availableReplicas"] == 3).await;
 }
@@ -79,4 +84,20 @@ async fn requests_fail_as_asked_and_are_counted() {
     let news = world.standin.requests().since(&before);
     // What the controllers inside do is not counted.
     assert_eq!((news.writes(), news.deletes(), news.of(&["list"])), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn pods_of_a_node_that_is_gone_come_back_elsewhere() {
+    let world = World::new().await;
+    world.create(&format!("{APPS}/deployments"), deployment("web", 4, json!({}))).await;
+    let path = format!("{APPS}/deployments/web");
+    world.until(&path, |web| web["status"]["availableReplicas"] == 4).await;
+    world.delete("/api/v1/nodes/east-1").await;
+    world
+        .until(&format!("{CORE}/pods"), |pods| {
+            let pods = pods["items"].as_array().unwrap();
+            pods.len() == 4 && pods.iter().all(|pod| pod["spec"]["nodeName"] == "east-2")
+        })
+        .await;
+    world.until(&path, |web| web["status"]["availableReplicas"] == 4).await;
 }

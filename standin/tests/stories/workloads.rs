@@ -252,3 +252,31 @@ async fn pods_wait_for_room() {
     world.merge(&path, json!({"spec": {"replicas": 2}})).await;
     world.until(&path, |web| web["status"]["replicas"] == 2).await;
 }
+
+#[tokio::test]
+async fn an_eviction_waits_until_a_pod_can_be_spared() {
+    let world = World::new().await;
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "web" },
+        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
+    });
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    world.create(budgets, budget).await;
+    world.create(&format!("{APPS}/deployments"), deployment("web", 1, json!({}))).await;
+    let allowed = |number: i64| {
+        move |budget: &Value| {
+            budget["status"]["disruptionsAllowed"].as_i64().unwrap_or_default() == number
+                && budget["status"]["currentHealthy"] == number + 1
+        }
+    };
+    world.until(&format!("{budgets}/web"), allowed(0)).await;
+    let pod = world.names(&format!("{CORE}/pods")).await.remove(0);
+    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod } });
+    let path = format!("{CORE}/pods/{pod}/eviction");
+    assert!(world.ask("POST", &path, eviction.clone()).await.is_err());
+    world.merge(&format!("{APPS}/deployments/web"), json!({"spec": {"replicas": 2}})).await;
+    world.until(&format!("{budgets}/web"), allowed(1)).await;
+    world.create(&path, eviction).await;
+    world.until_gone(&format!("{CORE}/pods/{pod}")).await;
+    world.until(&format!("{budgets}/web"), allowed(1)).await;
+}

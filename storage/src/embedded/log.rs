@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fjall::config::{BlockSizePolicy, FilterPolicy};
@@ -42,10 +42,14 @@ pub(super) struct Log {
     database: Database,
     history: Keyspace,
     base: Keyspace,
+    /// What the start read from the journals into a memtable. It can wait for a quiet moment.
+    replayed_bytes: Arc<AtomicU64>,
     /// Appended since the last memtable was full.
     unsealed_bytes: Arc<AtomicU64>,
     /// The same, when somebody last asked whether it has stopped growing.
     settled_bytes: Arc<AtomicU64>,
+    /// Whether a memtable that was written to a table may still be held by fjall.
+    lingers: Arc<AtomicBool>,
 }
 
 /// What a database is opened for.
@@ -142,8 +146,13 @@ impl Log {
                     .filter_policy(FilterPolicy::disabled())
             })?;
             let base = database.keyspace(BASE, KeyspaceCreateOptions::default)?;
-            let (unsealed_bytes, settled_bytes) = Default::default();
-            Ok(Log { database, history, base, unsealed_bytes, settled_bytes })
+            let replayed_bytes = match purpose {
+                Purpose::Work => Arc::new(AtomicU64::new(database.write_buffer_size())),
+                Purpose::Create | Purpose::Check => Arc::default(),
+            };
+            let unsealed_bytes = Arc::default();
+            let (settled_bytes, lingers) = Default::default();
+            Ok(Log { database, history, base, replayed_bytes, unsealed_bytes, settled_bytes, lingers })
         };
         // A damaged file must end in an error; a panic inside the library is one more way to find damage.
         catch_unwind(AssertUnwindSafe(open))
@@ -178,9 +187,16 @@ impl Log {
             self.probe()?;
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.unsealed_bytes.store(0, Ordering::Relaxed);
-        self.history.rotate_memtable()?;
+        self.rotate()?;
         Ok(true)
+    }
+
+    fn rotate(&self) -> Result<(), LogError> {
+        self.unsealed_bytes.store(0, Ordering::Relaxed);
+        self.replayed_bytes.store(0, Ordering::Relaxed);
+        self.history.rotate_memtable()?;
+        self.lingers.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Asked now and then: if nothing was appended since the last time, what is in memory for the disk's sake alone
@@ -188,10 +204,30 @@ impl Log {
     pub(super) fn settle(&self) -> Result<(), LogError> {
         let unsealed = self.unsealed_bytes.load(Ordering::Relaxed);
         let is_quiet = self.settled_bytes.swap(unsealed, Ordering::Relaxed) == unsealed;
-        if is_quiet && unsealed >= SETTLE_BYTES && self.history.sealed_memtable_count() == 0 {
-            self.unsealed_bytes.store(0, Ordering::Relaxed);
-            self.history.rotate_memtable()?;
+        if !is_quiet || self.history.sealed_memtable_count() > 0 {
+            return Ok(());
         }
+        if unsealed + self.replayed_bytes.load(Ordering::Relaxed) >= SETTLE_BYTES {
+            return self.rotate();
+        }
+        if self.lingers.swap(false, Ordering::Relaxed) {
+            self.let_go()?;
+        }
+        Ok(())
+    }
+
+    /// fjall holds on to a memtable that is in a table by now until two more writes are older than yet another memtable,
+    /// of any keyspace, that is full. So the base is written twice more, as it is, and its memtable taken for full.
+    fn let_go(&self) -> Result<(), LogError> {
+        if self.base.get(BASE)?.is_none() {
+            return Ok(());
+        }
+        for _ in 0..2 {
+            let mut append = self.append();
+            append.base(&self.base()?);
+            append.commit()?;
+        }
+        self.base.rotate_memtable()?;
         Ok(())
     }
 
@@ -364,6 +400,7 @@ mod tests {
         let value = vec![b'x'; SETTLE_BYTES as usize].into();
         let mut append = log.append();
         append.entry(&Entry::new(Key::from("k"), Revision(1), value));
+        append.base(&Base::default());
         append.commit().unwrap();
         log.settle().unwrap();
         assert!(log.unsealed_bytes.load(Ordering::Relaxed) >= SETTLE_BYTES, "it has only just been written");
@@ -373,6 +410,22 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(log.history.table_count(), 1);
+        // Each state of the tables that fjall still holds, with its memtable, has a file of its own.
+        let held = || {
+            let files = std::fs::read_dir(log.history.path()).unwrap();
+            files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with('v')).count()
+        };
+        assert!(held() > 1);
+        // Tables may still be moved about.
+        for _ in 0..1000 {
+            log.lingers.store(true, Ordering::Relaxed);
+            log.settle().unwrap();
+            if held() == 1 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(held(), 1);
         assert!(log.record(Revision(1)).unwrap().is_some());
     }
 }

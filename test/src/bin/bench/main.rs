@@ -27,6 +27,8 @@ enum What {
     },
     /// The API beside kube-apiserver with its etcd.
     Api(api_bench::Api),
+    /// Large deletions, and the memory they give back.
+    Leaving(api_bench::Leaving),
     /// One measurement in a process of its own, so that its memory and time are its own.
     #[command(hide = true)]
     Child {
@@ -39,6 +41,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().what {
         What::Storage { quick, json } => runtime()?.block_on(storage_bench::run(quick, &json)),
         What::Api(api) => runtime()?.block_on(api.run()),
+        What::Leaving(leaving) => runtime()?.block_on(leaving.run()),
         What::Child { what } => what.run(),
     }
 }

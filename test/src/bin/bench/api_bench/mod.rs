@@ -11,6 +11,7 @@
 
 mod applies;
 mod client;
+mod leaving;
 mod load;
 mod objects;
 mod reads;
@@ -27,6 +28,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use scenarios::holon::Server;
 
+pub(crate) use leaving::Leaving;
 use load::Effort;
 use report::{Better, Row};
 use target::{Pair, Target};

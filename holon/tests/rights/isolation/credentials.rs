@@ -1,0 +1,210 @@
+//! What B comes with: its own credentials, those that were good once, and those it has made itself.
+//!
+//! B is taken to be strong here: it has the key its own logical cluster signs with, which nobody but the server has. So
+//! that a token is signed is never what stops it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use api::cluster::Id;
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use serde_json::{Value, json};
+use storage::embedded::{Embedded, Options};
+use storage::{Key, Store};
+
+use super::CANARY;
+use crate::World;
+use crate::client::Client;
+
+/// Two tenants, what is between them, and all B has.
+pub(super) struct Tenants {
+    pub(super) world: World,
+    /// Their ids, by name.
+    pub(super) ids: BTreeMap<&'static str, String>,
+    /// B's user, and B's service account; both may do everything in B.
+    pub(super) own: Vec<Client>,
+    /// A's service account, which may do everything in A.
+    pub(super) other: Client,
+    /// What is nobody's, and why.
+    pub(super) nobodys: Vec<(&'static str, Client)>,
+}
+
+impl Tenants {
+    pub(super) fn new() -> Tenants {
+        let world = World::new();
+        for name in ["a", "b", "gone"] {
+            world.furnished(name);
+        }
+        let a = "/clusters/root:a";
+        world.inner(a, "inner");
+        world.admin.bind(a, "cluster-admin", "User lead");
+        world.admin.bind("/clusters/root:b", "cluster-admin", "User bob");
+        let secret = json!({
+            "metadata": { "name": "canary", "labels": { "a": CANARY } }, "stringData": { "k": CANARY },
+        });
+        let made = world.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/secrets"), &secret);
+        assert_eq!(made.code, 201, "{}", made.body);
+        // First, for what is signed later is signed with another key.
+        let let_go = world.let_go();
+        let tokens =
+            ["a", "b"].map(|name| world.token_of(&format!("/clusters/root:{name}"), "default", json!({})));
+        let mut stale = world.stale();
+        stale.push(("its key was let go", let_go));
+        let ids = ["a", "b"].map(|name| (name, world.id(name)));
+        let world = world.again_after(|dir| {
+            let keys = ["a", "b"].map(|name| key(dir, &ids.iter().find(|(of, _)| *of == name).unwrap().1));
+            stale.extend(forged(&tokens, &keys));
+        });
+        let nobodys = stale.into_iter().map(|(why, token)| (why, world.with_token(&token))).collect();
+        let [other, own] = tokens.map(|token| world.with_token(&token));
+        Tenants { ids: ids.into(), own: vec![world.user("bob"), own], other, nobodys, world }
+    }
+
+    /// The address of something of a tenant's, and of the same where there is nothing.
+    pub(super) fn addresses(&self, form: &str, tenant: &str, target: &str) -> [String; 2] {
+        let nowhere = match form.contains('{') {
+            true => form.replace("{name}", "n").replace("{id}", "~bbbbbbbbbbbbbbcc"),
+            // It names no tenant, so it is to look like one that does not exist.
+            false => "/clusters/root:n".to_owned(),
+        };
+        let there = form.replace("{name}", tenant).replace("{id}", &self.ids[tenant]);
+        [there, nowhere].map(|address| format!("{address}{target}"))
+    }
+}
+
+impl World {
+    /// A logical cluster whose service accounts may do everything in it.
+    fn furnished(&self, name: &str) {
+        let cluster = self.cluster(name);
+        self.admin.bind(&cluster, "cluster-admin", "Group system:serviceaccounts");
+    }
+
+    fn id(&self, name: &str) -> String {
+        let object = self.admin.get(&format!("/apis/holon.dev/v1alpha1/logicalclusters/{name}")).json();
+        object["status"]["id"].as_str().unwrap().to_owned()
+    }
+
+    fn token_of(&self, cluster: &str, account: &str, spec: Value) -> String {
+        self.token(cluster, account, spec)["status"]["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A token of B's whose key is let go.
+    fn let_go(&self) -> String {
+        let b = "/clusters/root:b";
+        let token = self.token_of(b, "default", json!({}));
+        for method in ["POST", "DELETE"] {
+            assert_eq!(self.admin.ask(method, &format!("{b}/openid/v1/jwks"), &Value::Null).code, 200);
+        }
+        token
+    }
+
+    /// Tokens of B's that were good once, and one of a tenant that was.
+    fn stale(&self) -> Vec<(&'static str, String)> {
+        let b = "/clusters/root:b";
+        for account in ["left", "podded", "held"] {
+            self.account(b, account);
+        }
+        let pod = json!({
+            "metadata": { "name": "p" },
+            "spec": { "serviceAccountName": "podded", "containers": [{ "name": "c", "image": "i" }] },
+        });
+        assert_eq!(self.admin.ask("POST", &format!("{b}/api/v1/namespaces/default/pods"), &pod).code, 201);
+        let bound = json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": "p" } });
+        let stale = vec![
+            ("its account was deleted", self.token_of(b, "left", json!({}))),
+            ("its pod was deleted", self.token_of(b, "podded", bound)),
+            ("its Secret was deleted", self.held_token(b, "key", "held")),
+            ("its logical cluster was deleted", self.token_of("/clusters/root:gone", "default", json!({}))),
+            ("it is for somebody else", self.token_of(b, "default", json!({ "audiences": ["vault"] }))),
+        ];
+        for path in [
+            &format!("{b}/api/v1/namespaces/default/serviceaccounts/left"),
+            &format!("{b}/api/v1/namespaces/default/pods/p?gracePeriodSeconds=0"),
+            &format!("{b}/api/v1/namespaces/default/secrets/key"),
+            "/apis/holon.dev/v1alpha1/logicalclusters/gone",
+        ] {
+            assert_eq!(self.admin.ask("DELETE", path, &json!({})).code, 200, "{path}");
+        }
+        stale
+    }
+
+    /// The same after a stop, in which somebody looks at what it has kept.
+    fn again_after(self, between: impl FnOnce(&Path)) -> World {
+        let tokens = self.server.file("tokens.csv");
+        let server = self.server.again_after(&["--token-auth-file", tokens.to_str().unwrap()], between);
+        World { admin: Client::new(&server, true), server }
+    }
+}
+
+/// A key, and what it is called.
+struct Signing {
+    kid: String,
+    pair: EcdsaKeyPair,
+}
+
+/// The key a logical cluster signs with, out of the store.
+fn key(dir: &Path, id: &str) -> Signing {
+    let id: Id = id.parse().unwrap();
+    let store = Embedded::open(&dir.join("store"), Options::default()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let entry = runtime.block_on(store.get(&Key::from(format!("~keys/{id}")))).unwrap().value.unwrap();
+    let kept: Value = serde_json::from_slice(entry.value()).unwrap();
+    let key = STANDARD.decode(kept["keys"][0].as_str().unwrap()).unwrap();
+    let pair =
+        EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, &SystemRandom::new()).unwrap();
+    let kid = {
+        use ring::signature::KeyPair;
+        let digest = ring::digest::digest(&ring::digest::SHA256, pair.public_key().as_ref());
+        URL_SAFE_NO_PAD.encode(digest)
+    };
+    Signing { kid, pair }
+}
+
+fn encode(value: &Value) -> String {
+    URL_SAFE_NO_PAD.encode(value.to_string())
+}
+
+/// Tokens B makes out of one of A's, one of its own, and its own key.
+fn forged([of_a, of_b]: &[String; 2], [key_of_a, key_of_b]: &[Signing; 2]) -> Vec<(&'static str, String)> {
+    let claims = |token: &str| -> Value {
+        let part = token.split('.').nth(1).unwrap();
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
+    };
+    let signed = |kid: &str, claims: &Value| {
+        let signed = format!("{}.{}", encode(&json!({ "alg": "ES256", "kid": kid })), encode(claims));
+        let signature = key_of_b.pair.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+    };
+    let (a, b) = (claims(of_a), claims(of_b));
+    let with = |claims: &Value, field: &str, value: Value| {
+        let mut claims = claims.clone();
+        claims[field] = value;
+        claims
+    };
+    let part = |token: &str, number: usize| token.split('.').nth(number).unwrap().to_owned();
+    let now = b["iat"].as_i64().unwrap();
+    let mut renamed = b.clone();
+    renamed["kubernetes.io"]["serviceaccount"]["name"] = "another".into();
+    vec![
+        ("it has expired", signed(&key_of_b.kid, &with(&b, "exp", (now - 1).into()))),
+        ("it is not good yet", signed(&key_of_b.kid, &with(&b, "nbf", (now + 3600).into()))),
+        ("it says to be A's", signed(&key_of_b.kid, &a)),
+        ("it says to be A's, and signed by A", signed(&key_of_a.kid, &a)),
+        ("it says to be signed by A", signed(&key_of_a.kid, &b)),
+        ("it says to be signed by nobody", signed("", &a)),
+        ("its issuer is A", signed(&key_of_b.kid, &with(&b, "iss", a["iss"].clone()))),
+        ("its issuer is nobody", signed(&key_of_b.kid, &with(&b, "iss", "https://elsewhere".into()))),
+        ("its account is not the one it names", signed(&key_of_b.kid, &renamed)),
+        ("it needs no signature", format!("{}.{}.", encode(&json!({ "alg": "none" })), part(of_a, 1))),
+        ("it is signed in another way", {
+            let header = encode(&json!({ "alg": "HS256", "kid": key_of_a.kid }));
+            format!("{header}.{}.{}", part(of_a, 1), part(of_a, 2))
+        }),
+        ("it has A's signature", format!("{}.{}.{}", part(of_b, 0), part(of_b, 1), part(of_a, 2))),
+        ("it has B's signature", format!("{}.{}.{}", part(of_a, 0), part(of_a, 1), part(of_b, 2))),
+        ("it is no token", "nothing".to_owned()),
+    ]
+}
