@@ -87,17 +87,18 @@ impl Lease {
         }
     }
 
-    /// Gives it up, so that another need not wait.
-    pub async fn release(&self) -> Result<(), CallError> {
+    /// Gives it up, so that another need not wait. Whether it was ours to give.
+    pub async fn release(&self) -> Result<bool, CallError> {
         if self.state().writes_until.take().is_none() {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(mut lease) = self.remote.get(self.place()).await? else { return Ok(()) };
-        if lease["spec"]["holderIdentity"] == self.holder {
-            lease["spec"]["holderIdentity"] = "".into();
-            self.remote.replace(self.place(), &lease).await?;
-        }
-        Ok(())
+        let found = self.remote.get(self.place()).await?;
+        let Some(mut lease) = found.filter(|lease| lease["spec"]["holderIdentity"] == self.holder) else {
+            return Ok(false);
+        };
+        lease["spec"]["holderIdentity"] = "".into();
+        self.remote.replace(self.place(), &lease).await?;
+        Ok(true)
     }
 
     /// Whether we hold it now. Who loses a race against another's write does not.

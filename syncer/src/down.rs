@@ -35,6 +35,8 @@ enum Stepped {
 }
 
 pub(crate) async fn look(sides: &Sides, subject: &Subject, mut pair: Pair) -> Result<Outcome, Trouble> {
+    // Before anything goes down, so that nothing it brings about is missed.
+    sides.note_namespace(&subject.key.namespace);
     for _ in 0..STEPS_MAX {
         let stepped = match verdict(&sides.facts(subject, &pair)) {
             Step::Rest => return rest(sides, subject, pair).await,
@@ -137,6 +139,9 @@ async fn send(
     sides.remember(subject, |memory| memory.sent = Some(Sent::new(&wanted, &applied)));
     if pair.followed.name.is_definitions() {
         sides.redefined();
+    }
+    if pair.below.as_ref().is_some_and(|before| Object(before).mailbox().is_none()) {
+        sides.missed();
     }
     pair.below = Some(applied);
     up::status(sides, subject, pair).await?;

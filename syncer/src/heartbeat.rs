@@ -25,7 +25,7 @@ use crate::sides::Sides;
 
 /// How often we look.
 const BEAT: Duration = Duration::from_secs(10);
-/// Until it is known which cluster this is, nothing works: look more often.
+/// Never more often than this; and so often until it is known which cluster this is, because until then nothing works.
 const BEAT_FIRST: Duration = Duration::from_secs(1);
 /// How often everything there is counted. Every pod is read for it.
 const COUNT: Duration = Duration::from_secs(60);
@@ -52,7 +52,8 @@ pub(crate) async fn beat(sides: Arc<Sides>) -> Infallible {
     loop {
         beat.once().await;
         let known = beat.sides.cluster() != Cluster::Unknown;
-        let wait = sleep(if known { BEAT } else { BEAT_FIRST });
+        sleep(BEAT_FIRST).await;
+        let wait = sleep(if known { BEAT - BEAT_FIRST } else { Duration::ZERO });
         tokio::select! {
             () = wait => {}
             () = beat.sides.beat.notified() => {}

@@ -34,11 +34,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use controller::remote::Remote;
+use controller::remote::{PATIENCE, Remote};
 use controller::run::work;
 use controller::tasks::{Stop, TaskError, Tasks};
 use kube::Client;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 pub use sides::Settings;
 
@@ -83,21 +85,47 @@ impl Syncer {
             }
             None => (About { mailbox: settings.mailbox.clone(), ..About::default() }, Vec::new()),
         };
+        // Of many in one process each line says whose it is.
+        let span = tracing::info_span!("syncer", physical_cluster = settings.name);
         let sides = Arc::new(Sides::new(mailbox, below, settings, about, kept));
         let mut tasks = Tasks::new();
-        spawn(&mut tasks, "lease", never(heartbeat::hold(sides.clone())));
-        spawn(&mut tasks, "report", never(heartbeat::beat(sides.clone())));
-        spawn(&mut tasks, "kinds", tend::tend(sides.clone()));
-        let looking = sides.clone();
-        spawn(&mut tasks, "objects", async move {
-            Ok(work(&looking.queue, HANDS, |subject| look::look(&looking, subject)).await)
-        });
+        spawn(&mut tasks, "lease", never(heartbeat::hold(sides.clone())).instrument(span.clone()));
+        spawn(&mut tasks, "report", never(heartbeat::beat(sides.clone())).instrument(span.clone()));
+        spawn(&mut tasks, "kinds", tend::tend(sides.clone()).instrument(span.clone()));
+        tasks.spawn("objects", look_after(sides.clone(), tasks.stop()).instrument(span.clone()));
         let ended = tasks.run_until(stop.requested(), GRACE).await;
-        // Nobody writes any more, so another may begin.
-        if let Ok(Err(error)) = timeout(GRACE, sides.lease.release()).await {
-            tracing::warn!(%error, "cannot give up the lease");
-        }
+        give_up(&sides).instrument(span).await;
         Ok(ended?)
+    }
+}
+
+/// Looks after all objects until told to stop; what is in hand then is brought to an end, so that nothing is written after
+/// another has begun.
+async fn look_after(sides: Arc<Sides>, mut stop: Stop) -> Result<(), Infallible> {
+    let gate = Semaphore::new(HANDS);
+    let look = async |subject| {
+        let _place = gate.acquire().await;
+        look::look(&sides, subject).await
+    };
+    let mut working = std::pin::pin!(work(&sides.queue, HANDS, look));
+    tokio::select! {
+        never = &mut working => match never {},
+        () = stop.requested() => {}
+    }
+    // Whoever waits for all places gets them before those who come later.
+    tokio::select! {
+        never = working => match never {},
+        _ = timeout(PATIENCE, gate.acquire_many(HANDS as u32)) => Ok(()),
+    }
+}
+
+/// Nobody writes any more, so another may begin; and then we are not the last who led.
+async fn give_up(sides: &Sides) {
+    match timeout(GRACE, sides.lease.release()).await {
+        Ok(Ok(true)) => sides.change_about(|about| about.led = false).await,
+        Ok(Ok(false)) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "cannot give up the lease"),
+        Err(_) => tracing::warn!("cannot give up the lease in time"),
     }
 }
 

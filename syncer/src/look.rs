@@ -27,7 +27,9 @@ pub(crate) async fn look(sides: &Sides, subject: Subject) -> Outcome {
     };
     match looked {
         Ok(outcome) => {
-            sides.troubles.clear(&subject);
+            if sides.troubles.clear(&subject) {
+                sides.beat.notify_one();
+            }
             outcome
         }
         Err(Trouble { cure: Cure::Reread, .. }) => Outcome::Failed,
@@ -45,6 +47,9 @@ pub(crate) async fn look(sides: &Sides, subject: Subject) -> Outcome {
 /// Says what is the matter: in the report, and once at the object.
 async fn troubled(sides: &Sides, subject: &Subject, trouble: &Trouble) {
     let is_news = sides.troubles.set(subject, trouble);
+    if is_news {
+        sides.beat.notify_one();
+    }
     tracing::debug!(kind = %subject.kind.plural, object = %subject.key, ?trouble, "not done");
     if !is_news || !trouble.is_of_one() || !sides.lease.leads() {
         return;

@@ -28,6 +28,8 @@ pub(crate) async fn look(sides: &Sides, subject: &Subject, pair: Pair) -> Result
     let wanted = pair.below.as_ref().and_then(|below| wanted(sides, subject, below));
     match (wanted, shown) {
         (None, None) => sides.forget(subject),
+        // It is there, and nobody's as far as is known; which is far enough only when everything is.
+        (None, Some(_)) if pair.below.is_some() && !sides.is_all_synced() => {}
         (None, Some(shown)) => remove(sides, subject, &pair, shown).await?,
         (Some(_), None) if pair.mailbox.is_some() => {
             let message = "an object of this name is in the mailbox and shows nothing".to_owned();
@@ -136,7 +138,7 @@ async fn update(
         return Ok(Outcome::Failed);
     }
     match (Object(shown).is_leaving(), Object(below).is_leaving()) {
-        (true, false) => return ask_to_go(sides, subject, pair, shown, below).await,
+        (true, false) => return ask_to_go(sides, subject, pair, &wanted, shown).await,
         // It is on its way; the mailbox shows that too. Nothing else shows so without going at once.
         (false, true) if subject.kind.is_pods() => {
             let seconds = below["metadata"]["deletionGracePeriodSeconds"].as_i64();
@@ -196,32 +198,41 @@ async fn ask_to_go(
     sides: &Sides,
     subject: &Subject,
     pair: &Pair,
+    wanted: &Projection,
     shown: &Value,
-    below: &Value,
 ) -> Result<Outcome, Trouble> {
-    let stay = Object(shown).owners().all(|owner| owner_stays(sides, subject, owner));
-    let meant = subject.kind.is_pods() && Object(shown).is_marked() && stay;
-    let is_it = Object(shown).annotation(BELOW_UID) == Some(Object(below).uid());
-    if meant && is_it {
+    // It went with owners that have others in their place by now: it is shown anew, as theirs.
+    if shown["metadata"]["ownerReferences"] != wanted.object["metadata"]["ownerReferences"] {
+        remove(sides, subject, pair, shown).await?;
+        return Ok(Outcome::Failed);
+    }
+    if subject.kind.is_pods() && Object(shown).is_marked() && do_owners_stay(sides, subject, shown).await? {
         let place = place(&pair.followed, &subject.key);
-        let asked = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
-        let deleted = sides.below.delete_within(place, Object(below).uid(), asked).await;
+        let seconds = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
+        // The one it shows, which is the one that is there: otherwise it would have been replaced.
+        let uid = Object(shown).annotation(BELOW_UID).unwrap_or_default();
+        let deleted = sides.below.delete_within(place, uid, seconds).await;
         deleted.map_err(Trouble::failed("CannotDelete"))?;
         tracing::info!(pod = %subject.key, "deleted, as was asked for in the mailbox");
     }
     Ok(Outcome::Done)
 }
 
-/// Whether an owner in the mailbox is there to stay.
-fn owner_stays(sides: &Sides, subject: &Subject, owner: &Value) -> bool {
-    let text = |field: &str| owner[field].as_str().unwrap_or_default();
-    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let found = sides.named(group, text("kind")).and_then(|followed| {
-        let namespace = if followed.row.kind.namespaced { &*subject.key.namespace } else { "" };
-        let owner = followed.mailbox.get(&Key::new(namespace, text("name")))?;
-        Some(owner.read(&followed.row.kind))
-    });
-    found.is_some_and(|found| Object(&found).uid() == text("uid") && !Object(&found).is_leaving())
+/// Whether the owners in the mailbox are there to stay. The server is asked: a view of theirs may be later than that of what
+/// was collected after them.
+async fn do_owners_stay(sides: &Sides, subject: &Subject, shown: &Value) -> Result<bool, Trouble> {
+    for owner in Object(shown).owners() {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let Some(followed) = sides.named(group, text("kind")) else { return Ok(false) };
+        let key = Key::new(&subject.key.namespace, text("name"));
+        let found = sides.mailbox.get(place(&followed, &key)).await.map_err(Trouble::failed("CannotRead"))?;
+        let stays = |found: &Value| Object(found).uid() == text("uid") && !Object(found).is_leaving();
+        if !found.as_ref().is_some_and(stays) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Takes a projection out of the mailbox at once.

@@ -100,12 +100,13 @@ pub(crate) struct Sides {
     /// Rung when there is something to report.
     pub(crate) beat: Notify,
     /// Namespaces in which something is placed. Only what is in them is of interest below.
-    pub(crate) namespaces: Arc<RwLock<BTreeSet<String>>>,
+    namespaces: RwLock<BTreeSet<String>>,
     /// The mailbox did not answer when it was last asked for the lease.
     cut_off: AtomicBool,
     /// Whether we led when we looked last.
     led: AtomicBool,
     redefined: AtomicBool,
+    missed: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -152,10 +153,11 @@ impl Sides {
             disk,
             bell: Notify::new(),
             beat: Notify::new(),
-            namespaces: Arc::new(RwLock::new(kept.iter().map(|kept| kept.key().namespace).collect())),
+            namespaces: RwLock::new(kept.iter().map(|kept| kept.key().namespace).collect()),
             cut_off: AtomicBool::new(false),
             led: AtomicBool::new(false),
             redefined: AtomicBool::new(false),
+            missed: AtomicBool::new(false),
             state: Mutex::new(State {
                 followed: BTreeMap::new(),
                 memory: HashMap::new(),
@@ -229,6 +231,19 @@ impl Sides {
         all.find(|followed| followed.name.group == group && followed.row.kind.name == kind).cloned()
     }
 
+    /// Whether everything that is followed is known, so that what is not known is not there.
+    pub(crate) fn is_all_synced(&self) -> bool {
+        let is_synced = |kind: &Followed| match &kind.below {
+            Some(below) => kind.mailbox.synced() && below.synced(),
+            // About to be followed, if anything of it is placed. The views of projected kinds have more than that.
+            None => {
+                kind.mailbox.synced()
+                    && (kind.mailbox.is_empty() || kind.name.is_projected() || !kind.row.below)
+            }
+        };
+        self.all_followed().iter().all(|kind| is_synced(kind))
+    }
+
     /// What both sides say about an object. As long as the mailbox was never read, it is what it asked for last.
     pub(crate) fn pair(&self, subject: &Subject) -> Option<Pair> {
         let followed = self.followed(&subject.kind)?;
@@ -271,6 +286,19 @@ impl Sides {
         self.troubles.clear(subject);
     }
 
+    /// Something is placed, or shown, in this namespace. Whether that is news.
+    pub(crate) fn note_namespace(&self, namespace: &str) -> bool {
+        let is_news = !namespace.is_empty() && !self.has_noted(namespace);
+        if is_news {
+            self.namespaces.write().expect("no holder of this lock panics").insert(namespace.to_owned());
+        }
+        is_news
+    }
+
+    pub(crate) fn has_noted(&self, namespace: &str) -> bool {
+        self.namespaces.read().expect("no holder of this lock panics").contains(namespace)
+    }
+
     /// Looks at this again once somebody of this uid is known.
     pub(crate) fn wait(&self, uid: &str, subject: &Subject) {
         let waiting = &mut self.state().waiting;
@@ -295,6 +323,17 @@ impl Sides {
     pub(crate) fn redefined(&self) {
         self.redefined.store(true, Ordering::Relaxed);
         self.bell.notify_one();
+    }
+
+    /// Something of ours may have brought about others that nobody cared for when they were read.
+    pub(crate) fn missed(&self) {
+        self.missed.store(true, Ordering::Relaxed);
+        self.bell.notify_one();
+    }
+
+    /// Whether that was said since it was asked last.
+    pub(crate) fn has_missed(&self) -> bool {
+        self.missed.swap(false, Ordering::Relaxed)
     }
 
     /// Whether that was said since it was asked last.

@@ -13,8 +13,10 @@ use std::time::Duration;
 use api::names::{BELOW_UID, PLACED, TRUE};
 use controller::informer::{Key, News, Object as Stored, Scope, View, follow};
 use controller::kind::Kind;
+use controller::remote::Remote;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument;
 
 use crate::kinds::{KindName, Row, Served, discover};
 use crate::mirror::{Object, is_projection};
@@ -42,9 +44,13 @@ pub(crate) async fn tend(sides: Arc<Sides>) -> Result<Infallible, String> {
             below = tender.ask(&tender.sides.below, "the physical cluster").await.or(below);
         }
         tender.follow(mailbox.as_ref(), below.as_ref());
-        tender.search().await;
+        if tender.sides.has_missed() {
+            tender.read_again();
+        }
+        // One after the other, so that news need not wait for all of them.
+        let wait = if tender.search().await { Duration::ZERO } else { tender.due() };
         tokio::select! {
-            _ = timeout(tender.due(), tender.sides.bell.notified()) => {}
+            _ = timeout(wait, tender.sides.bell.notified()) => {}
             Some(Err(error)) = tender.followers.join_next() => if error.is_panic() {
                 return Err(error.to_string());
             },
@@ -63,7 +69,7 @@ struct Tender {
 }
 
 impl Tender {
-    async fn ask(&self, remote: &controller::remote::Remote, who: &str) -> Option<Served> {
+    async fn ask(&self, remote: &Remote, who: &str) -> Option<Served> {
         match discover(remote).await {
             Ok(served) => Some(served),
             Err(error) => {
@@ -86,47 +92,57 @@ impl Tender {
             Some(mailbox) => mailbox.rows(below),
             None => self.kept_rows(below),
         };
-        let gone: Vec<_> =
-            self.sides.all_followed().into_iter().filter(|old| !rows.contains_key(&old.name)).collect();
+        let before = self.sides.all_followed();
         // A kind that is no longer known here is no longer followed. What there is of it below stays.
-        gone.iter().filter(|_| mailbox.is_some()).for_each(|followed| self.stop(&followed.name));
+        let gone = before.iter().filter(|old| mailbox.is_some() && !rows.contains_key(&old.name));
+        gone.for_each(|old| self.stop(&old.name));
         for (name, row) in rows {
             self.follow_here(name, row);
         }
-        // What brings others about is known only when all of the mailbox is.
         let all = self.sides.all_followed();
-        let known =
-            all.iter().all(|followed| followed.mailbox.known() || followed.mailbox.trouble().is_some());
-        let kept = self.sides.kept();
-        let is_kept = |name: &KindName| kept.iter().any(|subject| *subject.kind == *name);
-        let is_used = |followed: &Arc<Followed>| !followed.mailbox.is_empty() || is_kept(&followed.name);
-        let brings = known
-            && all.iter().any(|followed| is_used(followed) && !followed.name.is_inert() && placed(followed));
-        for followed in all.iter().filter(|followed| followed.row.below && followed.below.is_none()) {
-            if is_used(followed) || (brings && followed.name.is_projected()) {
-                self.follow_below(followed);
+        let idle: Vec<_> = all.iter().filter(|kind| kind.row.below && kind.below.is_none()).collect();
+        if idle.is_empty() {
+            return;
+        }
+        let used = self.used(&all);
+        // What brings others about is known only when all of the mailbox is.
+        let known = all.iter().all(|kind| kind.mailbox.known() || kind.mailbox.trouble().is_some());
+        let brings = known && used.iter().any(|name| !name.is_inert());
+        for kind in idle {
+            if used.contains(&kind.name) || (brings && kind.name.is_projected()) {
+                self.follow_below(kind);
             }
         }
     }
 
-    /// Follows what has something of ours although the mailbox asks for none of it.
-    async fn search(&mut self) {
-        for followed in self.sides.all_followed() {
-            let is_idle = followed.row.below && followed.below.is_none() && followed.mailbox.synced();
-            if !is_idle || followed.name.is_projected() || self.searched.contains(&followed.name) {
-                continue;
-            }
-            let path = followed.row.kind.path("");
-            let ours =
-                self.sides.below.read(&format!("{path}?limit=1&labelSelector={PLACED}%3D{TRUE}")).await;
-            match ours {
-                Ok(found) => {
-                    self.searched.insert((*followed.name).clone());
-                    if found["items"].as_array().is_some_and(|items| !items.is_empty()) {
-                        self.follow_below(&followed);
-                    }
+    /// The kinds of which something is placed, or was when the mailbox was last heard of.
+    fn used(&self, all: &[Arc<Followed>]) -> BTreeSet<Arc<KindName>> {
+        let kept = self.sides.kept().into_iter().map(|subject| subject.kind);
+        let placed = all.iter().filter(|kind| has_placed(kind)).map(|kind| kind.name.clone());
+        kept.chain(placed).collect()
+    }
+
+    /// Asks for one kind, of which the mailbox has nothing, whether something of ours is there all the same, and follows it
+    /// then. Whether there may be more such kinds.
+    async fn search(&mut self) -> bool {
+        let is_idle = |kind: &Arc<Followed>| {
+            kind.row.below && kind.below.is_none() && kind.mailbox.synced() && !kind.name.is_projected()
+        };
+        let all = self.sides.all_followed();
+        let next = all.iter().find(|kind| is_idle(kind) && !self.searched.contains(&*kind.name));
+        let Some(kind) = next else { return false };
+        let path = format!("{}?limit=1&labelSelector={PLACED}%3D{TRUE}", kind.row.kind.path(""));
+        match self.sides.below.read(&path).await {
+            Ok(found) => {
+                self.searched.insert((*kind.name).clone());
+                if found["items"].as_array().is_some_and(|items| !items.is_empty()) {
+                    self.follow_below(kind);
                 }
-                Err(error) => return tracing::debug!(%error, kind = %followed.row.kind, "cannot be searched"),
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, kind = %kind.row.kind, "cannot be searched");
+                false
             }
         }
     }
@@ -163,28 +179,43 @@ impl Tender {
         self.sides.set_followed(Followed { name: changed.clone(), row, mailbox: view.clone(), below: None });
         let sides = self.sides.clone();
         let told = move |view: &View, news: News<'_>| heard_here(&sides, &changed, view, news);
-        let running = self.followers.spawn(follow(self.sides.mailbox.clone(), view, scope, told));
+        let running =
+            self.followers.spawn(follow(self.sides.mailbox.clone(), view, scope, told).in_current_span());
         self.running.insert((name, false), running);
     }
 
     fn follow_below(&mut self, followed: &Followed) {
-        let (name, row) = (followed.name.clone(), followed.row.clone());
-        let view = Arc::new(View::new(row.kind.clone()));
+        let view = Arc::new(View::new(followed.row.kind.clone()));
+        let (name, row, mailbox) = (followed.name.clone(), followed.row.clone(), followed.mailbox.clone());
+        self.sides.set_followed(Followed { name: name.clone(), row, mailbox, below: Some(view.clone()) });
+        self.spawn_below(name, view);
+    }
+
+    fn spawn_below(&mut self, name: Arc<KindName>, view: Arc<View>) {
         let scope = match name.is_projected() {
             true => {
-                let namespaces = self.sides.namespaces.clone();
-                let keep =
-                    move |key: &Key| namespaces.read().expect("nobody panics").contains(&key.namespace);
+                let sides = self.sides.clone();
+                let keep = move |key: &Key| sides.has_noted(&key.namespace);
                 Scope { keep: Some(Box::new(keep)), ..Scope::default() }
             }
             false => Scope { labels: format!("{PLACED}={TRUE}"), ..Scope::default() },
         };
-        let mailbox = followed.mailbox.clone();
-        self.sides.set_followed(Followed { name: name.clone(), row, mailbox, below: Some(view.clone()) });
         let (sides, kind) = (self.sides.clone(), name.clone());
         let told = move |view: &View, news: News<'_>| heard_below(&sides, &kind, view, news);
-        let running = self.followers.spawn(follow(self.sides.below.clone(), view, scope, told));
-        self.running.insert(((*name).clone(), true), running);
+        let following = follow(self.sides.below.clone(), view, scope, told).in_current_span();
+        let running = self.followers.spawn(following);
+        if let Some(before) = self.running.insert(((*name).clone(), true), running) {
+            before.abort();
+        }
+    }
+
+    /// Reads all that is projected again: what was read and forgotten may be somebody's now.
+    fn read_again(&mut self) {
+        for followed in self.sides.all_followed().into_iter().filter(|kind| kind.name.is_projected()) {
+            if let Some(view) = &followed.below {
+                self.spawn_below(followed.name.clone(), view.clone());
+            }
+        }
     }
 
     fn stop(&mut self, name: &KindName) {
@@ -200,10 +231,13 @@ impl Tender {
     }
 }
 
-/// Whether something in the mailbox's view is placed. Of kinds that are not projected everything is.
-fn placed(followed: &Followed) -> bool {
-    let is_placed = |stored: &Arc<Stored>| Object(&stored.read(&followed.row.kind)).is_placed();
-    !followed.name.is_projected() || followed.mailbox.all().iter().any(is_placed)
+/// Whether something of this kind is placed. The views of kinds that are not projected have nothing else.
+fn has_placed(kind: &Followed) -> bool {
+    let is_placed = |stored: &Arc<Stored>| Object(&stored.read(&kind.row.kind)).is_placed();
+    match kind.name.is_projected() {
+        true => kind.below.is_none() && kind.mailbox.all().iter().any(is_placed),
+        false => !kind.mailbox.is_empty(),
+    }
 }
 
 /// Something happened in the mailbox.
@@ -216,7 +250,9 @@ fn heard_here(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) 
             if name.is_definitions() {
                 sides.redefined();
             }
-            if view.len() == 1 {
+            // The first of its kind, or of a kind of which not all are placed.
+            let is_first = view.len() == 1 || (new && name.is_projected());
+            if is_first && sides.followed(name).is_some_and(|kind| kind.below.is_none()) {
                 sides.bell.notify_one();
             }
             sides.queue.add(Subject { kind: name.clone(), key: now.key.clone() });
@@ -224,9 +260,7 @@ fn heard_here(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) 
         News::Gone { last, .. } => sides.queue.add(Subject { kind: name.clone(), key: last.key.clone() }),
         News::Synced => {
             sides.drop_kept(name);
-            if let Some(followed) = sides.followed(name) {
-                sides.look_at(&followed);
-            }
+            synced(sides, name);
             sides.bell.notify_one();
         }
         News::Lost => {}
@@ -236,13 +270,15 @@ fn heard_here(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) 
 fn appeared_here(sides: &Sides, name: &KindName, kind: &Kind, stored: &Stored) {
     let object = stored.read(kind);
     if let Some(uid) = Object(&object).annotation(BELOW_UID).filter(|_| is_projection(&object)) {
+        sides.note_namespace(&stored.key.namespace);
         return sides.wake(uid);
     }
     if !Object(&object).is_placed() {
         return;
     }
-    if !stored.key.namespace.is_empty() {
-        sides.namespaces.write().expect("nobody panics").insert(stored.key.namespace.clone());
+    // What was sent down before we knew of it, as when its kind could not be read at first, may have brought others about.
+    if sides.note_namespace(&stored.key.namespace) && Object(&object).is_marked() {
+        sides.missed();
     }
     if name.is_stateful_sets() {
         sides.wake(&claims_of(&stored.key.namespace));
@@ -266,11 +302,17 @@ fn heard_below(sides: &Sides, name: &Arc<KindName>, _: &View, news: News<'_>) {
             }
         }
         News::Gone { last, .. } => sides.queue.add(Subject { kind: name.clone(), key: last.key.clone() }),
-        News::Synced => {
-            if let Some(followed) = sides.followed(name) {
-                sides.look_at(&followed);
-            }
-        }
+        News::Synced => synced(sides, name),
         News::Lost => {}
+    }
+}
+
+/// Whatever waited for this kind is looked at; and when it was the last that was missing, also what seemed to be nobody's.
+fn synced(sides: &Sides, name: &KindName) {
+    let all_synced = sides.is_all_synced();
+    for followed in sides.all_followed() {
+        if *followed.name == *name || (all_synced && followed.name.is_projected()) {
+            sides.look_at(&followed);
+        }
     }
 }

@@ -99,8 +99,9 @@ impl Troubles {
         troubles.insert(subject.clone(), trouble.clone()).is_none_or(|before| before.reason != trouble.reason)
     }
 
-    pub(crate) fn clear(&self, subject: &Subject) {
-        self.by_subject.lock().expect("no holder of this lock panics").remove(subject);
+    /// Whether there was one.
+    pub(crate) fn clear(&self, subject: &Subject) -> bool {
+        self.by_subject.lock().expect("no holder of this lock panics").remove(subject).is_some()
     }
 
     /// How many there are, and the first of them in a few lines.
@@ -140,7 +141,7 @@ mod tests {
         }
         let (count, told) = troubles.told();
         assert_eq!((count, told.lines().count()), (KEPT_MAX, TOLD_MAX + 1));
-        (0..2 * KEPT_MAX).for_each(|n| troubles.clear(&subject(n)));
+        assert_eq!((0..2 * KEPT_MAX).filter(|n| troubles.clear(&subject(*n))).count(), KEPT_MAX);
         assert_eq!(troubles.told(), (0, String::new()));
     }
 

@@ -96,8 +96,7 @@ async fn who_gives_it_up_lets_the_next_have_it_at_once() {
     let shelf = Shelf::default();
     let (first, second) = (shelf.lease("first"), shelf.lease("second"));
     live(&[&first], 5).await;
-    first.release().await.unwrap();
-    assert!(!first.leads());
+    assert!(first.release().await.unwrap() && !first.leads());
     assert!(live(&[&second], 3).await[0][0]);
     let lease = shelf.0.lock().unwrap().0.clone().unwrap();
     assert_eq!(
@@ -105,6 +104,6 @@ async fn who_gives_it_up_lets_the_next_have_it_at_once() {
         (&json!(1), &json!("second"))
     );
     // What is no longer its own is not given up by it.
-    first.release().await.unwrap();
+    assert!(!first.release().await.unwrap());
     assert!(live(&[&second], 2).await[1][0]);
 }

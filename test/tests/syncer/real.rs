@@ -1,22 +1,39 @@
 //! The same with a real Kubernetes below: its API server, its controllers, its scheduler, and nodes on which pods seem to
 //! run.
 
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
+use controller::remote::Remote;
+use http::{Method, Request};
 use kube::Client;
+use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use peers::Cluster;
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use tower::util::MapRequestLayer;
 
 use crate::server::Server;
 use crate::world::*;
 
-async fn client(cluster: &Cluster) -> Result<Client> {
+/// What a client has written.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<String>>>);
+
+/// A client that notes what it writes.
+async fn client(cluster: &Cluster, written: &Written) -> Result<Client> {
     let config = Kubeconfig::read_from(cluster.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    let written = written.clone();
+    let note = move |request: Request<Body>| {
+        if request.method() != Method::GET {
+            written.0.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        }
+        request
+    };
+    Ok(ClientBuilder::try_from(config)?.with_layer(&MapRequestLayer::new(note)).build())
 }
 
 fn placed_in(namespace: &str, mut object: Value) -> Value {
@@ -28,11 +45,12 @@ fn pod_template(name: &str) -> Value {
     json!({ "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "main", "image": "busybox" }] } })
 }
 
+/// Its collection, itself, and when it is as it should be.
+type Animal = (&'static str, Value, fn(&Value) -> bool);
+
 /// One of each, with what about its status or its doings is to be seen in the mailbox.
-fn zoo() -> Vec<(&'static str, Value, fn(&Value) -> bool)> {
+fn zoo() -> Vec<Animal> {
     let selector = |name: &str| json!({ "matchLabels": { "app": name } });
-    let ready = |count: u64| move |found: &Value| found["status"]["readyReplicas"] == count;
-    let _ = ready;
     let mut once = pod_template("once");
     once["spec"]["restartPolicy"] = json!("Never");
     vec![
@@ -92,11 +110,10 @@ async fn names(eyes: &Eyes, path: &str) -> Result<Vec<String>> {
 async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it() -> Result<()> {
     let Some(cluster) = Cluster::start("a mailbox beside a real Kubernetes", &[]) else { return Ok(()) };
     let server = Server::start().await?;
-    let (mailbox, below) = (
-        Eyes(controller::remote::Remote::new(server.client())),
-        Eyes(controller::remote::Remote::new(client(&cluster).await?)),
-    );
-    let running = Running::start(server.client(), client(&cluster).await?, None);
+    let written = Written::default();
+    let mailbox = Eyes(Remote::new(server.client()));
+    let below = Eyes(Remote::new(client(&cluster, &Written::default()).await?));
+    let running = Running::start(server.client(), client(&cluster, &written).await?, None);
     mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     for (path, object, _) in zoo() {
         mailbox
@@ -144,8 +161,8 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
     })
     .await?;
 
-    rests(&cluster).await?;
-    latencies(&mailbox, &below).await?;
+    rests(&written).await?;
+    latencies(&mailbox, &below, &web).await?;
 
     // Deleting a pod here deletes it there, and another comes.
     mailbox.delete(&format!("{PODS}/{web}")).await?;
@@ -179,42 +196,37 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
     Ok(())
 }
 
-/// The API server itself says that nothing of ours is written.
-async fn rests(cluster: &Cluster) -> Result<()> {
-    let versions = || {
-        let kinds = "namespaces,deployments,statefulsets,daemonsets,jobs,services,secrets";
-        let fields =
-            "jsonpath={range .items[*]}{.metadata.name}{\"=\"}{.metadata.resourceVersion}{\" \"}{end}";
-        cluster.run(&["get", kinds, "-A", "-l", "holon.dev/placed=true", "-o", fields], "")
-    };
-    until("nothing changes", async || {
-        let before = versions();
+/// Nothing is written below for a while.
+async fn rests(written: &Written) -> Result<()> {
+    until("nothing is written", async || {
+        written.0.lock().unwrap().clear();
         sleep(STEADY).await;
-        Ok(before == versions())
+        Ok(written.0.lock().unwrap().is_empty())
     })
     .await
 }
 
 /// How long a change takes each way, for whoever reads the log.
-async fn latencies(mailbox: &Eyes, below: &Eyes) -> Result<()> {
+async fn latencies(mailbox: &Eyes, below: &Eyes, pod: &str) -> Result<()> {
     mailbox.make(MAPS, placed(map("clock", "0"))).await?;
-    below.until_there(&format!("{MAPS}/clock")).await?;
-    let mut took = Vec::new();
-    for turn in 1..=20 {
+    let (clock, pod) = (format!("{MAPS}/clock"), format!("{PODS}/{pod}"));
+    below.until_there(&clock).await?;
+    let (mut down, mut up) = (Vec::new(), Vec::new());
+    for turn in 1..=50 {
+        let word = turn.to_string();
         let begun = Instant::now();
-        mailbox.merge(&format!("{MAPS}/clock"), json!({ "data": { "key": turn.to_string() } })).await?;
-        while below.get(&format!("{MAPS}/clock")).await?.context("clock")?["data"]["key"] != turn.to_string()
-        {
-            sleep(Duration::from_millis(1)).await;
-        }
-        took.push(begun.elapsed());
+        mailbox.merge(&clock, json!({ "data": { "key": word } })).await?;
+        below.until(&clock, |found| found["data"]["key"] == word).await?;
+        down.push(begun.elapsed());
+        let begun = Instant::now();
+        below.merge(&format!("{pod}/status"), json!({ "status": { "message": word } })).await?;
+        mailbox.until(&pod, |found| found["status"]["message"] == word).await?;
+        up.push(begun.elapsed());
     }
-    took.sort();
-    println!(
-        "from the mailbox to a real kube-apiserver: p50 {:?}, most {:?}",
-        took[took.len() / 2],
-        took[took.len() - 1]
-    );
-    mailbox.delete(&format!("{MAPS}/clock")).await?;
-    below.until_gone(&format!("{MAPS}/clock")).await
+    for (way, took) in [("from the mailbox to a real kube-apiserver", &mut down), ("and back", &mut up)] {
+        took.sort();
+        println!("{way}: p50 {:?}, most {:?}", took[took.len() / 2], took[took.len() - 1]);
+    }
+    mailbox.delete(&clock).await?;
+    below.until_gone(&clock).await
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Result;
 use api::cluster::Id;
@@ -43,6 +44,8 @@ pub(crate) struct Link {
     written: Arc<Mutex<Vec<String>>>,
     /// After so many more writes it is cut.
     left: Arc<Mutex<Option<(usize, Moment)>>>,
+    /// What is asked for at such paths takes so long.
+    slow: Arc<Mutex<Option<(&'static str, Duration)>>>,
     /// What everybody is answered.
     answer: Arc<Mutex<Option<(u16, &'static str)>>>,
 }
@@ -84,6 +87,7 @@ impl Link {
             cut: watch::Sender::new(false),
             written: Arc::default(),
             left: Arc::default(),
+            slow: Arc::default(),
             answer: Arc::default(),
         }
     }
@@ -93,6 +97,11 @@ impl Link {
         *self.answer.lock().unwrap() = answer;
         self.cut.send_replace(true);
         self.cut.send_replace(false);
+    }
+
+    /// What is asked for at paths that end like this takes so long from now on.
+    pub(crate) fn slow(&self, path: &'static str, delay: Duration) {
+        *self.slow.lock().unwrap() = Some((path, delay));
     }
 
     /// Is cut at the write after so many more.
@@ -149,6 +158,10 @@ impl Link {
             self.cut(true);
         }
         self.passes()?;
+        let slow = self.slow.lock().unwrap().filter(|(path, _)| request.uri().path().ends_with(path));
+        if let Some((_, delay)) = slow {
+            tokio::time::sleep(delay).await;
+        }
         if let Some((code, text)) = *self.answer.lock().unwrap() {
             let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
             return Response::builder().status(code).body(body).map_err(io::Error::other);

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use api::names::{BELOW_UID, PROJECTED};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::world::*;
 
@@ -93,7 +94,8 @@ async fn the_status_is_exact_and_pods_are_shown_with_owners_of_the_mailbox() -> 
         (&json!("node-1"), &shown["metadata"]["uid"])
     );
     world.rests().await?;
-    assert_eq!(world.condition("Synced").await?["status"], "True", "{:#}", world.condition("Synced").await?);
+    until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True"))
+        .await?;
 
     // Gone below, gone here.
     world
@@ -164,5 +166,84 @@ async fn what_others_run_in_the_same_namespace_is_not_shown() -> Result<()> {
     world.below.make(PODS, pod("web-1-b", &set)).await?;
     world.mailbox.until_there(&format!("{PODS}/web-1-b")).await?;
     assert_eq!(world.mailbox.get(&format!("{PODS}/foreign")).await?, None);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_jobs_of_a_cron_job_are_shown_with_their_pods() -> Result<()> {
+    let world = World::new().await?;
+    let _running = world.start();
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let template = json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "busybox" }] } });
+    let cron = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "nightly", "namespace": "shop" },
+        "spec": { "schedule": "0 0 * * *", "jobTemplate": { "spec": { "template": template } } },
+    });
+    let (crons, jobs) = ("/apis/batch/v1/namespaces/shop/cronjobs", "/apis/batch/v1/namespaces/shop/jobs");
+    world.place(crons, cron).await?;
+    let cron = world.below.until_there(&format!("{crons}/nightly")).await?;
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "nightly-1", "namespace": "shop" },
+        "spec": { "template": template },
+    });
+    let job = world.below.make(jobs, owned(job, &cron)).await?;
+    world.below.make(PODS, pod("nightly-1-x", &job)).await?;
+    let shown = world.mailbox.until_there(&format!("{jobs}/nightly-1")).await?;
+    assert_eq!(shown["spec"]["selector"], job["spec"]["selector"]);
+    let status = json!({ "status": { "active": 1, "ready": 0, "startTime": "2026-01-01T00:00:00Z" } });
+    let job = world.below.merge(&format!("{jobs}/nightly-1/status"), status).await?;
+    let status =
+        world.mailbox.until(&format!("{jobs}/nightly-1"), |found| found["status"] == job["status"]).await?;
+    assert_eq!(status["metadata"]["uid"], shown["metadata"]["uid"]);
+    world.below.merge(&format!("{jobs}/nightly-1"), json!({ "spec": { "suspend": true } })).await?;
+    world.mailbox.until(&format!("{jobs}/nightly-1"), |found| found["spec"]["suspend"] == true).await?;
+    world.mailbox.until_there(&format!("{PODS}/nightly-1-x")).await?;
+    world.rests().await?;
+    world.below.delete(&format!("{jobs}/nightly-1")).await?;
+    world.mailbox.until_gone(&format!("{jobs}/nightly-1")).await?;
+    world.mailbox.until_gone(&format!("{PODS}/nightly-1-x")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ran_before_it_was_adopted_is_shown_too() -> Result<()> {
+    let world = World::new().await?;
+    let _running = world.start();
+    // Something else is placed, so that pods are followed already.
+    running_app(&world).await?;
+    world.mailbox.until_there(&format!("{PODS}/web-1-a")).await?;
+    let [here, there] = ["/apis/apps/v1/namespaces/old/deployments", "/api/v1/namespaces/old/pods"];
+    let moved = |mut object: Value| {
+        object["metadata"]["namespace"] = json!("old");
+        object
+    };
+    world.below.make(NAMESPACES, namespace("old")).await?;
+    let theirs = world.below.make(here, moved(deployment("legacy"))).await?;
+    world.below.make(there, moved(pod("legacy-1", &theirs))).await?;
+    world.mailbox.make(NAMESPACES, namespace("old")).await?;
+    let mut adopting = placed(moved(deployment("legacy")));
+    adopting["metadata"]["annotations"] = json!({ "holon.dev/adopt": "true" });
+    world.mailbox.make(here, adopting).await?;
+    world.mailbox.until_there(&format!("{there}/legacy-1")).await?;
+    world.rests().await
+}
+
+/// A syncer that has just started knows pods before it knows whose they are. It once took them for nobody's, and removed
+/// what it showed of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_everything_is_still_shown_and_nothing_is_written() -> Result<()> {
+    let world = World::new().await?;
+    let running = world.start();
+    running_app(&world).await?;
+    let event = "/api/v1/namespaces/shop/events/web-1-a.1";
+    world.mailbox.until_there(event).await?;
+    world.rests().await?;
+    running.stop().await;
+    world.mailbox_link.written();
+    world.below_link.slow("/deployments", STEADY);
+    let _running = world.start();
+    sleep(3 * STEADY).await;
+    let written = world.mailbox_link.written();
+    assert!(written.iter().all(|call| call.contains("/physicalclusters")), "{written:#?}");
+    assert!(world.mailbox.get(event).await?.is_some());
     Ok(())
 }

@@ -161,7 +161,7 @@ impl Eyes {
             if begun.elapsed() > PATIENCE {
                 bail!("{path} never is as it should be: {found:#}");
             }
-            sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(5)).await;
         }
     }
 
