@@ -25,7 +25,7 @@ use controller::kind::Kind;
 use controller::lease::Lease;
 use controller::remote::{Place, Remote};
 use controller::tasks::{Stop, Tasks};
-use splitter::fleet::{Fleet, Member};
+use splitter::fleet::{Fleet, Member, is_forgotten};
 use storage::Store;
 use syncer::{Settings, Syncer};
 use tokio::sync::{Notify, watch};
@@ -85,7 +85,7 @@ pub(crate) async fn run(inside: Inside, mut stop: Stop) -> Result<(), Infallible
         }
     };
     tokio::select! {
-        never = lease.hold(|_| drop(leads.send_replace(lease.leads()))) => match never {},
+        never = lease.hold(|_| _ = leads.send_replace(lease.leads())) => match never {},
         () = leading => {}
         () = stop.requested() => {}
     }
@@ -164,7 +164,8 @@ impl Seats<'_> {
             .collect();
         self.running.retain(|name, _| members.contains_key(name));
         for (name, member) in members {
-            let (Connection::Push(push), Some(mailbox)) = (&member.object.spec.connection, member.mailbox)
+            let (Connection::Push(push), Some(mailbox), false) =
+                (&member.object.spec.connection, member.mailbox, is_forgotten(&member.object))
             else {
                 self.running.remove(&name);
                 continue;

@@ -40,6 +40,7 @@ const LEAVING_AGAIN: Duration = Duration::from_secs(2);
 /// What was written is seen after a moment.
 const SOON: Duration = Duration::from_millis(200);
 const SILENT: &str = "Silent";
+const LEAVING: &str = "Leaving";
 
 /// Looks after all physical clusters of a server.
 #[derive(Debug)]
@@ -300,6 +301,25 @@ impl Fleet {
         Ok(Outcome::Again(LEAVING_AGAIN))
     }
 
+    /// What one that leaves still waits for: a reason, and what is said about it.
+    async fn left(
+        &self,
+        object: &PhysicalCluster,
+        mailbox: Id,
+    ) -> Result<Option<(&'static str, String)>, CallError> {
+        const FORGETTING: &str = "Forgetting";
+        if is_forgotten(object) {
+            // Its syncer stops first: it must not take the end of the mailbox for the wish to delete what it holds.
+            let conditions = object.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            let told = conditions.iter().any(|said| said.r#type == LEAVING && said.reason == FORGETTING);
+            return Ok((!told).then(|| (FORGETTING, "what was sent there stays there".to_owned())));
+        }
+        let left = leave::empty(&self.server.within(mailbox)).await?;
+        let message =
+            || format!("{left} objects are still there; to leave them there, annotate it {FORGET}={TRUE}");
+        Ok((left > 0).then(|| ("Emptying", message())))
+    }
+
     /// Takes away what was sent there, then the mailbox, then the object.
     async fn leaving(
         &self,
@@ -310,17 +330,11 @@ impl Fleet {
         if !object.metadata.finalizers.iter().any(|finalizer| finalizer == FLEET) {
             return Ok(Outcome::Done);
         }
-        let forgotten = object.metadata.annotations.get(FORGET).is_some_and(|said| said == TRUE);
         if let Some(mailbox) = mailbox {
-            let left = if forgotten { 0 } else { leave::empty(&self.server.within(mailbox)).await? };
-            if left > 0 {
+            if let Some((reason, message)) = self.left(object, mailbox).await? {
                 let mut status = object.status.clone().unwrap_or_default();
-                let message = format!(
-                    "{left} objects are still there; to leave them there, annotate it {FORGET}={TRUE}"
-                );
-                let leaving =
-                    condition(&status.conditions, "Leaving", ("True", "Emptying".to_owned(), message));
-                status.conditions.retain(|said| said.r#type != "Leaving");
+                let leaving = condition(&status.conditions, LEAVING, ("True", reason.to_owned(), message));
+                status.conditions.retain(|said| said.r#type != LEAVING);
                 status.conditions.push(leaving);
                 self.write(home, object, status).await?;
                 return Ok(Outcome::Again(LEAVING_AGAIN));
@@ -334,6 +348,12 @@ impl Fleet {
         home.patch(place, Patch::Merge, &change).await?;
         Ok(Outcome::Done)
     }
+}
+
+/// Whether one that leaves is to be left as it is.
+pub fn is_forgotten(object: &PhysicalCluster) -> bool {
+    object.metadata.deletion_timestamp.is_some()
+        && object.metadata.annotations.get(FORGET).is_some_and(|said| said == TRUE)
 }
 
 /// The id of a mailbox, if this is one.

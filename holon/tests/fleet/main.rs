@@ -216,6 +216,21 @@ fn a_kubeconfig_that_cannot_be_used_is_said_before_anything_is_made() {
     assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
 }
 
+/// One that will never answer again does not keep its administrator waiting, and if it does answer, it has lost nothing.
+#[test]
+fn a_physical_cluster_that_is_forgotten_keeps_what_it_has() {
+    let mut world = World::joined();
+    world.put_app();
+    world.runtime.block_on(world.east.kill());
+    let (worked, said) = world.holon(&["leave", "east", "--forget"]);
+    assert!(worked && said.contains("east is gone"), "{said}");
+    let before = world.east.requests();
+    world.runtime.block_on(world.east.restart()).unwrap();
+    assert_eq!(world.below("GET", WEB, &Value::Null).unwrap()["status"]["readyReplicas"], 3);
+    assert_eq!(world.east.requests().since(&before).deletes(), 0);
+    world.until("the mailbox goes", || world.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
+}
+
 /// The same from the other side: the syncer runs beside the physical cluster and opens all connections itself.
 #[test]
 fn a_syncer_that_dials_in_does_the_same_and_its_ticket_is_good_for_one_exchange() {
