@@ -78,13 +78,25 @@ fn selected(asked: &Asked) -> String {
 /// What anybody may read.
 const OPEN: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
 
+/// What a logical cluster may let anybody read, by its policy: what it serves, and who issues its tokens.
+const OPENED: &[&str] = &["/api", "/apis", "/openapi", "/openid", "/.well-known/openid-configuration"];
+
 /// Whether somebody may do this who has proved nothing.
 pub(crate) fn is_open(wanted: &Attributes) -> bool {
+    reads(wanted, OPEN)
+}
+
+/// Whether a policy may let somebody do this who has proved nothing.
+pub(crate) fn can_be_opened(wanted: &Attributes) -> bool {
+    reads(wanted, OPENED)
+}
+
+fn reads(wanted: &Attributes, paths: &[&str]) -> bool {
     let Attributes::Path { path, verb } = wanted else { return false };
     let path = path.strip_suffix('/').unwrap_or(path);
-    let is_open =
-        |open: &&str| path.strip_prefix(*open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    matches!(verb.as_str(), "get" | "head") && OPEN.iter().any(is_open)
+    let is_one =
+        |one: &&str| path.strip_prefix(*one).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    matches!(verb.as_str(), "get" | "head") && paths.iter().any(is_one)
 }
 
 #[cfg(test)]

@@ -183,7 +183,15 @@ impl Stack {
     ) -> Result<Response<Body>, Status> {
         let identity = identity.as_ref().map_err(Status::clone)?;
         let _place = self.limits.enter(identity, asked)?;
-        deadline::within(asked, self.answer(identity, findings, asked, headers, incoming)).await
+        let answered =
+            deadline::within(asked, self.answer(identity, findings, asked, headers, incoming)).await;
+        match answered {
+            // Who has proved nothing is asked to, whatever is or is not there.
+            Err(status) if *identity == Identity::Anonymous && [403, 404].contains(&status.code) => {
+                Err(Status::unauthorized())
+            }
+            answered => answered,
+        }
     }
 
     async fn answer(
@@ -195,7 +203,8 @@ impl Stack {
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
         let wanted = Attributes::of(asked);
-        if *identity == Identity::Anonymous && !authorize::is_open(&wanted) {
+        let stranger = *identity == Identity::Anonymous;
+        if stranger && !authorize::is_open(&wanted) && !authorize::can_be_opened(&wanted) {
             return Err(Status::unauthorized());
         }
         // Somebody who tries addresses that lead nowhere is worth a line in the audit log.

@@ -1,8 +1,11 @@
-//! `holon dev` and `holon store` as a user types them.
+//! `holon store` as a user types it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use storage::embedded::{Embedded, Options};
+use storage::{Change, Expect, Key, Store};
 
 fn holon(dir: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_holon")).args(arguments).current_dir(dir).output().unwrap()
@@ -22,22 +25,29 @@ fn fails(output: &Output, with: &str) {
     assert!(!output.status.success() && said(output).contains(with), "expected {with:?}: {}", said(output));
 }
 
+/// A store as a server leaves it behind: two entries, one of them written twice.
+fn fill(dir: &Path) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = Embedded::open(&dir.join("kept"), Options::default()).unwrap();
+        let mut expect = Expect::Absent;
+        for (key, value) in [("a/1", "one"), ("a/2", "two"), ("a/1", "three")] {
+            let expected = if value == "three" { expect } else { Expect::Absent };
+            let done = store.commit(Key::from(key), expected, Change::Put(value.into())).await.unwrap();
+            if value == "one" {
+                expect = Expect::Revision(done.revision);
+            }
+        }
+    });
+}
+
 #[test]
-fn a_store_is_tried_checked_backed_up_and_restored() {
+fn a_store_is_checked_backed_up_and_restored() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    succeeds(&holon(dir, &["dev"]), "Nothing is left behind");
-    assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0);
-
-    succeeds(&holon(dir, &["dev", "--keep"]), "store check --data-dir .holon-dev");
-    succeeds(
-        &holon(dir, &["store", "check", "--data-dir", ".holon-dev"]),
-        "2 entries at revision 3, all there",
-    );
-    succeeds(
-        &holon(dir, &["store", "export", "--data-dir", ".holon-dev", "b.holon"]),
-        "2 entries at revision 3",
-    );
+    fill(dir);
+    succeeds(&holon(dir, &["store", "check", "--data-dir", "kept"]), "2 entries at revision 3, all there");
+    succeeds(&holon(dir, &["store", "export", "--data-dir", "kept", "b.holon"]), "2 entries at revision 3");
     let mode = std::fs::metadata(dir.join("b.holon")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "a backup is for its owner only");
     succeeds(&holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]), "restored into two");
@@ -52,19 +62,19 @@ fn a_store_is_tried_checked_backed_up_and_restored() {
 fn a_damaged_store_says_which_command_recovers_it_and_that_command_does() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    succeeds(&holon(dir, &["dev", "--keep"]), "Next, type");
-    let journal = dir.join(".holon-dev/log/0.jnl");
+    fill(dir);
+    let journal = dir.join("kept/log/0.jnl");
     let mut bytes = std::fs::read(&journal).unwrap();
     let at = bytes.windows(3).position(|window| window == b"two").unwrap();
     bytes[at] ^= 1;
     std::fs::write(&journal, &bytes).unwrap();
 
-    let command = "holon store recover --data-dir .holon-dev --accept-loss";
-    fails(&holon(dir, &["store", "check", "--data-dir", ".holon-dev"]), command);
-    fails(&holon(dir, &["store", "recover", "--data-dir", ".holon-dev"]), command);
+    let command = "holon store recover --data-dir kept --accept-loss";
+    fails(&holon(dir, &["store", "check", "--data-dir", "kept"]), command);
+    fails(&holon(dir, &["store", "recover", "--data-dir", "kept"]), command);
     let arguments: Vec<&str> = command.split(' ').skip(1).collect();
     let recovered = holon(dir, &arguments);
     succeeds(&recovered, "lost revisions: 2-2");
     succeeds(&recovered, "damaged-1");
-    succeeds(&holon(dir, &["store", "check", "--data-dir", ".holon-dev"]), "1 entries at revision");
+    succeeds(&holon(dir, &["store", "check", "--data-dir", "kept"]), "1 entries at revision");
 }

@@ -7,6 +7,7 @@ mod bind;
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod dev;
 mod tunnels;
 
 use std::process::Command;

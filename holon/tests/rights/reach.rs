@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::client::Client;
 use crate::{World, told};
 
 const NOT_THERE: &str = "the server could not find the requested resource";
@@ -95,4 +96,22 @@ fn a_name_can_be_listed_where_only_it_may_be_read() {
     assert_eq!(seen.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>(), ["ADDED"]);
     let odd = ann.get(&format!("{maps}?fieldSelector=metadata.name=one,metadata.name!=one"));
     assert_eq!((odd.code, odd.json()["items"].as_array().map(Vec::len)), (200, Some(0)));
+}
+
+/// Some tools look at what is served before they say who they are. A logical cluster may allow that, and no more than that.
+#[test]
+fn strangers_see_what_is_served_where_that_is_allowed_and_nothing_else() {
+    let world = World::new();
+    let (a, stranger) = (world.cluster("a"), Client::new(&world.server, false));
+    let looks = |path: &str| stranger.get(&format!("{a}{path}")).code;
+    assert_eq!(looks("/apis"), 401);
+    world.admin.bind(&a, "system:discovery", "Group system:unauthenticated");
+    assert_eq!(looks("/apis"), 401, "they do not reach it yet");
+    world.admin.bind(&a, "holon:access", "Group system:unauthenticated");
+    assert_eq!(["/api", "/apis", "/openapi/v3"].map(looks), [200, 200, 200]);
+    // Not even where a policy says so.
+    world.admin.bind(&a, "cluster-admin", "Group system:unauthenticated");
+    assert_eq!(["/api/v1/namespaces", "/metrics", "/"].map(looks), [401, 401, 401]);
+    assert_eq!(stranger.get("/clusters/root:nowhere/apis").code, 401);
+    assert_eq!(stranger.get("/apis").code, 401);
 }
