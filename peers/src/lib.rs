@@ -10,9 +10,11 @@ pub mod cluster;
 pub mod etcd;
 pub mod proxy;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 pub use cluster::Cluster;
 pub use etcd::Etcd;
@@ -45,10 +47,17 @@ pub fn skip(test: &str, needs: &str) {
     let _ = std::io::stderr().write_all(format!("SKIPPED: {told}\n").as_bytes());
 }
 
-/// A loopback port nobody uses at the moment.
+/// A loopback port nobody uses at the moment, and nobody else in this process was told of. Two tests that were told of the
+/// same one would take the other's peer for their own: the first listens there, and the second finds that it answers.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("a bound port").port()
+    static TOLD: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("a bound port").port();
+        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+            return port;
+        }
+    }
 }
 
 /// The scripts beside the crates.
