@@ -17,6 +17,14 @@
 //!   who stays is still known                             revocation
 //!   events are decided on as of when they happened       auth/standing.rs in the server
 //!   ids and * are for administrators                     nobody: the gate behind it holds
+//!   nobody writes to all at once                         mistakes
+//!   strangers are asked who they are                     reach
+//!   what leaves is no longer found                       front_door: made anew at the same path
+//!   a continue token stays in its list                   front_door: a list in pages
+//!   nobody hands out what they do not have               escalation, audit
+//!   a right on the signer                                requests
+//!   who changes what is not there must be able to create escalation, audit
+//!   limits of objects and bytes                          quotas
 //! ```
 //!
 //! And before the suite had its tokens:
