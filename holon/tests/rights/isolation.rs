@@ -16,7 +16,7 @@
 //!   keys that were let go, of tokens seen before         accounts
 //!   who stays is still known                             revocation
 //!   events are decided on as of when they happened       auth/standing.rs in the server
-//!   ids and * are for administrators                     nobody: the gate behind it holds
+//!   ids and * are for administrators                     reach
 //!   nobody writes to all at once                         mistakes
 //!   strangers are asked who they are                     reach
 //!   what leaves is no longer found                       front_door: made anew at the same path

@@ -115,3 +115,16 @@ fn strangers_see_what_is_served_where_that_is_allowed_and_nothing_else() {
     assert_eq!(stranger.get("/clusters/root:nowhere/apis").code, 401);
     assert_eq!(stranger.get("/apis").code, 401);
 }
+
+/// Ids are the server's own names. Whoever reaches a logical cluster knows its path, and finds nothing by its id.
+#[test]
+fn ids_are_for_administrators() {
+    let world = World::new();
+    let (a, ann) = (world.cluster("a"), world.user("ann"));
+    let object = world.admin.get("/apis/holon.dev/v1alpha1/logicalclusters/a").json();
+    let path = format!("/clusters/{}/api", object["status"]["id"].as_str().unwrap());
+    world.admin.bind(&a, "holon:access", "User ann");
+    assert_eq!(ann.get(&format!("{a}/api")).code, 200);
+    told(&ann.get(&path), 404, NOT_THERE);
+    assert_eq!(world.admin.get(&path).code, 200);
+}
