@@ -3,9 +3,12 @@
 //! The addresses of logical clusters ([`cluster`]), our own kinds (`PhysicalCluster`, `Placement`, … in [`fleet`]) and
 //! the label and annotation names ([`names`]) that every other crate spells the same way because it spells them from here.
 //!
+//! [`quantity`] calculates with amounts of resources, for whoever counts what there is and whoever decides by it.
+//!
 //! This crate does no I/O and knows no other crate of ours. It never knows how an object is stored, served
 //! or moved; it only knows what things are called and what our own look like.
 
 pub mod cluster;
 pub mod fleet;
 pub mod names;
+pub mod quantity;

@@ -10,6 +10,7 @@
 //! This crate never decides anything about users' objects. It carries keys to whoever does, again and again
 //! until they say they are done.
 
+pub mod discovery;
 pub mod informer;
 pub mod kind;
 pub mod lease;

@@ -16,6 +16,7 @@ use openapi::fill::{blank, fill, prepare_create};
 use openapi::patch::apply::{Reset, Writer};
 use openapi::patch::strategic::StrategicPatch;
 use openapi::resource::Resource;
+use openapi::schema::SchemaRef;
 use openapi::table::{Include, row as table_row};
 use openapi::{builtin, catalog, check, protobuf};
 use serde_json::{Value, json};
@@ -71,40 +72,7 @@ fn main() {
         let parsed = StrategicPatch::parse(patch.clone()).expect("a patch");
         black_box(parsed.apply(filled.clone(), schema).expect("it applies"));
     });
-    let writer = Writer {
-        manager: "kubectl",
-        api_version: "apps/v1",
-        subresource: "",
-        schema,
-        blank: &blank(row),
-        reset: Reset::of(row, None),
-        now: "2026-01-01T00:00:00Z",
-        knows: &|version| version == "apps/v1",
-    };
-    let mut tracked = filled.clone();
-    tracked["metadata"]["uid"] = "u".into();
-    tracked["metadata"]["managedFields"] = writer.updated(writer.blank, &filled, None).expect("owners");
-    let mut changed = filled.clone();
-    changed["spec"]["replicas"] = 7.into();
-    let applied = writer.applied(writer.blank, &sent, false).expect("nobody else is there");
-    let mut owned = applied.object.clone();
-    fill(row, &mut owned);
-    owned["metadata"]["uid"] = "u".into();
-    owned["metadata"]["managedFields"] = applied.managed_fields.expect("owners");
-    measure("owners of a create", &mut || {
-        black_box(writer.updated(writer.blank, &filled, None));
-    });
-    measure("owners of an update of one field", &mut || {
-        black_box(writer.updated(&tracked, &changed, tracked["metadata"].get("managedFields")));
-    });
-    measure("owners of an update of nothing", &mut || {
-        black_box(writer.updated(&tracked, &tracked, tracked["metadata"].get("managedFields")));
-    });
-    measure("apply that creates", &mut || drop(black_box(writer.applied(writer.blank, &sent, false))));
-    measure("apply that changes nothing", &mut || drop(black_box(writer.applied(&owned, &sent, false))));
-    let mut less = sent.clone();
-    less["spec"].as_object_mut().expect("a spec").remove("replicas");
-    measure("apply that removes a field", &mut || drop(black_box(writer.applied(&owned, &less, false))));
+    owners(row, schema, &sent, &filled, &measure);
     measure("protobuf decode", &mut || drop(black_box(protobuf::decode(&bytes).expect("a Deployment"))));
     measure("protobuf encode", &mut || drop(black_box(protobuf::encode(&filled).expect("a Deployment"))));
     measure("table row with metadata", &mut || {
@@ -117,6 +85,50 @@ fn main() {
         assert!(check::create(row, &object).is_empty());
         black_box(object.to_string());
     });
+}
+
+/// Deciding who owns which field.
+fn owners(
+    row: &Resource,
+    schema: &SchemaRef,
+    sent: &Value,
+    filled: &Value,
+    measure: &dyn Fn(&str, &mut dyn FnMut()),
+) {
+    let writer = Writer {
+        manager: "kubectl",
+        api_version: "apps/v1",
+        subresource: "",
+        schema,
+        blank: &blank(row),
+        reset: Reset::of(row, None),
+        now: "2026-01-01T00:00:00Z",
+        knows: &|version| version == "apps/v1",
+    };
+    let mut tracked = filled.clone();
+    tracked["metadata"]["uid"] = "u".into();
+    tracked["metadata"]["managedFields"] = writer.updated(writer.blank, filled, None).expect("owners");
+    let mut changed = filled.clone();
+    changed["spec"]["replicas"] = 7.into();
+    let applied = writer.applied(writer.blank, sent, false).expect("nobody else is there");
+    let mut owned = applied.object.clone();
+    fill(row, &mut owned);
+    owned["metadata"]["uid"] = "u".into();
+    owned["metadata"]["managedFields"] = applied.managed_fields.expect("owners");
+    measure("owners of a create", &mut || {
+        black_box(writer.updated(writer.blank, filled, None));
+    });
+    measure("owners of an update of one field", &mut || {
+        black_box(writer.updated(&tracked, &changed, tracked["metadata"].get("managedFields")));
+    });
+    measure("owners of an update of nothing", &mut || {
+        black_box(writer.updated(&tracked, &tracked, tracked["metadata"].get("managedFields")));
+    });
+    measure("apply that creates", &mut || drop(black_box(writer.applied(writer.blank, sent, false))));
+    measure("apply that changes nothing", &mut || drop(black_box(writer.applied(&owned, sent, false))));
+    let mut less = sent.clone();
+    less["spec"].as_object_mut().expect("a spec").remove("replicas");
+    measure("apply that removes a field", &mut || drop(black_box(writer.applied(&owned, &less, false))));
 }
 
 /// Microseconds.

@@ -390,15 +390,6 @@ fn condition(
     kind: &str,
     (status, reason, message): (&str, String, String),
 ) -> Condition {
-    let old = before.iter().find(|old| old.r#type == kind && old.status == status);
-    let since = old.map(|old| old.last_transition_time.clone());
-    let now = || Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    Condition {
-        r#type: kind.to_owned(),
-        status: status.to_owned(),
-        reason,
-        message,
-        last_transition_time: since.unwrap_or_else(now),
-        observed_generation: None,
-    }
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    Condition::since(before, (kind, status, &reason, &message), &now)
 }

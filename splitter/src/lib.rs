@@ -21,7 +21,6 @@ pub mod hash;
 pub mod lower;
 pub mod moves;
 pub mod pointer;
-pub mod quantity;
 pub mod raise;
 pub mod rules;
 pub mod shares;

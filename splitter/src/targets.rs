@@ -22,9 +22,9 @@ use std::collections::BTreeMap;
 
 use api::fleet::{GroupKind, PhysicalCluster, Role, Target, Verdict};
 
-use crate::quantity::Amounts;
 use crate::rules::Wish;
 use crate::shares::{Member, divide};
+use api::quantity::Amounts;
 
 pub use verdict::Rejection;
 

@@ -3,37 +3,17 @@
 use std::collections::BTreeMap;
 
 use api::fleet::{Quantities, Quantity};
+use api::quantity;
 use serde_json::Value;
-
-/// In thousandths. Enough for a million machines with a petabyte each.
-type Thousandths = i128;
-
-/// Of the suffixes of Kubernetes, in thousandths of one. Smaller than a thousandth is rounded up, as it does.
-const SUFFIXES: &[(&str, Thousandths)] = &[
-    ("Ki", 1000 << 10),
-    ("Mi", 1000 << 20),
-    ("Gi", 1000 << 30),
-    ("Ti", 1000 << 40),
-    ("Pi", 1000 << 50),
-    ("Ei", 1000 << 60),
-    ("m", 1),
-    ("k", 1000 * 1000),
-    ("M", 1000 * 1000_i128.pow(2)),
-    ("G", 1000 * 1000_i128.pow(3)),
-    ("T", 1000 * 1000_i128.pow(4)),
-    ("P", 1000 * 1000_i128.pow(5)),
-    ("E", 1000 * 1000_i128.pow(6)),
-];
 
 /// Amounts by what there is of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Amounts(BTreeMap<String, Thousandths>);
+pub(crate) struct Amounts(quantity::Amounts);
 
 impl Amounts {
     /// As in `status.allocatable` of a node. What cannot be read counts as nothing.
     pub(crate) fn of(list: &Value) -> Amounts {
-        let amount = |(name, value): (&String, &Value)| Some((name.clone(), read(value)?));
-        Amounts(list.as_object().into_iter().flatten().filter_map(amount).collect())
+        Amounts(quantity::amounts_of(list))
     }
 
     pub(crate) fn one(name: &str) -> Amounts {
@@ -41,9 +21,7 @@ impl Amounts {
     }
 
     pub(crate) fn add(&mut self, other: &Amounts) {
-        for (name, amount) in &other.0 {
-            *self.0.entry(name.clone()).or_default() += amount;
-        }
+        quantity::add(&mut self.0, &other.0, 1);
     }
 
     /// Of each the larger.
@@ -55,7 +33,10 @@ impl Amounts {
     }
 
     pub(crate) fn quantities(&self) -> Quantities {
-        self.0.iter().map(|(name, amount)| (name.clone(), Quantity::new(written(name, *amount)))).collect()
+        self.0
+            .iter()
+            .map(|(name, amount)| (name.clone(), Quantity::new(quantity::exact(name, *amount))))
+            .collect()
     }
 }
 
@@ -80,35 +61,6 @@ pub(crate) fn requested(pod: &Value) -> Amounts {
     running.add(&Amounts::of(&pod["spec"]["overhead"]));
     running.add(&Amounts::one("pods"));
     running
-}
-
-fn read(value: &Value) -> Option<Thousandths> {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => return None,
-    };
-    let suffix = SUFFIXES.iter().find_map(|(suffix, scale)| Some((text.strip_suffix(suffix)?, *scale)));
-    let (number, scale) = suffix.unwrap_or((&text, 1000));
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let whole: Thousandths = whole.parse().ok()?;
-    // More digits than this do not change a thousandth of anything we add up.
-    let fraction: String = fraction.chars().take(9).collect();
-    let part: Thousandths = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
-    let below = part * scale / 10_i128.pow(fraction.len() as u32);
-    whole.checked_mul(scale)?.checked_add(below)
-}
-
-/// Bytes are written in the largest unit that leaves no rest, as people write them.
-fn written(name: &str, amount: Thousandths) -> String {
-    let is_bytes = name == "memory" || name.ends_with("storage") || name.starts_with("hugepages-");
-    let units = SUFFIXES.iter().rev().filter(|(suffix, _)| is_bytes && suffix.ends_with('i'));
-    let unit = units.into_iter().find(|(_, scale)| amount != 0 && amount % scale == 0);
-    match (unit, amount % 1000) {
-        (Some((suffix, scale)), _) => format!("{}{suffix}", amount / scale),
-        (None, 0) => (amount / 1000).to_string(),
-        (None, _) => format!("{amount}m"),
-    }
 }
 
 #[cfg(test)]

@@ -234,18 +234,9 @@ impl Said {
 /// With the times at which they began to be so. What others say stays.
 fn conditions(before: &[Condition], said: &[Said]) -> Vec<Condition> {
     let others = before.iter().filter(|old| said.iter().all(|new| new.r#type != old.r#type)).cloned();
-    let ours = said.iter().map(|new| {
-        let old = before.iter().find(|old| old.r#type == new.r#type && old.status == new.status);
-        let since = old.map(|old| old.last_transition_time.clone());
-        Condition {
-            r#type: new.r#type.to_owned(),
-            status: new.status.to_owned(),
-            reason: new.reason.to_owned(),
-            message: new.message.clone(),
-            last_transition_time: since
-                .unwrap_or_else(|| Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
-            observed_generation: None,
-        }
-    });
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let ours = said
+        .iter()
+        .map(|new| Condition::since(before, (new.r#type, new.status, new.reason, &new.message), &now));
     ours.chain(others).collect()
 }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use api::fleet::ServedKind;
 use api::names::GROUP;
+use controller::discovery;
 use controller::kind::Kind;
 use controller::remote::{CallError, Remote};
-use serde_json::Value;
 
 /// Name of a kind that stays the same over versions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -136,48 +136,20 @@ pub(crate) struct Row {
     pub(crate) status: bool,
 }
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
-                          application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
-
 /// Asks a server what it serves.
 pub(crate) async fn discover(remote: &Remote) -> Result<Served, CallError> {
     let mut served = Served::default();
-    for root in ["/api", "/apis"] {
-        let document = remote.read_as(root, AGGREGATED).await?;
-        if document["kind"] != "APIGroupDiscoveryList" {
-            return Err(CallError::Garbled(
-                "a server without aggregated discovery (Kubernetes 1.26)".to_owned(),
-            ));
-        }
-        served.add(&document);
-    }
+    served.add(discovery::discover(remote).await?);
     Ok(served)
 }
 
 impl Served {
-    fn add(&mut self, document: &Value) {
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        for group in list(&document["items"]) {
-            let group_name = text(&group["metadata"]["name"]);
-            for version in list(&group["versions"]) {
-                for resource in list(&version["resources"]) {
-                    let kind = Kind {
-                        group: group_name.clone(),
-                        version: text(&version["version"]),
-                        plural: text(&resource["resource"]),
-                        name: text(&resource["responseKind"]["kind"]),
-                        namespaced: resource["scope"] == "Namespaced",
-                    };
-                    let verbs = list(&resource["verbs"]);
-                    let followed =
-                        ["list", "watch", "patch"].iter().all(|verb| verbs.iter().any(|has| has == verb));
-                    let parts = list(&resource["subresources"]);
-                    let status = parts.iter().any(|part| part["subresource"] == "status");
-                    let name = KindName::new(&kind.group, &kind.plural);
-                    self.0.entry(name).or_default().push(Version { kind, followed, status });
-                }
-            }
+    fn add(&mut self, found: Vec<discovery::Served>) {
+        for found in found {
+            let followed = found.can(&["list", "watch", "patch"]);
+            let status = found.parts.iter().any(|part| part == "status");
+            let name = KindName::new(&found.kind.group, &found.kind.plural);
+            self.0.entry(name).or_default().push(Version { kind: found.kind, followed, status });
         }
     }
 
@@ -238,7 +210,8 @@ mod tests {
         let version = |(version, plurals): &(&str, &[&str])| json!({ "version": version, "resources": plurals.iter().map(resource).collect::<Vec<_>>() });
         let versions: Vec<_> = versions.iter().map(version).collect();
         let mut served = Served::default();
-        served.add(&json!({ "items": [{ "metadata": { "name": group }, "versions": versions }] }));
+        let document = json!({ "items": [{ "metadata": { "name": group }, "versions": versions }] });
+        served.add(discovery::read(&document));
         served
     }
 

@@ -73,6 +73,18 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
+impl Condition {
+    /// What is so now, since when it has been so: since `now` if it was otherwise before.
+    pub fn since(before: &[Condition], said: (&str, &str, &str, &str), now: &str) -> Condition {
+        let (kind, status, reason, message) = said;
+        let old = before.iter().find(|old| old.r#type == kind && old.status == status);
+        let since = old.map_or(now, |old| &old.last_transition_time);
+        let [r#type, status, reason, message, last_transition_time] =
+            [kind, status, reason, message, since].map(str::to_owned);
+        Condition { r#type, status, reason, message, last_transition_time, observed_generation: None }
+    }
+}
+
 /// Whose an object in a mailbox or on a physical cluster is: the object in a user's logical cluster it stands for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -7,18 +7,24 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::{GROUP, World};
 
-#[test]
-fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
-    let world = World::new();
-    let (a, ann) = (world.cluster("a"), world.user("ann"));
-    world.admin.bind(&a, "holon:access", "User ann");
-    let bindings = format!("{a}/apis/{GROUP}/v1/clusterrolebindings");
-    let maps = format!("{a}/api/v1/namespaces/default/configmaps");
+/// Lets ann into a logical cluster. Where bindings are, what she is to read there, and the binding that lets her.
+fn reading(world: &World, cluster: &str) -> (String, String, Value) {
+    world.admin.bind(cluster, "holon:access", "User ann");
+    let bindings = format!("{cluster}/apis/{GROUP}/v1/clusterrolebindings");
+    let maps = format!("{cluster}/api/v1/namespaces/default/configmaps");
     let body = json!({
         "metadata": { "name": "reads" },
         "roleRef": { "apiGroup": GROUP, "kind": "ClusterRole", "name": "view" },
         "subjects": [{ "apiGroup": GROUP, "kind": "User", "name": "ann" }],
     });
+    (bindings, maps, body)
+}
+
+#[test]
+fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
+    let world = World::new();
+    let (a, ann) = (world.cluster("a"), world.user("ann"));
+    let (bindings, maps, body) = reading(&world, &a);
     for _ in 0..20 {
         assert_eq!(world.admin.ask("POST", &bindings, &body).code, 201);
         assert_eq!(ann.get(&maps).code, 200);
@@ -123,14 +129,7 @@ fn a_watch_ends_with_what_its_client_is_known_by() {
 fn nothing_written_after_a_revocation_is_told() {
     let world = World::new();
     let (a, ann) = (world.cluster("a"), world.user("ann"));
-    world.admin.bind(&a, "holon:access", "User ann");
-    let bindings = format!("{a}/apis/{GROUP}/v1/clusterrolebindings");
-    let maps = format!("{a}/api/v1/namespaces/default/configmaps");
-    let body = json!({
-        "metadata": { "name": "reads" },
-        "roleRef": { "apiGroup": GROUP, "kind": "ClusterRole", "name": "view" },
-        "subjects": [{ "apiGroup": GROUP, "kind": "User", "name": "ann" }],
-    });
+    let (bindings, maps, body) = reading(&world, &a);
     for turn in 0..30 {
         assert_eq!(world.admin.ask("POST", &bindings, &body).code, 201);
         std::thread::scope(|scope| {

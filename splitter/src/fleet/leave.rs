@@ -8,14 +8,14 @@
 //! takes. A physical cluster that does not answer keeps what it has, and its PhysicalCluster stays, until it answers or
 //! somebody says that it is to be forgotten.
 
+use std::collections::HashSet;
+
 use api::names::{PLACED, TRUE};
+use controller::discovery::{Served, discover};
 use controller::kind::Kind;
 use controller::remote::{CallError, Remote};
 use http::Method;
-use serde_json::{Value, json};
 
-/// As servers describe themselves in one document.
-const DOCUMENT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// Kinds that hold others go after them.
 const LAST: [(&str, &str); 2] = [("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces")];
 
@@ -51,32 +51,11 @@ async fn gone(mailbox: &Remote, kind: &Kind) -> Result<usize, CallError> {
 
 /// What can be listed and deleted there, each in one version.
 async fn kinds(mailbox: &Remote) -> Result<Vec<Kind>, CallError> {
-    let mut found = Vec::new();
-    for path in ["/api", "/apis"] {
-        let document = mailbox.read_as(path, DOCUMENT).await?;
-        for group in items(&document["items"]) {
-            let name = group["metadata"]["name"].as_str().unwrap_or_default();
-            let Some(version) = items(&group["versions"]).next() else { continue };
-            found.extend(items(&version["resources"]).filter_map(|resource| kind(name, version, resource)));
-        }
-    }
-    Ok(found)
-}
-
-fn kind(group: &str, version: &Value, resource: &Value) -> Option<Kind> {
-    let verbs = resource["verbs"].as_array()?;
-    let can = |verb: &str| verbs.contains(&json!(verb));
-    if !can("list") || !can("delete") {
-        return None;
-    }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (plural, name) = (text(&resource["resource"]), text(&resource["responseKind"]["kind"]));
-    let namespaced = resource["scope"] == "Namespaced";
-    Some(Kind::new(group, &text(&version["version"]), &plural, &name, namespaced))
-}
-
-fn items(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
+    let served = discover(mailbox).await?;
+    let mut seen = HashSet::new();
+    let first = |served: &Served| seen.insert((served.kind.group.clone(), served.kind.plural.clone()));
+    let found = served.into_iter().filter(|served| served.can(&["list", "delete"])).filter(first);
+    Ok(found.map(|served| served.kind).collect())
 }
 
 /// Deletes the mailbox itself.

@@ -8,9 +8,9 @@ use api::fleet::{
 use serde_json::Value;
 
 use super::{Candidate, Pick, Rejection, Standing, Work, score};
-use crate::quantity::{self, Amounts, fits, minus};
 use crate::rules::select::{self, Selected};
 use crate::rules::{ShareBounds, Wish, share_bounds};
+use api::quantity::{self, Amounts, fits, minus};
 
 /// What was found out about one cluster.
 #[derive(Clone, Debug)]

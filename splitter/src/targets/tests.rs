@@ -2,8 +2,8 @@ use api::fleet::{Chosen, Metadata, Source, VerdictKind};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::quantity::amounts_of;
 use crate::rules::{self, Level, Subject};
+use api::quantity::amounts_of;
 
 mod verdicts;
 

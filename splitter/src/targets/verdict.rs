@@ -4,9 +4,9 @@ use api::fleet::{Capacity, Compare, GroupKind, Requirement, Source, Taint, Verdi
 
 use super::judge::Judged;
 use super::{Pick, Work};
-use crate::quantity::{quantities, text};
 use crate::rules::Wish;
 use crate::rules::select::{self, Selected};
+use api::quantity::{quantities, text};
 
 /// What keeps work off a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use api::fleet::{Quantities, Quantity};
 use serde_json::Value;
+
+use crate::fleet::{Quantities, Quantity};
 
 /// Thousandths of each resource.
 pub type Amounts = BTreeMap<String, i128>;
@@ -88,8 +89,18 @@ pub fn amounts_of(field: &Value) -> Amounts {
     field.as_object().into_iter().flatten().filter_map(read).collect()
 }
 
-/// As a person would write it: binary units for bytes, `m` for parts.
+/// As a person would write it: binary units for bytes, `m` for parts. Of large numbers the first digits are enough.
 pub fn text(resource: &str, thousandths: i128) -> String {
+    written(resource, thousandths, |whole, size| whole % size == 0 && whole != 0 || whole.abs() >= 10 * size)
+}
+
+/// The same with nothing left out.
+pub fn exact(resource: &str, thousandths: i128) -> String {
+    written(resource, thousandths, |whole, size| whole % size == 0 && whole != 0)
+}
+
+/// In the largest unit that will do.
+fn written(resource: &str, thousandths: i128, will_do: impl Fn(i128, i128) -> bool) -> String {
     let bytes =
         resource.contains("memory") || resource.contains("storage") || resource.starts_with("hugepages-");
     let (whole, rest) = (thousandths / 1_000, thousandths % 1_000);
@@ -97,10 +108,7 @@ pub fn text(resource: &str, thousandths: i128) -> String {
         return format!("{thousandths}m");
     }
     let units = if bytes { &UNITS[..6] } else { &UNITS[..0] };
-    // For people: the largest unit that is exact, or leaves at least two digits.
-    let fitting =
-        units.iter().rev().find(|(_, size)| whole % size == 0 && whole != 0 || whole.abs() >= 10 * size);
-    match fitting {
+    match units.iter().rev().find(|(_, size)| will_do(whole, *size)) {
         Some((name, size)) => format!("{}{name}", whole / size),
         None => whole.to_string(),
     }
@@ -168,6 +176,10 @@ mod tests {
         check("memory", "33555000Ki", "32Gi");
         check("memory", "0", "0");
         check("pods", "110", "110");
+        // What is calculated with is written whole.
+        assert_eq!(exact("memory", thousandths("33555000Ki").unwrap()), "33555000Ki");
+        assert_eq!(exact("memory", thousandths("16384Mi").unwrap()), "16Gi");
+        assert_eq!(exact("memory", thousandths("1M").unwrap()), "1000000");
     }
 
     #[test]
