@@ -114,15 +114,46 @@ fn written(resource: &str, thousandths: i128, will_do: impl Fn(i128, i128) -> bo
     }
 }
 
+/// What a pod asks of a node: its containers together with those that start first and go on, or the hungriest of those that
+/// start before them, whichever is more; and a place (`pods`).
+pub fn asked_by(pod_spec: &Value) -> Amounts {
+    let requests = |container: &Value| amounts_of(&container["resources"]["requests"]);
+    let containers = |field: &str| pod_spec[field].as_array().map_or(&[][..], Vec::as_slice);
+    let raise = |all: &mut Amounts, other: &Amounts| {
+        for (name, amount) in other {
+            let own = all.entry(name.clone()).or_default();
+            *own = (*own).max(*amount);
+        }
+    };
+    let (mut running, mut first, mut beside) = (Amounts::new(), Amounts::new(), Amounts::new());
+    containers("containers").iter().for_each(|container| add(&mut running, &requests(container), 1));
+    for container in containers("initContainers") {
+        let mut needs = beside.clone();
+        add(&mut needs, &requests(container), 1);
+        raise(&mut first, &needs);
+        if container["restartPolicy"] == "Always" {
+            beside = needs;
+        }
+    }
+    add(&mut running, &beside, 1);
+    raise(&mut running, &first);
+    add(&mut running, &amounts_of(&pod_spec["overhead"]), 1);
+    add(&mut running, &Amounts::from([("pods".to_owned(), 1000)]), 1);
+    running
+}
+
 /// As they are written in an object.
 pub fn quantities(amounts: &Amounts) -> Quantities {
     amounts.iter().map(|(name, amount)| (name.clone(), Quantity::new(text(name, *amount)))).collect()
 }
 
-/// What is left of `all` after `taken`, of what both know.
+/// What is left of `all` after `taken`. What nothing is taken of is whole.
 pub fn minus(all: &Amounts, taken: &Amounts) -> Amounts {
-    let left = |(name, all): (&String, &i128)| Some((name.clone(), (all - taken.get(name)?).max(0)));
-    all.iter().filter_map(left).collect()
+    let left = |(name, all): (&String, &i128)| {
+        let taken = taken.get(name).copied().unwrap_or_default();
+        (name.clone(), (all - taken).max(0))
+    };
+    all.iter().map(left).collect()
 }
 
 /// Adds up.
@@ -186,14 +217,15 @@ mod tests {
     fn unknown_is_neither_nothing_nor_everything() {
         let all = amounts_of(&json!({ "cpu": "10", "memory": "8Gi", "pods": 110 }));
         let free = minus(&all, &amounts_of(&json!({ "cpu": "4500m", "memory": "9Gi" })));
-        assert_eq!(free, amounts_of(&json!({ "cpu": "5500m", "memory": 0 })));
+        assert_eq!(free, amounts_of(&json!({ "cpu": "5500m", "memory": 0, "pods": 110 })));
         let check = |each: Value, expected: Option<u32>| {
             assert_eq!(fits(&free, &amounts_of(&each)), expected, "{each}");
         };
         check(json!({ "cpu": "2" }), Some(2));
         check(json!({ "cpu": "2", "memory": "1Mi" }), Some(0));
-        check(json!({ "pods": 1 }), None);
-        check(json!({ "pods": 1, "cpu": 1 }), Some(5));
+        check(json!({ "pods": 1 }), Some(110));
+        check(json!({ "gpu": 1 }), None);
+        check(json!({ "gpu": 1, "cpu": 1 }), Some(5));
         check(json!({}), None);
         check(json!({ "cpu": 0 }), None);
     }
