@@ -16,4 +16,4 @@ mod follow;
 mod view;
 
 pub use follow::follow;
-pub use view::{Key, News, Object, Scope, View};
+pub use view::{Key, News, Object, Scope, Trim, View};

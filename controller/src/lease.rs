@@ -7,7 +7,8 @@
 //!
 //! No two clocks are compared. A holder counts from before it asked; whoever waits counts from when they saw the lease
 //! change, which is later. So a holder stops at least ten seconds before another begins, however wrong either's time of
-//! day is. What it sent off at the last moment has those ten seconds to arrive: calls end [sooner](crate::remote::PATIENCE).
+//! day is. What it sent off at the last moment has those ten seconds to arrive: calls end [sooner](Terms::patience).
+//! The numbers are those of [`Terms::STEADY`]; where waiting costs more than renewing, there are [others](Terms::QUICK).
 //!
 //! The lease is also a heartbeat: whoever sees it change knows that its holder is alive.
 
@@ -17,18 +18,44 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::kind::Kind;
-use crate::remote::{CallError, Place, Remote};
+use crate::remote::{CallError, PATIENCE, Place, Remote};
 
-const RENEW: Duration = Duration::from_secs(10);
-/// From asking for a renewal until its holder stops writing.
-const WRITES: Duration = Duration::from_secs(20);
-/// From the last change until others take it.
-const EXPIRES: Duration = Duration::from_secs(30);
-/// How often others look, and how soon a renewal that failed is tried again.
-const LOOK: Duration = Duration::from_secs(2);
+/// How long everything about a lease takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    pub renew: Duration,
+    /// From asking for a renewal until its holder stops writing.
+    pub writes: Duration,
+    /// From the last change until others take it.
+    pub expires: Duration,
+    /// How often others look, and how soon a renewal that failed is tried again.
+    pub look: Duration,
+    /// How long a call of its holder may take: less than the time between the end of one holder and the beginning of the
+    /// next, and so little that a renewal can be tried twice.
+    pub patience: Duration,
+}
+
+impl Terms {
+    /// Over networks that come and go: a write every ten seconds, and a minute's trouble costs nothing.
+    pub const STEADY: Terms = Terms {
+        renew: Duration::from_secs(10),
+        writes: Duration::from_secs(20),
+        expires: Duration::from_secs(30),
+        look: Duration::from_secs(2),
+        patience: PATIENCE,
+    };
+    /// Beside the store: whoever is killed is followed by another within ten seconds.
+    pub const QUICK: Terms = Terms {
+        renew: Duration::from_secs(2),
+        writes: Duration::from_secs(5),
+        expires: Duration::from_secs(8),
+        look: Duration::from_secs(1),
+        patience: Duration::from_millis(2500),
+    };
+}
 
 /// A lock that one of several holders has.
 #[derive(Debug)]
@@ -38,6 +65,7 @@ pub struct Lease {
     namespace: String,
     name: String,
     holder: String,
+    terms: Terms,
     state: Mutex<State>,
 }
 
@@ -62,12 +90,29 @@ impl Lease {
     pub fn new(remote: Remote, namespace: &str, name: &str, holder: &str) -> Lease {
         let kind = Kind::new("coordination.k8s.io", "v1", "leases", "Lease", true);
         let [namespace, name, holder] = [namespace, name, holder].map(str::to_owned);
-        Lease { remote, kind, namespace, name, holder, state: Mutex::default() }
+        Lease { remote, kind, namespace, name, holder, terms: Terms::STEADY, state: Mutex::default() }
+    }
+
+    /// On other terms than the steady ones. Everybody who wants the same lease has to have the same.
+    pub fn on(self, terms: Terms) -> Lease {
+        let remote = self.remote.with_patience(terms.patience);
+        Lease { terms, remote, ..self }
     }
 
     /// Whether we may write now.
     pub fn leads(&self) -> bool {
         self.state().writes_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns when we may not write any more, which needs nobody to tell us: a server that does not answer cannot.
+    pub async fn lost(&self) {
+        loop {
+            let until = self.state().writes_until;
+            match until.filter(|until| Instant::now() < *until) {
+                Some(until) => sleep_until(until).await,
+                None => return,
+            }
+        }
     }
 
     /// Who held it when we looked last, if that was not us.
@@ -81,8 +126,8 @@ impl Lease {
             let attempt = self.attempt().await;
             told(attempt.as_ref().map(|held| *held));
             match attempt {
-                Ok(true) => sleep(RENEW).await,
-                Ok(false) | Err(_) => sleep(LOOK).await,
+                Ok(true) => sleep(self.terms.renew).await,
+                Ok(false) | Err(_) => sleep(self.terms.look).await,
             }
         }
     }
@@ -114,7 +159,7 @@ impl Lease {
         };
         match written {
             Ok(_) => {
-                *self.state() = State { writes_until: Some(asked + WRITES), seen: None };
+                *self.state() = State { writes_until: Some(asked + self.terms.writes), seen: None };
                 Ok(true)
             }
             Err(error) if error.is_conflict() => Ok(false),
@@ -135,7 +180,7 @@ impl Lease {
         }
         // Whoever holds it may have asked for longer than we would.
         let declared = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0).min(600);
-        let expires = EXPIRES.max(Duration::from_secs(declared));
+        let expires = self.terms.expires.max(Duration::from_secs(declared));
         let version = text(&lease["metadata"]["resourceVersion"]);
         match &state.seen {
             Some((_, seen, since)) if *seen == version => match now.duration_since(*since) >= expires {
@@ -156,7 +201,7 @@ impl Lease {
             "kind": "Lease",
             "metadata": { "name": self.name, "namespace": self.namespace },
             "spec": {
-                "holderIdentity": self.holder, "leaseDurationSeconds": EXPIRES.as_secs(),
+                "holderIdentity": self.holder, "leaseDurationSeconds": self.terms.expires.as_secs(),
                 "acquireTime": now, "renewTime": now, "leaseTransitions": transitions,
             },
         })

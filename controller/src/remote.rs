@@ -14,9 +14,12 @@ use tokio::time::timeout;
 
 use crate::kind::Kind;
 
-/// How long a server may take to answer. Less than the time between the moment a holder of a [lease](crate::lease) must
-/// stop writing and the moment another may begin.
+/// How long a server may take to answer, unless somebody cannot wait for so long. Less than the time between the moment a
+/// holder of a [lease](crate::lease) must stop writing and the moment another may begin.
 pub const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A list of names and versions without what is said under them, to be [read as](Remote::read_as).
+pub const NAMES: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// Why a call did not work.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +124,7 @@ pub struct Remote {
     client: Client,
     /// What all paths begin with.
     prefix: Arc<str>,
+    patience: Duration,
 }
 
 impl std::fmt::Debug for Remote {
@@ -131,12 +135,17 @@ impl std::fmt::Debug for Remote {
 
 impl Remote {
     pub fn new(client: Client) -> Remote {
-        Remote { client, prefix: "".into() }
+        Remote { client, prefix: "".into(), patience: PATIENCE }
     }
 
     /// One of the logical clusters of a server that was reached without naming any.
     pub fn within(&self, cluster: Id) -> Remote {
-        Remote { client: self.client.clone(), prefix: format!("/clusters/{cluster}").into() }
+        Remote { prefix: format!("/clusters/{cluster}").into(), ..self.clone() }
+    }
+
+    /// The same, for somebody who waits no longer than this.
+    pub fn with_patience(&self, patience: Duration) -> Remote {
+        Remote { patience, ..self.clone() }
     }
 
     pub(crate) fn path(&self, path: &str) -> String {
@@ -156,9 +165,9 @@ impl Remote {
     pub async fn read_as(&self, path: &str, form: &str) -> Result<Value, CallError> {
         let request = Request::get(self.path(path)).header("accept", form).body(Vec::new());
         let request = request.map_err(|error| CallError::Garbled(error.to_string()))?;
-        match timeout(PATIENCE, self.client.request(request)).await {
+        match timeout(self.patience, self.client.request(request)).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(CallError::Silent(PATIENCE)),
+            Err(_) => Err(CallError::Silent(self.patience)),
         }
     }
 
@@ -230,7 +239,7 @@ impl Remote {
     }
 
     async fn call(&self, method: Method, path: &str, form: &str, body: Vec<u8>) -> Result<Value, CallError> {
-        let text = self.text(method, path, form, body, PATIENCE).await?;
+        let text = self.text(method, path, form, body, self.patience).await?;
         serde_json::from_str(&text).map_err(|error| CallError::Garbled(error.to_string()))
     }
 

@@ -7,11 +7,12 @@
 //! ```text
 //!   let mut tasks = Tasks::new();
 //!   let stop = tasks.stop();                  // tells a task when to stop
-//!   tasks.spawn("feed", feed(stop));          // a daemon: must go on until then
+//!   tasks.spawn_beneath("feed", feed());      // the others stand on it: goes on until all of them have ended
+//!   tasks.spawn("server", serve(stop));       // a daemon: must go on until then
 //!   tasks.run_until(signal, grace).await?     // stops and joins; Err names the task that ended, and why
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub enum TaskError {
 pub struct Tasks {
     set: JoinSet<Result<(), String>>,
     names: HashMap<Id, String>,
+    /// Those the others stand on.
+    beneath: HashSet<Id>,
     stop: watch::Sender<bool>,
 }
 
@@ -60,7 +63,8 @@ impl Default for Tasks {
 
 impl Tasks {
     pub fn new() -> Tasks {
-        Tasks { set: JoinSet::new(), names: HashMap::new(), stop: watch::Sender::new(false) }
+        let (names, beneath) = (HashMap::new(), HashSet::new());
+        Tasks { set: JoinSet::new(), names, beneath, stop: watch::Sender::new(false) }
     }
 
     pub fn stop(&self) -> Stop {
@@ -73,10 +77,30 @@ impl Tasks {
         name: impl Into<String>,
         task: impl Future<Output = Result<(), E>> + Send + 'static,
     ) {
+        self.start(name, task);
+    }
+
+    /// Starts a task that the others need until they have stopped: what they have to say at the end goes through it. It is
+    /// not told to stop, and goes when all others have ended.
+    pub fn spawn_beneath<E: fmt::Display>(
+        &mut self,
+        name: impl Into<String>,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        let id = self.start(name, task);
+        self.beneath.insert(id);
+    }
+
+    fn start<E: fmt::Display>(
+        &mut self,
+        name: impl Into<String>,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) -> Id {
         // Printed once, here, where the task's own error type is still known.
         let task = async { task.await.map_err(|error| error.to_string()) };
         let id = self.set.spawn(task).id();
         self.names.insert(id, name.into());
+        id
     }
 
     /// Runs until `shutdown` is done, then stops every task and waits for it, `grace` at most. Returns early,
@@ -102,9 +126,10 @@ impl Tasks {
 
     async fn drain(&mut self, grace: Duration) -> Result<(), TaskError> {
         let drained = tokio::time::timeout(grace, async {
-            while let Some(ended) = self.set.join_next_with_id().await {
+            while self.set.len() > self.beneath.len() {
+                let Some(ended) = self.set.join_next_with_id().await else { break };
                 match ended {
-                    Ok((id, Ok(()))) => drop(self.names.remove(&id)),
+                    Ok((id, Ok(()))) if !self.beneath.contains(&id) => drop(self.names.remove(&id)),
                     failed => return Err(self.describe(failed)),
                 }
             }
@@ -113,7 +138,8 @@ impl Tasks {
         match drained.await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let mut names: Vec<String> = self.names.values().cloned().collect();
+                let stuck = self.names.iter().filter(|(id, _)| !self.beneath.contains(id));
+                let mut names: Vec<String> = stuck.map(|(_, name)| name.clone()).collect();
                 names.sort();
                 Err(TaskError::Stuck { names, within: grace })
             }
@@ -172,6 +198,33 @@ mod tests {
         });
         tasks.run_until(ready(()), Duration::from_secs(5)).await.unwrap();
         assert_eq!(finished.await, Ok("last words"));
+    }
+
+    /// A server used to stop following its store at the moment everybody else wanted to write down that they stop.
+    #[tokio::test]
+    async fn what_the_others_stand_on_goes_on_until_they_have_ended() {
+        let mut tasks = Tasks::new();
+        let (mut stop, (ask, mut asked)) =
+            (tasks.stop(), tokio::sync::mpsc::channel::<tokio::sync::oneshot::Sender<()>>(1));
+        tasks.spawn_beneath("store", async move {
+            while let Some(answer) = asked.recv().await {
+                let _ = answer.send(());
+            }
+            pending::<Result<(), Infallible>>().await
+        });
+        tasks.spawn("writer", async move {
+            stop.requested().await;
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            ask.send(answer).await.map_err(|_| "nobody is there any more")?;
+            answered.await.map_err(|_| "nobody answers any more")
+        });
+        tasks.run_until(ready(()), Duration::from_secs(5)).await.unwrap();
+        // One that ends by itself is as bad as any other.
+        let mut tasks = Tasks::new();
+        tasks.spawn_beneath("store", ready(Err::<(), _>("no route")));
+        tasks.spawn("steady", forever());
+        let told = tasks.run_until(pending(), GRACE).await.unwrap_err().to_string();
+        assert!(told.contains("store") && told.contains("no route"), "{told}");
     }
 
     #[tokio::test]

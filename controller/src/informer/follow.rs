@@ -93,9 +93,10 @@ pub async fn follow(remote: Remote, view: Arc<View>, scope: Scope, told: impl Fn
     let mut backoff = Backoff(0);
     // Up to where the view is complete. None: read all of it.
     let mut through = None;
+    let mut pages = true;
     loop {
         let ended = match &mut through {
-            None => follower.list().await.map(|version| through = Some(version)),
+            None => follower.list(&mut pages).await.map(|version| through = Some(version)),
             Some(version) => follower.watch(version, &mut backoff).await,
         };
         let Err(error) = ended else {
@@ -121,11 +122,18 @@ struct Follower<T> {
 }
 
 impl<T: Fn(&View, News)> Follower<T> {
-    /// Reads all objects. Returns up to where that is true.
-    async fn list(&self) -> Result<String, CallError> {
+    /// Reads all objects. Returns up to where that is true. Where the past is forgotten faster than pages are read, the next
+    /// attempt takes all in one.
+    async fn list(&self, pages: &mut bool) -> Result<String, CallError> {
+        let listed = self.list_by(if *pages { PAGE } else { 0 }).await;
+        *pages = !listed.as_ref().is_err_and(|error| error.code() == 410);
+        listed
+    }
+
+    async fn list_by(&self, limit: usize) -> Result<String, CallError> {
         let (mut listed, mut next) = (HashSet::new(), String::new());
         loop {
-            let mut path = format!("{}?limit={PAGE}", self.view.kind.path(""));
+            let mut path = format!("{}?limit={limit}", self.view.kind.path(&self.scope.namespace));
             self.select(&mut path);
             if !next.is_empty() {
                 path.push_str(&format!("&continue={}", escaped(&next)));
@@ -133,7 +141,7 @@ impl<T: Fn(&View, News)> Follower<T> {
             let text = self.remote.text(Method::GET, &path, "", Vec::new(), PAGE_PATIENCE).await?;
             let page: Page = serde_json::from_str(&text).map_err(garbled)?;
             for item in page.items.into_iter().flatten() {
-                let object = object(item, self.scope.across).map_err(garbled)?;
+                let object = object(item, &self.scope).map_err(garbled)?;
                 if self.keeps(&object.key) {
                     listed.insert(object.key.clone());
                     self.put(object);
@@ -156,7 +164,7 @@ impl<T: Fn(&View, News)> Follower<T> {
         let seconds = WATCH.as_secs();
         let mut path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}",
-            self.view.kind.path(""),
+            self.view.kind.path(&self.scope.namespace),
             escaped(version)
         );
         self.select(&mut path);
@@ -180,7 +188,7 @@ impl<T: Fn(&View, News)> Follower<T> {
         let line: Line = serde_json::from_slice(line).map_err(garbled)?;
         match &*line.r#type {
             "ADDED" | "MODIFIED" => {
-                let object = object(line.object, self.scope.across).map_err(garbled)?;
+                let object = object(line.object, &self.scope).map_err(garbled)?;
                 let version = object.version.clone();
                 if self.keeps(&object.key) {
                     self.put(object);
@@ -188,7 +196,7 @@ impl<T: Fn(&View, News)> Follower<T> {
                 Ok(Some(version))
             }
             "DELETED" => {
-                let object = object(line.object, self.scope.across).map_err(garbled)?;
+                let object = object(line.object, &self.scope).map_err(garbled)?;
                 let version = object.version.clone();
                 if self.view.remove(&object.key).is_some() {
                     // As it was when it went, which is later than what the view had.
@@ -233,7 +241,7 @@ impl<T: Fn(&View, News)> Follower<T> {
     }
 
     fn lost(&self, error: &CallError) {
-        if self.view.set_lost(error.to_string()) {
+        if self.view.set_lost(error) {
             tracing::warn!(kind = %self.view.kind, %error, "cannot follow");
             self.tell(News::Lost);
         }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::kind::Kind;
+use crate::remote::CallError;
 
 /// Where an object is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -60,6 +61,13 @@ impl Object {
     }
 }
 
+impl Object {
+    /// As much of it as somebody looks at.
+    pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
+        serde_json::from_str(self.text.get()).ok()
+    }
+}
+
 #[derive(Deserialize)]
 struct Head {
     metadata: Metadata,
@@ -85,31 +93,43 @@ struct Home {
     cluster: Option<String>,
 }
 
-pub(super) fn object(text: &RawValue, across: bool) -> Result<Object, serde_json::Error> {
+pub(super) fn object(text: &RawValue, scope: &Scope) -> Result<Object, serde_json::Error> {
     let Head { metadata } = serde_json::from_str(text.get())?;
     let home = metadata.annotations.and_then(|annotations| annotations.cluster);
     // In a view of one logical cluster the annotation is somebody's own, and says nothing.
-    let cluster = home.filter(|_| across).and_then(|id| id.parse().ok());
+    let cluster = home.filter(|_| scope.across).and_then(|id| id.parse().ok());
     let key = Key { cluster, namespace: metadata.namespace, name: metadata.name };
-    Ok(Object { key, uid: metadata.uid, version: metadata.resource_version, text: text.to_owned() })
+    let trimmed = scope.trim.and_then(|trim| trim(text));
+    let text = trimmed.unwrap_or_else(|| text.to_owned());
+    Ok(Object { key, uid: metadata.uid, version: metadata.resource_version, text })
 }
 
 type Keep = dyn Fn(&Key) -> bool + Send + Sync;
+/// What is kept of an object. None: all of it.
+pub type Trim = fn(&RawValue) -> Option<Box<RawValue>>;
 
 /// Which objects of a kind are followed.
 #[derive(Default)]
 pub struct Scope {
     /// A label selector. Empty: all.
     pub labels: String,
+    /// Only what is in this one. Empty: all.
+    pub namespace: String,
     /// Over all logical clusters of the server: the client's address says so, and keys name theirs.
     pub across: bool,
     /// What else is to be kept. The rest is read and forgotten.
     pub keep: Option<Box<Keep>>,
+    /// What is kept of each, where there are many and little of them is looked at.
+    pub trim: Option<Trim>,
 }
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("labels", &self.labels).field("across", &self.across).finish()
+        f.debug_struct("Scope")
+            .field("labels", &self.labels)
+            .field("namespace", &self.namespace)
+            .field("across", &self.across)
+            .finish()
     }
 }
 
@@ -128,7 +148,7 @@ pub enum News<'a> {
     },
     /// From now on the view can be trusted.
     Synced,
-    /// From now on it is only what it was.
+    /// From now on it is only what it was, or, if it was never synced, nothing at all.
     Lost,
 }
 
@@ -146,6 +166,8 @@ struct State {
     /// It was synced once.
     known: bool,
     trouble: Option<String>,
+    /// The trouble is that we may not.
+    forbidden: bool,
 }
 
 impl View {
@@ -166,6 +188,12 @@ impl View {
     /// Why it is not synced.
     pub fn trouble(&self) -> Option<String> {
         self.state().trouble.clone()
+    }
+
+    /// Why we may not look at it, if that is why it is not synced.
+    pub fn forbidden(&self) -> Option<String> {
+        let state = self.state();
+        state.trouble.clone().filter(|_| state.forbidden)
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -189,6 +217,20 @@ impl View {
         let state = self.state();
         let from = state.objects.range(Key::new(namespace, "")..);
         from.map(|(key, _)| key).take_while(|key| key.namespace == namespace).cloned().collect()
+    }
+
+    /// Of a view over all logical clusters: those of one, or of one namespace of it.
+    pub fn keys_within(&self, cluster: Id, namespace: Option<&str>) -> Vec<Key> {
+        let from = Key {
+            cluster: Some(cluster),
+            namespace: namespace.unwrap_or_default().to_owned(),
+            name: String::new(),
+        };
+        let is_within = |key: &&Key| {
+            key.cluster == Some(cluster) && namespace.is_none_or(|namespace| key.namespace == namespace)
+        };
+        let state = self.state();
+        state.objects.range(from..).map(|(key, _)| key).take_while(is_within).cloned().collect()
     }
 
     pub fn all(&self) -> Vec<Arc<Object>> {
@@ -219,14 +261,18 @@ impl View {
     pub(super) fn set_synced(&self) -> bool {
         let mut state = self.change();
         state.trouble = None;
+        state.forbidden = false;
         state.known = true;
         !std::mem::replace(&mut state.synced, true)
     }
 
-    pub(super) fn set_lost(&self, trouble: String) -> bool {
+    /// Whether that is news: it was synced, or is lost for another reason than it was.
+    pub(super) fn set_lost(&self, error: &CallError) -> bool {
         let mut state = self.change();
-        state.trouble = Some(trouble);
-        std::mem::replace(&mut state.synced, false)
+        let is_first = state.trouble.replace(error.to_string()).is_none();
+        let forbidden = error.code() == 403;
+        let is_other = std::mem::replace(&mut state.forbidden, forbidden) != forbidden;
+        std::mem::replace(&mut state.synced, false) || is_first || is_other
     }
 
     fn state(&self) -> RwLockReadGuard<'_, State> {

@@ -107,3 +107,39 @@ async fn who_gives_it_up_lets_the_next_have_it_at_once() {
     assert!(!first.release().await.unwrap());
     assert!(live(&[&second], 2).await[1][0]);
 }
+
+/// The terms are numbers, and what makes them safe is how they stand to each other.
+#[test]
+fn nobody_begins_before_what_the_last_one_sent_has_arrived_or_failed() {
+    for terms in [Terms::STEADY, Terms::QUICK] {
+        assert!(terms.writes + terms.patience < terms.expires, "{terms:?}");
+        assert!(terms.renew + terms.patience < terms.writes, "{terms:?}");
+        assert!(terms.expires.subsec_nanos() == 0, "it is written in seconds: {terms:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_quick_terms_whoever_is_killed_is_followed_within_ten_seconds() {
+    let shelf = Shelf::default();
+    let (first, second) = (shelf.lease("first").on(Terms::QUICK), shelf.lease("second").on(Terms::QUICK));
+    assert!(live(&[&first], 5).await.iter().all(|led| led[0]));
+    let both = live(&[&first, &second], 60).await;
+    assert!(both.iter().all(|led| led == &[true, false]), "{both:?}");
+    let after = live(&[&second], 20).await;
+    let taken = after.iter().position(|led| led[0]).unwrap();
+    assert!((4..=10).contains(&taken), "{taken}");
+}
+
+/// Whoever heard of the end only from the next attempt heard of it when that had failed, and wrote until then.
+#[tokio::test(start_paused = true)]
+async fn the_end_comes_by_itself_when_the_server_says_nothing() {
+    let shelf = Shelf::default();
+    let first = shelf.lease("first").on(Terms::QUICK);
+    live(&[&first], 3).await;
+    assert!(first.leads());
+    let begun = Instant::now();
+    first.lost().await;
+    assert!(!first.leads() && begun.elapsed() <= Terms::QUICK.writes);
+    // It never was ours: there is nothing to wait for.
+    shelf.lease("second").lost().await;
+}

@@ -127,7 +127,24 @@ async fn only_what_is_to_be_kept_is_and_logical_clusters_are_told_apart() {
             {"metadata":{"name":"b","resourceVersion":"4"}}]}"#,
     )];
     let labels = "holon.dev/placed=true".to_owned();
-    let scope = Scope { labels, across: true, keep: Some(Box::new(|key| key.name == "a")) };
+    let scope =
+        Scope { labels, across: true, keep: Some(Box::new(|key| key.name == "a")), ..Scope::default() };
     let (told, _) = play(script, scope).await;
     assert_eq!(told, ["+~bbbbbbbbbbbbbbbc/a@3", "+~bbbbbbbbbbbbbbbd/a@4", "synced", "lost"]);
+}
+
+/// Whoever may look into one namespace only asks for that, and says when even that is refused.
+#[tokio::test(start_paused = true)]
+async fn one_namespace_is_followed_by_itself_and_what_is_forbidden_is_told_once() {
+    let script: Script = &[
+        ("/namespaces/shop/configmaps?limit=", 403, r#"{"kind":"Status","code":403,"message":"not you"}"#),
+        ("/namespaces/shop/configmaps?limit=", 403, r#"{"kind":"Status","code":403,"message":"not you"}"#),
+        ("/namespaces/shop/configmaps?limit=", 200, r#"{"metadata":{"resourceVersion":"3"},"items":[]}"#),
+        ("/namespaces/shop/configmaps?watch=", 403, r#"{"kind":"Status","code":403,"message":"not you"}"#),
+    ];
+    let scope = Scope { namespace: "shop".to_owned(), ..Scope::default() };
+    let (told, view) = play(script, scope).await;
+    // Being refused twice is told once; the last is the end of the script, which is another reason.
+    assert_eq!(told, ["lost", "synced", "lost", "lost"]);
+    assert!(view.forbidden().is_none() && view.trouble().is_some());
 }
