@@ -8,6 +8,7 @@
 //! [`gate`] puts that in order. [`rbac`] decides, [`impersonate`] reads what a request says about acting as somebody
 //! else, [`escalation`] keeps people from handing out what they have not, [`signers`] from having certificates made.
 //! [`accounts`] are users of a logical cluster's own.
+//! A [`mandate`] is what parts of this process may do.
 //! Who stays after they were let in is looked at again when something changes that they were let in by ([`standing`],
 //! [`bells`], [`proof`]).
 
@@ -17,6 +18,7 @@ pub(crate) mod bells;
 pub(crate) mod escalation;
 pub(crate) mod gate;
 mod impersonate;
+pub mod mandate;
 pub mod proof;
 pub mod rbac;
 pub(crate) mod signers;

@@ -12,9 +12,11 @@ use serde_json::Value;
 use storage::{CommitError, Entry, Key, Range, ReadError};
 
 use crate::auth::gate::Gate;
+use crate::guard::Guarded;
 use crate::identity::Identity;
 use crate::keys::Collection;
 use crate::query::Query;
+use crate::render::is_as_stored;
 use crate::stored;
 
 /// How many logical clusters a request looks at.
@@ -40,6 +42,8 @@ pub(crate) struct Call {
     pub(crate) identity: Identity,
     /// What they were let in by.
     pub(crate) gate: Gate,
+    /// Who is asked about what is not everybody's to change.
+    pub(crate) guard: Guarded,
 }
 
 impl Call {
@@ -52,7 +56,7 @@ impl Call {
     /// A stored object, as this resource shows it.
     pub(crate) fn tree(&self, entry: &Entry) -> Result<Value, Status> {
         let tree = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
-        Ok(convert::from_stored(&self.row, tree))
+        Ok(if is_as_stored(&self.row, entry) { tree } else { convert::from_stored(&self.row, tree) })
     }
 
     /// An object of this resource, as it is stored.

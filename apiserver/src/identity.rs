@@ -15,6 +15,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Map, Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::auth::mandate::Mandate;
 use crate::auth::proof::Proof;
 use crate::tokens::Tokens;
 
@@ -50,6 +51,8 @@ pub struct User {
     pub expires: Option<i64>,
     /// What they are known by.
     pub proof: Proof,
+    /// What a part of this process may do. Nothing that comes over the network has one.
+    pub mandate: Option<Arc<Mandate>>,
 }
 
 /// In how long the client's own certificate is no longer valid.
@@ -105,7 +108,7 @@ impl Identity {
     }
 
     /// The logical cluster this is somebody in, if that is only one.
-    pub(crate) fn home(&self) -> Option<Id> {
+    pub fn home(&self) -> Option<Id> {
         match self {
             Identity::Anonymous => None,
             Identity::User(user) => user.home,
@@ -154,11 +157,31 @@ impl Identity {
 
     /// Whether this is one of those who may do everything, always. Only certificates and the operator's tokens say so:
     /// a service account never is one, and nobody becomes one by acting as somebody else.
-    pub(crate) fn is_administrator(&self) -> bool {
+    pub fn is_administrator(&self) -> bool {
         match self {
             Identity::Anonymous => false,
             Identity::User(user) => user.groups.iter().any(|group| group == ADMINISTRATORS),
         }
+    }
+}
+
+impl Identity {
+    pub(crate) fn mandate(&self) -> Option<&Arc<Mandate>> {
+        match self {
+            Identity::Anonymous => None,
+            Identity::User(user) => user.mandate.as_ref(),
+        }
+    }
+
+    /// Whether this is a part of the process that serves.
+    pub fn has_mandate(&self) -> bool {
+        self.mandate().is_some()
+    }
+
+    /// Whether this works in all logical clusters: it finds them by their ids, sees all at once, and no user's limits are
+    /// its own. What it may do is another question.
+    pub(crate) fn is_at_home_everywhere(&self) -> bool {
+        self.is_administrator() || self.has_mandate()
     }
 }
 

@@ -272,6 +272,7 @@ async fn token(call: &Call, spec: &Value, vouchers: &Vouchers) -> Result<Value, 
             "authenticated": true, "user": found.identity.info(), "audiences": found.audiences,
         })),
         Err(NotFound::Foreign) => nobody(invalid.to_owned()),
+        Err(NotFound::Expired) => nobody(format!("[{invalid}, service account token has expired]")),
         Err(NotFound::Invalid(why)) => nobody(format!("[{invalid}, {why}]")),
         Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
     }

@@ -192,6 +192,11 @@ impl Status {
         Status::failure(401, Reason::Unauthorized, "Unauthorized")
     }
 
+    /// For somebody whose token was good until its time was over.
+    pub fn token_expired() -> Status {
+        Status::failure(401, Reason::Unauthorized, api::names::TOKEN_EXPIRED)
+    }
+
     pub fn forbidden(resource: Grouped<'_>, name: &str, why: &str) -> Status {
         let message = match (resource.name, name) {
             ("", _) => format!("forbidden: {why}"),

@@ -73,6 +73,8 @@ pub(crate) struct Found {
 pub(crate) enum NotFound {
     /// Not made by us.
     Foreign,
+    /// Made by us, for a time that is over.
+    Expired,
     Invalid(String),
     Unreadable(ReadError),
 }
@@ -125,7 +127,13 @@ impl Accounts {
     pub(crate) async fn find(&self, token: &str, audiences: &[String]) -> Result<Found, NotFound> {
         let token = self.verified(token).await?;
         let Token { cluster, claims, .. } = &token;
-        claims.check_times(Timestamp::now().as_second()).map_err(invalid)?;
+        let now = Timestamp::now().as_second();
+        if claims.has_expired(now) {
+            // Of a logical cluster that is gone, or of a key that is, this is not said.
+            self.check_key(&token).await?;
+            return Err(NotFound::Expired);
+        }
+        claims.check_times(now).map_err(invalid)?;
         let accepted = if audiences.is_empty() { self.audiences(*cluster) } else { audiences.to_vec() };
         let common: Vec<String> =
             accepted.iter().filter(|accepted| claims.aud.contains(accepted)).cloned().collect();
@@ -193,12 +201,18 @@ impl Accounts {
         bound
     }
 
+    /// The key that signed it must still be one.
+    async fn check_key(&self, token: &Token) -> Result<(), NotFound> {
+        let keys = self.keys.find(&*self.store, token.cluster).await?;
+        match keys.is_some_and(|keys| keys.has(&token.kid)) {
+            true => Ok(()),
+            false => Err(invalid("invalid signature")),
+        }
+    }
+
     /// What a token is bound to must be there, and be what it was.
     pub(crate) async fn check_bound(&self, token: &Token) -> Result<(), NotFound> {
-        let keys = self.keys.find(&*self.store, token.cluster).await?;
-        if !keys.is_some_and(|keys| keys.has(&token.kid)) {
-            return Err(invalid("invalid signature"));
-        }
+        self.check_key(token).await?;
         for (key, named, what) in Accounts::bonds(token) {
             let object = self.check_there(key, named, what).await?;
             let is_copy = what == "secret" && token.claims.exp.is_none();
@@ -291,6 +305,7 @@ fn identity(token: Token) -> Identity {
         home: Some(token.cluster),
         expires: claims.exp,
         proof: Proof::Token(token),
+        mandate: None,
     })
 }
 

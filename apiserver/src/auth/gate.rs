@@ -13,6 +13,7 @@ use storage::Revision;
 
 use super::access::{Access, Lineage};
 use super::impersonate::Impersonation;
+use super::mandate::Granted;
 use super::rbac::{Decision, Layers, Rule, Who};
 use super::standing;
 use crate::authorize::{Attributes, ResourceAttributes};
@@ -25,8 +26,10 @@ use crate::quotas::{Promise, Size, Watching};
 pub(crate) struct Gate {
     access: Arc<Access>,
     cluster: Id,
-    /// None for administrators who act as themselves: they need none.
+    /// None for administrators and parts of this process who act as themselves: they need none.
     lineage: Option<Lineage>,
+    /// What the sender may do here by a mandate, if they have one.
+    granted: Option<Granted>,
     /// Who sent the request.
     sender: Identity,
     /// Whom it acts as: the sender, if it does not say otherwise.
@@ -48,7 +51,7 @@ impl Gate {
         wanted: Attributes,
     ) -> Result<Gate, Status> {
         let impersonation = Impersonation::of(headers);
-        let lineage = match (sender.is_administrator(), &impersonation) {
+        let lineage = match (sender.is_at_home_everywhere(), &impersonation) {
             (true, Ok(None)) => None,
             _ => {
                 let lineage = access.lineage(cluster).await.map_err(unreadable)?;
@@ -77,6 +80,9 @@ impl Gate {
         };
         let mut gate = Gate::new(access, cluster, lineage, sender, claims, wanted, decided);
         gate.identity = identity;
+        if let Some(mandate) = sender.mandate() {
+            gate.granted = Some(mandate.within(access.store(), cluster).await.map_err(unreadable)?);
+        }
         gate.check().map(|()| gate)
     }
 
@@ -91,7 +97,7 @@ impl Gate {
     ) -> Gate {
         let (access, wanted) = (access.clone(), Arc::new(wanted));
         let (identity, sender) = (sender.clone(), sender.clone());
-        Gate { access, cluster, lineage, sender, identity, claims, wanted, decided }
+        Gate { access, cluster, lineage, granted: None, sender, identity, claims, wanted, decided }
     }
 
     /// Whether all that was decided still holds.
@@ -126,7 +132,7 @@ impl Gate {
             Attributes::Resource(wanted) => matches!(&*wanted.verb, "delete" | "deletecollection"),
             Attributes::Path { .. } => false,
         };
-        match deletes || self.sender.is_administrator() {
+        match deletes || self.sender.is_at_home_everywhere() {
             true => Ok(()),
             false => self.access.quotas().pace(self.cluster),
         }
@@ -154,7 +160,10 @@ impl Gate {
 
     /// Whether somebody may do something in this logical cluster.
     pub(crate) fn may(&self, who: &Identity, wanted: &Attributes) -> Decision {
-        self.access.may(who, self.cluster, wanted)
+        match self.granted.as_ref().filter(|_| who.mandate().is_some()) {
+            Some(granted) => Decision { allowed: granted.allows(wanted), reason: String::new() },
+            None => self.access.may(who, self.cluster, wanted),
+        }
     }
 
     /// Looks at the policy of this logical cluster.

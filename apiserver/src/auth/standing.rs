@@ -28,7 +28,7 @@ use crate::identity::Identity;
 
 /// How often the operator's token file is looked at for those who are known by it. Nobody rings when a file changes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Nothing stays longer, so no clock is set for what ends later.
+/// No watch stays longer, so no clock is set for what ends later. Whatever may stay longer is looked at as often.
 const LASTS_SECONDS_MAX: i64 = 3600;
 
 /// Notices when somebody who was let in no longer would be.
@@ -45,6 +45,8 @@ pub(crate) struct Standing {
     is_in_doubt: bool,
     /// When to look whatever happens.
     due: Option<Pin<Box<Sleep>>>,
+    /// Stays for as long as it likes.
+    is_endless: bool,
 }
 
 impl Standing {
@@ -67,7 +69,8 @@ impl Standing {
         let keys = line.iter().map(|(key, _)| key.clone()).chain(bound);
         let bell = access.bells().hang(topics.chain(keys.map(Topic::Object)).collect());
         Ok(Standing {
-            due: due(sender).map(|due| Box::pin(sleep_until(due))),
+            due: due(sender, false).map(|due| Box::pin(sleep_until(due))),
+            is_endless: false,
             gate: gate.clone(),
             vouchers: vouchers.clone(),
             bell,
@@ -76,6 +79,18 @@ impl Standing {
             // What happened before the bell hung nobody has heard.
             is_in_doubt: true,
         })
+    }
+
+    /// The same for somebody who may stay for days, in one logical cluster.
+    pub(crate) async fn endless(gate: &Gate, vouchers: &Vouchers) -> Result<Standing, Status> {
+        let mut standing = Standing::new(gate, vouchers, false).await?;
+        standing.is_endless = true;
+        standing.set_clock();
+        Ok(standing)
+    }
+
+    fn set_clock(&mut self) {
+        self.due = due(self.gate.sender(), self.is_endless).map(|due| Box::pin(sleep_until(due)));
     }
 
     /// Returns once the gate is closed. Cancel-safe.
@@ -89,7 +104,7 @@ impl Standing {
             };
             tokio::select! {
                 () = self.bell.rung() => {}
-                () = clock => self.due = due(self.gate.sender()).map(|due| Box::pin(sleep_until(due))),
+                () = clock => self.set_clock(),
             }
             self.is_in_doubt = true;
         }
@@ -134,12 +149,13 @@ impl Standing {
 }
 
 /// When to look at a sender again without being told to.
-fn due(sender: &Identity) -> Option<Instant> {
+fn due(sender: &Identity, is_endless: bool) -> Option<Instant> {
     let Identity::User(user) = sender else { return None };
     let left = user.expires.map(|expires| expires.saturating_sub(Timestamp::now().as_second()));
     match (&user.proof, left) {
         (Proof::Line(_), _) => Some(Instant::now() + LOOK_EVERY),
-        (_, Some(left)) if left <= LASTS_SECONDS_MAX => {
+        (_, Some(left)) if is_endless || left <= LASTS_SECONDS_MAX => {
+            let left = left.min(LASTS_SECONDS_MAX);
             // At least a little, should two clocks disagree about a fraction of a second.
             let left = u64::try_from(left).map_or(Duration::ZERO, Duration::from_secs);
             Some(Instant::now() + left.max(Duration::from_millis(50)))

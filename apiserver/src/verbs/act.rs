@@ -39,8 +39,10 @@ pub(crate) async fn bind(
         let entry = get::find(store, &pod).await?;
         // Whoever decided on a pod that is gone must not bind another one of the same name.
         update::expected(&pod, name, &binding, &entry, Version::May)?;
-        let new = bound(pod.tree(&entry)?, &binding)
+        let old = pod.tree(&entry)?;
+        let new = bound(old.clone(), &binding)
             .map_err(|why| Status::conflict(Grouped::new("", "pods/binding"), name, &why))?;
+        call.guard.check(&pod, name, Some(&old), Some(&new)).await?;
         let change = Change::Put(pod.encode(&new));
         if update::commit(store, &pod, &entry, change).await?.is_some() {
             return Ok(style.status(&Status::done(201)));

@@ -217,6 +217,7 @@ mod tests {
             headers: http::HeaderMap::new(),
             identity: crate::identity::Identity::Anonymous,
             gate: Gate::open(),
+            guard: crate::guard::Guarded::default(),
         };
         let mut ids = Vec::new();
         for first in [true, false] {

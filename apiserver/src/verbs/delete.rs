@@ -98,6 +98,7 @@ async fn settle(
     options: &Options,
 ) -> Result<Option<Deleted>, Status> {
     for _ in 0..ATTEMPTS {
+        call.guard.check_deletion(call, name, &entry).await?;
         match deletion::delete(store, &call.row, call.key(name), &entry, options).await {
             Ok(deleted) => {
                 release(store, call, &deleted, options).await;

@@ -280,6 +280,7 @@ mod tests {
             headers: http::HeaderMap::new(),
             identity: crate::identity::Identity::Anonymous,
             gate: crate::auth::gate::Gate::open(),
+            guard: crate::guard::Guarded::default(),
         }
     }
 

@@ -63,10 +63,11 @@ impl Claims {
         self.iss.rsplit_once("/clusters/")?.1.parse().ok()
     }
 
+    pub(super) fn has_expired(&self, now: i64) -> bool {
+        self.exp.is_some_and(|exp| exp <= now)
+    }
+
     pub(super) fn check_times(&self, now: i64) -> Result<(), &'static str> {
-        if self.exp.is_some_and(|exp| exp <= now) {
-            return Err("service account token has expired");
-        }
         if self.nbf > now + LEEWAY_SECONDS {
             return Err("service account token is not valid yet");
         }

@@ -99,7 +99,12 @@ async fn a_token_is_for_a_time_and_for_somebody() {
     let now = Timestamp::now().as_second();
     let mut claims = world.claims();
     claims.exp = Some(now - 1);
-    assert_eq!(world.why(&world.signed(&claims).await).await, "service account token has expired");
+    let expired = world.signed(&claims).await;
+    assert_eq!(world.why(&expired).await, "Expired");
+    // Whoever cannot sign is not told so.
+    let other = world.signed(&world.claims()).await;
+    let (said, signature) = (expired.rsplit_once('.').unwrap().0, other.rsplit_once('.').unwrap().1);
+    assert_eq!(world.why(&format!("{said}.{signature}")).await, "invalid signature");
     (claims.exp, claims.nbf) = (Some(now + 900), now + 600);
     assert_eq!(world.why(&world.signed(&claims).await).await, "service account token is not valid yet");
     let mut claims = world.claims();
