@@ -1,7 +1,7 @@
 //! What happens to an object between what a client sent and what is stored.
 //!
 //! ```text
-//!   decoded ─► defaults ─► owners ─► what the server says (metadata) ─► validation ─► addresses ─► commit
+//!   decoded ─► defaults ─► owners ─► what the server says (metadata) ─► validation ─► guard ─► addresses ─► commit
 //! ```
 //!
 //! What depends on the object alone is decided in `openapi`; here it is put in order, for creating and for replacing.
@@ -40,6 +40,7 @@ pub(crate) async fn create(
     errors.extend(special::check(&call.row, object));
     refuse(call, &name, &errors)?;
     signers::check(call, None, object)?;
+    call.guard.check(call, &name, None, Some(object)).await?;
     let claims = assign(store, call, None, object).await?;
     Ok((name, claims))
 }
@@ -72,6 +73,7 @@ pub(crate) async fn update(
     });
     refuse(call, name, &errors)?;
     signers::check(call, Some(old), new)?;
+    call.guard.check(call, name, Some(old), Some(new)).await?;
     assign(store, call, Some(old), new).await
 }
 

@@ -40,6 +40,8 @@ pub use registry::Registry;
 /// Groups whose objects tell the server what to do. They are not served before it does it: a webhook that is
 /// accepted and never called would be a lie.
 const WITHHELD: &[&str] = &["admissionregistration.k8s.io", "apiregistration.k8s.io"];
+/// Groups of which no objects are kept. Where they are defined they are read from whoever knows, and never written.
+const READ_ONLY: &[&str] = &["metrics.k8s.io"];
 /// Resources of the core group that keep nothing: what is sent there is done at once.
 const DONE: &[&str] = &["bindings"];
 

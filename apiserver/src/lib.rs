@@ -24,6 +24,7 @@ pub mod controllers;
 mod deadline;
 mod deletion;
 mod findings;
+pub mod guard;
 mod health;
 mod holders;
 pub mod identity;

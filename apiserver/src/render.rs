@@ -183,7 +183,7 @@ impl Style {
 }
 
 /// Whether an object is stored as clients of a resource see it.
-fn is_as_stored(row: &Resource, entry: &Entry) -> bool {
+pub(crate) fn is_as_stored(row: &Resource, entry: &Entry) -> bool {
     let Some(custom) = &row.custom else { return row.stored_as.is_none() };
     let stamped = stored::stamp(entry.value()) == Some(custom.schema_hash);
     stamped && stored::begins_with(entry.value(), &stored::heading(&row.api_version(), &row.kind))

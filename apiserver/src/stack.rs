@@ -35,6 +35,7 @@ use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
 use crate::connect::Connect;
 use crate::findings::Findings;
+use crate::guard::{Guard, Guarded};
 use crate::health::{self, Patient};
 use crate::identity::{self, Identity};
 use crate::kinds::{DEFINITIONS, Kinds, Registry};
@@ -65,6 +66,8 @@ pub struct Stack {
     audit: Option<Audit>,
     /// Answers for what runs, if anybody does.
     connect: Option<Arc<dyn Connect>>,
+    /// Is asked about objects that are not everybody's to change.
+    guard: Guarded,
     limits: Limits,
     metrics: Metrics,
     /// Ends watches, which would otherwise go on for as long as their clients like.
@@ -85,6 +88,7 @@ impl Stack {
             ready: AtomicBool::new(true),
             audit: None,
             connect: None,
+            guard: Guarded::default(),
             limits: Limits::default(),
             metrics: Metrics::default(),
             stop,
@@ -112,6 +116,12 @@ impl Stack {
     /// Sends those who want something of what runs there.
     pub fn with_connect(mut self, connect: Arc<dyn Connect>) -> Stack {
         self.connect = Some(connect);
+        self
+    }
+
+    /// Keeps what it guards from others.
+    pub fn with_guard(mut self, guard: Arc<dyn Guard>) -> Stack {
+        self.guard = Guarded::by(guard);
         self
     }
 
@@ -164,6 +174,8 @@ impl Stack {
                 match accounts.find(token, &[]).await {
                     Ok(found) => Ok(found.identity),
                     Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
+                    // Whoever has one that was good once may know that its time is all that is wrong with it.
+                    Err(NotFound::Expired) => Err(Status::token_expired()),
                     Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
                 }
             }
@@ -237,7 +249,7 @@ impl Stack {
         findings.acts_as(gate.identity());
         gate.pace()?;
         // What the root lets somebody do says nothing about all the others.
-        if reach == Reach::Every && !gate.identity().is_administrator() {
+        if reach == Reach::Every && !gate.identity().is_at_home_everywhere() {
             findings.refuse();
             return Err(Status::unknown_path());
         }
@@ -261,9 +273,10 @@ impl Stack {
             headers,
             identity: gate.identity().clone(),
             gate,
+            guard: self.guard.clone(),
         };
-        if let Some(connect) = self.connect.as_deref().filter(|connect| connect::is_for(*connect, &call)) {
-            return connect::answer(connect, &*self.store, &call, resource, asked, incoming).await;
+        if let Some(lead) = connect::find(self.connect.as_deref(), &*self.store, &call, resource).await? {
+            return lead.answer(&self.vouchers, &self.stop, &call, asked, incoming).await;
         }
         let verb = verb_of(&call, resource, asked)?;
         let bytes = match verb {
@@ -405,7 +418,7 @@ impl Stack {
             Cluster::Bare => Some(identity.home().unwrap_or(Id::ROOT)),
             Cluster::Path(path) => clusters::find(store, path).await.map_err(unreadable)?,
             Cluster::Id(id) if identity.home() == Some(*id) => Some(*id),
-            Cluster::Id(_) | Cluster::All if !identity.is_administrator() => None,
+            Cluster::Id(_) | Cluster::All if !identity.is_at_home_everywhere() => None,
             Cluster::Id(id) => births::find(store, *id).await.map_err(unreadable)?.map(|_| *id),
             Cluster::All => return Ok((Id::ROOT, Reach::Every)),
         };
@@ -448,7 +461,7 @@ fn verb_of(call: &Call, named: &Resource, asked: &Asked) -> Result<Verb, Status>
     {
         return Err(Status::unknown_path());
     }
-    // Only proxies lead further than a part of an object, and there are none.
+    // Only proxies lead further than a part of an object, and nobody answers for this one.
     let is_known = |part: &str| row.subresource(part).is_some() && named.rest.is_empty();
     if call.subresource.as_deref().is_some_and(|part| !is_known(part)) {
         return Err(Status::unknown_path());

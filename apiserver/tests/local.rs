@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use api::names::LOGICAL_CLUSTER;
+use apiserver::auth::mandate::Mandate;
 use apiserver::births::{self, Birth};
 use apiserver::identity::{Identity, User};
 use apiserver::local;
@@ -125,6 +126,66 @@ async fn a_client_is_of_its_logical_cluster_or_of_all() {
     assert_eq!(color(&found), "blue");
     let nowhere = maps(world.client(&Cluster::Path("root:c".parse().unwrap())));
     assert_eq!(code(nowhere.get("paint").await.unwrap_err()), 404);
+}
+
+/// A controller works in all logical clusters and is an administrator of none.
+#[tokio::test]
+async fn a_client_with_a_mandate_may_do_what_it_says_where_it_says_so() {
+    let world = World::new().await;
+    let (a, b) = (world.found("a").await, world.found("b").await);
+    for cluster in [&a, &b] {
+        maps(world.client(cluster)).create(&PostParams::default(), &map("paint", "red")).await.unwrap();
+    }
+    let label = Request::patch("/apis/holon.dev/v1alpha1/logicalclusters/b")
+        .header("content-type", "application/merge-patch+json")
+        .body(json!({ "metadata": { "labels": { "box": "yes" } } }).to_string().into_bytes());
+    let b: Value = world.client(&Cluster::Bare).request(label.unwrap()).await.unwrap();
+    let b = Cluster::Id(b["status"]["id"].as_str().unwrap().parse().unwrap());
+    let table = "everywhere\n  list - configmaps\nlabelled box\n  * * *\n  but rbac.authorization.k8s.io\n";
+    let mandate = Some(Arc::new(Mandate::read(table).unwrap()));
+    let who = Identity::known(User { name: "painter".to_owned(), mandate, ..User::default() });
+    let painter = |cluster: &Cluster| local::client(world.stack.clone(), who.clone(), cluster);
+
+    let all: Api<ConfigMap> = Api::all(painter(&Cluster::All));
+    let paint = ListParams::default().fields("metadata.name=paint");
+    assert_eq!(all.list(&paint).await.unwrap().items.len(), 2);
+    assert_eq!(maps(painter(&a)).list(&paint).await.unwrap().items.len(), 1);
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::all(painter(&Cluster::All));
+    assert_eq!(code(secrets.list(&ListParams::default()).await.unwrap_err()), 403);
+    // Only in the one that has the label may it change anything.
+    let made = PostParams::default();
+    maps(painter(&b)).create(&made, &map("more", "red")).await.unwrap();
+    let told = maps(painter(&a)).create(&made, &map("more", "red")).await.unwrap_err();
+    let kube::Error::Api(told) = told else { panic!("{told}") };
+    assert_eq!(
+        told.message,
+        "configmaps is forbidden: User \"painter\" cannot create resource \"configmaps\" in API group \"\" in the namespace \"default\""
+    );
+    // And not even there who may do what; nor as somebody else, nor what is about the server.
+    let ask = async |cluster: &Cluster, request: http::request::Builder, body: Value| {
+        let request = request.header("content-type", "application/json").body(body.to_string().into_bytes());
+        painter(cluster).request::<Value>(request.unwrap()).await.map_err(code)
+    };
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let binding = json!({
+        "metadata": { "name": "mine" }, "subjects": [{ "kind": "User", "name": "painter", "apiGroup": "rbac.authorization.k8s.io" }],
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+    });
+    for cluster in [&a, &b] {
+        assert_eq!(ask(cluster, Request::post(bindings), binding.clone()).await, Err(403));
+    }
+    assert_eq!(ask(&a, Request::delete("/api/v1/namespaces/default"), json!({})).await, Err(403));
+    assert_eq!(ask(&Cluster::Bare, Request::get("/metrics"), Value::Null).await, Err(403));
+    let as_admin = Request::get("/api/v1/secrets").header("impersonate-user", "ann");
+    assert!(matches!(ask(&a, as_admin, Value::Null).await, Err(403 | 404)));
+    // Without the label it is as any other.
+    let bare = world.client(&Cluster::Bare);
+    let off = json!({ "metadata": { "labels": { "box": null } } }).to_string().into_bytes();
+    let off = Request::patch("/apis/holon.dev/v1alpha1/logicalclusters/b")
+        .header("content-type", "application/merge-patch+json")
+        .body(off);
+    bare.request::<Value>(off.unwrap()).await.unwrap();
+    assert_eq!(code(maps(painter(&b)).create(&made, &map("most", "red")).await.unwrap_err()), 403);
 }
 
 /// What runs in the server's own process has no more rights than it was given.

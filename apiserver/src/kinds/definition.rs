@@ -10,12 +10,13 @@ use api::names::GROUP;
 use openapi::catalog;
 use openapi::custom::Kind;
 use openapi::decode;
-use openapi::resource::Resource;
+use openapi::resource::{Resource, Verb};
 use ring::digest;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use storage::Entry;
 
+use super::READ_ONLY;
 use crate::keys::Collection;
 use crate::stored;
 
@@ -117,6 +118,10 @@ impl<'a> Definition<'a> {
     }
 
     pub(super) fn kind(&self) -> Option<Kind> {
-        Some(Kind::of(&decode::tree(self.text).ok()?))
+        let mut kind = Kind::of(&decode::tree(self.text).ok()?);
+        for row in kind.rows.iter_mut().filter(|row| READ_ONLY.contains(&&*row.group)) {
+            *row = Arc::new(Resource { verbs: vec![Verb::Get, Verb::List], ..Resource::clone(row) });
+        }
+        Some(kind)
     }
 }
