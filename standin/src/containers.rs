@@ -1,18 +1,25 @@
-//! What `kubectl logs` and `kubectl exec` are told about containers that do not exist.
+//! What `kubectl logs`, `exec`, `attach`, `cp`, `port-forward`, `proxy` and `top` are told about containers that do not exist.
 
+mod attach;
+mod files;
+mod forward;
+mod proxy;
 mod session;
 mod shell;
 mod socket;
+mod spdy;
+mod usage;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use apiserver::connect::{Connect, Wish};
+use api::tunnel::METRICS;
+use apiserver::connect::{Connect, Part, Wish};
 use apiserver::server::Body;
+use apiserver::stack::Stack;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper_util::rt::TokioIo;
 use openapi::status::Status;
 use serde_json::Value;
 use storage::Boxed;
@@ -20,69 +27,113 @@ use tokio::task::JoinSet;
 
 use crate::logs::{Line, Logs};
 use crate::object::{list, name, text, uid};
+use attach::Attached;
+use files::Disk;
+pub(crate) use files::Files;
+use forward::Ports;
 use session::Session;
 use shell::Scene;
+
+/// The parts of a pod that are answered for.
+const PARTS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// All containers of a stand-in, and the sessions with them.
 #[derive(Debug)]
 pub(crate) struct Containers {
     logs: Arc<Logs>,
+    files: Arc<Files>,
     sessions: Mutex<JoinSet<()>>,
+    /// The server they are asked through, for what there is.
+    stack: OnceLock<Weak<Stack>>,
 }
 
 impl Connect for Containers {
-    fn parts(&self) -> &[&str] {
-        &["exec", "log"]
+    fn leads(&self, part: Part<'_>) -> bool {
+        match part.group {
+            "" => part.plural == "pods" && PARTS.contains(&part.part),
+            group => group == METRICS.0 && part.part.is_empty(),
+        }
     }
 
     fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
         Box::pin(async move {
+            if wish.group == METRICS.0 {
+                let stack = self.stack.get().and_then(Weak::upgrade);
+                return usage::answer(stack.ok_or_else(Status::unknown_path)?, wish).await;
+            }
             match wish.part.as_str() {
                 "log" => self.log(&wish),
-                _ => self.exec(wish),
+                "proxy" => proxy::answer(&wish),
+                "portforward" => self.forward(wish),
+                _ => self.converse(wish),
             }
         })
     }
 }
 
 impl Containers {
-    pub(crate) fn new(logs: Arc<Logs>) -> Containers {
-        Containers { logs, sessions: Mutex::default() }
+    pub(crate) fn new(logs: Arc<Logs>, files: Arc<Files>) -> Containers {
+        Containers { logs, files, sessions: Mutex::default(), stack: OnceLock::new() }
     }
 
-    /// Answers that the connection changes over, and begins the session on it.
-    fn exec(&self, mut wish: Wish) -> Result<Response<Body>, Status> {
-        let container = container(&wish.pod, wish.text("container"))?;
-        if !is_running(&wish.pod, &container) {
-            let (pod, space) = (name(&wish.pod), crate::object::namespace(&wish.pod));
+    /// They are asked through this server. To be said once.
+    pub(crate) fn behind(&self, stack: &Arc<Stack>) {
+        // Only the first counts, and there is one.
+        let _ = self.stack.set(Arc::downgrade(stack));
+    }
+
+    /// Answers that the connection changes over, and begins the session on it: a command, or a look.
+    fn converse(&self, mut wish: Wish) -> Result<Response<Body>, Status> {
+        let container = container(&wish.object, wish.text("container"))?;
+        if !is_running(&wish.object, &container) {
+            let (pod, space) = (name(&wish.object), crate::object::namespace(&wish.object));
             return Err(Status::internal(&format!(
                 "container not found ({container:?}) in pod {pod}_{space}"
             )));
         }
         let answer = socket::accept(&wish.headers)?;
         let upgrade = wish.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
+        let (pod, tty) = (uid(&wish.object).to_owned(), is_true(wish.text("tty")));
+        if wish.part == "attach" {
+            let attached = Attached { logs: self.logs.clone(), pod, container, tty };
+            self.begin(async move { attached.run(upgrade.open().await?).await });
+            return Ok(answer);
+        }
+        let disk = Disk::new(self.files.clone(), &pod, &container);
         let session = Session {
             command: wish.all("command").map(str::to_owned).collect(),
             stdin: is_true(wish.text("stdin")),
-            tty: is_true(wish.text("tty")),
-            scene: Scene::of(&wish.pod, &container),
+            tty,
+            scene: Scene::of(&wish.object, &container, disk),
         };
-        let mut sessions = self.sessions.lock().expect("no holder of this lock panics");
-        while sessions.try_join_next().is_some() {}
-        sessions.spawn(async move {
-            let ended = match upgrade.await {
-                Ok(upgraded) => session.run(TokioIo::new(upgraded)).await.map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a session with a container broke off");
-            }
-        });
+        self.begin(async move { session.run(upgrade.open().await?).await });
         Ok(answer)
     }
 
+    fn forward(&self, mut wish: Wish) -> Result<Response<Body>, Status> {
+        if text(&wish.object, "/status/phase") != "Running" {
+            let phase = text(&wish.object, "/status/phase");
+            return Err(Status::bad_request(format!("pod is not running, its phase is {phase}")));
+        }
+        let answer = forward::accept(&wish.headers)?;
+        let upgrade = wish.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
+        let ports = Ports::of(&wish.object);
+        self.begin(async move { ports.run(upgrade.open().await?).await });
+        Ok(answer)
+    }
+
+    fn begin(&self, session: impl Future<Output = std::io::Result<()>> + Send + 'static) {
+        let mut sessions = self.sessions.lock().expect("no holder of this lock panics");
+        while sessions.try_join_next().is_some() {}
+        sessions.spawn(async move {
+            if let Err(error) = session.await {
+                tracing::debug!(%error, "a session with a container broke off");
+            }
+        });
+    }
+
     fn log(&self, wish: &Wish) -> Result<Response<Body>, Status> {
-        let pod = &wish.pod;
+        let pod = &wish.object;
         let container = container(pod, wish.text("container"))?;
         let shown = Shown::of(wish)?;
         if is_true(wish.text("previous")) {
@@ -213,9 +264,7 @@ fn waiting(pod: &Value, container: &str) -> Result<(), Status> {
     if text(pod, "/spec/nodeName").is_empty() {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", name(pod))));
     }
-    let statuses = list(pod, "/status/containerStatuses").iter();
-    let mut statuses = statuses.chain(list(pod, "/status/initContainerStatuses"));
-    let status = statuses.find(|status| text(status, "/name") == container);
+    let status = statuses(pod).find(|status| text(status, "/name") == container);
     let reason = status.map_or("ContainerCreating", |status| text(status, "/state/waiting/reason"));
     let told = match reason {
         "ContainerCreating" => "ContainerCreating",
@@ -228,9 +277,14 @@ fn waiting(pod: &Value, container: &str) -> Result<(), Status> {
     )))
 }
 
+/// Of all containers, whatever they are for.
+fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+    lists.into_iter().flat_map(|field| pod["status"][field].as_array().into_iter().flatten())
+}
+
 fn is_running(pod: &Value, container: &str) -> bool {
-    let mut statuses = list(pod, "/status/containerStatuses").iter();
-    statuses.any(|status| text(status, "/name") == container && !status["state"]["running"].is_null())
+    statuses(pod).any(|status| text(status, "/name") == container && !status["state"]["running"].is_null())
 }
 
 fn is_true(text: &str) -> bool {

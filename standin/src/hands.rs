@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
 use crate::clock::Clock;
+use crate::containers::Files;
 use crate::kind::Kind;
 use crate::logs::Logs;
 use crate::object::{controller, count, name, namespace, text, time, uid};
@@ -37,12 +38,13 @@ pub(crate) enum Outcome {
 pub(crate) struct Hands {
     stack: Arc<Stack>,
     logs: Arc<Logs>,
+    files: Arc<Files>,
     clock: Clock,
 }
 
 impl Hands {
-    pub(crate) fn new(stack: Arc<Stack>, logs: Arc<Logs>, clock: Clock) -> Hands {
-        Hands { stack, logs, clock }
+    pub(crate) fn new(stack: Arc<Stack>, logs: Arc<Logs>, files: Arc<Files>, clock: Clock) -> Hands {
+        Hands { stack, logs, files, clock }
     }
 
     pub(crate) async fn perform(&self, write: Write) -> Outcome {
@@ -77,9 +79,18 @@ impl Hands {
         Outcome::Done
     }
 
-    /// Throws away what the containers of a pod wrote that is gone.
+    /// Has more kinds served.
+    pub(crate) async fn define(&self, definitions: impl IntoIterator<Item = Value>) {
+        for definition in definitions {
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            self.expect(Method::POST, path, definition).await;
+        }
+    }
+
+    /// Throws away what the containers of a pod wrote and had that is gone.
     pub(crate) fn forget(&self, pod: &str) {
         self.logs.forget(pod);
+        self.files.forget(pod);
     }
 
     async fn create(&self, kind: Kind, object: Value, announced: Option<Event>) -> Outcome {

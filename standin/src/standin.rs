@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::Id;
+use api::tunnel::measured;
 use apiserver::auth::accounts::Accounts;
 use apiserver::births::{self, Birth};
 use apiserver::controllers::Controllers;
@@ -26,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock::Clock;
-use crate::containers::Containers;
+use crate::containers::{Containers, Files};
 use crate::counts::{Counter, Counts};
 use crate::door::Door;
 use crate::faults::Faults;
@@ -51,6 +52,8 @@ pub struct Options {
     pub nodes: Vec<NodeShape>,
     pub pace: Pace,
     pub clock: Clock,
+    /// Whether it says how much is used, as one with a metrics server does.
+    pub measures: bool,
     /// Where its objects are kept; in memory if nobody says.
     pub store: Option<Arc<dyn Store>>,
     /// Where its certificates are; in a directory of its own that goes with it if nobody says.
@@ -69,6 +72,7 @@ impl Options {
             name,
             pace: Pace::INSTANT,
             clock: Clock::running(),
+            measures: false,
             store: None,
             dir: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -103,6 +107,7 @@ pub struct Standin {
     faults: Arc<Faults>,
     counter: Arc<Counter>,
     logs: Arc<Logs>,
+    files: Arc<Files>,
     frozen: watch::Sender<bool>,
     /// The door while it lives.
     door: watch::Sender<Option<Arc<Door>>>,
@@ -130,6 +135,7 @@ impl Standin {
             faults: Arc::default(),
             counter: Arc::default(),
             logs: Arc::default(),
+            files: Arc::default(),
             frozen: watch::Sender::new(false),
             door: watch::Sender::new(None),
             running: JoinSet::new(),
@@ -154,15 +160,21 @@ impl Standin {
             .with_kinds(kinds.clone())
             .with_accounts(accounts.clone());
         tasks.spawn("cluster controllers", controllers.run(tasks.stop()));
-        let containers = Arc::new(Containers::new(self.logs.clone()));
+        let containers = Arc::new(Containers::new(self.logs.clone(), self.files.clone()));
         let stack = Stack::new(seen.clone(), self.address.to_string(), tasks.stop())
             .with_kinds(kinds)
             .with_accounts(accounts)
-            .with_connect(containers);
+            .with_connect(containers.clone());
         let stack = Arc::new(stack);
+        containers.behind(&stack);
+        let hands =
+            Hands::new(stack.clone(), self.logs.clone(), self.files.clone(), self.options.clock.clone());
+        if self.options.measures {
+            hands.define(measured()).await;
+        }
         let runner = Runner {
             store: seen,
-            hands: Hands::new(stack.clone(), self.logs.clone(), self.options.clock.clone()),
+            hands,
             clock: self.options.clock.clone(),
             pace: self.options.pace,
             nodes: self.options.nodes.clone(),

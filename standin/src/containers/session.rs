@@ -17,6 +17,11 @@ pub(super) struct Session {
     pub(super) scene: Scene,
 }
 
+/// What is sent at a time, as a kubelet does.
+const PIECE_BYTES: usize = 32 << 10;
+/// What a command is given at most: as much as containers here can keep.
+const STDIN_BYTES_MAX: usize = 64 << 20;
+
 /// What a shell shows when it waits for a line.
 const PROMPT: &str = "$ ";
 
@@ -29,7 +34,7 @@ impl Session {
             (true, true) if is_shell => self.converse(&mut socket).await?,
             (true, _) if self.command == ["cat"] => echo(&mut socket).await?,
             (stdin, _) => {
-                let given = if stdin { collect(&mut socket).await? } else { String::new() };
+                let given = if stdin { collect(&mut socket).await? } else { Vec::new() };
                 self.once(&given, &mut socket).await?
             }
         };
@@ -40,15 +45,17 @@ impl Session {
     /// One command. A terminal has one stream and ends lines in its own way.
     async fn once(
         &self,
-        stdin: &str,
+        stdin: &[u8],
         socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>,
     ) -> io::Result<u8> {
         let output = self.scene.run(&self.command, stdin);
-        let shown = |text: &str| if self.tty { text.replace('\n', "\r\n") } else { text.to_owned() };
         let stderr = if self.tty { Channel::Stdout } else { Channel::Stderr };
-        for (channel, text) in [(Channel::Stdout, output.stdout), (stderr, output.stderr)] {
-            if !text.is_empty() {
-                socket.send(channel, shown(&text).as_bytes()).await?;
+        for (channel, bytes) in [(Channel::Stdout, &*output.stdout), (stderr, output.stderr.as_bytes())] {
+            for piece in bytes.chunks(PIECE_BYTES) {
+                match self.tty {
+                    true => socket.send(channel, &on_terminal(piece)).await?,
+                    false => socket.send(channel, piece).await?,
+                }
             }
         }
         Ok(output.exit)
@@ -68,7 +75,7 @@ impl Session {
                         // Without a code it is the last command's.
                         if words.len() != 1 || !leaves {
                             let one = Session { command: words, ..self.clone() };
-                            exit = one.once("", socket).await?;
+                            exit = one.once(b"", socket).await?;
                         }
                         if leaves {
                             return Ok(exit);
@@ -101,16 +108,31 @@ async fn echo(socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> io::R
     Ok(0)
 }
 
-async fn collect(socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> io::Result<String> {
-    let mut all = String::new();
+/// All that comes, until the client says that nothing more does.
+async fn collect(socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
     while let Some(Said::Stdin(bytes)) = socket.next().await? {
-        all += &String::from_utf8_lossy(&bytes);
+        all.extend_from_slice(&bytes);
+        if all.len() > STDIN_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too much on stdin"));
+        }
     }
     Ok(all)
 }
 
+/// As a terminal shows lines.
+pub(super) fn on_terminal(bytes: &[u8]) -> Vec<u8> {
+    bytes
+        .split_inclusive(|byte| *byte == b'\n')
+        .flat_map(|line| match line {
+            [line @ .., b'\n'] => [line, b"\r\n"].concat(),
+            line => line.to_vec(),
+        })
+        .collect()
+}
+
 /// How a command ended, as a Status.
-fn end(exit: u8) -> Value {
+pub(super) fn end(exit: u8) -> Value {
     match exit {
         0 => json!({ "metadata": {}, "status": "Success" }),
         exit => json!({

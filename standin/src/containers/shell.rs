@@ -1,15 +1,27 @@
 //! The few commands a container that does not exist understands: enough to see that one has reached it.
 
+use bytes::Bytes;
 use serde_json::Value;
 
+use super::files::Disk;
 use crate::object::{list, name, namespace, text};
 
 /// What came of a command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Output {
-    pub(super) stdout: String,
+    pub(super) stdout: Bytes,
     pub(super) stderr: String,
     pub(super) exit: u8,
+}
+
+impl Output {
+    fn said(stdout: impl Into<Bytes>) -> Output {
+        Output { stdout: stdout.into(), ..Output::default() }
+    }
+
+    fn failed(exit: u8, stderr: String) -> Output {
+        Output { stderr, exit, ..Output::default() }
+    }
 }
 
 /// Where a command runs.
@@ -17,13 +29,16 @@ pub(super) struct Output {
 pub(super) struct Scene {
     pub(super) host: String,
     variables: Vec<(String, String)>,
+    disk: Disk,
 }
 
+/// What is counted to at most: some seven megabytes.
+const NUMBERS_MAX: u32 = 1_000_000;
 /// What a shell says that does not know a command.
 const NOT_FOUND: u8 = 127;
 
 impl Scene {
-    pub(super) fn of(pod: &Value, container: &str) -> Scene {
+    pub(super) fn of(pod: &Value, container: &str, disk: Disk) -> Scene {
         let host = match text(pod, "/spec/hostname") {
             "" => name(pod),
             host => host,
@@ -36,12 +51,12 @@ impl Scene {
         for variable in containers.flat_map(|one| list(one, "/env")) {
             variables.push((text(variable, "/name").to_owned(), text(variable, "/value").to_owned()));
         }
-        Scene { host: host.to_owned(), variables }
+        Scene { host: host.to_owned(), variables, disk }
     }
 
     /// Runs a command with what it is given on stdin.
-    pub(super) fn run(&self, command: &[String], stdin: &str) -> Output {
-        let said = |stdout: String| Output { stdout, ..Output::default() };
+    pub(super) fn run(&self, command: &[String], stdin: &[u8]) -> Output {
+        let said = |text: String| Output::said(text);
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         match words.as_slice() {
             [] | ["true"] => Output::default(),
@@ -52,28 +67,67 @@ impl Scene {
             ["env"] | ["printenv"] => {
                 said(self.variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect())
             }
+            ["seq", last] => {
+                let last = last.parse().unwrap_or(0).min(NUMBERS_MAX);
+                said((1..=last).map(|number| format!("{number}\n")).collect())
+            }
             ["pwd"] => said("/\n".to_owned()),
             ["whoami"] => said("root\n".to_owned()),
-            ["cat"] => said(stdin.to_owned()),
-            ["cat", file, ..] => Output {
-                stderr: format!("cat: {file}: No such file or directory\n"),
-                exit: 1,
-                ..Output::default()
+            ["cat"] => Output::said(stdin.to_vec()),
+            ["cat", file, ..] => match self.disk.read(file) {
+                Some(bytes) => Output::said(bytes),
+                None => Output::failed(1, format!("cat: {file}: No such file or directory\n")),
             },
+            ["ls"] => said(lines(&self.disk.names("/"))),
+            ["ls", path, ..] if self.disk.is_directory(path) => said(lines(&self.disk.names(path))),
+            ["ls", path, ..] if self.disk.read(path).is_some() => said(format!("{path}\n")),
+            ["ls", path, ..] => Output::failed(2, format!("ls: {path}: No such file or directory\n")),
+            ["test", "-d", path] => {
+                Output { exit: u8::from(!self.disk.is_directory(path)), ..Output::default() }
+            }
+            ["tar", arguments @ ..] => self.tar(arguments, stdin),
             ["exit"] => Output::default(),
             ["exit", code] => Output { exit: code.parse().unwrap_or(2), ..Output::default() },
             ["sh" | "bash" | "/bin/sh" | "/bin/bash", "-c", script, ..] => self.script(script, stdin),
-            ["sh" | "bash" | "/bin/sh" | "/bin/bash", ..] => self.script(stdin, ""),
-            [unknown, ..] => {
-                let stderr = format!("sh: {unknown}: not found\n");
-                Output { stderr, exit: NOT_FOUND, ..Output::default() }
+            ["sh" | "bash" | "/bin/sh" | "/bin/bash", ..] => {
+                self.script(&String::from_utf8_lossy(stdin), b"")
             }
+            [unknown, ..] => Output::failed(NOT_FOUND, format!("sh: {unknown}: not found\n")),
+        }
+    }
+
+    /// As `kubectl cp` runs it: `tar cf - PATH…`, `tar -xmf - -C DIRECTORY`.
+    fn tar(&self, arguments: &[&str], stdin: &[u8]) -> Output {
+        let mut words = arguments.iter().filter(|word| !word.starts_with("--"));
+        let mode = words.next().map_or("", |word| word.trim_start_matches('-'));
+        let (mut directory, mut paths) = ("/", Vec::new());
+        while let Some(word) = words.next() {
+            match *word {
+                "-" => {}
+                "-C" => directory = words.next().copied().unwrap_or("/"),
+                path => paths.push(path),
+            }
+        }
+        let wrong = |why: String| Output::failed(2, format!("tar: {why}\n"));
+        if mode.contains('x') {
+            return self.disk.unpack(stdin, directory).map_or_else(wrong, |()| Output::default());
+        }
+        if !mode.contains('c') {
+            return wrong("You must specify one of the '-Acdtrux' options".to_owned());
+        }
+        match self.disk.pack(&paths) {
+            Ok(archive) => {
+                let is_whole = paths.iter().any(|path| path.starts_with('/'));
+                let stderr = if is_whole { "tar: Removing leading `/' from member names\n" } else { "" };
+                Output { stderr: stderr.to_owned(), ..Output::said(archive) }
+            }
+            Err(why) => wrong(why),
         }
     }
 
     /// Commands one after the other; after `&&` only if the one before went well, and none after `exit`.
-    fn script(&self, script: &str, stdin: &str) -> Output {
-        let mut all = Output::default();
+    fn script(&self, script: &str, stdin: &[u8]) -> Output {
+        let (mut all, mut stdout) = (Output::default(), Vec::new());
         for line in script.split(['\n', ';']) {
             for command in line.split("&&") {
                 let words = self.words(command);
@@ -81,18 +135,18 @@ impl Scene {
                     continue;
                 }
                 let done = self.run(&words, stdin);
-                all.stdout += &done.stdout;
+                stdout.extend_from_slice(&done.stdout);
                 all.stderr += &done.stderr;
                 all.exit = done.exit;
                 if words[0] == "exit" {
-                    return all;
+                    return Output { stdout: stdout.into(), ..all };
                 }
                 if done.exit != 0 {
                     break;
                 }
             }
         }
-        all
+        Output { stdout: stdout.into(), ..all }
     }
 
     /// The words of a command: quotes hold together what is in them, and names after a `$` become values.
@@ -133,6 +187,10 @@ impl Scene {
     }
 }
 
+fn lines(names: &[String]) -> String {
+    names.iter().map(|name| format!("{name}\n")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,11 +202,11 @@ mod tests {
             "metadata": { "name": "web-1", "namespace": "shop" },
             "spec": { "containers": [{ "name": "main", "env": [{ "name": "COLOUR", "value": "blue" }] }] },
         });
-        let scene = Scene::of(&pod, "main");
+        let scene = Scene::of(&pod, "main", Disk::default());
         let check = |command: &[&str], stdin: &str, stdout: &str, stderr: &str, exit: u8| {
             let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-            let expected = Output { stdout: stdout.to_owned(), stderr: stderr.to_owned(), exit };
-            assert_eq!(scene.run(&words, stdin), expected, "{command:?}");
+            let expected = Output { stdout: stdout.to_owned().into(), stderr: stderr.to_owned(), exit };
+            assert_eq!(scene.run(&words, stdin.as_bytes()), expected, "{command:?}");
         };
         check(&["echo", "a", "b"], "", "a b\n", "", 0);
         check(&["hostname"], "", "web-1\n", "", 0);
@@ -156,6 +214,15 @@ mod tests {
         check(&["sh", "-c", "echo \"it is $COLOUR\"; echo '$COLOUR'"], "", "it is blue\n$COLOUR\n", "", 0);
         check(&["sh", "-c", "echo a && false && echo b; exit 3; echo c"], "", "a\n", "", 3);
         check(&["sh"], "pwd\nwhoami\n", "/\nroot\n", "", 0);
+        check(&["cat", "/none"], "", "", "cat: /none: No such file or directory\n", 1);
+        check(&["test", "-d", "/tmp"], "", "", "", 0);
+        check(
+            &["tar", "cf", "-", "/none"],
+            "",
+            "",
+            "tar: /none: Cannot stat: No such file or directory\n",
+            2,
+        );
         check(&["vi"], "", "", "sh: vi: not found\n", 127);
     }
 }

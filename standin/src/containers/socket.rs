@@ -13,7 +13,7 @@ use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use openapi::status::Status;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use apiserver::server::Body;
 
@@ -78,11 +78,13 @@ pub(super) struct Socket<S> {
     begun: Vec<u8>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+impl<S> Socket<S> {
     pub(super) fn new(stream: S) -> Socket<S> {
         Socket { stream, begun: Vec::new() }
     }
+}
 
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// What the client says next; none once it has left.
     pub(super) async fn next(&mut self) -> io::Result<Option<Said>> {
         loop {
@@ -101,6 +103,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         }
     }
 
+    /// One for reading and one for writing, when neither is to wait for the other.
+    pub(super) fn split(self) -> (Socket<ReadHalf<S>>, Socket<WriteHalf<S>>) {
+        let (reading, writing) = tokio::io::split(self.stream);
+        (Socket::new(reading), Socket::new(writing))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Socket<S> {
+    pub(super) async fn pong(&mut self, ping: &[u8]) -> io::Result<()> {
+        self.write(PONG, ping).await
+    }
+
     pub(super) async fn send(&mut self, channel: Channel, bytes: &[u8]) -> io::Result<()> {
         let message: Vec<u8> = [&[channel as u8], bytes].concat();
         self.write(BINARY, &message).await
@@ -111,6 +125,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         const NORMAL: [u8; 2] = 1000u16.to_be_bytes();
         self.write(CLOSE, &NORMAL).await?;
         self.stream.shutdown().await
+    }
+
+    async fn write(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
+        let mut frame = vec![0x80 | kind];
+        match payload.len() {
+            length @ 0..126 => frame.push(length as u8),
+            length @ 126..65536 => {
+                frame.push(126);
+                frame.extend((length as u16).to_be_bytes());
+            }
+            length => {
+                frame.push(127);
+                frame.extend((length as u64).to_be_bytes());
+            }
+        }
+        frame.extend_from_slice(payload);
+        self.stream.write_all(&frame).await?;
+        self.stream.flush().await
+    }
+}
+
+impl<S: AsyncRead + Unpin> Socket<S> {
+    /// What the client pings us with next; none once it has left. What else it says is passed over.
+    pub(super) async fn ping(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            match self.frame().await? {
+                (CLOSE, ..) => return Ok(None),
+                (PING, _, payload) => return Ok(Some(payload)),
+                _ => {}
+            }
+        }
     }
 
     /// The next frame: what it is, whether a message ends with it, and what it carries.
@@ -133,24 +178,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.stream.read_exact(&mut payload).await?;
         payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
         Ok((head[0] & 0x0f, head[0] & 0x80 != 0, payload))
-    }
-
-    async fn write(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
-        let mut frame = vec![0x80 | kind];
-        match payload.len() {
-            length @ 0..126 => frame.push(length as u8),
-            length @ 126..65536 => {
-                frame.push(126);
-                frame.extend((length as u16).to_be_bytes());
-            }
-            length => {
-                frame.push(127);
-                frame.extend((length as u64).to_be_bytes());
-            }
-        }
-        frame.extend_from_slice(payload);
-        self.stream.write_all(&frame).await?;
-        self.stream.flush().await
     }
 }
 

@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 use super::pods::{is_finished, of_template, restarts};
 use crate::clock::later;
 use crate::kind::Kind;
-use crate::object::{count, flag, is_leaving, is_true, list, moment, name, number, text, time, uid};
+use crate::object::{
+    controller, count, flag, is_leaving, is_true, list, moment, name, number, text, time, uid,
+};
 use crate::plan::{Event, Plan};
 use crate::world::World;
 
@@ -38,6 +40,10 @@ pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) 
             false => Look { job, pods, now }.act(plan),
         }
     }
+    // A Job that is deleted in the background is gone at once, and its pods are still to go.
+    let jobs: BTreeSet<&str> = world.all(Kind::Jobs, space).map(uid).collect();
+    let is_left = |pod: &&Value| controller(pod).is_none_or(|owner| !jobs.contains(text(owner, "/uid")));
+    world.all(Kind::Pods, space).filter(is_left).for_each(|pod| release(pod, plan));
 }
 
 /// A Job and its pods, as they are.

@@ -142,6 +142,19 @@ fn a_job_counts_an_end_before_it_lets_go_of_the_pod() {
     }
 }
 
+/// A Job was deleted while the end of a pod was still to be counted. Nobody was left to count it, and the pod stayed for ever.
+#[test]
+fn a_pod_whose_job_is_gone_is_let_go() {
+    let job = owner("once", json!({ "completions": 1 }));
+    let mut ended = pod(Kind::Jobs, &job, "once-1", "Succeeded");
+    ended["metadata"]["finalizers"] = json!([jobs::FINALIZER]);
+    let world = World::with([(Kind::Pods, ended)], NOW);
+    let mut plan = Plan::default();
+    jobs::step(&world, "shop", NOW, &mut plan);
+    assert_eq!(plan.summary(), ["update Pod once-1"]);
+    assert_eq!(plan.updated("once-1").unwrap()["metadata"]["finalizers"], json!([]));
+}
+
 #[test]
 fn a_pod_goes_through_its_life_at_its_pace() {
     let pace = Pace {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::pace::{Misfortune, Pace};
-use super::pod_status::{Containers, status};
+use super::pod_status::{Containers, is_joined, status};
 use super::stage::Stage;
 use crate::clock::later;
 use crate::kind::Kind;
@@ -52,6 +52,8 @@ impl Look<'_> {
             Stage::Unbound | Stage::Done => {}
             Stage::Bound if self.pace.start > Duration::ZERO => self.write(Containers::Creating, plan),
             Stage::Bound | Stage::Creating | Stage::Stuck => self.start(misfortune, plan),
+            Stage::Running(restarts) if is_joined(self.pod) => self.join(false, restarts, plan),
+            Stage::Ready(restarts) if is_joined(self.pod) => self.join(true, restarts, plan),
             Stage::Running(restarts) => self.ripen(misfortune, restarts, plan),
             Stage::Ready(restarts) => self.last(misfortune, restarts, plan),
             Stage::Backoff(restarts) => {
@@ -114,6 +116,17 @@ impl Look<'_> {
             if ready {
                 self.log(container, restarts, "ready".to_owned(), plan);
             }
+        }
+    }
+
+    /// Starts what was put into the pod while it runs.
+    fn join(&self, ready: bool, restarts: i64, plan: &mut Plan) {
+        let there = list(self.pod, "/status/ephemeralContainerStatuses").len();
+        self.write(Containers::Running { ready, restarts }, plan);
+        for container in &list(self.pod, "/spec/ephemeralContainers")[there..] {
+            let line =
+                format!("{} starts on {}", text(container, "/image"), text(self.pod, "/spec/nodeName"));
+            self.log(container, 0, line, plan);
         }
     }
 

@@ -70,7 +70,18 @@ pub(crate) fn status(pod: &Value, containers: Containers, now: Timestamp) -> Val
         let one = |container: &Value| init_status(pod, container, containers, now);
         status["initContainerStatuses"] = list(pod, "/spec/initContainers").iter().map(one).collect();
     }
+    if !list(pod, "/spec/ephemeralContainers").is_empty() {
+        let one = |container: &Value| ephemeral_status(pod, container, now);
+        status["ephemeralContainerStatuses"] =
+            list(pod, "/spec/ephemeralContainers").iter().map(one).collect();
+    }
     status
+}
+
+/// Whether somebody has put a container into a running pod that is not there yet.
+pub(crate) fn is_joined(pod: &Value) -> bool {
+    let there = list(pod, "/status/ephemeralContainerStatuses").len();
+    list(pod, "/spec/ephemeralContainers").len() > there
 }
 
 fn conditions(pod: &Value, containers: Containers, now: Timestamp) -> Value {
@@ -179,6 +190,19 @@ fn init_status(pod: &Value, container: &Value, containers: Containers, now: Time
         status["restartCount"] = 0.into();
         status["ready"] = true.into();
         status["started"] = false.into();
+    }
+    status
+}
+
+/// Such a container runs from when it was put there to when the pod ends, and is never ready for anything.
+fn ephemeral_status(pod: &Value, container: &Value, now: Timestamp) -> Value {
+    let old = list(pod, "/status/ephemeralContainerStatuses").iter();
+    if let Some(old) = old.into_iter().find(|old| old["name"] == container["name"]) {
+        return old.clone();
+    }
+    let mut status = container_status(pod, container, Containers::Running { ready: false, restarts: 0 }, now);
+    if let Some(fields) = status.as_object_mut() {
+        fields.remove("started");
     }
     status
 }
