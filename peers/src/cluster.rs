@@ -28,20 +28,30 @@ impl Cluster {
     /// A cluster with one node, on which pods seem to run, and these more flags for its API server. None, after
     /// having said that `test` is skipped, where a program it needs is not installed.
     pub fn start(test: &str, flags: &[&str]) -> Option<Cluster> {
-        crate::present(test, &WHOLE).then(|| Cluster::up("--nodes=1", flags))
+        crate::present(test, &WHOLE).then(|| Cluster::up(&["--nodes=1"], flags))
+    }
+
+    /// The same, with a node that answers logs, commands and ports of its pods. Commands run on this machine.
+    pub fn start_with_kubelet(test: &str) -> Option<Cluster> {
+        crate::present(test, &WHOLE).then(|| Cluster::up(&["--nodes=1", "--kubelet"], &[]))
+    }
+
+    /// What all its pods write, if they do: a line each of time, stream, `F` and text.
+    pub fn log(&self) -> PathBuf {
+        self.state.path().join(NAME).join("kubelet/log")
     }
 
     /// Only an API server: no controller touches what a test has written.
     pub fn start_bare(test: &str, flags: &[&str]) -> Option<Cluster> {
-        crate::present(test, &BARE).then(|| Cluster::up("--bare", flags))
+        crate::present(test, &BARE).then(|| Cluster::up(&["--bare"], flags))
     }
 
-    fn up(kind: &str, flags: &[&str]) -> Cluster {
+    fn up(kind: &[&str], flags: &[&str]) -> Cluster {
         let state = tempfile::tempdir().expect("a directory for the cluster");
         let kubectl = crate::find("kubectl").expect("it was there a moment ago");
         let mut cluster = Cluster { state, kubectl, proxy: None };
         let flags = flags.iter().map(|flag| format!("--apiserver-flag={flag}"));
-        let options: Vec<_> = [kind.to_owned()].into_iter().chain(flags).collect();
+        let options: Vec<_> = kind.iter().map(|&option| option.to_owned()).chain(flags).collect();
         let up = cluster.hack("up", &options);
         let said = format!("{}{}", String::from_utf8_lossy(&up.stdout), String::from_utf8_lossy(&up.stderr));
         assert!(up.status.success(), "{said}");

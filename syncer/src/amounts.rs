@@ -1,7 +1,5 @@
 //! Adding up amounts: `500m` of CPU, `2Gi` of memory, `3` pods.
 
-use std::collections::BTreeMap;
-
 use api::fleet::{Quantities, Quantity};
 use api::quantity;
 use serde_json::Value;
@@ -16,20 +14,8 @@ impl Amounts {
         Amounts(quantity::amounts_of(list))
     }
 
-    pub(crate) fn one(name: &str) -> Amounts {
-        Amounts(BTreeMap::from([(name.to_owned(), 1000)]))
-    }
-
     pub(crate) fn add(&mut self, other: &Amounts) {
         quantity::add(&mut self.0, &other.0, 1);
-    }
-
-    /// Of each the larger.
-    pub(crate) fn raise(&mut self, other: &Amounts) {
-        for (name, amount) in &other.0 {
-            let own = self.0.entry(name.clone()).or_default();
-            *own = (*own).max(*amount);
-        }
     }
 
     pub(crate) fn quantities(&self) -> Quantities {
@@ -40,27 +26,9 @@ impl Amounts {
     }
 }
 
-/// What a pod asks of a node: its containers together with those that start first and go on, or the hungriest of those that
-/// start before them, whichever is more.
+/// What a pod asks of a node.
 pub(crate) fn requested(pod: &Value) -> Amounts {
-    let requests = |container: &Value| Amounts::of(&container["resources"]["requests"]);
-    let containers = |field: &str| pod["spec"][field].as_array().cloned().unwrap_or_default();
-    let (mut running, mut first) = (Amounts::default(), Amounts::default());
-    containers("containers").iter().for_each(|container| running.add(&requests(container)));
-    let mut beside = Amounts::default();
-    for container in containers("initContainers") {
-        let mut needs = beside.clone();
-        needs.add(&requests(&container));
-        first.raise(&needs);
-        if container["restartPolicy"] == "Always" {
-            beside = needs;
-        }
-    }
-    running.add(&beside);
-    running.raise(&first);
-    running.add(&Amounts::of(&pod["spec"]["overhead"]));
-    running.add(&Amounts::one("pods"));
-    running
+    Amounts(quantity::asked_by(&pod["spec"]))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use controller::remote::Patch;
 use serde_json::{Value, json};
 
 use crate::kinds::KindName;
-use crate::mirror::{Hold, Object, Sent, Step, Wanted, verdict};
+use crate::mirror::{Cluster, Hold, Object, Sent, Step, Wanted, fingerprint, verdict};
 use crate::sides::{Followed, Pair, Sides, Subject, place};
 use crate::state::Kept;
 use crate::troubles::{Cure, Trouble};
@@ -45,7 +45,7 @@ pub(crate) async fn look(sides: &Sides, subject: &Subject, mut pair: Pair) -> Re
             Step::Delete { uid } => delete(sides, subject, &pair, &uid).await?,
             Step::Release => release(sides, subject, &mut pair).await?,
             Step::Hold(Hold::NoTombstone) => search(sides, subject, &mut pair).await?,
-            Step::Hold(why) => return Err(why.into()),
+            Step::Hold(why) => return Err(held(subject, &pair, why)),
         };
         if let Stepped::Over(outcome) = stepped {
             return Ok(outcome);
@@ -53,6 +53,15 @@ pub(crate) async fn look(sides: &Sides, subject: &Subject, mut pair: Pair) -> Re
     }
     // Somebody changes it as fast as we look.
     Ok(Outcome::Failed)
+}
+
+/// Why nothing is done. What may not be looked at is said so.
+fn held(subject: &Subject, pair: &Pair, why: Hold) -> Trouble {
+    let below = pair.followed.below.as_ref().filter(|_| why == Hold::BelowNotSynced);
+    match below.and_then(|below| below.forbidden(&subject.key.namespace)) {
+        Some(message) => Trouble { reason: "Forbidden", message, cure: Cure::Event },
+        None => why.into(),
+    }
 }
 
 /// All is as it should be down there.
@@ -64,7 +73,7 @@ async fn rest(sides: &Sides, subject: &Subject, pair: Pair) -> Result<Outcome, T
         return Ok(Outcome::Done);
     };
     if !Object(mailbox).is_leaving() && !Object(below).is_leaving() {
-        let wanted = Wanted::of(mailbox, &sides.settings.mailbox);
+        let wanted = Wanted::of(mailbox, &sides.settings.mailbox).beside(mailbox, Some(below));
         sides.remember(subject, |memory| memory.sent = Some(Sent::new(&wanted, below)));
         save(sides, subject, &pair, mailbox, &wanted).await;
     }
@@ -126,6 +135,10 @@ async fn send(
     uid: Option<String>,
 ) -> Result<Stepped, Trouble> {
     if let Some(mailbox) = &pair.mailbox {
+        // The next beat would say it, too; whoever is killed before that has sent something that nobody would enforce.
+        if sides.lease.leads() {
+            sides.change_about(|about| about.led = true).await;
+        }
         save(sides, subject, pair, mailbox, &wanted).await;
     }
     let mut object = wanted.object.clone();
@@ -152,6 +165,10 @@ async fn send(
 fn has_namespace(sides: &Sides, namespace: &str) -> bool {
     let subject = Subject::new(&KindName::new("", "namespaces"), Key::new("", namespace));
     let Some(pair) = sides.pair(&subject).filter(|_| !namespace.is_empty()) else { return true };
+    // Who may not look at namespaces finds out by trying.
+    if pair.followed.below.as_ref().is_some_and(|below| below.forbidden("").is_some()) {
+        return true;
+    }
     let view = &pair.followed.mailbox;
     // Until the mailbox was read nobody knows whose it is; when it cannot be, what it asked for last counts.
     let is_known = view.known() || view.trouble().is_some();
@@ -159,6 +176,10 @@ fn has_namespace(sides: &Sides, namespace: &str) -> bool {
 }
 
 async fn delete(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Result<Stepped, Trouble> {
+    let gone = Some(fingerprint(&uid.into()));
+    if sides.memory(subject).deleted == gone {
+        return Ok(Stepped::Over(Outcome::Again(Duration::from_secs(1))));
+    }
     let place = place(&pair.followed, &subject.key);
     let tombstone = sides.mailbox.get(place).await.map_err(Trouble::failed("CannotRead"))?;
     let meant = pair.mailbox.as_ref().map(|object| Object(object).uid());
@@ -169,7 +190,9 @@ async fn delete(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Res
     if !stands {
         return Ok(Stepped::Over(Outcome::Failed));
     }
+    drop_saved(sides, subject).await?;
     sides.below.delete(place, uid).await.map_err(Trouble::failed("CannotDelete"))?;
+    sides.remember(subject, |memory| memory.deleted = gone);
     tracing::info!(kind = %pair.followed.row.kind, object = %subject.key, "deleted, as its tombstone says");
     // An event says when it is gone. If it was already, none will come.
     Ok(Stepped::Over(Outcome::Again(Duration::from_secs(1))))
@@ -183,13 +206,9 @@ async fn release(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<St
             return Ok(Stepped::On);
         }
     }
+    drop_saved(sides, subject).await?;
     if let Some(object) = &pair.mailbox {
         unmark(sides, &pair.followed, subject, object).await?;
-    }
-    if let Some(disk) = &sides.disk
-        && let Err(error) = disk.remove(&subject.kind.group, &subject.kind.plural, &subject.key).await
-    {
-        tracing::warn!(%error, object = %subject.key, "cannot forget on disk");
     }
     sides.forget(subject);
     Ok(Stepped::Over(Outcome::Done))
@@ -227,6 +246,41 @@ async fn search(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Ste
             Ok(Stepped::On)
         }
         None => Err(Hold::NoTombstone.into()),
+    }
+}
+
+/// Forgets on disk what goes, before it goes anywhere else. Whoever is killed in between knows it from its tombstone; the other
+/// way round it would come back from disk when the next start finds no mailbox.
+async fn drop_saved(sides: &Sides, subject: &Subject) -> Result<(), Trouble> {
+    let Some(disk) = &sides.disk else { return Ok(()) };
+    sides.remember(subject, |memory| memory.saved = None);
+    disk.remove(&subject.kind.group, &subject.kind.plural, &subject.key).await.map_err(|error| Trouble {
+        reason: "CannotForget",
+        message: format!("what was asked for last cannot be taken off the disk: {error}"),
+        cure: Cure::Retry,
+    })
+}
+
+/// Something that was asked for once and that the mailbox does not have any more. If it is gone on both sides, so that nothing
+/// depends on it, it is forgotten on disk, from where it would come back. If it is below, it is held like everything that
+/// has no tombstone.
+pub(crate) async fn look_at_stray(sides: &Sides, subject: &Subject, pair: &Pair) {
+    let place = place(&pair.followed, &subject.key);
+    let is_gone = async {
+        let is_known = pair.followed.mailbox.synced() && sides.cluster() == Cluster::Same;
+        let is_held = pair.mailbox.is_some() || pair.below.is_some();
+        let gone = is_known && !is_held && sides.mailbox.get(place).await?.is_none();
+        Ok::<_, controller::remote::CallError>(gone && sides.below.get(place).await?.is_none())
+    };
+    match is_gone.await {
+        Ok(true) => {
+            if drop_saved(sides, subject).await.is_ok() {
+                sides.forget_stray(subject);
+            }
+        }
+        Ok(false) if pair.mailbox.is_some() => sides.forget_stray(subject),
+        // It is looked at again with everything else.
+        Ok(false) | Err(_) => {}
     }
 }
 

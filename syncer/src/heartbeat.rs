@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::fleet::{Condition, Nodes, PhysicalCluster, PhysicalClusterStatus};
+use api::fleet::{Condition, PhysicalCluster, PhysicalClusterStatus};
 use api::names::{GROUP, VERSION};
 use controller::kind::Kind;
 use controller::remote::{CallError, Patch, Place};
@@ -164,7 +164,7 @@ impl Beat {
         // What another cluster has is not this one's.
         if let Some(seen) = self.seen.as_ref().filter(|_| same == Cluster::Same) {
             status.version = Some(seen.version.clone());
-            status.nodes = Some(Nodes { total: seen.nodes, ready: seen.nodes_ready });
+            status.nodes = seen.nodes;
             status.capacity = seen.capacity.quantities();
             status.allocatable = seen.allocatable.quantities();
             status.requested = seen.requested.quantities();
@@ -200,7 +200,12 @@ impl Beat {
             (0, _) => Said::new("Synced", "True", "AsAsked", "everything is as the mailbox asks"),
             (count, told) => Said::new("Synced", "False", "Held", &format!("{count} not as asked:\n{told}")),
         };
-        vec![ready, identity, synced]
+        // Until it was counted, what was said before stays.
+        let counted = self.seen.as_ref().map(|seen| match seen.refused.is_empty() {
+            true => Said::new("Counted", "True", "Counted", "nodes, pods and quotas are counted"),
+            false => Said::new("Counted", "False", "Forbidden", &seen.refused.join("\n")),
+        });
+        [ready, identity, synced].into_iter().chain(counted).collect()
     }
 
     async fn write(&self, status: &PhysicalClusterStatus) -> Result<(), CallError> {

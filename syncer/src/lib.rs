@@ -11,12 +11,14 @@
 //!   projected  ◄──────────┘     (decided by mirror)         └──────────    pods, replica sets, events, …
 //!   lease      ◄── heartbeat: that we are there, what there is ──────────► which cluster is this
 //!                             state: what was asked for last, on disk
+//!   clients    ──► tunnel: logs, commands, ports of what runs ───────────► (pull only)
 //! ```
 //!
 //! It transports and never decides: no placement, no division, no summary. It never sees another cluster's
 //! mailbox or a user's logical cluster. It deletes nothing that nobody deleted ([`mirror`]).
 
 mod amounts;
+mod below;
 mod down;
 mod heartbeat;
 mod kinds;
@@ -28,6 +30,7 @@ mod sides;
 mod state;
 mod tend;
 mod troubles;
+pub mod tunnel;
 mod up;
 
 use std::convert::Infallible;

@@ -17,6 +17,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn look(sides: &Sides, subject: Subject) -> Outcome {
     let Some(pair) = sides.pair(&subject) else { return Outcome::Done };
+    if sides.is_stray(&subject) {
+        down::look_at_stray(sides, &subject, &pair).await;
+    }
     let looked = if pair.is_placed(&sides.settings.mailbox) {
         down::look(sides, &subject, pair).await
     } else if subject.kind.is_projected() {

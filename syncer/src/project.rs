@@ -12,17 +12,21 @@
 use api::names::BELOW_UID;
 use controller::informer::Key;
 use controller::queue::Outcome;
+use controller::remote::Patch;
 use serde_json::{Value, json};
 
 use crate::down::unmark;
-use crate::mirror::{Cluster, Object, Projection, claims, is_projection, owner_references, projection};
+use crate::mirror::{Cluster, Object, Projection, SENT, claims, is_projection, owner_references, projection};
 use crate::sides::{Pair, Sides, Subject, place};
 use crate::troubles::{Cure, Trouble};
 use crate::{mirror, up};
 
+/// Containers that are added to a pod that runs.
+const EPHEMERAL: &str = "ephemeralContainers";
+
 pub(crate) async fn look(sides: &Sides, subject: &Subject, pair: Pair) -> Result<Outcome, Trouble> {
     let shown = pair.mailbox.as_ref().filter(|object| is_projection(object));
-    if !may_write(sides, &pair) {
+    if !may_write(sides, &pair, &subject.key.namespace) {
         return Ok(Outcome::Done);
     }
     let wanted = pair.below.as_ref().and_then(|below| wanted(sides, subject, below));
@@ -42,9 +46,9 @@ pub(crate) async fn look(sides: &Sides, subject: &Subject, pair: Pair) -> Result
 }
 
 /// Nothing is shown, and nothing that is shown is removed, on doubt.
-fn may_write(sides: &Sides, pair: &Pair) -> bool {
-    let synced =
-        pair.followed.mailbox.synced() && pair.followed.below.as_ref().is_some_and(|view| view.synced());
+fn may_write(sides: &Sides, pair: &Pair, namespace: &str) -> bool {
+    let synced = pair.followed.mailbox.synced()
+        && pair.followed.below.as_ref().is_some_and(|view| view.synced(namespace));
     synced && sides.lease.leads() && sides.cluster() == Cluster::Same
 }
 
@@ -54,11 +58,12 @@ fn wanted(sides: &Sides, subject: &Subject, below: &Value) -> Option<Projection>
         let mut event = below.clone();
         event["involvedObject"]["uid"] = uid_here(sides, subject, &below["involvedObject"])?.into();
         event["involvedObject"].as_object_mut()?.remove("resourceVersion");
-        return Some(projection(&event, Vec::new(), false));
+        return Some(projection(&event, &sides.settings.name, Vec::new(), false));
     }
     let owners = owner_references(below, |owner| uid_here(sides, subject, owner));
     let claimed = subject.kind.is_claims() && is_claimed(sides, subject);
-    (claimed || !owners.is_empty()).then(|| projection(below, owners, subject.kind.is_pods()))
+    let name = &sides.settings.name;
+    (claimed || !owners.is_empty()).then(|| projection(below, name, owners, subject.kind.is_pods()))
 }
 
 /// The uid in the mailbox of what is named here by kind, name and uid. What is not known may become so.
@@ -102,13 +107,23 @@ pub(crate) fn claims_of(namespace: &str) -> String {
 
 async fn create(sides: &Sides, subject: &Subject, pair: &Pair, wanted: Projection) -> Result<(), Trouble> {
     let kind = &pair.followed.row.kind;
-    let created = sides.mailbox.create(kind, &subject.key.namespace, &wanted.object).await;
+    let created = sides.mailbox.create(kind, &subject.key.namespace, &at_birth(wanted.object)).await;
     let created = match created {
         // The view is late: it will say so.
         Err(error) if error.is_conflict() => return Ok(()),
         other => other.map_err(Trouble::failed("CannotShow"))?,
     };
     show_status(sides, subject, pair, &created).await
+}
+
+/// No pod is created with containers that came later: those are added to it, as they were below.
+fn at_birth(mut object: Value) -> Value {
+    let spec = object["spec"].as_object_mut();
+    if spec.is_some_and(|spec| spec.remove(EPHEMERAL).is_some()) {
+        // It is not all that is to be shown.
+        object["metadata"]["annotations"][SENT] = "".into();
+    }
+    object
 }
 
 /// The exact status; its generations are the mailbox's own, which has the same specification.
@@ -177,6 +192,13 @@ async fn rewrite(
             "target": { "apiVersion": "v1", "kind": "Node", "name": node(&wanted.object) },
         });
         sides.mailbox.post(place.part("binding"), &binding).await.map_err(Trouble::failed("CannotShow"))?;
+        version = Value::Null;
+    }
+    let later = |object: &Value| object["spec"][EPHEMERAL].clone();
+    if subject.kind.is_pods() && !later(&wanted.object).is_null() && later(shown) != later(&wanted.object) {
+        let change = json!({ "spec": { EPHEMERAL: later(&wanted.object) } });
+        let added = sides.mailbox.patch(place.part("ephemeralcontainers"), Patch::Merge, &change).await;
+        added.map_err(Trouble::failed("CannotShow"))?;
         version = Value::Null;
     }
     let mut object = wanted.object.clone();

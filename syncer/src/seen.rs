@@ -1,6 +1,6 @@
 //! What a physical cluster has, counted.
 
-use api::fleet::{Quantities, Quota, ServedKind};
+use api::fleet::{Nodes, Quantities, Quota, ServedKind};
 use controller::remote::{CallError, Remote};
 use serde_json::Value;
 
@@ -15,13 +15,15 @@ const QUOTAS_MAX: usize = 500;
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) version: String,
-    pub(crate) nodes: i64,
-    pub(crate) nodes_ready: i64,
+    /// None where we may not look at them.
+    pub(crate) nodes: Option<Nodes>,
     pub(crate) capacity: Amounts,
     pub(crate) allocatable: Amounts,
     pub(crate) requested: Amounts,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) kinds: Vec<ServedKind>,
+    /// What we may not look at, in the server's words.
+    pub(crate) refused: Vec<String>,
 }
 
 impl Seen {
@@ -36,19 +38,34 @@ impl Seen {
         let mut seen = Seen::default();
         let version = below.read("/version").await?;
         seen.version = version["gitVersion"].as_str().unwrap_or_default().to_owned();
-        each(below, "/api/v1/nodes", "", |node| seen.add_node(node)).await?;
+        let mut nodes = Nodes { total: 0, ready: 0 };
+        let counted = each(below, "/api/v1/nodes", "", |node| seen.add_node(node, &mut nodes)).await;
+        seen.nodes = seen.allowed(counted)?.then_some(nodes);
         // What has ended asks for nothing; what runs nowhere takes nothing yet.
         let running = "&fieldSelector=status.phase!%3DSucceeded,status.phase!%3DFailed,spec.nodeName!%3D";
-        each(below, "/api/v1/pods", running, |pod| seen.requested.add(&requested(pod))).await?;
-        each(below, "/api/v1/resourcequotas", "", |quota| seen.add_quota(quota)).await?;
+        let counted = each(below, "/api/v1/pods", running, |pod| seen.requested.add(&requested(pod))).await;
+        seen.allowed(counted)?;
+        let counted = each(below, "/api/v1/resourcequotas", "", |quota| seen.add_quota(quota)).await;
+        seen.allowed(counted)?;
         Ok(seen)
     }
 
-    fn add_node(&mut self, node: &Value) {
+    /// Whether that was counted. Not being allowed to is no failure: the rest is counted.
+    fn allowed(&mut self, counted: Result<(), CallError>) -> Result<bool, CallError> {
+        match counted {
+            Err(error) if error.code() == 403 => {
+                self.refused.push(error.to_string());
+                Ok(false)
+            }
+            counted => counted.map(|()| true),
+        }
+    }
+
+    fn add_node(&mut self, node: &Value, nodes: &mut Nodes) {
         let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
         let is_ready = conditions.into_iter().any(|said| said["type"] == "Ready" && said["status"] == "True");
-        self.nodes += 1;
-        self.nodes_ready += i64::from(is_ready);
+        nodes.total += 1;
+        nodes.ready += i64::from(is_ready);
         self.capacity.add(&Amounts::of(&node["status"]["capacity"]));
         // Nothing can be sent to a node that takes nothing.
         if is_ready && node["spec"]["unschedulable"] != true {

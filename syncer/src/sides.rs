@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use api::names::HEARTBEAT;
@@ -14,6 +14,7 @@ use controller::remote::{Place, Remote};
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use crate::below::Below;
 use crate::kinds::{KindName, Row};
 use crate::mirror::{Cluster, Facts, Object, Sent, is_projection};
 use crate::state::{About, Disk, Kept};
@@ -52,7 +53,7 @@ pub(crate) struct Followed {
     pub(crate) row: Row,
     pub(crate) mailbox: Arc<View>,
     /// None while nothing of it is of interest there.
-    pub(crate) below: Option<Arc<View>>,
+    pub(crate) below: Option<Arc<Below>>,
 }
 
 /// What is remembered of an object between two looks.
@@ -63,6 +64,8 @@ pub(crate) struct Memory {
     pub(crate) status: Option<(u64, u64)>,
     /// Fingerprint of what is on disk.
     pub(crate) saved: Option<u64>,
+    /// Fingerprint of the uid below that was deleted: it is going or gone, whatever a late view shows.
+    pub(crate) deleted: Option<u64>,
 }
 
 /// An object as both sides have it.
@@ -103,8 +106,8 @@ pub(crate) struct Sides {
     namespaces: RwLock<BTreeSet<String>>,
     /// The mailbox did not answer when it was last asked for the lease.
     cut_off: AtomicBool,
-    /// Whether we led when we looked last.
-    led: AtomicBool,
+    /// What we might do when we looked last.
+    may: AtomicU8,
     redefined: AtomicBool,
     missed: AtomicBool,
     state: Mutex<State>,
@@ -119,6 +122,8 @@ struct State {
     about: About,
     /// From disk, until the mailbox is known.
     kept: HashMap<Subject, Kept>,
+    /// On disk, and not in the mailbox any more.
+    strays: BTreeSet<Subject>,
 }
 
 /// Objects that may be somebody's, once that is known here: by the uid below of whoever it would be.
@@ -155,7 +160,7 @@ impl Sides {
             beat: Notify::new(),
             namespaces: RwLock::new(kept.iter().map(|kept| kept.key().namespace).collect()),
             cut_off: AtomicBool::new(false),
-            led: AtomicBool::new(false),
+            may: AtomicU8::new(0),
             redefined: AtomicBool::new(false),
             missed: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -165,6 +170,7 @@ impl Sides {
                 cluster: Cluster::Unknown,
                 about,
                 kept: kept.into_iter().map(|kept| (subject(&kept), kept)).collect(),
+                strays: BTreeSet::new(),
             }),
         }
     }
@@ -234,7 +240,7 @@ impl Sides {
     /// Whether everything that is followed is known, so that what is not known is not there.
     pub(crate) fn is_all_synced(&self) -> bool {
         let is_synced = |kind: &Followed| match &kind.below {
-            Some(below) => kind.mailbox.synced() && below.synced(),
+            Some(below) => kind.mailbox.synced() && below.all_synced(),
             // About to be followed, if anything of it is placed. The views of projected kinds have more than that.
             None => {
                 kind.mailbox.synced()
@@ -247,12 +253,12 @@ impl Sides {
     /// What both sides say about an object. As long as the mailbox was never read, it is what it asked for last.
     pub(crate) fn pair(&self, subject: &Subject) -> Option<Pair> {
         let followed = self.followed(&subject.kind)?;
-        let read = |view: &View| Some(view.get(&subject.key)?.read(&view.kind));
+        let kind = &followed.row.kind;
         let mailbox = match followed.mailbox.known() {
-            true => read(&followed.mailbox),
+            true => followed.mailbox.get(&subject.key).map(|object| object.read(kind)),
             false => self.state().kept.get(subject).map(|kept| kept.object.clone()),
         };
-        let below = followed.below.as_deref().and_then(read);
+        let below = followed.below.as_ref().and_then(|below| Some(below.get(&subject.key)?.read(kind)));
         Some(Pair { followed, mailbox, below })
     }
 
@@ -266,7 +272,7 @@ impl Sides {
             mailbox_synced: pair.followed.mailbox.synced(),
             // A kind that is not served there has no objects there. Whoever relies on that asks once more.
             below_synced: !pair.followed.row.below
-                || pair.followed.below.as_ref().is_some_and(|view| view.synced()),
+                || pair.followed.below.as_ref().is_some_and(|view| view.synced(&subject.key.namespace)),
             // To enforce, having led last is enough. To delete it is not.
             leads: if leaving { self.lease.leads() } else { self.leads() },
             cluster: self.cluster(),
@@ -297,6 +303,11 @@ impl Sides {
 
     pub(crate) fn has_noted(&self, namespace: &str) -> bool {
         self.namespaces.read().expect("no holder of this lock panics").contains(namespace)
+    }
+
+    /// All of them.
+    pub(crate) fn noted(&self) -> Vec<String> {
+        self.namespaces.read().expect("no holder of this lock panics").iter().cloned().collect()
     }
 
     /// Looks at this again once somebody of this uid is known.
@@ -341,10 +352,11 @@ impl Sides {
         self.redefined.swap(false, Ordering::Relaxed)
     }
 
-    /// Whoever begins to lead looks at everything.
+    /// Whoever may do more than before looks at everything. While the mailbox is away who led last may write below, and delete
+    /// nothing; who holds the lease may do both.
     pub(crate) fn look_again_if_led(&self) {
-        let leads = self.leads();
-        if leads != self.led.swap(leads, Ordering::Relaxed) && leads {
+        let may = u8::from(self.leads()) + u8::from(self.lease.leads());
+        if may > self.may.swap(may, Ordering::Relaxed) {
             self.look_at_all();
         }
     }
@@ -358,11 +370,12 @@ impl Sides {
 
     /// Looks at everything of a kind again.
     pub(crate) fn look_at(&self, followed: &Followed) {
-        let views = [Some(&followed.mailbox), followed.below.as_ref()];
-        for key in views.into_iter().flatten().flat_map(|view| view.keys()) {
+        let below = followed.below.as_ref().map(|below| below.keys()).unwrap_or_default();
+        for key in followed.mailbox.keys().into_iter().chain(below) {
             self.queue.add(Subject { kind: followed.name.clone(), key });
         }
-        let kept = self.kept().into_iter().filter(|subject| subject.kind == followed.name);
+        let strays = self.state().strays.clone();
+        let kept = self.kept().into_iter().chain(strays).filter(|subject| subject.kind == followed.name);
         kept.for_each(|subject| self.queue.add(subject));
     }
 
@@ -383,8 +396,27 @@ impl Sides {
         self.state().kept.values().map(Kept::kind).collect()
     }
 
+    /// The mailbox is known. What it asked for last and does not have any more is looked at.
     pub(crate) fn drop_kept(&self, name: &KindName) {
-        self.state().kept.retain(|subject, _| *subject.kind != *name);
+        let Some(followed) = self.followed(name) else { return };
+        let mut state = self.state();
+        let kept = std::mem::take(&mut state.kept).into_iter();
+        let (of_kind, others) = kept.partition(|(subject, _)| *subject.kind == *name);
+        state.kept = others;
+        let of_kind: HashMap<Subject, Kept> = of_kind;
+        let strays = of_kind.into_keys().filter(|subject| followed.mailbox.get(&subject.key).is_none());
+        for stray in strays {
+            self.queue.add(stray.clone());
+            state.strays.insert(stray);
+        }
+    }
+
+    pub(crate) fn is_stray(&self, subject: &Subject) -> bool {
+        self.state().strays.contains(subject)
+    }
+
+    pub(crate) fn forget_stray(&self, subject: &Subject) {
+        self.state().strays.remove(subject);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

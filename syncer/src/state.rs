@@ -9,7 +9,7 @@
 //! (AES-256-GCM, under a new random nonce each time, bound to the file's name): secrets are among what is placed.
 //!
 //! A file that cannot be read is reported and left alone. It makes nothing happen: what is missing here is not deleted
-//! anywhere, it is only not enforced until Holon is back.
+//! anywhere, it is only not enforced until Holon is back. If none can be read the key is another one, which is an error.
 
 use std::collections::HashMap;
 use std::io;
@@ -113,10 +113,11 @@ impl Disk {
     }
 
     pub(crate) async fn remove(&self, group: &str, plural: &str, key: &Key) -> io::Result<()> {
-        let path = self.directory.join(file(group, plural, key));
-        blocking(move || match std::fs::remove_file(path) {
+        let (directory, name) = (self.directory.clone(), file(group, plural, key));
+        blocking(move || match std::fs::remove_file(directory.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
+            // Whoever relies on its being gone does so after a power cut, too.
+            removed => removed.and_then(|()| std::fs::File::open(directory)?.sync_all()),
         })
         .await
     }
@@ -124,19 +125,29 @@ impl Disk {
     fn read_all(&self, mailbox: &str) -> io::Result<(About, Vec<Kept>)> {
         std::fs::create_dir_all(&self.directory)?;
         let fresh = About { mailbox: mailbox.to_owned(), ..About::default() };
-        let mut found = HashMap::new();
+        let (mut found, mut unread) = (HashMap::new(), 0);
         for entry in std::fs::read_dir(&self.directory)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             if !name.ends_with(PARTIAL) {
                 let bytes = std::fs::read(self.directory.join(&name))?;
                 match self.open(&name, bytes) {
                     Ok(bytes) => drop(found.insert(name, bytes)),
-                    Err(error) => tracing::warn!(file = name, %error, "cannot read what is kept on disk"),
+                    Err(error) if name == ABOUT => return Err(self.wrong_key(&error)),
+                    Err(error) => {
+                        unread += 1;
+                        tracing::warn!(file = name, %error, "cannot read what is kept on disk");
+                    }
                 }
             }
         }
-        let about = found.remove(ABOUT).and_then(|bytes| serde_json::from_slice::<About>(&bytes).ok());
-        let about = about.unwrap_or_else(|| fresh.clone());
+        if found.is_empty() && unread > 0 {
+            return Err(self.wrong_key(&io::Error::other("none of it can be read")));
+        }
+        let about = match found.remove(ABOUT) {
+            Some(bytes) => serde_json::from_slice::<About>(&bytes)
+                .map_err(|_| self.wrong_key(&io::Error::other("it is sealed, or damaged")))?,
+            None => fresh,
+        };
         if about.mailbox != mailbox {
             return Err(io::Error::other(format!("the directory belongs to mailbox {}", about.mailbox)));
         }
@@ -150,10 +161,24 @@ impl Disk {
         Ok((about, found.into_iter().filter_map(kept).collect()))
     }
 
+    /// Nobody should believe that nothing was asked for because it cannot be read.
+    fn wrong_key(&self, error: &io::Error) -> io::Error {
+        let directory = self.directory.display();
+        let key = match self.seal {
+            Some(_) => "give it the key it was sealed with",
+            None => "give it a key if it was sealed with one",
+        };
+        io::Error::other(format!(
+            "{directory}: {error}; {key} (--state-key-file), or remove the directory, which deletes nothing in the physical cluster"
+        ))
+    }
+
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let (path, partial) = (self.directory.join(name), self.directory.join(format!("{name}{PARTIAL}")));
         write_synced(&partial, &self.sealed(name, bytes)?)?;
-        std::fs::rename(partial, path)
+        std::fs::rename(partial, path)?;
+        // Or a power cut brings back what it was before, which nobody asks for any more.
+        std::fs::File::open(&self.directory)?.sync_all()
     }
 
     fn sealed(&self, name: &str, bytes: &[u8]) -> io::Result<Vec<u8>> {
@@ -240,7 +265,15 @@ mod tests {
         disk([1; 32]).save(kept("a")).await.unwrap();
         let written = std::fs::read(place.join(kept("a").file())).unwrap();
         assert!(!String::from_utf8_lossy(&written).contains("hunter2"));
-        assert_eq!(disk([2; 32]).load("~b").await.unwrap().1, []);
+        let with =
+            async |seal| Disk::new(place.clone(), seal).load("~b").await.map_err(|error| error.to_string());
+        let said = with(Some([2; 32])).await.unwrap_err();
+        assert!(said.contains("give it the key it was sealed with (--state-key-file)"), "{said}");
+        disk([1; 32]).save_about(About { mailbox: "~b".to_owned(), ..About::default() }).await.unwrap();
+        for (seal, expected) in [(Some([2; 32]), "give it the key"), (None, "give it a key if it was")] {
+            let said = with(seal).await.unwrap_err();
+            assert!(said.contains(expected), "{said}");
+        }
         std::fs::copy(place.join(kept("a").file()), place.join(kept("b").file())).unwrap();
         std::fs::write(place.join("0123456789abcdef.partial"), "half").unwrap();
         std::fs::write(place.join("0123456789abcdef"), "nonsense").unwrap();

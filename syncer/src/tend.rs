@@ -3,7 +3,7 @@
 //! In the mailbox: every kind something can be placed of. Below: only those of which something is placed, by our label;
 //! and those that are projected, once something is placed that brings others about, in the namespaces where it is. A kind of
 //! which nothing is placed is asked for once whether something of ours is there all the same: that is held, and somebody
-//! should know.
+//! should know. Where only some namespaces may be looked into, they are followed [one by one](crate::below).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -18,6 +18,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
 
+use crate::below::Below;
 use crate::kinds::{KindName, Row, Served, discover};
 use crate::mirror::{Object, is_projection};
 use crate::project::claims_of;
@@ -59,11 +60,19 @@ pub(crate) async fn tend(sides: Arc<Sides>) -> Result<Infallible, String> {
     }
 }
 
+/// What of a kind is followed.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    Mailbox,
+    Below,
+    /// Below, in a namespace.
+    Within(String),
+}
+
 struct Tender {
     sides: Arc<Sides>,
     followers: JoinSet<Infallible>,
-    /// By kind, and whether it is the one below.
-    running: BTreeMap<(KindName, bool), AbortHandle>,
+    running: BTreeMap<(KindName, Side), AbortHandle>,
     /// Kinds that were searched for what is ours although nothing is placed.
     searched: BTreeSet<KindName>,
 }
@@ -100,6 +109,7 @@ impl Tender {
             self.follow_here(name, row);
         }
         let all = self.sides.all_followed();
+        all.iter().for_each(|kind| self.divide(kind));
         let idle: Vec<_> = all.iter().filter(|kind| kind.row.below && kind.below.is_none()).collect();
         if idle.is_empty() {
             return;
@@ -142,7 +152,8 @@ impl Tender {
             }
             Err(error) => {
                 tracing::debug!(%error, kind = %kind.row.kind, "cannot be searched");
-                false
+                // Whoever was refused is refused again; the others are searched all the same.
+                error.is_answer() && self.searched.insert((*kind.name).clone())
             }
         }
     }
@@ -163,7 +174,7 @@ impl Tender {
             // Only what the other side serves has changed.
             let below = if row.below { old.below.clone() } else { None };
             if !row.below {
-                self.abort(&(name.clone(), true));
+                self.stop_below(&name);
             }
             self.sides.set_followed(Followed { name: changed, row, mailbox: old.mailbox.clone(), below });
             if let Some(followed) = self.sides.followed(&name) {
@@ -181,30 +192,63 @@ impl Tender {
         let told = move |view: &View, news: News<'_>| heard_here(&sides, &changed, view, news);
         let running =
             self.followers.spawn(follow(self.sides.mailbox.clone(), view, scope, told).in_current_span());
-        self.running.insert((name, false), running);
+        self.running.insert((name, Side::Mailbox), running);
     }
 
     fn follow_below(&mut self, followed: &Followed) {
-        let view = Arc::new(View::new(followed.row.kind.clone()));
+        let below = Arc::new(Below::new(&followed.row.kind));
+        let view = below.whole.clone();
         let (name, row, mailbox) = (followed.name.clone(), followed.row.clone(), followed.mailbox.clone());
-        self.sides.set_followed(Followed { name: name.clone(), row, mailbox, below: Some(view.clone()) });
-        self.spawn_below(name, view);
+        self.sides.set_followed(Followed { name: name.clone(), row, mailbox, below: Some(below) });
+        self.spawn_below(name, view, Side::Below);
     }
 
-    fn spawn_below(&mut self, name: Arc<KindName>, view: Arc<View>) {
+    /// Follows a kind in each namespace in which something of it is of interest, for as long as its whole may not be looked at.
+    fn divide(&mut self, kind: &Followed) {
+        let Some(below) = &kind.below else { return };
+        if !below.is_divided() {
+            return self.unite(&kind.name, below);
+        }
+        let namespaces: BTreeSet<String> = match kind.name.is_projected() {
+            true => self.sides.noted().into_iter().collect(),
+            false => {
+                let kept = self.sides.kept().into_iter().filter(|subject| subject.kind == kind.name);
+                let keys = kind.mailbox.keys().into_iter().chain(kept.map(|subject| subject.key));
+                keys.map(|key| key.namespace).collect()
+            }
+        };
+        for namespace in namespaces {
+            if let Some(view) = below.divide(&namespace) {
+                self.spawn_below(kind.name.clone(), view, Side::Within(namespace));
+            }
+        }
+    }
+
+    /// Stops following it by namespace.
+    fn unite(&mut self, name: &KindName, below: &Below) {
+        for namespace in below.unite() {
+            self.abort(&(name.clone(), Side::Within(namespace)));
+        }
+    }
+
+    fn spawn_below(&mut self, name: Arc<KindName>, view: Arc<View>, side: Side) {
+        let namespace = match &side {
+            Side::Within(namespace) => namespace.clone(),
+            Side::Below | Side::Mailbox => String::new(),
+        };
         let scope = match name.is_projected() {
             true => {
                 let sides = self.sides.clone();
                 let keep = move |key: &Key| sides.has_noted(&key.namespace);
-                Scope { keep: Some(Box::new(keep)), ..Scope::default() }
+                Scope { keep: Some(Box::new(keep)), namespace, ..Scope::default() }
             }
-            false => Scope { labels: format!("{PLACED}={TRUE}"), ..Scope::default() },
+            false => Scope { labels: format!("{PLACED}={TRUE}"), namespace, ..Scope::default() },
         };
         let (sides, kind) = (self.sides.clone(), name.clone());
         let told = move |view: &View, news: News<'_>| heard_below(&sides, &kind, view, news);
         let following = follow(self.sides.below.clone(), view, scope, told).in_current_span();
         let running = self.followers.spawn(following);
-        if let Some(before) = self.running.insert(((*name).clone(), true), running) {
+        if let Some(before) = self.running.insert(((*name).clone(), side), running) {
             before.abort();
         }
     }
@@ -212,19 +256,27 @@ impl Tender {
     /// Reads all that is projected again: what was read and forgotten may be somebody's now.
     fn read_again(&mut self) {
         for followed in self.sides.all_followed().into_iter().filter(|kind| kind.name.is_projected()) {
-            if let Some(view) = &followed.below {
-                self.spawn_below(followed.name.clone(), view.clone());
-            }
+            let Some(below) = &followed.below else { continue };
+            self.unite(&followed.name, below);
+            self.spawn_below(followed.name.clone(), below.whole.clone(), Side::Below);
+            self.divide(&followed);
         }
     }
 
     fn stop(&mut self, name: &KindName) {
-        self.abort(&(name.clone(), false));
-        self.abort(&(name.clone(), true));
+        self.abort(&(name.clone(), Side::Mailbox));
+        self.stop_below(name);
         self.sides.unfollow(name);
     }
 
-    fn abort(&mut self, which: &(KindName, bool)) {
+    fn stop_below(&mut self, name: &KindName) {
+        if let Some(below) = self.sides.followed(name).and_then(|followed| followed.below.clone()) {
+            self.unite(name, &below);
+        }
+        self.abort(&(name.clone(), Side::Below));
+    }
+
+    fn abort(&mut self, which: &(KindName, Side)) {
         if let Some(running) = self.running.remove(which) {
             running.abort();
         }
@@ -252,7 +304,9 @@ fn heard_here(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) 
             }
             // The first of its kind, or of a kind of which not all are placed.
             let is_first = view.len() == 1 || (new && name.is_projected());
-            if is_first && sides.followed(name).is_some_and(|kind| kind.below.is_none()) {
+            let followed = sides.followed(name).and_then(|kind| kind.below.clone());
+            let is_divided = followed.as_ref().is_some_and(|below| new && below.is_divided());
+            if is_divided || (is_first && followed.is_none()) {
                 sides.bell.notify_one();
             }
             sides.queue.add(Subject { kind: name.clone(), key: now.key.clone() });
@@ -290,7 +344,7 @@ fn appeared_here(sides: &Sides, name: &KindName, kind: &Kind, stored: &Stored) {
 }
 
 /// Something happened below.
-fn heard_below(sides: &Sides, name: &Arc<KindName>, _: &View, news: News<'_>) {
+fn heard_below(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) {
     match news {
         News::Put { now, new } => {
             sides.queue.add(Subject { kind: name.clone(), key: now.key.clone() });
@@ -302,9 +356,21 @@ fn heard_below(sides: &Sides, name: &Arc<KindName>, _: &View, news: News<'_>) {
             }
         }
         News::Gone { last, .. } => sides.queue.add(Subject { kind: name.clone(), key: last.key.clone() }),
-        News::Synced => synced(sides, name),
+        News::Synced => {
+            synced(sides, name);
+            sides.bell.notify_one();
+        }
+        News::Lost if view.forbidden().is_some() => refused(sides, name),
         News::Lost => {}
     }
+}
+
+/// We may not look at it: that is said about each object, and others may be found where we may.
+fn refused(sides: &Sides, name: &KindName) {
+    if let Some(followed) = sides.followed(name) {
+        sides.look_at(&followed);
+    }
+    sides.bell.notify_one();
 }
 
 /// Whatever waited for this kind is looked at; and when it was the last that was missing, also what seemed to be nobody's.

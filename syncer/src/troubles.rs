@@ -1,14 +1,15 @@
 //! What does not work at the moment, by object.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard};
 
 use controller::remote::CallError;
 
 use crate::mirror::Hold;
 use crate::sides::Subject;
 
-/// So many are kept; of more than that only the number. Who has a thousand reads no list.
+/// So many are kept; of more than that only which they are, as eight bytes each. Who has a thousand reads no list.
 const KEPT_MAX: usize = 1000;
 /// So many are told in a report.
 const TOLD_MAX: usize = 20;
@@ -86,35 +87,53 @@ fn shortened(mut text: String) -> String {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
-    by_subject: Mutex<BTreeMap<Subject, Trouble>>,
+    known: Mutex<Known>,
+    hashes: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_subject: BTreeMap<Subject, Trouble>,
+    /// Those there was no room for.
+    others: HashSet<u64>,
 }
 
 impl Troubles {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("no holder of this lock panics")
+    }
+
     /// Whether that is news.
     pub(crate) fn set(&self, subject: &Subject, trouble: &Trouble) -> bool {
-        let mut troubles = self.by_subject.lock().expect("no holder of this lock panics");
-        if troubles.len() >= KEPT_MAX && !troubles.contains_key(subject) {
+        let mut known = self.known();
+        let other = self.hashes.hash_one(subject);
+        if known.by_subject.len() >= KEPT_MAX && !known.by_subject.contains_key(subject) {
+            known.others.insert(other);
             return false;
         }
-        troubles.insert(subject.clone(), trouble.clone()).is_none_or(|before| before.reason != trouble.reason)
+        known.others.remove(&other);
+        let before = known.by_subject.insert(subject.clone(), trouble.clone());
+        before.is_none_or(|before| before.reason != trouble.reason)
     }
 
     /// Whether there was one.
     pub(crate) fn clear(&self, subject: &Subject) -> bool {
-        self.by_subject.lock().expect("no holder of this lock panics").remove(subject).is_some()
+        let mut known = self.known();
+        known.by_subject.remove(subject).is_some() || known.others.remove(&self.hashes.hash_one(subject))
     }
 
     /// How many there are, and the first of them in a few lines.
     pub(crate) fn told(&self) -> (usize, String) {
-        let troubles = self.by_subject.lock().expect("no holder of this lock panics");
+        let known = self.known();
         let line = |(subject, trouble): (&Subject, &Trouble)| {
             format!("{} {}: {}: {}", subject.kind.plural, subject.key, trouble.reason, trouble.message)
         };
-        let mut lines: Vec<_> = troubles.iter().take(TOLD_MAX).map(line).collect();
-        if troubles.len() > TOLD_MAX {
-            lines.push(format!("and {} more", troubles.len() - TOLD_MAX));
+        let count = known.by_subject.len() + known.others.len();
+        let mut lines: Vec<_> = known.by_subject.iter().take(TOLD_MAX).map(line).collect();
+        if count > lines.len() {
+            lines.push(format!("and {} more", count - lines.len()));
         }
-        (troubles.len(), lines.join("\n"))
+        (count, lines.join("\n"))
     }
 }
 
@@ -140,8 +159,13 @@ mod tests {
             troubles.set(&subject(n), &trouble);
         }
         let (count, told) = troubles.told();
-        assert_eq!((count, told.lines().count()), (KEPT_MAX, TOLD_MAX + 1));
-        assert_eq!((0..2 * KEPT_MAX).filter(|n| troubles.clear(&subject(*n))).count(), KEPT_MAX);
+        assert_eq!((count, told.lines().count()), (2 * KEPT_MAX, TOLD_MAX + 1));
+        assert!(told.ends_with(&format!("and {} more", 2 * KEPT_MAX - TOLD_MAX)), "{told}");
+        // When there is room, one of the others is told about as well; it is still the same one.
+        assert!(troubles.clear(&subject(0)));
+        assert!(troubles.set(&subject(2 * KEPT_MAX - 1), &trouble));
+        assert_eq!(troubles.told().0, 2 * KEPT_MAX - 1);
+        assert_eq!((0..2 * KEPT_MAX).filter(|n| troubles.clear(&subject(*n))).count(), 2 * KEPT_MAX - 1);
         assert_eq!(troubles.told(), (0, String::new()));
     }
 

@@ -13,7 +13,7 @@ pub(crate) async fn status(sides: &Sides, subject: &Subject, pair: &Pair) -> Res
     if pair.followed.name.has_own_status() {
         return Ok(());
     }
-    let wanted = Wanted::of(mailbox, &sides.settings.mailbox);
+    let wanted = Wanted::of(mailbox, &sides.settings.mailbox).beside(mailbox, Some(below));
     let generations = Generations {
         mailbox: Object(mailbox).generation(),
         below: Object(below).generation(),

@@ -4,7 +4,7 @@
 //! looks at the mailbox finds the pods of a ReplicaSet the usual way. It says which object it shows, and what was written
 //! last, so that it is written again only when the object below has changed.
 
-use api::names::{BELOW_UID, MAILBOX, ORIGIN, PROJECTED, SYNCER, TRUE};
+use api::names::{BELOW_UID, MAILBOX, ORIGIN, PHYSICAL_CLUSTER, PROJECTED, SYNCER, TRUE};
 use serde_json::{Map, Value, json};
 
 use super::object::{Object, fingerprint};
@@ -25,9 +25,9 @@ pub fn is_projection(mailbox: &Value) -> bool {
     Object(mailbox).label(PROJECTED) == Some(TRUE)
 }
 
-/// The projection of an object that these objects of the mailbox own. `held` puts our finalizer on it, so that deleting it
+/// The projection of an object on a physical cluster that these objects of the mailbox own. `held` puts our finalizer on it, so that deleting it
 /// is something we read and can act on.
-pub fn projection(below: &Value, owners: Vec<Value>, held: bool) -> Projection {
+pub fn projection(below: &Value, physical_cluster: &str, owners: Vec<Value>, held: bool) -> Projection {
     let object = Object(below);
     let mut shown = below.clone();
     if let Some(fields) = shown.as_object_mut() {
@@ -38,7 +38,8 @@ pub fn projection(below: &Value, owners: Vec<Value>, held: bool) -> Projection {
     if !object.namespace().is_empty() {
         metadata.insert("namespace".to_owned(), object.namespace().into());
     }
-    metadata.insert("labels".to_owned(), joined(&below["metadata"]["labels"], json!({ PROJECTED: TRUE })));
+    let ours = json!({ PROJECTED: TRUE, PHYSICAL_CLUSTER: physical_cluster });
+    metadata.insert("labels".to_owned(), joined(&below["metadata"]["labels"], ours));
     let mut annotations = joined(&below["metadata"]["annotations"], json!({ BELOW_UID: object.uid() }));
     if let Some(all) = annotations.as_object_mut() {
         all.retain(|name, _| !COPIED.contains(&&**name));
@@ -127,13 +128,13 @@ mod tests {
     fn a_pod_is_shown_as_it_is_with_the_owners_of_the_mailbox() {
         let pod = pod();
         let owners = owner_references(&pod, |owner| (owner["uid"] == "set").then(|| "here".to_owned()));
-        let shown = projection(&pod, owners, true);
+        let shown = projection(&pod, "east", owners, true);
         let mut object = shown.object.clone();
         assert!(object["metadata"]["annotations"].as_object_mut().unwrap().remove(SENT).is_some());
         let expected = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
-                "name": "web-1", "namespace": "shop", "labels": { "app": "web", PROJECTED: TRUE },
+                "name": "web-1", "namespace": "shop", "labels": { "app": "web", PROJECTED: TRUE, PHYSICAL_CLUSTER: "east" },
                 "annotations": { BELOW_UID: "below" }, "finalizers": [SYNCER],
                 "ownerReferences": [{ "kind": "ReplicaSet", "name": "web", "uid": "here", "controller": true }],
             },
@@ -146,15 +147,15 @@ mod tests {
 
     #[test]
     fn a_projection_is_written_again_only_when_something_but_the_status_changed() {
-        let shown = projection(&pod(), Vec::new(), false);
+        let shown = projection(&pod(), "east", Vec::new(), false);
         let mut later = pod();
         later["metadata"]["resourceVersion"] = json!("10");
         later["status"] = json!({ "phase": "Failed" });
-        assert!(projection(&later, Vec::new(), false).is_shown(&shown.object));
+        assert!(projection(&later, "east", Vec::new(), false).is_shown(&shown.object));
         later["metadata"]["labels"]["app"] = json!("other");
-        assert!(!projection(&later, Vec::new(), false).is_shown(&shown.object));
+        assert!(!projection(&later, "east", Vec::new(), false).is_shown(&shown.object));
         later["metadata"]["uid"] = json!("another");
-        assert!(projection(&later, Vec::new(), false).replaces(&shown.object));
+        assert!(projection(&later, "east", Vec::new(), false).replaces(&shown.object));
         assert!(!shown.is_shown(&json!({ "metadata": { "name": "web-1" } })));
     }
 

@@ -176,7 +176,7 @@ fn wanted(facts: &Facts, object: Object) -> Step {
             return Step::Rest;
         }
     }
-    let wanted = Wanted::of(object.0, facts.mailbox_id);
+    let wanted = Wanted::of(object.0, facts.mailbox_id).beside(object.0, facts.below);
     let done = facts.below.is_some_and(|below| holds(below, &wanted, facts.sent));
     if done && object.is_marked() {
         return Step::Rest;

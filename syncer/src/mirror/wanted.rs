@@ -1,6 +1,8 @@
 //! What an object in the mailbox asks for below: itself, without what servers set and with our marks.
 
-use api::names::{ADOPT, LOGICAL_CLUSTER, MAILBOX, ORIGIN, PLACED, SYNCER, TRUE};
+use api::names::{
+    ADOPT, LOGICAL_CLUSTER, MAILBOX, ORIGIN, PLACED, SCALED_BELOW, SPREAD, STANDS_FOR, SYNCER, TEMPLATE, TRUE,
+};
 use serde_json::{Map, Value, json};
 
 use super::object::{Object, fingerprint};
@@ -15,6 +17,10 @@ const METADATA: &[&str] = &["name", "namespace", "labels", "annotations", "final
 /// Annotations that are about the object in the mailbox, or that a controller below writes.
 const ANNOTATIONS_KEPT_HERE: &[&str] = &[
     ADOPT,
+    SCALED_BELOW,
+    SPREAD,
+    STANDS_FOR,
+    TEMPLATE,
     LOGICAL_CLUSTER,
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
@@ -92,9 +98,27 @@ impl Wanted {
         let annotations = json!({ MAILBOX: mailbox, ORIGIN: Object(object).uid() });
         let metadata = wanted["metadata"].take();
         wanted["metadata"] = stripped(metadata, labels, annotations);
+        let scaled_below = Object(object).annotation(SCALED_BELOW) == Some(TRUE);
+        let replicas = match wanted.pointer_mut("/spec/replicas") {
+            Some(replicas) if scaled_below => Some(replicas.take()),
+            _ => None,
+        };
         let fingerprint = fingerprint(&wanted);
+        if let Some(replicas) = replicas {
+            wanted["spec"]["replicas"] = replicas;
+        }
         wanted["metadata"]["annotations"][SENT] = format!("{fingerprint:016x}").into();
         Wanted { object: wanted, fingerprint }
+    }
+
+    /// The same, with what is decided below as it is there.
+    pub fn beside(mut self, object: &Value, below: Option<&Value>) -> Wanted {
+        let scaled_below = Object(object).annotation(SCALED_BELOW) == Some(TRUE);
+        let replicas = below.and_then(|below| below.pointer("/spec/replicas"));
+        if let Some(replicas) = replicas.filter(|_| scaled_below) {
+            self.object["spec"]["replicas"] = replicas.clone();
+        }
+        self
     }
 
     /// Whether this is what was sent last, as the object below says.
@@ -252,5 +276,26 @@ mod tests {
         assert_eq!(first, later);
         assert!(later.was_sent(&first.object));
         assert!(!Wanted::of(&map("c", "2"), MAILBOX_ID).was_sent(&first.object));
+    }
+
+    #[test]
+    fn what_is_scaled_below_has_as_many_as_there_are() {
+        let deployment = |replicas: u32, annotations: Value| {
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "spec": { "replicas": replicas },
+                "metadata": { "name": "web", "uid": "u", "annotations": annotations },
+            })
+        };
+        let below = deployment(7, json!({}));
+        let replicas = |object: &Value| {
+            let wanted = Wanted::of(object, MAILBOX_ID).beside(object, Some(&below));
+            wanted.object["spec"]["replicas"].clone()
+        };
+        assert_eq!(replicas(&deployment(3, json!({}))), 3);
+        let scaled = json!({ SCALED_BELOW: TRUE });
+        assert_eq!(replicas(&deployment(3, scaled.clone())), 7);
+        // It begins with as many as were wanted, and what is wanted later is no change.
+        let [first, later] = [3, 4].map(|number| Wanted::of(&deployment(number, scaled.clone()), MAILBOX_ID));
+        assert_eq!((&first.object["spec"]["replicas"], first.fingerprint), (&json!(3), later.fingerprint));
     }
 }
