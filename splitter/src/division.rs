@@ -45,6 +45,15 @@ pub enum Rule {
     Copy,
     /// In exactly one place.
     One,
+    /// The same, and a copy rests for as long as there is another: what fires at a time fires once.
+    Schedule,
+}
+
+impl Rule {
+    /// Whether there is a number that an autoscaler may change.
+    pub fn has_replicas(self) -> bool {
+        matches!(self, Rule::Replicas | Rule::Ordinals)
+    }
 }
 
 /// Kinds that are not simply copied.
@@ -54,7 +63,7 @@ const KINDS: &[(&str, &str, Rule)] = &[
     ("", "ReplicationController", Rule::Replicas),
     ("apps", "StatefulSet", Rule::Ordinals),
     ("batch", "Job", Rule::Completions),
-    ("batch", "CronJob", Rule::One),
+    ("batch", "CronJob", Rule::Schedule),
     ("", "Pod", Rule::One),
     ("", "PersistentVolumeClaim", Rule::One),
     ("autoscaling", "HorizontalPodAutoscaler", Rule::Autoscaler),
@@ -117,6 +126,9 @@ pub struct Dividend<'a> {
     pub division: Division,
     /// `namespace/name`.
     pub key: &'a str,
+    /// Divided instead of the number of replicas, where an autoscaler makes something else of that. Nobody gets none, if it
+    /// is enough for all: what has none is not scaled.
+    pub scaled: Option<u32>,
 }
 
 /// Where a custom kind says its number is (`.spec.pool.size`), as a pointer. Other paths than to a field are not for numbers.
@@ -137,7 +149,7 @@ pub fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
     let recorded = staying.as_slice();
     let divides = dividend.division == Division::Divide;
     match dividend.rule {
-        Rule::One => one(dividend.key, picks, recorded),
+        Rule::One | Rule::Schedule => one(dividend.key, picks, recorded),
         Rule::Replicas if divides => replicas(dividend, picks),
         Rule::Ordinals if divides => ordinals::plan(dividend, picks, recorded),
         Rule::Completions if divides => job::plan(dividend, picks, recorded),
@@ -154,8 +166,11 @@ pub(crate) fn number(object: &Value, pointer: &str, default: u32) -> u32 {
 }
 
 fn replicas(dividend: &Dividend, picks: &[Pick]) -> Plan {
-    let total = number(dividend.object, dividend.replicas_at, 1);
-    let (shares, pending) = shares(total, dividend.key, picks);
+    let total = dividend.scaled.unwrap_or_else(|| number(dividend.object, dividend.replicas_at, 1));
+    let (shares, pending) = match dividend.scaled.is_some() && total as usize >= picks.len() {
+        true => shares(total, dividend.key, &picks.iter().map(Pick::with_one).collect::<Vec<_>>()),
+        false => shares(total, dividend.key, picks),
+    };
     let bounds = rollout::bounds(dividend.object, total).filter(|_| picks.len() > 1);
     let steps = bounds.map(|bounds| rollout::apportion(bounds, dividend.key, &shares));
     let part = |pick: &Pick| {

@@ -18,18 +18,19 @@ mod mailbox;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::cluster::Id;
-use api::fleet::{Condition, PhysicalCluster, PhysicalClusterStatus};
-use api::names::{FLEET, FORGET, GROUP, HEARTBEAT, MAILBOX_OF, TRUE, VERSION, owner_of_mailbox};
-use controller::informer::{Key, News, Scope, View, follow};
+use api::fleet::{Condition, Connection, PhysicalCluster, PhysicalClusterStatus};
+use api::names::{FLEET, FORGET, GROUP, HEARTBEAT, MAILBOX_OF, SPLITTER, TRUE, VERSION, owner_of_mailbox};
+use controller::informer::{Key, News, Object, Scope, View, follow};
 use controller::kind::Kind;
 use controller::queue::{Outcome, Queue};
 use controller::remote::{CallError, Patch, Place, Remote};
 use controller::run::work;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use self::health::{Before, Health, Pulse, judge};
 
@@ -37,9 +38,13 @@ use self::health::{Before, Health, Pulse, judge};
 const HANDS: usize = 8;
 /// While one leaves, how often it is looked at how much is left.
 const LEAVING_AGAIN: Duration = Duration::from_secs(2);
+/// A syncer that is there hears within ten seconds that it may go.
+const DISMISSED_WITHIN: Duration = Duration::from_secs(40);
 /// What was written is seen after a moment.
 const SOON: Duration = Duration::from_millis(200);
 const SILENT: &str = "Silent";
+const NEVER_HEARD: &str = "NeverHeard";
+const CANNOT_CONNECT: &str = "CannotConnect";
 const LEAVING: &str = "Leaving";
 
 /// Looks after all physical clusters of a server.
@@ -55,6 +60,9 @@ pub struct Fleet {
     /// The physical cluster of each mailbox.
     owners: Mutex<HashMap<Id, Key>>,
     pulses: Mutex<HashMap<Key, Pulse>>,
+    hindered: Mutex<HashMap<Key, Hindrance>>,
+    /// Since when syncers are told to go.
+    dismissed: Mutex<HashMap<Id, Instant>>,
 }
 
 /// A physical cluster, and where its mailbox is.
@@ -64,6 +72,14 @@ pub struct Member {
     pub home: Id,
     pub object: PhysicalCluster,
     pub mailbox: Option<Id>,
+}
+
+/// What keeps the server from connecting to a physical cluster, said for whoever can do something about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hindrance {
+    pub message: String,
+    /// Whether it is connected all the same, by what it was told before.
+    pub is_connected: bool,
 }
 
 fn kind_of(resource: api::fleet::Resource) -> Kind {
@@ -82,22 +98,21 @@ impl Fleet {
             queue: Queue::new(),
             owners: Mutex::default(),
             pulses: Mutex::default(),
+            hindered: Mutex::default(),
+            dismissed: Mutex::default(),
         }
     }
 
-    /// Goes on for as long as it is polled. `all` reads from all logical clusters at once; `changed` hears that there are
-    /// other [members](Fleet::members), or that they are others.
-    pub async fn run(&self, all: Remote, changed: impl Fn()) -> Infallible {
+    /// Goes on for as long as it is polled. `all` reads from all logical clusters at once; `changed` hears which
+    /// [member](Fleet::member) may be another than before. Heartbeats and reports make none another.
+    pub async fn run(&self, all: Remote, changed: impl Fn(Key)) -> Infallible {
         let across = || Scope { across: true, ..Scope::default() };
         let heartbeats = Scope {
             keep: Some(Box::new(|key: &Key| key.name == HEARTBEAT && key.namespace == "kube-system")),
             ..across()
         };
         let mailboxes = Scope { labels: MAILBOX_OF.to_owned(), ..across() };
-        let told = |view: &View, news: News<'_>| {
-            self.hear(view, &news);
-            changed();
-        };
+        let told = |view: &View, news: News<'_>| self.hear(view, &news, &changed);
         tokio::select! {
             never = follow(all.clone(), self.physical.clone(), across(), told) => never,
             never = follow(all.clone(), self.logical.clone(), mailboxes, told) => never,
@@ -107,44 +122,63 @@ impl Fleet {
     }
 
     /// Something happened to a physical cluster, a mailbox, a report or a heartbeat.
-    fn hear(&self, view: &View, news: &News<'_>) {
+    fn hear(&self, view: &View, news: &News<'_>, changed: impl Fn(Key)) {
         let (object, gone) = match news {
             News::Put { now, .. } => (now, false),
             News::Gone { last, .. } => (last, true),
             // What came before it is known is looked at now.
-            News::Synced => return self.physical.keys().into_iter().for_each(|key| self.queue.add(key)),
+            News::Synced => {
+                return self.physical.keys().into_iter().for_each(|key| {
+                    self.queue.add(key.clone());
+                    changed(key);
+                });
+            }
             News::Lost => return,
         };
-        let concerned = if view.kind == self.logical.kind {
-            let owner = owner_of_mailbox(&object.key.name)
-                .map(|name| Key { name: name.to_owned(), ..object.key.clone() });
-            if let (Some(owner), Some(id)) = (&owner, mailbox_id(&object.read(&view.kind))) {
+        if view.kind == self.logical.kind {
+            let Some(owner) = owner_of_mailbox(&object.key.name) else { return };
+            let owner = Key { name: owner.to_owned(), ..object.key.clone() };
+            if let Some(id) = mailbox_id(&object.read(&view.kind)) {
                 match gone {
                     true => self.owners().remove(&id),
                     false => self.owners().insert(id, owner.clone()),
                 };
             }
-            owner
-        } else {
-            let reported = object.key.cluster.and_then(|id| self.whose_mailbox(id));
-            reported.or_else(|| (view.kind == self.physical.kind).then(|| object.key.clone()))
-        };
-        if let Some(key) = concerned {
-            self.queue.add(key);
+            self.queue.add(owner.clone());
+            changed(owner);
+        } else if let Some(reported) = object.key.cluster.and_then(|id| self.whose_mailbox(id)) {
+            self.queue.add(reported);
+        } else if view.kind == self.physical.kind {
+            self.queue.add(object.key.clone());
+            changed(object.key.clone());
         }
     }
 
-    /// All physical clusters that are known, in no order.
-    pub fn members(&self) -> Vec<Member> {
-        self.physical.keys().iter().filter_map(|key| self.member(key)).collect()
-    }
-
-    fn member(&self, key: &Key) -> Option<Member> {
+    /// A physical cluster that is known.
+    pub fn member(&self, key: &Key) -> Option<Member> {
         let home = key.cluster.filter(|home| self.whose_mailbox(*home).is_none())?;
         let object = self.physical.get(key)?.read(&self.physical.kind);
         let object: PhysicalCluster = serde_json::from_value(object).ok()?;
         let mailbox = self.mailbox_of(home, &object.metadata.name);
         Some(Member { home, object, mailbox })
+    }
+
+    /// Says what keeps the server from connecting to it, or that nothing does. Whether that is news.
+    pub fn say(&self, key: &Key, hindrance: Option<Hindrance>) -> bool {
+        let mut hindered = self.hindered();
+        let before = match hindrance.clone() {
+            Some(hindrance) => hindered.insert(key.clone(), hindrance),
+            None => hindered.remove(key),
+        };
+        let is_news = before != hindrance;
+        if is_news {
+            self.queue.add(key.clone());
+        }
+        is_news
+    }
+
+    fn hindered(&self) -> MutexGuard<'_, HashMap<Key, Hindrance>> {
+        self.hindered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The id of the mailbox of a physical cluster.
@@ -179,6 +213,7 @@ impl Fleet {
     async fn look(&self, key: &Key) -> Result<Outcome, CallError> {
         let Some(Member { home, object, mailbox }) = self.member(key) else {
             self.pulses().remove(key);
+            self.hindered().remove(key);
             return Ok(Outcome::Done);
         };
         let (name, here) = (&object.metadata.name, self.server.within(home));
@@ -200,7 +235,8 @@ impl Fleet {
         }
         let before = object.status.clone().unwrap_or_default();
         let health = self.health(key, mailbox, &before);
-        let status = self.status(mailbox, &object, &before, health);
+        let hindrance = self.hindered().get(key).cloned();
+        let status = self.status(mailbox, &object, &before, health, hindrance);
         self.write(&here, &object, status).await?;
         Ok(match health {
             // A little later, so that it is over then.
@@ -209,15 +245,23 @@ impl Fleet {
         })
     }
 
+    /// The lease the syncer of a mailbox renews.
+    fn lease(&self, mailbox: Id) -> Option<Arc<Object>> {
+        self.leases.get(&Key {
+            cluster: Some(mailbox),
+            namespace: "kube-system".to_owned(),
+            name: HEARTBEAT.to_owned(),
+        })
+    }
+
     fn health(&self, key: &Key, mailbox: Id, before: &PhysicalClusterStatus) -> Health {
-        let lease =
-            Key { cluster: Some(mailbox), namespace: "kube-system".to_owned(), name: HEARTBEAT.to_owned() };
-        let beat = self.leases.get(&lease).map(|lease| lease.version.clone());
+        let beat = self.lease(mailbox).map(|lease| lease.version.clone());
         let said = before.conditions.iter().find(|condition| condition.r#type == "Ready");
-        let before = match said {
-            None => Before::Nothing,
-            Some(ready) if ready.reason == SILENT => Before::Silent,
-            Some(ready) if ready.reason == "NeverHeard" => Before::Nothing,
+        let before = match said.map(|ready| &*ready.reason) {
+            None | Some(NEVER_HEARD) => Before::Nothing,
+            Some(CANNOT_CONNECT) if beat.is_none() => Before::Nothing,
+            // Whether it can be connected to now is not known yet. Two beats say so.
+            Some(SILENT | CANNOT_CONNECT) => Before::Silent,
             Some(_) => Before::Alive,
         };
         let mut pulses = self.pulses();
@@ -225,6 +269,13 @@ impl Fleet {
         let health = judge(&mut pulse, beat.as_deref(), before, Instant::now());
         pulses.extend(pulse.map(|pulse| (key.clone(), pulse)));
         health
+    }
+
+    /// What the syncer of a physical cluster said last, in its mailbox.
+    fn report(&self, mailbox: Id, name: &str) -> Option<PhysicalCluster> {
+        let key = Key { cluster: Some(mailbox), namespace: String::new(), name: name.to_owned() };
+        let report = self.physical.get(&key)?.read(&self.physical.kind);
+        serde_json::from_value(report).ok()
     }
 
     fn pulses(&self) -> MutexGuard<'_, HashMap<Key, Pulse>> {
@@ -238,24 +289,18 @@ impl Fleet {
         object: &PhysicalCluster,
         before: &PhysicalClusterStatus,
         health: Health,
+        hindrance: Option<Hindrance>,
     ) -> PhysicalClusterStatus {
-        let key =
-            Key { cluster: Some(mailbox), namespace: String::new(), name: object.metadata.name.clone() };
-        let report = self.physical.get(&key).map(|report| report.read(&self.physical.kind));
-        let report: Option<PhysicalCluster> = report.and_then(|report| serde_json::from_value(report).ok());
+        let report = self.report(mailbox, &object.metadata.name);
         let mut status = report.and_then(|report| report.status).unwrap_or_else(|| before.clone());
         let said = |kind: &str| status.conditions.iter().find(|said| said.r#type == kind).cloned();
         let other = said("ClusterIdentity").filter(|said| said.status == "False");
-        let ready = match (health, other.or_else(|| said("Ready"))) {
-            (Health::NeverHeard, _) => {
-                ("Unknown", "NeverHeard".to_owned(), "its syncer has not reported yet".to_owned())
-            }
-            (Health::Silent, _) => {
-                ("Unknown", SILENT.to_owned(), "its syncer has not been heard for 40 s".to_owned())
-            }
-            (Health::Alive(_), Some(said)) if said.status == "False" => ("False", said.reason, said.message),
-            (Health::Alive(_), _) => ("True", "Reachable".to_owned(), "its syncer reports".to_owned()),
-        };
+        let ready = ready(health, other.or_else(|| said("Ready")), hindrance);
+        let (was, is) = (before.conditions.iter().find(|said| said.r#type == "Ready"), ready.0);
+        let beat = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
+        let beat = beat.as_ref().and_then(|lease| lease["spec"]["renewTime"].as_str());
+        let is_news = was.is_none_or(|was| was.status != is);
+        status.last_heartbeat_time = health::told(before.last_heartbeat_time.as_deref(), beat, is_news);
         status.conditions.retain(|said| said.r#type != "Ready");
         status.conditions.insert(0, condition(&before.conditions, "Ready", ready));
         status.mailbox = Some(mailbox.to_string());
@@ -308,6 +353,12 @@ impl Fleet {
         mailbox: Id,
     ) -> Result<Option<(&'static str, String)>, CallError> {
         const FORGETTING: &str = "Forgetting";
+        let is_used = object.metadata.finalizers.iter().any(|finalizer| finalizer == SPLITTER);
+        if is_used && !is_forgotten(object) {
+            let message =
+                "what runs there is moved first; `kubectl get distributions -A` shows where it goes";
+            return Ok(Some(("Moving", message.to_owned())));
+        }
         if is_forgotten(object) {
             // Its syncer stops first: it must not take the end of the mailbox for the wish to delete what it holds.
             let conditions = object.status.as_ref().map_or(&[][..], |status| &status.conditions);
@@ -315,9 +366,33 @@ impl Fleet {
             return Ok((!told).then(|| (FORGETTING, "what was sent there stays there".to_owned())));
         }
         let left = leave::empty(&self.server.within(mailbox)).await?;
-        let message =
-            || format!("{left} objects are still there; to leave them there, annotate it {FORGET}={TRUE}");
-        Ok((left > 0).then(|| ("Emptying", message())))
+        if left > 0 {
+            let message =
+                format!("{left} objects are still there; to leave them there, annotate it {FORGET}={TRUE}");
+            return Ok(Some(("Emptying", message)));
+        }
+        let has_seat = matches!(object.spec.connection, Connection::Pull(_));
+        let waits = has_seat && !self.has_gone(&object.metadata.name, mailbox).await?;
+        Ok(waits.then(|| ("Dismissing", "its syncer is told to take itself away".to_owned())))
+    }
+
+    /// Tells the syncer that dialled in that it may go. Whether it has, or is not there to be told, or takes too long.
+    async fn has_gone(&self, name: &str, mailbox: Id) -> Result<bool, CallError> {
+        let lease = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
+        let holder = lease.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+        let report = self.report(mailbox, name);
+        let told = leave::dismiss(&self.server.within(mailbox), &self.physical.kind, report.as_ref()).await?;
+        let since = {
+            let mut dismissed = self.dismissed.lock().unwrap_or_else(PoisonError::into_inner);
+            *dismissed.entry(mailbox).or_insert_with(Instant::now)
+        };
+        let has_gone = holder.is_none_or(str::is_empty)
+            || told != leave::Told::Yes
+            || since.elapsed() > DISMISSED_WITHIN;
+        if has_gone {
+            self.dismissed.lock().unwrap_or_else(PoisonError::into_inner).remove(&mailbox);
+        }
+        Ok(has_gone)
     }
 
     /// Takes away what was sent there, then the mailbox, then the object.
@@ -356,6 +431,30 @@ pub fn is_forgotten(object: &PhysicalCluster) -> bool {
         && object.metadata.annotations.get(FORGET).is_some_and(|said| said == TRUE)
 }
 
+/// Whether a physical cluster is there: by its heartbeat, by what its syncer says about it, and by what the server could do.
+fn ready(
+    health: Health,
+    said: Option<Condition>,
+    hindrance: Option<Hindrance>,
+) -> (&'static str, String, String) {
+    let of = |status, reason: &str, message: &str| (status, reason.to_owned(), message.to_owned());
+    match (hindrance, health, said) {
+        (Some(why), _, _) if !why.is_connected => of("False", CANNOT_CONNECT, &why.message),
+        (_, Health::NeverHeard, _) => of("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
+        (_, Health::Silent, _) => of("Unknown", SILENT, "its syncer has not been heard for 40 s"),
+        (_, Health::Alive(_), Some(said)) if said.status == "False" => {
+            of("False", &said.reason, &said.message)
+        }
+        // What works goes on. Who reads this can do something before it does not.
+        (Some(why), Health::Alive(_), _) => {
+            let message =
+                format!("its syncer reports, but the server could not connect anew: {}", why.message);
+            of("True", "Reachable", &message)
+        }
+        (None, Health::Alive(_), _) => of("True", "Reachable", "its syncer reports"),
+    }
+}
+
 /// The id of a mailbox, if this is one.
 fn mailbox_id(object: &Value) -> Option<Id> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -392,4 +491,44 @@ fn condition(
 ) -> Condition {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     Condition::since(before, (kind, status, &reason, &message), &now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_about_a_physical_cluster() {
+        let (alive, hindered) = (Health::Alive(Duration::from_secs(1)), |is_connected| {
+            Some(Hindrance { message: "there is no Secret".to_owned(), is_connected })
+        });
+        let said = |status: &str| {
+            Some(Condition::since(&[], ("Ready", status, "Unreachable", "no answer"), "2026-01-01T00:00:00Z"))
+        };
+        #[track_caller]
+        fn check(found: (&str, String, String), expected: (&str, &str, &str)) {
+            assert_eq!((found.0, &*found.1, &*found.2), expected);
+        }
+        let reports = "its syncer reports";
+        check(
+            ready(Health::NeverHeard, None, None),
+            ("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
+        );
+        check(
+            ready(Health::Silent, None, None),
+            ("Unknown", SILENT, "its syncer has not been heard for 40 s"),
+        );
+        check(ready(alive, said("True"), None), ("True", "Reachable", reports));
+        check(ready(alive, said("False"), None), ("False", "Unreachable", "no answer"));
+        for health in [Health::NeverHeard, Health::Silent, alive] {
+            check(
+                ready(health, said("True"), hindered(false)),
+                ("False", CANNOT_CONNECT, "there is no Secret"),
+            );
+        }
+        // Nothing is moved away from where things still run.
+        let but = "its syncer reports, but the server could not connect anew: there is no Secret";
+        check(ready(alive, said("True"), hindered(true)), ("True", "Reachable", but));
+        check(ready(alive, said("False"), hindered(true)), ("False", "Unreachable", "no answer"));
+    }
 }

@@ -17,7 +17,7 @@ pub mod overrides;
 pub mod strip;
 
 use api::fleet::{Locator, Override, PhysicalCluster};
-use api::names::{LOCATOR, PLACED, PROJECTED, TRUE};
+use api::names::{LOCATOR, PLACED, PROJECTED, TEMPLATE, TRUE};
 use serde_json::{Value, json};
 
 use crate::division::Part;
@@ -111,9 +111,12 @@ pub fn lower(object: &Value, part: Option<&Part>, way: &Way) -> Result<Lowered, 
     Ok(Lowered::Sent(changed))
 }
 
-/// Annotation on the pods of a Deployment: which of its templates they were made from. Below, a template also has what was
-/// rewritten for that cluster, so neither it nor its hash says that.
-pub const TEMPLATE: &str = "holon.dev/template";
+/// What tells the template an object has at one target from its others: also when only what is rewritten for that target is
+/// another. None if it has no template there, or is not sent at all.
+pub fn template_there(object: &Value, way: &Way) -> Result<Option<String>, OverrideError> {
+    let Lowered::Sent(lowered) = lower(object, None, way)? else { return Ok(None) };
+    Ok(lowered.pointer("/spec/template").map(|_| template_word(&lowered)))
+}
 
 /// What tells the template of a Deployment from its others.
 pub fn template_word(deployment: &Value) -> String {

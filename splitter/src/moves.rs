@@ -71,7 +71,9 @@ pub fn next(
     if marked.iter().all(|target| target.role == Role::Steady) {
         return Next { targets: marked, step: Step::Rest };
     }
-    let on = unready(&marked, readiness);
+    let mut on = unready(&marked, readiness);
+    // Whoever is to take over more than was recorded was seen ready with less.
+    on.extend(grown(recorded, &marked));
     if !on.is_empty() {
         let step = if moving_s > DEADLINE_S { Step::Overdue { on } } else { Step::Wait { on } };
         return Next { targets: marked, step };
@@ -118,6 +120,13 @@ fn unready(targets: &[Target], readiness: &BTreeMap<String, Readiness>) -> Vec<S
         Some(Readiness::Unknown) | None => Some(format!("{}: no report yet", target.cluster)),
     };
     targets.iter().filter(takes_over).filter_map(why).collect()
+}
+
+/// Who has a greater share than before.
+fn grown(recorded: &[Target], marked: &[Target]) -> Vec<String> {
+    let before = |target: &Target| recorded.iter().find(|old| old.cluster == target.cluster)?.share;
+    let more = |target: &&Target| target.share > before(target);
+    marked.iter().filter(more).map(|target| format!("{}: it takes over more", target.cluster)).collect()
 }
 
 /// Where it ran before the present move: what to want to go back.
@@ -264,6 +273,20 @@ mod tests {
         // deleted what ran.
         check("A B", "", "A B", "A B", Step::Rest);
         check("+B -A", "", "A B", "+B -A", Step::Rest);
+    }
+
+    /// There was room for four of six, and then for all: ready with four was taken for ready with six, and the old place was
+    /// left with two missing.
+    #[test]
+    fn who_takes_over_more_is_to_be_ready_with_more() {
+        let at = |cluster: &str, role, share| Target { cluster: cluster.into(), role, share: Some(share) };
+        let leaving = at("A", Role::Leaving, 6);
+        let wanted = [("B".to_owned(), Some(6))];
+        let first = next(&[at("B", Role::Arriving, 4), leaving.clone()], &wanted, &ready("B"), 0);
+        assert_eq!(first.step, Step::Wait { on: vec!["B: it takes over more".into()] });
+        assert_eq!(first.targets, [at("B", Role::Arriving, 6), leaving]);
+        let then = next(&first.targets, &wanted, &ready("B"), 0);
+        assert_eq!((then.step, then.targets), (Step::Finish, vec![at("B", Role::Steady, 6)]));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //!
 //! All of it carries the label of a projection, so nobody takes it for something to be sent.
 
+pub mod mentions;
 pub mod nodes;
 pub mod pods;
 pub mod replica_sets;

@@ -23,6 +23,8 @@ mod kinds;
 pub mod rule;
 
 #[cfg(test)]
+mod regressions;
+#[cfg(test)]
 mod tests;
 
 use api::fleet::{Disagreement, Mistake, Role};
@@ -197,7 +199,8 @@ fn note(kind: &Kind, whole: &Whole, reports: &[&Report], status: &mut Value) {
         reports.iter().filter(|report| report.stale).map(|report| report.cluster).collect();
     let message = format!("no report from {}; its last known numbers are shown", silent.join(", "));
     let stale = (!silent.is_empty()).then_some(("True", "Silent", message));
-    let unplaced = whole.unplaced.map(|why| ("False", "NoTarget", why.to_owned()));
+    let reason = if whole.pending > 0 { "NoRoom" } else { "NoTarget" };
+    let unplaced = whole.unplaced.map(|why| ("False", reason, why.to_owned()));
     for (name, said) in [(STALE, stale), (PLACED, unplaced)] {
         let Some((said, reason, message)) = said else { continue };
         if !status.is_object() {

@@ -20,13 +20,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use api::fleet::{GroupKind, PhysicalCluster, Role, Target, Verdict};
+use api::fleet::{Chosen, GroupKind, PhysicalCluster, PlacementSpec, Role, Target, Verdict};
 
 use crate::rules::Wish;
 use crate::shares::{Member, divide};
 use api::quantity::Amounts;
 
-pub use verdict::Rejection;
+pub use verdict::{Ceiling, Rejection};
 
 /// A physical cluster, and what is known about it besides.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ pub struct Candidate<'a> {
     pub cluster: &'a PhysicalCluster,
     /// Whether `use` is granted.
     pub usable: bool,
-    /// What Holon asks for there already, all apps together. None: unknown.
-    pub committed: Option<Amounts>,
+    /// What Holon asks for there already, all other apps together.
+    pub taken: Amounts,
     /// The namespace there that this would run in, for its quotas.
     pub namespace: String,
     /// How many of these were found to fit there, if pods had to wait for room.
@@ -47,7 +47,7 @@ pub struct Candidate<'a> {
 impl<'a> Candidate<'a> {
     pub fn new(cluster: &'a PhysicalCluster) -> Candidate<'a> {
         let namespace = String::new();
-        Candidate { cluster, usable: true, committed: None, namespace, estimate: None, failed: None }
+        Candidate { cluster, usable: true, taken: Amounts::new(), namespace, estimate: None, failed: None }
     }
 
     pub fn name(&self) -> &str {
@@ -67,8 +67,20 @@ pub struct Work<'a> {
     /// What one replica asks for, itself (`pods: 1`) included.
     pub each: Amounts,
     pub replicas: u32,
-    /// Whether parts of it can be in different places. Otherwise each place has all of it.
-    pub divides: bool,
+    pub extent: Extent,
+    /// The cluster that the rest of its namespace runs on. It comes first if it will do.
+    pub beside: Option<&'a str>,
+}
+
+/// In how many places something can be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// Parts of it are in different places.
+    Divided,
+    /// Each place has all of it.
+    Copied,
+    /// All of it is in one place.
+    Single,
 }
 
 /// Where it runs now, and under which wish that was decided.
@@ -120,11 +132,25 @@ pub struct Pick {
     pub min: u32,
     pub max: Option<u32>,
     pub capacity: Option<u32>,
+    /// What makes `max` or `capacity`, whichever is less, what it is.
+    pub limit: Option<Ceiling>,
     /// It is cordoned or silent: it keeps exactly this.
     pub held: Option<u32>,
 }
 
 impl Pick {
+    /// The most it takes, and why it takes no more. None if nothing is known to be too much.
+    pub(crate) fn most(&self) -> Option<String> {
+        let most = self.max.into_iter().chain(self.capacity).min()?;
+        Some(format!("at most {most} on {}: {}", self.cluster, self.limit?.evidence()))
+    }
+
+    /// The same, with at least one, if it takes any.
+    pub(crate) fn with_one(&self) -> Pick {
+        let most = self.max.into_iter().chain(self.capacity).min().unwrap_or(u32::MAX);
+        Pick { min: self.min.max(1).min(most), ..self.clone() }
+    }
+
     pub(crate) fn member(&self) -> Member<'_> {
         match self.held {
             Some(share) => Member::held(&self.cluster, share),
@@ -155,11 +181,22 @@ pub fn choose(wish: &Wish, work: &Work, fleet: &[Candidate], standing: &Standing
     Decision { verdicts: verdict::rows(wish, work, &judged, &picks), picks, outcome }
 }
 
+/// Nobody can read where it should run: it stays where it is. Each cluster is judged all the same, by everything else.
+pub fn stay(why: &str, work: &Work, fleet: &[Candidate], targets: &[Target]) -> Decision {
+    let anywhere = Wish { by: Chosen::default(), spec: PlacementSpec::default() };
+    let judged = judge::fleet(&anywhere, work, fleet, &Standing { targets, under: None });
+    let picks: Vec<Pick> = targets.iter().filter(|target| target.role != Role::Leaving).map(kept).collect();
+    let verdicts = verdict::unread(&anywhere, work, &judged, &picks, why);
+    let why = why.to_owned();
+    let outcome = if picks.is_empty() { Outcome::Pending { why } } else { Outcome::Held { why } };
+    Decision { picks, verdicts, outcome }
+}
+
 /// A target about which nothing can be decided now.
-fn kept(target: &Target) -> Pick {
+pub(crate) fn kept(target: &Target) -> Pick {
     let share = target.share.map(|share| u32::try_from(share).unwrap_or_default());
     let cluster = target.cluster.clone();
-    Pick { cluster, tier: 0, weight: 1, min: 0, max: None, capacity: None, held: share }
+    Pick { cluster, tier: 0, weight: 1, min: 0, max: None, capacity: None, limit: None, held: share }
 }
 
 /// Who gets how many of a total, tier by tier, and how many found no place.

@@ -23,6 +23,8 @@ pub struct Seen {
     pub available: u32,
     /// How many it reported to exist.
     pub running: u32,
+    /// Whether its mailbox has been told to take all of it away, whatever is wanted there since.
+    pub leaving: bool,
 }
 
 /// How far things may go while they change.
@@ -55,7 +57,7 @@ pub fn next(
     let total = sum(wanted.values().copied());
     let want = |cluster: &str| wanted.get(cluster).copied().unwrap_or_default();
     let mut writes = raises(seen, wanted, slack, total);
-    let lowered = seen.iter().filter(|(cluster, seen)| seen.asked > want(cluster));
+    let lowered = seen.iter().filter(|(cluster, seen)| seen.asked > want(cluster) && !seen.leaving);
     let excess: Vec<(&String, Seen, u32)> =
         lowered.map(|(cluster, seen)| (cluster, *seen, seen.asked - want(cluster))).collect();
     writes.extend(lowers(seen, &excess, slack, total));
@@ -97,8 +99,10 @@ fn lowers(
     total: u64,
 ) -> BTreeMap<String, u32> {
     let least = total.saturating_sub(u64::from(slack.missing));
-    let asked = sum(seen.values().map(|seen| seen.asked));
-    let available = sum(seen.values().map(|seen| seen.available.min(seen.asked)));
+    // What is on its way out is still there, and nobody may rely on it: not even where it is wanted again.
+    let staying = || seen.values().filter(|seen| !seen.leaving);
+    let asked = sum(staying().map(|seen| seen.asked));
+    let available = sum(staying().map(|seen| seen.available.min(seen.asked)));
     let mut asks_to_give = if asked < total { 0 } else { asked - least };
     let mut available_to_give = available - available.min(least);
     let mut writes = BTreeMap::new();
@@ -122,7 +126,10 @@ mod tests {
 
     fn seen(rows: &[(&str, u32, u32)]) -> BTreeMap<String, Seen> {
         let row = |(cluster, asked, available): &(&str, u32, u32)| {
-            ((*cluster).to_owned(), Seen { asked: *asked, available: *available, running: *available })
+            (
+                (*cluster).to_owned(),
+                Seen { asked: *asked, available: *available, running: *available, leaving: false },
+            )
         };
         rows.iter().map(row).collect()
     }
@@ -164,6 +171,21 @@ mod tests {
         one.get_mut("a").unwrap().running = 0;
         assert_eq!(next(&one, &numbers(&[("b", 1)]), Slack::exclusive()), numbers(&[("b", 1)]));
         check(&[("a", 1, 1)], &[("b", 1)], Slack::exclusive(), &[("a", 0)]);
+    }
+
+    /// An app left a target and was sent back there at once. What was on its way out was taken for what had come back, so the
+    /// others gave up as much before anything was there.
+    #[test]
+    fn nobody_gives_up_anything_for_what_is_on_its_way_out() {
+        let mut now = seen(&[("a", 2, 2), ("b", 3, 3), ("c", 3, 3)]);
+        now.get_mut("a").unwrap().leaving = true;
+        assert_eq!(
+            next(&now, &numbers(&[("a", 6)]), Slack::new(0, 0)).get("b"),
+            Some(&2),
+            "one may be missing"
+        );
+        let all = Slack::new(6, 0);
+        assert_eq!(next(&now, &numbers(&[("a", 6)]), all), numbers(&[("a", 6)]));
     }
 
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -249,7 +271,7 @@ mod tests {
         ) {
             let wanted: BTreeMap<String, u32> = NAMES.iter().map(|name| (*name).to_owned()).zip(to).collect();
             let mut now: BTreeMap<String, Seen> = NAMES.iter().map(|name| (*name).to_owned())
-                .zip(from.into_iter().map(|n| Seen { asked: n, available: n, running: n })).collect();
+                .zip(from.into_iter().map(|n| Seen { asked: n, available: n, running: n, leaving: false })).collect();
             for _ in 0..100 {
                 for (cluster, asked) in next(&now, &wanted, slack) {
                     now.entry(cluster).or_default().asked = asked;

@@ -58,13 +58,22 @@ pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> 
     if !divides(object) {
         return one(key, picks, recorded);
     }
-    let (workers, _) = shares(number(object, PARALLELISM, 1), key, picks);
+    let parallelism = number(object, PARALLELISM, 1);
+    let (workers, _) = shares(parallelism, key, picks);
     let Some(completions) = object.pointer(COMPLETIONS).and_then(Value::as_i64) else {
         return queue(dividend, workers);
     };
     let completions = u32::try_from(completions.max(0)).unwrap_or(u32::MAX);
-    let shares =
-        fixed(recorded, completions).unwrap_or_else(|| in_proportion(completions, key, picks, &workers));
+    let (shares, workers) = match fixed(recorded, completions) {
+        // Whoever has completions works, wherever it is wanted by now.
+        Some(shares) => {
+            let members: Vec<Member> =
+                shares.iter().map(|(cluster, share)| member(cluster, *share)).collect();
+            let workers = divide(parallelism, key, &members).of;
+            (shares.clone(), shares.into_keys().zip(workers).collect())
+        }
+        None => (in_proportion(completions, key, picks, &workers), workers),
+    };
     let retries = retries(object, key, &shares);
     let mut start = 0;
     let mut parts = Vec::new();
@@ -98,6 +107,10 @@ fn queue(dividend: &Dividend, workers: BTreeMap<String, u32>) -> Plan {
     Plan { parts, total: Some(total), shares: workers, pending }
 }
 
+fn member(cluster: &str, share: u32) -> Member<'_> {
+    Member::new(cluster).weighing(u64::from(share))
+}
+
 /// What was recorded, if it is about this number.
 fn fixed(recorded: &[Target], completions: u32) -> Option<BTreeMap<String, u32>> {
     let share = |target: &Target| u32::try_from(target.share?).ok();
@@ -126,8 +139,7 @@ fn retries(
     key: &str,
     shares: &BTreeMap<String, u32>,
 ) -> Vec<(&'static str, BTreeMap<String, u32>)> {
-    let members: Vec<Member> =
-        shares.iter().map(|(cluster, share)| Member::new(cluster).weighing(u64::from(*share))).collect();
+    let members: Vec<Member> = shares.iter().map(|(cluster, share)| member(cluster, *share)).collect();
     let apportioned = |pointer: &'static str, bound: u32| {
         (pointer, shares.keys().cloned().zip(divide(bound, key, &members).of).collect())
     };

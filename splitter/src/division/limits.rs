@@ -35,6 +35,24 @@ pub fn budget(object: &Value, key: &str, pods: &BTreeMap<String, u32>) -> Plan {
     Plan { parts: pods.keys().zip(of).map(part).collect(), ..Plan::default() }
 }
 
+/// While something comes or goes nobody is given less than there is: an autoscaler takes away at once what is above its
+/// maximum, and what is to be elsewhere instead is not there yet. What leaves keeps what it has.
+pub fn kept(mut plan: Plan, present: &[(&str, &Value)]) -> Plan {
+    for (cluster, copy) in present {
+        let at = plan.parts.iter().position(|(name, _)| name == cluster);
+        let at = at.unwrap_or_else(|| {
+            plan.parts.push(((*cluster).to_owned(), Part::default().set(MIN, 0).set(MAX, 0)));
+            plan.parts.len() - 1
+        });
+        for (pointer, bound) in &mut plan.parts[at].1.0 {
+            let now = number(copy, pointer, 1);
+            *bound =
+                bound.as_u64().map_or(now, |bound| now.max(u32::try_from(bound).unwrap_or(u32::MAX))).into();
+        }
+    }
+    plan
+}
+
 /// An autoscaler on each target: together not above the maximum, not below the minimum, and none below 1, which is the
 /// least Kubernetes scales to. With a maximum below the number of targets some have none.
 pub(super) fn autoscaler(dividend: &Dividend, picks: &[Pick]) -> Plan {

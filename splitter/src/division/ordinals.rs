@@ -36,7 +36,7 @@ impl Range {
 
 pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
     let object = dividend.object;
-    let total = number(object, REPLICAS, 1);
+    let total = dividend.scaled.unwrap_or_else(|| number(object, REPLICAS, 1));
     let share = |target: &Target| target.share.map_or(0, |share| u32::try_from(share).unwrap_or_default());
     let recorded: Vec<(&str, u32)> =
         recorded.iter().map(|target| (target.cluster.as_str(), share(target))).collect();

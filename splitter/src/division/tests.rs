@@ -5,7 +5,16 @@ use serde_json::json;
 use super::*;
 
 pub(super) fn pick(cluster: &str, weight: u64) -> Pick {
-    Pick { cluster: cluster.to_owned(), tier: 0, weight, min: 0, max: None, capacity: None, held: None }
+    Pick {
+        cluster: cluster.to_owned(),
+        tier: 0,
+        weight,
+        min: 0,
+        max: None,
+        capacity: None,
+        limit: None,
+        held: None,
+    }
 }
 
 pub(super) fn picks(weights: &[(&str, u64)]) -> Vec<Pick> {
@@ -25,8 +34,14 @@ pub(super) fn recorded(shares: &[(&str, i64)]) -> Vec<Target> {
 pub(super) fn copies(object: &Value, picks: &[Pick], recorded: &[Target]) -> Vec<(String, Value)> {
     let (group, _) = object["apiVersion"].as_str().unwrap().rsplit_once('/').unwrap_or_default();
     let rule = rule(group, object["kind"].as_str().unwrap(), false);
-    let dividend =
-        Dividend { object, rule, replicas_at: REPLICAS, division: Division::Divide, key: "shop/web" };
+    let dividend = Dividend {
+        object,
+        rule,
+        replicas_at: REPLICAS,
+        division: Division::Divide,
+        key: "shop/web",
+        scaled: None,
+    };
     let copy = |(cluster, part): &(String, Part)| {
         let mut copy = object.clone();
         part.apply(&mut copy);
@@ -73,6 +88,39 @@ fn a_deployment_is_divided_with_its_rolling_update() {
 }
 
 #[test]
+fn nobody_gets_none_of_what_is_scaled() {
+    let object = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": { "replicas": 1 } });
+    let shares = |scaled: Option<u32>| -> Vec<u32> {
+        let dividend = Dividend {
+            object: &object,
+            rule: Rule::Replicas,
+            replicas_at: REPLICAS,
+            division: Division::Divide,
+            key: "shop/web",
+            scaled,
+        };
+        plan(&dividend, &picks(&[("east", 9), ("west", 1)]), &[]).shares.into_values().collect()
+    };
+    assert_eq!(shares(None), [1, 0]);
+    assert_eq!(shares(Some(2)), [1, 1]);
+    assert_eq!(shares(Some(10)), [9, 1]);
+    // Not enough for all of them.
+    assert_eq!(shares(Some(1)), [1, 0]);
+}
+
+#[test]
+fn bounds_of_an_autoscaler_are_not_lowered_while_something_comes_or_goes() {
+    let bounds =
+        |min: u32, max: u32| Part::default().set("/spec/minReplicas", min).set("/spec/maxReplicas", max);
+    let planned = Plan { parts: vec![("west".to_owned(), bounds(2, 5))], ..Plan::default() };
+    let copy = |min: u32, max: u32| json!({ "spec": { "minReplicas": min, "maxReplicas": max } });
+    let (west, east) = (copy(1, 8), copy(1, 10));
+    let kept = limits::kept(planned, &[("west", &west), ("east", &east)]);
+    let expected = [("west".to_owned(), bounds(2, 8)), ("east".to_owned(), bounds(1, 10))];
+    assert_eq!(kept.parts, expected);
+}
+
+#[test]
 fn what_cannot_be_divided_is_copied_or_runs_in_one_place() {
     for (version, kind) in
         [("v1", "ConfigMap"), ("v1", "Service"), ("apps/v1", "DaemonSet"), ("example.com/v1", "Widget")]
@@ -103,6 +151,7 @@ fn a_kind_with_a_scale_is_divided_if_its_owner_wants_it() {
         replicas_at: "/spec/pool/size",
         division: Division::Divide,
         key: "shop/web",
+        scaled: None,
     };
     let plan = plan(&dividend, &picks(&[("east", 4), ("west", 1)]), &[]);
     let mut east = object.clone();
@@ -125,6 +174,7 @@ fn duplicates_have_the_full_number() {
         replicas_at: REPLICAS,
         division: Division::Duplicate,
         key: "shop/web",
+        scaled: None,
     };
     let plan = plan(&dividend, &picks(&[("east", 1), ("west", 1)]), &[]);
     assert_eq!(plan.parts, [("east".to_owned(), Part::default()), ("west".to_owned(), Part::default())]);
@@ -154,15 +204,19 @@ fn every_completion_of_a_job_runs_once() {
             ("b", json!({ "parallelism": 2, "backoffLimit": 1 })),
         ],
     );
-    // What runs cannot be divided anew.
-    let running = copies(
-        &job(json!({ "completions": 10, "parallelism": 10 })),
-        &picks(&[("a", 1), ("b", 1), ("c", 1)]),
-        &recorded(&[("a", 9), ("b", 1)]),
-    );
-    let completions: Vec<_> =
-        running.iter().map(|(cluster, spec)| (cluster.as_str(), spec["completions"].clone())).collect();
-    assert_eq!(completions, [("a", json!(9)), ("b", json!(1))]);
+    // What runs cannot be divided anew; whoever runs it has all the workers, whoever else would do or be wanted.
+    for wanted in [&[("a", 1), ("b", 1), ("c", 1)][..], &[("c", 1)]] {
+        let running = copies(
+            &job(json!({ "completions": 10, "parallelism": 10 })),
+            &picks(wanted),
+            &recorded(&[("a", 9), ("b", 1)]),
+        );
+        let row = |(cluster, spec): &(String, Value)| {
+            (cluster.clone(), spec["completions"].as_i64().unwrap(), spec["parallelism"].as_i64().unwrap())
+        };
+        let rows: Vec<_> = running.iter().map(row).collect();
+        assert_eq!(rows, [("a".to_owned(), 9, 9), ("b".to_owned(), 1, 1)], "{wanted:?}");
+    }
     // Paused, it is divided for later.
     let paused =
         copies(&job(json!({ "completions": 4, "parallelism": 0 })), &picks(&[("a", 1), ("b", 1)]), &[]);

@@ -8,12 +8,18 @@
 //!   never heard ──first beat──► alive ──40 s without a beat──► silent ──two beats──► alive
 //! ```
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
 
 /// Four beats.
 const SILENCE: Duration = Duration::from_secs(40);
 /// Beats in a row after which somebody who was silent is believed.
 const BEATS_BACK: u32 = 2;
+
+/// How often users are told when somebody was heard last.
+const TELL_SECONDS: i64 = 60;
 
 /// What was heard of one physical cluster.
 #[derive(Clone, Debug)]
@@ -76,9 +82,41 @@ pub(crate) fn judge(pulse: &mut Option<Pulse>, beat: Option<&str>, before: Befor
     }
 }
 
+/// The time of the last heartbeat as it is told to users: with other news, or once a minute. Each is a write.
+pub(crate) fn told(said: Option<&str>, beat: Option<&str>, is_news: bool) -> Option<String> {
+    let time = |text: &str| text.parse::<Timestamp>().ok();
+    let since = |said: &str, beat: &str| Some(time(beat)?.duration_since(time(said)?).as_secs());
+    let (Some(beat), Some(said)) = (beat, said) else { return beat.or(said).map(second) };
+    // A clock that was put back is news as well.
+    let is_late = since(said, beat).is_none_or(|seconds| !(0..TELL_SECONDS).contains(&seconds));
+    Some(if is_news || is_late { second(beat) } else { said.to_owned() })
+}
+
+/// Times in a status have no fractions.
+fn second(time: &str) -> String {
+    let parsed = time.parse::<Timestamp>();
+    parsed.map_or_else(|_| time.to_owned(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heartbeat_is_told_once_a_minute_and_with_other_news() {
+        let check = |said, beat, is_news, expected: Option<&str>| {
+            assert_eq!(told(said, beat, is_news).as_deref(), expected, "{said:?} {beat:?} {is_news}");
+        };
+        let (first, soon, late) =
+            ("2026-01-01T00:00:00Z", "2026-01-01T00:00:59.900000Z", "2026-01-01T00:01:00.500000Z");
+        check(None, None, true, None);
+        check(None, Some("2026-01-01T00:00:00.250000Z"), false, Some(first));
+        check(Some(first), None, true, Some(first));
+        check(Some(first), Some(soon), false, Some(first));
+        check(Some(first), Some(soon), true, Some("2026-01-01T00:00:59Z"));
+        check(Some(first), Some(late), false, Some("2026-01-01T00:01:00Z"));
+        check(Some("2027-01-01T00:00:00Z"), Some(late), false, Some("2026-01-01T00:01:00Z"));
+    }
 
     /// Each step: seconds since the beginning, the lease, and what is made of it.
     #[track_caller]

@@ -10,11 +10,13 @@
 
 use std::collections::HashSet;
 
-use api::names::{PLACED, TRUE};
+use api::fleet::PhysicalCluster;
+use api::names::{DISMISSED, HEARD, PLACED, TRUE};
 use controller::discovery::{Served, discover};
 use controller::kind::Kind;
-use controller::remote::{CallError, Remote};
+use controller::remote::{CallError, Patch, Place, Remote};
 use http::Method;
+use serde_json::json;
 
 /// Kinds that hold others go after them.
 const LAST: [(&str, &str); 2] = [("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces")];
@@ -43,7 +45,7 @@ async fn gone(mailbox: &Remote, kind: &Kind) -> Result<usize, CallError> {
     let placed = placed["items"].as_array().map_or(&[][..], Vec::as_slice);
     for object in placed.iter().filter(|object| object["metadata"]["deletionTimestamp"].is_null()) {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        let place = controller::remote::Place::new(kind, text("namespace"), text("name"));
+        let place = Place::new(kind, text("namespace"), text("name"));
         mailbox.delete(place, text("uid")).await?;
     }
     Ok(placed.len())
@@ -56,6 +58,33 @@ async fn kinds(mailbox: &Remote) -> Result<Vec<Kind>, CallError> {
     let first = |served: &Served| seen.insert((served.kind.group.clone(), served.kind.plural.clone()));
     let found = served.into_iter().filter(|served| served.can(&["list", "delete"])).filter(first);
     Ok(found.map(|served| served.kind).collect())
+}
+
+/// What came of telling a syncer that it may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Told {
+    Yes,
+    /// It has heard that.
+    Heard,
+    /// It never reported, so there is nowhere to say it.
+    Nobody,
+}
+
+/// Tells the syncer of a mailbox, by its report, that nothing is left for it to do.
+pub(super) async fn dismiss(
+    mailbox: &Remote,
+    kind: &Kind,
+    report: Option<&PhysicalCluster>,
+) -> Result<Told, CallError> {
+    let Some(report) = report else { return Ok(Told::Nobody) };
+    match report.metadata.annotations.get(DISMISSED).map(String::as_str) {
+        Some(HEARD) => return Ok(Told::Heard),
+        Some(TRUE) => return Ok(Told::Yes),
+        _ => {}
+    }
+    let change = json!({ "metadata": { "annotations": { DISMISSED: TRUE } } });
+    mailbox.patch(Place::new(kind, "", &report.metadata.name), Patch::Merge, &change).await?;
+    Ok(Told::Yes)
 }
 
 /// Deletes the mailbox itself.

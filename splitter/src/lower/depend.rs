@@ -86,6 +86,11 @@ pub fn pod_spec_at(object: &Value) -> Option<&'static str> {
     has_containers.then_some(TEMPLATE_SPEC)
 }
 
+/// Whether an object describes pods that are made of it.
+pub fn makes_pods(object: &Value) -> bool {
+    pod_spec_at(object).is_some()
+}
+
 /// What an object needs in its namespace.
 pub fn dependencies(object: &Value) -> BTreeSet<Need> {
     let mut needs = BTreeSet::new();

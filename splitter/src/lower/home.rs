@@ -5,17 +5,20 @@
 //! the same three files for the service account of the logical cluster. The cluster below mounts no token of its own.
 //! What a user set himself stays.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::depend::pod_spec_at;
 
 /// How a pod reaches its logical cluster.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Home {
     pub host: String,
     pub port: u16,
     /// A Secret beside the pod with `token`, `ca.crt` and `namespace`.
     pub secret: String,
+    /// Whether it is mounted where clients look for it. One that is not may still be used by volumes of the user's.
+    pub mounts: bool,
 }
 
 const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -30,7 +33,7 @@ pub(super) fn rewrite(object: &mut Value, home: &Home) {
     for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
         redirect(volume, home);
     }
-    let mounts = spec["automountServiceAccountToken"] != false;
+    let mounts = home.mounts && spec["automountServiceAccountToken"] != false;
     spec["automountServiceAccountToken"] = false.into();
     if mounts {
         push(spec, "volumes", json!({ "name": VOLUME, "secret": { "secretName": home.secret } }));
@@ -77,19 +80,34 @@ fn push(holder: &mut Value, field: &str, item: Value) {
     }
 }
 
-/// A volume that a user put together from the same things. A token for another audience is for somebody else than the API.
+/// Whether a pod has a volume that a user put together from the same things.
+pub(crate) fn projects(spec: &Value) -> bool {
+    let volumes = spec["volumes"].as_array().into_iter().flatten();
+    let mut sources = volumes.filter_map(|volume| volume.pointer("/projected/sources")?.as_array()).flatten();
+    sources.any(|source| is_token(source) || is_certificate(source))
+}
+
+/// A token for another audience is for somebody else than the API.
+fn is_token(source: &Value) -> bool {
+    source.get("serviceAccountToken").is_some_and(|token| token["audience"].is_null())
+}
+
+fn is_certificate(source: &Value) -> bool {
+    source.pointer("/configMap/name").is_some_and(|name| name == ROOT_CERTIFICATE)
+}
+
+/// A volume that a user put together from the same things.
 fn redirect(volume: &mut Value, home: &Home) {
     let sources = volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut);
     for source in sources.into_iter().flatten() {
-        if let Some(token) = source.get("serviceAccountToken").filter(|token| token["audience"].is_null()) {
-            let items = json!([{ "key": "token", "path": token["path"] }]);
-            *source = json!({ "secret": { "name": home.secret, "items": items } });
-        } else if source.pointer("/configMap/name").is_some_and(|name| name == ROOT_CERTIFICATE) {
-            let items = match source.pointer("/configMap/items") {
-                Some(items) => items.clone(),
-                None => json!([{ "key": "ca.crt", "path": "ca.crt" }]),
-            };
-            *source = json!({ "secret": { "name": home.secret, "items": items } });
-        }
+        let items = match source.pointer("/configMap/items") {
+            _ if is_token(source) => {
+                json!([{ "key": "token", "path": source["serviceAccountToken"]["path"] }])
+            }
+            _ if !is_certificate(source) => continue,
+            Some(items) => items.clone(),
+            None => json!([{ "key": "ca.crt", "path": "ca.crt" }]),
+        };
+        *source = json!({ "secret": { "name": home.secret, "items": items } });
     }
 }

@@ -21,6 +21,11 @@ const ANNOTATIONS: &[&str] = &[
 /// Labels likewise. How strictly a namespace's pods are checked is for those to say who run the cluster below.
 const LABELS: &[&str] = &["holon.dev/", "kubernetes.io/metadata.name", "pod-security.kubernetes.io/"];
 
+/// Whether a label says something about the object here, and nothing below.
+pub(crate) fn is_kept_here(label: &str) -> bool {
+    LABELS.iter().any(|start| label.starts_with(start))
+}
+
 struct Field {
     group: &'static str,
     kind: &'static str,

@@ -400,7 +400,7 @@ fn overrides_come_in_order_and_all_or_none() {
 
 #[test]
 fn pods_call_the_api_they_were_applied_to() {
-    let home = Home { host: "holon.example".into(), port: 6443, secret: "runner-api".into() };
+    let home = Home { host: "holon.example".into(), port: 6443, secret: "runner-api".into(), mounts: true };
     let east = cluster("east", json!({}));
     let rewritten = |spec: Value| {
         let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "op", "namespace": "shop" }, "spec": { "template": { "spec": spec } } });

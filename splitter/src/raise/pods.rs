@@ -6,18 +6,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::names::{BELOW_UID, LOCATOR, PLACED, PROJECTED, TRUE};
+use api::names::{
+    BELOW_UID, LOCATOR, LOCATOR_BELOW, LOGICAL_CLUSTER, MAILBOX, PLACED, PROJECTED, SPLITTER, TRUE,
+};
 use serde_json::{Value, json};
 
 use crate::hash::word;
 
 /// Label: the physical cluster something is on.
-pub const CLUSTER: &str = "holon.dev/physical-cluster";
+pub const CLUSTER: &str = api::names::PHYSICAL_CLUSTER;
 /// Annotation: the node a pod is on there.
 pub const NODE: &str = "holon.dev/node";
 
-/// Finalizer on pods shown to users: the real one is deleted first.
-pub const FINALIZER: &str = "holon.dev/splitter";
+/// What of a mailbox object's annotations is about it there.
+const NOT_RAISED: &[&str] = &[LOCATOR, LOGICAL_CLUSTER, "holon.dev/sent"];
 
 /// As for any name.
 const NAME_BYTES_MAX: usize = 253;
@@ -29,6 +31,16 @@ pub struct Below<'a> {
     pub name: &'a str,
     /// There.
     pub uid: &'a str,
+}
+
+/// Where it is shown, and whose it is there.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Here<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub owners: Vec<Value>,
+    /// The mailbox it comes from.
+    pub mailbox: &'a str,
 }
 
 /// What each is called here, by cluster and uid. `shown` are the names in use, and for what.
@@ -60,7 +72,7 @@ pub fn names<'a>(
 }
 
 /// The name with the cluster's. Cut where it would be too long, with a hash that tells what was cut apart.
-fn apart(one: &Below) -> String {
+pub fn apart(one: &Below) -> String {
     let whole = format!("{}-{}", one.name, one.cluster);
     if whole.len() <= NAME_BYTES_MAX {
         return whole;
@@ -70,35 +82,37 @@ fn apart(one: &Below) -> String {
     format!("{start}-{hash}")
 }
 
-/// Something of a mailbox as the user sees it: in his namespace, under this name, owned by his objects.
-pub fn raised(projected: &Value, below: &Below, namespace: &str, name: &str, owners: Vec<Value>) -> Value {
+/// Something of a mailbox as the user sees it: in his namespace, under this name, owned by his objects. With the status it
+/// has there, which servers want to be written apart.
+pub fn raised(projected: &Value, below: &Below, here: &Here) -> Value {
     let mut shown = projected.clone();
     let kept = |field: &str, without: &[&str]| {
         let mut table = projected["metadata"][field].as_object().cloned().unwrap_or_default();
         table.retain(|key, _| !without.contains(&key.as_str()));
         Value::Object(table)
     };
+    let there = |field: &str| projected["metadata"][field].as_str().unwrap_or_default();
     let mut metadata = json!({
-        "name": name,
-        "namespace": namespace,
+        "name": here.name,
+        "namespace": here.namespace,
         "labels": kept("labels", &[PLACED]),
-        "annotations": kept("annotations", &[LOCATOR, "holon.dev/sent"]),
-        // So that deleting it is something that is read, and done where it is.
-        "finalizers": [FINALIZER],
+        "annotations": kept("annotations", NOT_RAISED),
     });
     metadata["labels"][PROJECTED] = TRUE.into();
     metadata["labels"][CLUSTER] = below.cluster.into();
     metadata["annotations"][BELOW_UID] = below.uid.into();
-    if !owners.is_empty() {
-        metadata["ownerReferences"] = Value::Array(owners);
+    metadata["annotations"][MAILBOX] = here.mailbox.into();
+    metadata["annotations"][LOCATOR_BELOW] = format!("{}/{}", there("namespace"), there("name")).into();
+    if !here.owners.is_empty() {
+        metadata["ownerReferences"] = Value::Array(here.owners.clone());
     }
     if shown["kind"] == "Pod" {
+        // So that deleting it is something that is read, and done where it is.
+        metadata["finalizers"] = json!([SPLITTER]);
         if let Some(node) = shown["spec"]["nodeName"].as_str() {
             metadata["annotations"][NODE] = node.into();
             shown["spec"]["nodeName"] = below.cluster.into();
         }
-    } else {
-        metadata.as_object_mut().expect("it was just made").remove("finalizers");
     }
     shown["metadata"] = metadata;
     shown
@@ -140,20 +154,22 @@ mod tests {
         let mailbox = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": "web-x1", "namespace": "shop-m41cmv47", "uid": "m", "labels": { "app": "web", PLACED: TRUE },
-                          "annotations": { LOCATOR: "{}", "note": "n" }, "ownerReferences": [{ "uid": "m2" }] },
+                          "annotations": { LOCATOR: "{}", LOGICAL_CLUSTER: "~m", "note": "n" }, "ownerReferences": [{ "uid": "m2" }] },
             "spec": { "nodeName": "n7" },
             "status": { "phase": "Running", "podIP": "10.1.2.3" },
         });
         let owner = json!({ "kind": "ReplicaSet", "name": "web-5d", "uid": "u2" });
-        let shown = raised(&mailbox, &below("east", "web-x1", "b-1"), "shop", "web-x1", vec![owner.clone()]);
+        let here = Here { namespace: "shop", name: "web-x1", owners: vec![owner.clone()], mailbox: "~m" };
+        let shown = raised(&mailbox, &below("east", "web-x1", "b-1"), &here);
         assert_eq!(
             shown,
             json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {
-                    "name": "web-x1", "namespace": "shop", "finalizers": [FINALIZER], "ownerReferences": [owner],
+                    "name": "web-x1", "namespace": "shop", "finalizers": [SPLITTER], "ownerReferences": [owner],
                     "labels": { "app": "web", PROJECTED: TRUE, CLUSTER: "east" },
-                    "annotations": { "note": "n", BELOW_UID: "b-1", NODE: "n7" },
+                    "annotations": { "note": "n", BELOW_UID: "b-1", NODE: "n7", MAILBOX: "~m",
+                                     LOCATOR_BELOW: "shop-m41cmv47/web-x1" },
                 },
                 "spec": { "nodeName": "east" },
                 "status": { "phase": "Running", "podIP": "10.1.2.3" },

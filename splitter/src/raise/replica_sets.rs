@@ -3,16 +3,23 @@
 //! `kubectl rollout history` and `undo` read revisions from ReplicaSets and take the template from there, so theirs must be
 //! the user's own template, without what was rewritten for some cluster; and one that no target has any more is kept,
 //! as far back as the Deployment wants, because a move must not cost anybody his history.
+//!
+//! Going back also takes the annotations from there. So a set has those its Deployment had while it was the present one,
+//! and always those of ours that the Deployment has now: going back to an old template is no wish to run elsewhere.
 
 use std::collections::BTreeMap;
 
-use api::names::{PROJECTED, TRUE};
-use serde_json::{Value, json};
+use api::names::{GROUP, LOGICAL_CLUSTER, PROJECTED, TEMPLATE, TRUE};
+use serde_json::{Map, Value, json};
 
-use crate::lower::{TEMPLATE, template_word};
+use crate::lower::template_word;
 
 const HASH: &str = "pod-template-hash";
-const REVISION: &str = "deployment.kubernetes.io/revision";
+/// Annotation of a Deployment and its sets.
+pub const REVISION: &str = "deployment.kubernetes.io/revision";
+/// Annotations that are about a Deployment and none of its sets, by how they begin.
+const NOT_COPIED: &[&str] =
+    &["deployment.kubernetes.io/", "kubectl.kubernetes.io/last-applied-configuration"];
 const COUNTS: [&str; 5] =
     ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "terminatingReplicas"];
 /// What Kubernetes keeps if it is not said.
@@ -66,10 +73,10 @@ pub fn merged(deployment: &Value, below: &[&Value], shown: &[&Value]) -> Sets {
     Sets { sets: sets.into_iter().map(|(_, _, set)| set).collect(), revision }
 }
 
-/// Which template a ReplicaSet is of. One from before we said so is known by its hash.
-fn key(set: &Value) -> String {
+/// Which template a ReplicaSet is of, in a mailbox or shown. One from before we said so is known by its hash.
+pub fn key(set: &Value) -> String {
     let in_pods = set.pointer("/spec/template/metadata/annotations").and_then(|all| all.get(TEMPLATE));
-    let own = set["metadata"]["annotations"].get(TEMPLATE);
+    let own = set["metadata"]["labels"].get(TEMPLATE);
     let hash = set["metadata"]["labels"].get(HASH);
     [own, in_pods, hash].into_iter().flatten().find_map(Value::as_str).unwrap_or_default().to_owned()
 }
@@ -112,6 +119,9 @@ impl Group<'_> {
         let _ = crate::pointer::set(&mut selector, &format!("/matchLabels/{HASH}"), hash.as_str().into());
         let mut labels = template["metadata"]["labels"].clone();
         labels[PROJECTED] = TRUE.into();
+        labels[TEMPLATE] = key.into();
+        let mut annotations = self.annotations(deployment, key == present);
+        annotations.insert(REVISION.to_owned(), revision.to_string().into());
         let sum = |pointer: &str| -> i64 {
             self.below.iter().filter_map(|set| set.pointer(pointer)?.as_i64()).sum()
         };
@@ -130,7 +140,7 @@ impl Group<'_> {
                 "name": shown.unwrap_or_else(|| format!("{name}-{hash}").into()),
                 "namespace": deployment["metadata"]["namespace"],
                 "labels": labels,
-                "annotations": { REVISION: revision.to_string(), TEMPLATE: key },
+                "annotations": annotations,
                 "ownerReferences": [{
                     "apiVersion": "apps/v1", "kind": "Deployment", "name": name, "controller": true,
                     "uid": deployment["metadata"]["uid"],
@@ -139,6 +149,22 @@ impl Group<'_> {
             "spec": { "replicas": replicas, "selector": selector, "template": template },
             "status": status,
         })
+    }
+
+    /// What going back to this template brings with it.
+    fn annotations(&self, deployment: &Value, is_present: bool) -> Map<String, Value> {
+        let of = |object: &Value, take: &dyn Fn(&str) -> bool| {
+            let all = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+            let copied = |name: &str| {
+                name != LOGICAL_CLUSTER && !NOT_COPIED.iter().any(|prefix| name.starts_with(prefix))
+            };
+            all.into_iter().filter(|(name, _)| copied(name) && take(name)).collect::<Map<_, _>>()
+        };
+        let is_ours = |name: &str| name.split_once('/').is_some_and(|(group, _)| group == GROUP);
+        let mut annotations = of(deployment, &is_ours);
+        let was = if is_present { Some(deployment) } else { self.known };
+        annotations.extend(was.map(|was| of(was, &|name| !is_ours(name))).unwrap_or_default());
+        annotations
     }
 
     /// The hash its pods have in their names, if they have the same everywhere. What is shown does not change its name.
@@ -251,6 +277,27 @@ mod tests {
         let v1 = deployment("app:1");
         let sets = merged(&v1, &[&below(&v1, "h1", 1, 3, 3), &below(&v1, "other", 1, 2, 2)], &[]);
         assert_eq!(rows(&sets), [row(&format!("web-{}", template_word(&v1)), "1", 5, 5)]);
+    }
+
+    #[test]
+    fn going_back_to_a_template_brings_back_its_annotations_but_not_its_place() {
+        let (mut v1, mut v2) = (deployment("app:1"), deployment("app:2"));
+        v1["metadata"]["annotations"] =
+            json!({ "why": "first", REVISION: "1", LOGICAL_CLUSTER: "~x", "holon.dev/placement": "east" });
+        v2["metadata"]["annotations"] = json!({ "why": "second", "holon.dev/placement": "west" });
+        let first = merged(&v1, &[&below(&v1, "h1", 1, 1, 1)], &[]);
+        let expected = json!({ "why": "first", "holon.dev/placement": "east", REVISION: "1" });
+        assert_eq!(first.sets[0]["metadata"]["annotations"], expected);
+        let both = [below(&v1, "h1", 1, 0, 0), below(&v2, "h2", 2, 1, 1)];
+        let second = merged(&v2, &both.iter().collect::<Vec<_>>(), &first.sets.iter().collect::<Vec<_>>());
+        let found: Vec<&Value> = second.sets.iter().map(|set| &set["metadata"]["annotations"]).collect();
+        assert_eq!(
+            found,
+            [
+                &json!({ "why": "first", "holon.dev/placement": "west", REVISION: "1" }),
+                &json!({ "why": "second", "holon.dev/placement": "west", REVISION: "2" }),
+            ]
+        );
     }
 
     #[test]

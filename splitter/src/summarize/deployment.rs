@@ -47,12 +47,15 @@ fn availability(whole: &Whole, available: bool) -> Value {
     conditions::kept_or_new(whole, "Available", status, reason, message.to_owned())
 }
 
+/// Who waits its turn, or has not seen what it was sent, speaks of a template that nobody wants any more: that it got stuck
+/// with that is over.
 fn progress(whole: &Whole, reports: &[&Report], complete: bool) -> Value {
     let with = |wanted: &str| -> Vec<&Report> {
         let is = |report: &&&Report| {
             conditions::find(report, "Progressing").is_some_and(|condition| condition["status"] == wanted)
         };
-        reports.iter().filter(is).copied().collect()
+        let knows = |report: &&&Report| report.current && report.has_observed();
+        reports.iter().filter(knows).filter(is).copied().collect()
     };
     for status in ["False", "Unknown"] {
         let found = with(status);
@@ -83,14 +86,21 @@ fn named(whole: &Whole, reports: &[&Report], name: &str, status: &str) -> Value 
 }
 
 /// The revision that is rolled out is the one of those who have what is wanted now; the current one differs from it as long
-/// as anybody's does, which is how a client sees that the update is not over.
+/// as anybody's does, which is how a client sees that the update is not over. Revisions of one cluster say nothing about
+/// another's: where something is rewritten for one of them, they differ for ever. So each is compared with its own.
 pub(super) fn revisions(_: &Whole, reports: &[&Report], status: &mut Value) {
     let text = |report: &Report, field: &str| report.field(field).and_then(Value::as_str).map(str::to_owned);
     let staying = || reports.iter().filter(|report| report.role != Role::Leaving);
     let update = staying().filter(|report| report.current).find_map(|report| text(report, "updateRevision"));
-    let current: Vec<String> = staying().filter_map(|report| text(report, "currentRevision")).collect();
-    let behind = current.iter().find(|revision| Some(*revision) != update.as_ref()).or(current.first());
-    for (field, value) in [("updateRevision", update.as_ref()), ("currentRevision", behind)] {
+    let is_over = |report: &&Report| {
+        report.current && text(report, "currentRevision") == text(report, "updateRevision")
+    };
+    let others =
+        || staying().filter(|report| !is_over(report)).filter_map(|report| text(report, "currentRevision"));
+    // One name stands for what all of them have.
+    let behind = others().find(|revision| Some(revision) != update.as_ref()).or_else(|| others().next());
+    let current = behind.or_else(|| update.clone());
+    for (field, value) in [("updateRevision", update.as_ref()), ("currentRevision", current.as_ref())] {
         if let Some(value) = value {
             status[field] = json!(value);
         }

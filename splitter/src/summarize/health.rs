@@ -31,7 +31,8 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
     let is = |name: &str, status: &str| condition(name).filter(|condition| condition["status"] == status);
     let said = |condition: &Value| condition["message"].as_str().unwrap_or_default().to_owned();
     if report.status.is_none() {
-        return match object.get("status").is_some_and(|status| !status.is_null()) || has_status(object) {
+        let said = object.get("status").and_then(Value::as_object).is_some_and(|said| !said.is_empty());
+        return match said || has_status(object) {
             true => (Health::Unknown, "no report yet".to_owned()),
             false => (Health::Available, String::new()),
         };

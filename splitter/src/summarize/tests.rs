@@ -5,7 +5,7 @@ use super::*;
 static NO_LABELS: Labels = Labels::new();
 const NOW: &str = "2026-03-01T12:00:00Z";
 
-fn report<'a>(cluster: &'a str, status: &'a Value) -> Report<'a> {
+pub(super) fn report<'a>(cluster: &'a str, status: &'a Value) -> Report<'a> {
     Report {
         cluster,
         role: Role::Steady,
@@ -20,16 +20,16 @@ fn report<'a>(cluster: &'a str, status: &'a Value) -> Report<'a> {
     }
 }
 
-fn whole(object: &Value) -> Whole<'_> {
+pub(super) fn whole(object: &Value) -> Whole<'_> {
     Whole { object, desired: None, pending: 0, unplaced: None, now: NOW }
 }
 
-fn condition(name: &str, status: &str, time: &str, message: &str) -> Value {
+pub(super) fn condition(name: &str, status: &str, time: &str, message: &str) -> Value {
     json!({ "type": name, "status": status, "reason": format!("R{time}"), "message": message, "lastTransitionTime": time })
 }
 
 /// Type, status, reason and message of each condition.
-fn told(status: &Value) -> Vec<[String; 4]> {
+pub(super) fn told(status: &Value) -> Vec<[String; 4]> {
     let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
     let row =
         |one: &Value| [text(one, "type"), text(one, "status"), text(one, "reason"), text(one, "message")];
@@ -275,6 +275,18 @@ mod others {
             (&json!("r1"), &json!("r2"))
         );
         assert_eq!(behind.disagreements, []);
+        // Rewritten for one cluster, a template has another revision there, for ever. Each has its own, and nobody waits.
+        let rewritten = merged("apps/v1", "StatefulSet", set("ra", "ra", 2), set("rb", "rb", 2));
+        assert_eq!(
+            (&rewritten.status["currentRevision"], &rewritten.status["updateRevision"]),
+            (&json!("ra"), &json!("ra"))
+        );
+        assert_eq!(rewritten.disagreements, []);
+        let rolling = merged("apps/v1", "StatefulSet", set("ra2", "ra2", 2), set("rb1", "rb2", 1));
+        assert_eq!(
+            (&rolling.status["currentRevision"], &rolling.status["updateRevision"]),
+            (&json!("rb1"), &json!("ra2"))
+        );
         let daemon = merged(
             "apps/v1",
             "DaemonSet",

@@ -7,7 +7,7 @@ use api::fleet::{
 };
 use serde_json::Value;
 
-use super::{Candidate, Pick, Rejection, Standing, Work, score};
+use super::{Candidate, Ceiling, Extent, Pick, Rejection, Standing, Work, score};
 use crate::rules::select::{self, Selected};
 use crate::rules::{ShareBounds, Wish, share_bounds};
 use api::quantity::{self, Amounts, fits, minus};
@@ -22,6 +22,8 @@ pub(super) struct Judged<'a> {
     pub(super) rejection: Option<Rejection>,
     /// Its share if it runs there now and may stay.
     pub(super) stays: Option<u32>,
+    /// The rest of its namespace is there.
+    pub(super) beside: bool,
     /// Only if there is no other place.
     pub(super) avoided: bool,
     pub(super) free: Option<Amounts>,
@@ -29,6 +31,8 @@ pub(super) struct Judged<'a> {
     pub(super) fits: Option<u32>,
     /// How many it may get: `fits`, where that counts, and bounds and quotas.
     pub(super) capacity: Option<u32>,
+    /// What allows it no more, if anything does.
+    pub(super) limit: Option<Ceiling>,
     pub(super) bounds: ShareBounds,
     pub(super) weight: u64,
     pub(super) score: Option<u64>,
@@ -49,7 +53,8 @@ impl Judged<'_> {
         let held = self.stays.filter(|_| self.rejection.as_ref().is_some_and(Rejection::freezes));
         let ShareBounds { min, max, .. } = self.bounds;
         let cluster = self.name().to_owned();
-        Pick { cluster, tier, weight: self.weight, min, max, capacity: self.capacity, held }
+        let (weight, capacity, limit) = (self.weight, self.capacity, self.limit);
+        Pick { cluster, tier, weight, min, max, capacity, limit, held }
     }
 }
 
@@ -84,8 +89,9 @@ fn one<'a>(
     let share = standing.share(candidate.name());
     let leaves = must_leave(spec, candidate);
     // A weight of 0 is the policy's way to say: not there.
-    let weightless =
-        work.divides && spec.weights == Weights::Static && bounds.weight.unwrap_or_default() == 0;
+    let weightless = work.extent != Extent::Copied
+        && spec.weights == Weights::Static
+        && bounds.weight.unwrap_or_default() == 0;
     let stays = share.filter(|_| leaves.is_none() && !weightless && (tier.is_some() || !wish_changed));
     let room = Room::of(work, candidate, share);
     let rejection = leaves
@@ -95,11 +101,20 @@ fn one<'a>(
     // Where there is a next place to go, or shares follow what is free, what is free counts. Elsewhere a cluster may
     // grow when pods wait for room, and only bounds and experience say no.
     let free_counts = spec.weights == Weights::Capacity || !spec.fallback_groups.is_empty();
-    let capacity = [room.bounded, room.quota, candidate.estimate, room.fits.filter(|_| free_counts)];
+    let ceilings = [
+        (Ceiling::Maximum, bounds.max),
+        (Ceiling::Bound, room.bounded),
+        (Ceiling::Quota, room.quota),
+        (Ceiling::Experience, candidate.estimate),
+        (Ceiling::Room, room.fits.filter(|_| free_counts)),
+    ];
+    let known = ceilings.into_iter().filter_map(|(ceiling, most)| Some((most?, ceiling)));
+    let capacity = ceilings[1..].iter().filter_map(|(_, most)| *most).min();
     let avoided = untolerated(spec, candidate.cluster, Effect::PreferNoSchedule).is_some();
     Judged {
         tie: crate::hash::hash(&[work.key, candidate.name()]),
-        capacity: capacity.into_iter().flatten().min(),
+        capacity,
+        limit: known.min_by_key(|(most, _)| *most).map(|(_, ceiling)| ceiling),
         free: room.free,
         fits: room.fits,
         score: None,
@@ -108,6 +123,7 @@ fn one<'a>(
         tier,
         rejection,
         stays,
+        beside: work.beside == Some(candidate.name()),
         avoided,
         bounds,
     }
@@ -140,7 +156,7 @@ fn tier_of(
 
 /// What moves work away from where it runs.
 fn must_leave(spec: &PlacementSpec, candidate: &Candidate) -> Option<Rejection> {
-    if candidate.cluster.spec.drain {
+    if candidate.cluster.spec.drain || candidate.cluster.metadata.deletion_timestamp.is_some() {
         return Some(Rejection::Drained);
     }
     if let Some(why) = &candidate.failed {
@@ -215,27 +231,30 @@ struct Room {
 }
 
 impl Room {
-    /// What runs there already takes the room it asks for: its share fits on top of what is left.
+    /// What a cluster reports as taken is taken by this, too, if it runs there: its share fits on top of what is left. A
+    /// bound is counted without it; one that was lowered lets nothing grow, and moves nothing.
     fn of(work: &Work, candidate: &Candidate, share: Option<u32>) -> Room {
         let here = share.unwrap_or_default();
-        let more = |left: &Amounts| fits(left, &work.each).map(|more| more.saturating_add(here));
+        let more = |left: &Amounts, here: u32| fits(left, &work.each).map(|more| more.saturating_add(here));
         let status = candidate.cluster.status.as_ref();
         let free = status.filter(|status| !status.allocatable.is_empty()).map(|status| {
             minus(&quantity::amounts(&status.allocatable), &quantity::amounts(&status.requested))
         });
         let limits = limits(candidate);
-        let needed = if work.divides { 1 } else { work.replicas.max(1) };
-        let tightest = limits.iter().find(|limit| more(&limit.left()).is_some_and(|fits| fits < needed));
+        let counted = |limit: &Limit| if limit.quota.is_some() { here } else { 0 };
+        let within = |limit: &Limit| more(&limit.left(), counted(limit)).map(|fits| fits.max(here));
+        let needed = if work.extent == Extent::Divided { 1 } else { work.replicas.max(1) };
+        let tightest = limits.iter().find(|limit| within(limit).is_some_and(|fits| fits < needed));
         let of = |quota: bool| {
-            let left = limits.iter().filter(|limit| limit.quota.is_some() == quota);
-            left.filter_map(|limit| more(&limit.left())).min()
+            limits.iter().filter(|limit| limit.quota.is_some() == quota).filter_map(within).min()
         };
         Room {
-            fits: free.as_ref().and_then(more),
+            fits: free.as_ref().and_then(|free| more(free, here)),
             free,
             bounded: of(false),
             quota: of(true),
-            tightest: tightest.and_then(|limit| limit.exceeded(&work.each, needed.saturating_sub(here))),
+            tightest: tightest
+                .and_then(|limit| limit.exceeded(&work.each, needed.saturating_sub(counted(limit)))),
         }
     }
 }
@@ -258,7 +277,7 @@ impl Limit {
         let asked = |amount: &i128| amount * i128::from(needed.max(1));
         let (resource, amount) =
             each.iter().find(|(name, amount)| left.get(*name).is_some_and(|left| *left < asked(amount)))?;
-        let (most, used) = (self.most.get(resource)?, self.used.get(resource)?);
+        let (most, used) = (self.most.get(resource)?, self.used.get(resource).unwrap_or(&0));
         let (resource, asked) = (resource.clone(), asked(amount));
         Some(Rejection::Exceeded { quota: self.quota.clone(), resource, most: *most, used: *used, asked })
     }
@@ -266,7 +285,7 @@ impl Limit {
 
 fn limits(candidate: &Candidate) -> Vec<Limit> {
     let bounds = quantity::amounts(&candidate.cluster.spec.bounds);
-    let used = candidate.committed.clone().unwrap_or_default();
+    let used = candidate.taken.clone();
     let mut limits = vec![Limit { quota: None, most: bounds, used }];
     let status = candidate.cluster.status.as_ref();
     let quotas = status.map(|status| status.quotas.as_slice()).unwrap_or_default();
@@ -300,7 +319,7 @@ fn weigh(spec: &PlacementSpec, work: &Work, judged: &mut [Judged]) {
     for (at, one) in judged.iter_mut().enumerate() {
         one.weight = match spec.weights {
             Weights::Equal => 1,
-            Weights::Static if work.divides => one.bounds.weight.unwrap_or_default(),
+            Weights::Static if work.extent != Extent::Copied => one.bounds.weight.unwrap_or_default(),
             Weights::Static => 1,
             Weights::Capacity => known.get(&at).copied().unwrap_or(average),
         };

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use api::fleet::{Division, PlacementSpec, Spread};
 
-use super::Work;
 use super::judge::Judged;
+use super::{Extent, Work};
 
 /// The chosen ones, as places in `judged`, with their tiers. A later tier is used only while those before it cannot hold
 /// everything, so it is left first when they can again.
@@ -16,7 +16,16 @@ pub(super) fn tiers(spec: &PlacementSpec, work: &Work, judged: &[Judged]) -> Vec
         // What runs where no tier means it any more, because a label changed, counts as wanted first.
         let here = |one: &Judged| one.tier.unwrap_or_default() == tier && one.is_open();
         let open: Vec<usize> = (0..judged.len()).filter(|at| here(&judged[*at])).collect();
-        chosen.extend(within(spec, judged, &open).into_iter().map(|at| (tier, at)));
+        let found: Vec<(usize, usize)> =
+            within(spec, work, judged, &open).into_iter().map(|at| (tier, at)).collect();
+        if work.extent == Extent::Single && !chosen.is_empty() {
+            // One place, so a later one is taken instead of an earlier one, and only if it is better.
+            if !found.is_empty() && holds(spec, work, judged, &found) {
+                return found;
+            }
+            continue;
+        }
+        chosen.extend(found);
         if !chosen.is_empty() && holds(spec, work, judged, &chosen) {
             break;
         }
@@ -27,7 +36,7 @@ pub(super) fn tiers(spec: &PlacementSpec, work: &Work, judged: &[Judged]) -> Vec
 /// Whether the chosen ones have room for all. Unknown room is not known to be too little.
 fn holds(spec: &PlacementSpec, work: &Work, judged: &[Judged], chosen: &[(usize, usize)]) -> bool {
     let capacities = || chosen.iter().map(|(_, at)| judged[*at].capacity);
-    let whole = !work.divides || spec.division == Division::Duplicate;
+    let whole = work.extent != Extent::Divided || spec.division == Division::Duplicate;
     match whole {
         true => capacities().all(|capacity| capacity.is_none_or(|capacity| capacity >= work.replicas)),
         false => {
@@ -38,9 +47,8 @@ fn holds(spec: &PlacementSpec, work: &Work, judged: &[Judged], chosen: &[(usize,
 }
 
 /// As many of the open ones as the policy says, one at a time.
-fn within(spec: &PlacementSpec, judged: &[Judged], open: &[usize]) -> Vec<usize> {
-    let number =
-        spec.number_of_clusters.map_or(usize::MAX, |number| usize::try_from(number).unwrap_or_default());
+fn within(spec: &PlacementSpec, work: &Work, judged: &[Judged], open: &[usize]) -> Vec<usize> {
+    let number = number(spec, work);
     let mut groups = Groups::new(&spec.spread, judged, open);
     let mut chosen: Vec<usize> = Vec::new();
     while chosen.len() < number {
@@ -48,13 +56,20 @@ fn within(spec: &PlacementSpec, judged: &[Judged], open: &[usize]) -> Vec<usize>
         let fitting = open.iter().filter(|at| !chosen.contains(at) && groups.admit(**at, left));
         let best = fitting.min_by_key(|at| {
             let one = &judged[**at];
-            (one.stays.is_none(), groups.taken(**at), one.avoided, Reverse(one.score), one.tie)
+            (one.stays.is_none(), groups.taken(**at), !one.beside, one.avoided, Reverse(one.score), one.tie)
         });
         let Some(best) = best else { break };
         groups.take(*best);
         chosen.push(*best);
     }
     if groups.are_enough() { chosen } else { Vec::new() }
+}
+
+/// How many are wanted at most.
+pub(super) fn number(spec: &PlacementSpec, work: &Work) -> usize {
+    let asked = spec.number_of_clusters.map(|number| usize::try_from(number).unwrap_or_default());
+    let possible = (work.extent == Extent::Single).then_some(1);
+    asked.into_iter().chain(possible).min().unwrap_or(usize::MAX)
 }
 
 /// How many were taken of each group, for each way of grouping.

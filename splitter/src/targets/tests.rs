@@ -38,7 +38,15 @@ fn plain(name: &str, free_cpu: u32) -> PhysicalCluster {
 
 fn work(replicas: u32) -> Work<'static> {
     let each = amounts_of(&json!({ "cpu": "500m", "memory": "1Gi" }));
-    Work { key: "shop/web", logical_cluster: "root:team-a", kinds: &[], each, replicas, divides: true }
+    Work {
+        key: "shop/web",
+        logical_cluster: "root:team-a",
+        kinds: &[],
+        each,
+        replicas,
+        extent: Extent::Divided,
+        beside: None,
+    }
 }
 
 fn annotated(value: &str) -> Wish {

@@ -3,7 +3,7 @@
 use api::fleet::{Capacity, Compare, GroupKind, Requirement, Source, Taint, Verdict, VerdictKind};
 
 use super::judge::Judged;
-use super::{Pick, Work};
+use super::{Extent, Pick, Work, pick};
 use crate::rules::Wish;
 use crate::rules::select::{self, Selected};
 use api::quantity::{quantities, text};
@@ -132,6 +132,38 @@ impl Rejection {
     }
 }
 
+/// What lets a chosen cluster have so many and no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ceiling {
+    Maximum,
+    Bound,
+    Quota,
+    /// Pods were tried there.
+    Experience,
+    Room,
+}
+
+impl Ceiling {
+    pub fn evidence(self) -> &'static str {
+        match self {
+            Ceiling::Maximum => "its max in spec.shares",
+            Ceiling::Bound => "its spec.bounds",
+            Ceiling::Quota => "a quota of the namespace there",
+            Ceiling::Experience => "more have waited there for room",
+            Ceiling::Room => "no more fit",
+        }
+    }
+
+    fn remedy(self, cluster: &str, wish: &Wish) -> String {
+        match self {
+            Ceiling::Maximum => format!("raise max in spec.shares of {}", policy(wish)),
+            Ceiling::Bound => format!("raise spec.bounds of PhysicalCluster {cluster}"),
+            Ceiling::Quota => format!("raise the quota of the namespace on {cluster}"),
+            Ceiling::Experience | Ceiling::Room => format!("add nodes to {cluster}"),
+        }
+    }
+}
+
 fn kind_name(kind: &GroupKind) -> String {
     if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) }
 }
@@ -204,6 +236,36 @@ pub(super) fn rows(wish: &Wish, work: &Work, judged: &[Judged], picks: &[Pick]) 
     rows
 }
 
+/// A row for every cluster, where nobody can read what is wanted: what keeps it out whatever that is, or that nothing else does.
+pub(super) fn unread(
+    anywhere: &Wish,
+    work: &Work,
+    judged: &[Judged],
+    picks: &[Pick],
+    why: &str,
+) -> Vec<Verdict> {
+    let stays = || "it runs there and stays".to_owned();
+    let row = |one: &Judged| {
+        let is_picked = picks.iter().any(|pick| pick.cluster == one.name());
+        let said = match (is_picked, &one.rejection) {
+            (true, Some(but)) => {
+                let message = format!("{}, although {}", stays(), but.evidence());
+                (VerdictKind::Chosen, but.rule(), message, String::new())
+            }
+            (true, None) => (VerdictKind::Chosen, "", stays(), String::new()),
+            (false, Some(but)) => {
+                (VerdictKind::Rejected, but.rule(), but.evidence(), but.remedy(one.name(), anywhere))
+            }
+            (false, None) => {
+                let remedy = "mend the annotation holon.dev/placement".to_owned();
+                (VerdictKind::Admitted, "Unreadable", why.to_owned(), remedy)
+            }
+        };
+        written(work, one, said)
+    };
+    judged.iter().map(row).collect()
+}
+
 fn missing(name: &str) -> Verdict {
     Verdict {
         cluster: name.to_owned(),
@@ -225,22 +287,31 @@ fn row(
     picks: &[Pick],
 ) -> Verdict {
     let name = one.name();
-    let (verdict, rule, message, remedy) = match (pick, &one.rejection) {
+    let said = match (pick, &one.rejection) {
         (Some(_), Some(why)) => {
             let message = format!("it runs there and stays, although {}", why.evidence());
             (VerdictKind::Chosen, why.rule(), message, String::new())
         }
-        (Some(pick), None) => (VerdictKind::Chosen, "", chosen(wish, one, pick), String::new()),
+        (Some(pick), None) => {
+            let remedy = one.limit.map(|limit| limit.remedy(name, wish)).unwrap_or_default();
+            (VerdictKind::Chosen, "", chosen(wish, one, pick), remedy)
+        }
         (None, Some(why)) => (VerdictKind::Rejected, why.rule(), why.evidence(), why.remedy(name, wish)),
-        (None, None) => passed_over(wish, one, all, picks),
+        (None, None) => passed_over(wish, work, one, all, picks),
     };
+    written(work, one, said)
+}
+
+/// With the evidence.
+fn written(work: &Work, one: &Judged, said: (VerdictKind, &str, String, String)) -> Verdict {
+    let (verdict, rule, message, remedy) = said;
     let capacity = one.free.as_ref().map(|free| Capacity {
         free: quantities(free),
         each: quantities(&work.each),
         fits: one.fits.map(i64::from),
     });
     let (rule, score) = (rule.to_owned(), one.score.and_then(|score| i64::try_from(score).ok()));
-    Verdict { cluster: name.to_owned(), verdict, rule, message, score, capacity, remedy }
+    Verdict { cluster: one.name().to_owned(), verdict, rule, message, score, capacity, remedy }
 }
 
 fn chosen(wish: &Wish, one: &Judged, pick: &Pick) -> String {
@@ -252,12 +323,14 @@ fn chosen(wish: &Wish, one: &Judged, pick: &Pick) -> String {
         None => String::new(),
     };
     let stays = if one.stays.is_some() { "it runs there and stays" } else { "chosen" };
-    format!("{stays} by {}{group}{room}", policy(wish))
+    let most = pick.most().map(|most| format!("; {most}")).unwrap_or_default();
+    format!("{stays} by {}{group}{room}{most}", policy(wish))
 }
 
 /// It would do, and was not taken.
 fn passed_over(
     wish: &Wish,
+    work: &Work,
     one: &Judged,
     all: &[Judged],
     picks: &[Pick],
@@ -275,19 +348,24 @@ fn passed_over(
         let message = format!("fallback {group} is not needed while what comes before it holds everything");
         return (VerdictKind::Admitted, "FallbackUnused", message, "none is needed".to_owned());
     }
-    let number =
-        spec.number_of_clusters.map_or(usize::MAX, |number| usize::try_from(number).unwrap_or_default());
+    let number = pick::number(spec, work);
     if picks.len() >= number {
         let taken = |one: &&Judged| picks.iter().any(|pick| pick.cluster == one.name());
         let others: Vec<&Judged> = all.iter().filter(taken).collect();
         let here = others.iter().all(|other| other.stays.is_some());
         let names = others.iter().map(|other| other.name()).collect::<Vec<_>>().join(", ");
+        let few = match work.extent {
+            Extent::Single => "it can be in one place only".to_owned(),
+            _ => format!("only {number} wanted"),
+        };
         let message = match here {
-            true => format!("only {number} wanted, and it runs on {names} already"),
-            false => format!("only {number} wanted, and {names} came first: more room, or the tie fell so"),
+            true => format!("{few}, and it runs on {names} already"),
+            false => format!("{few}, and {names} came first: more room, or the tie fell so"),
         };
         let remedy = match wish.by.source {
-            Source::Placement => format!("set spec.numberOfClusters of {} to {}", policy(wish), number + 1),
+            Source::Placement if work.extent != Extent::Single => {
+                format!("set spec.numberOfClusters of {} to {}", policy(wish), number + 1)
+            }
             _ => format!("annotate the namespace with holon.dev/placement={}", one.name()),
         };
         return (VerdictKind::Admitted, "NumberOfClusters", message, remedy);

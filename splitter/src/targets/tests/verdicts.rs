@@ -213,7 +213,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
     check(
         any(),
         east(json!({}), json!({ "bounds": { "cpu": "10" } }), json!({})),
-        &|candidate| candidate.committed = Some(amounts_of(&json!({ "cpu": "9800m" }))),
+        &|candidate| candidate.taken = amounts_of(&json!({ "cpu": "9800m" })),
         "BoundExceeded",
         "its bound on cpu is 10, of which 9800m are taken; 500m are asked for",
         "raise spec.bounds.cpu of PhysicalCluster east to 10300m",
@@ -253,6 +253,17 @@ fn those_passed_over_learn_why() {
             text("NumberOfClusters"),
             text("only 1 wanted, and it runs on east already"),
             text("set spec.numberOfClusters of Placement policy to 2")
+        )
+    );
+    let candidates: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
+    let whole = Work { extent: Extent::Single, ..work(6) };
+    assert_eq!(
+        row(&choose(&annotated("*"), &whole, &candidates, &Standing::default()), "east"),
+        (
+            VerdictKind::Admitted,
+            text("NumberOfClusters"),
+            text("it can be in one place only, and west came first: more room, or the tie fell so"),
+            text("annotate the namespace with holon.dev/placement=east")
         )
     );
     assert_eq!(
