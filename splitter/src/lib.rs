@@ -13,16 +13,38 @@
 //! It never talks to a physical cluster. All it can see and touch are logical clusters. What is here so far are the
 //! decisions: values in, values out, the same answer for the same question, integers only.
 
+mod book;
+mod copies;
+mod current;
+mod decide;
+mod definitions;
 pub mod division;
+mod estimate;
 pub mod explain;
 pub mod expression;
 pub mod fleet;
+pub mod flow;
+mod follow;
+mod gather;
+mod grants;
 pub mod hash;
+pub mod home;
+mod ledger;
+mod look;
 pub mod lower;
+mod members;
 pub mod moves;
+mod notice;
 pub mod pointer;
+pub mod policies;
 pub mod raise;
+mod record;
 pub mod rules;
+mod scaled;
 pub mod shares;
+mod spread;
 pub mod summarize;
 pub mod targets;
+mod tree;
+mod trim;
+pub mod world;

@@ -1,0 +1,124 @@
+//! Who is where and needs what, by namespace: what dependencies ask before they go anywhere.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use api::cluster::Id;
+use api::fleet::{Distribution, Role, Target};
+use serde_json::Value;
+
+use crate::home::Access;
+use crate::lower::depend::{self, Need};
+use crate::rules::Labels;
+use crate::world::Subject;
+
+/// An object that is decided about.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) group: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) needs: BTreeSet<Need>,
+    /// Of the pods it makes. None if it makes none.
+    pub(crate) pod_labels: Option<Labels>,
+    /// As whom its pods call the API, if they do.
+    pub(crate) access: Option<Access>,
+    pub(crate) targets: Vec<Target>,
+    /// How many pods each target has, where an autoscaler says so.
+    pub(crate) there: BTreeMap<String, u32>,
+    /// Whether nobody said where it runs.
+    pub(crate) by_default: bool,
+    /// The targets where it is ready, while it moves.
+    pub(crate) ready: BTreeSet<String>,
+}
+
+impl Entry {
+    pub(crate) fn of(object: &Value, record: Option<&Distribution>) -> Entry {
+        let (group, kind) = crate::lower::group_kind(object);
+        let text =
+            |(name, value): (&String, &Value)| Some((name.clone(), value.as_str().unwrap_or("").to_owned()));
+        let pod_labels = depend::makes_pods(object).then(|| depend::pod_labels(object).into_iter().flatten());
+        Entry {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            needs: depend::dependencies(object),
+            pod_labels: pod_labels.map(|labels| labels.filter_map(text).collect()),
+            access: Access::of(object),
+            targets: record.map(|record| record.spec.targets.clone()).unwrap_or_default(),
+            there: BTreeMap::new(),
+            by_default: record
+                .is_some_and(|record| record.spec.chosen_by.source == api::fleet::Source::Default),
+            ready: BTreeSet::new(),
+        }
+    }
+
+    /// Its targets, with as many pods as there are.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = Target> {
+        self.targets.iter().map(|target| {
+            let share = self.there.get(&target.cluster).map(|there| i64::from(*there)).or(target.share);
+            Target { share, ..target.clone() }
+        })
+    }
+
+    pub(crate) fn is_at(&self, cluster: &str) -> bool {
+        self.targets.iter().any(|target| target.cluster == cluster)
+    }
+
+    /// Whether it comes to a cluster and is not ready there.
+    pub(crate) fn is_awaited_at(&self, cluster: &str) -> bool {
+        let comes = |target: &Target| target.cluster == cluster && target.role == Role::Arriving;
+        self.targets.iter().any(comes) && !self.ready.contains(cluster)
+    }
+
+    pub(crate) fn is_moving(&self) -> bool {
+        self.targets.iter().any(|target| target.role != Role::Steady)
+    }
+}
+
+type Namespace = (Id, String);
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    namespaces: HashMap<Namespace, BTreeMap<Subject, Entry>>,
+}
+
+impl Book {
+    fn place(subject: &Subject) -> Namespace {
+        (subject.cluster(), subject.key.namespace.clone())
+    }
+
+    /// What was known of it before.
+    pub(crate) fn put(&mut self, subject: &Subject, entry: Entry) -> Option<Entry> {
+        self.namespaces.entry(Self::place(subject)).or_default().insert(subject.clone(), entry)
+    }
+
+    pub(crate) fn remove(&mut self, subject: &Subject) -> Option<Entry> {
+        let place = Self::place(subject);
+        let entries = self.namespaces.get_mut(&place)?;
+        let removed = entries.remove(subject);
+        if entries.is_empty() {
+            self.namespaces.remove(&place);
+        }
+        removed
+    }
+
+    pub(crate) fn get(&self, subject: &Subject) -> Option<&Entry> {
+        self.namespaces.get(&Self::place(subject))?.get(subject)
+    }
+
+    pub(crate) fn within(&self, cluster: Id, namespace: &str) -> impl Iterator<Item = (&Subject, &Entry)> {
+        self.namespaces.get(&(cluster, namespace.to_owned())).into_iter().flatten()
+    }
+
+    /// Logical clusters that have something.
+    pub(crate) fn clusters(&self) -> BTreeSet<Id> {
+        self.namespaces.keys().map(|(cluster, _)| *cluster).collect()
+    }
+
+    /// All that one has.
+    pub(crate) fn of(&self, cluster: Id) -> impl Iterator<Item = &Entry> {
+        let here = self.namespaces.iter().filter(move |((at, _), _)| *at == cluster);
+        here.flat_map(|(_, entries)| entries.values())
+    }
+}

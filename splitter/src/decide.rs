@@ -1,0 +1,539 @@
+//! Where an object runs: everything that has a say is put together, the choice is made, and it is recorded.
+//!
+//! ```text
+//!   annotations, Placements ─► wish ─┐
+//!   PhysicalClusters ─► candidates ──┼─► choose ─► divide ─► move one step ─► record (one commit)
+//!   the record so far ─► standing ───┘
+//! ```
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster::Id;
+use api::fleet::{
+    Chosen, Distribution, DistributionSpec, Division, GroupKind, Override, Placement, Role, Target,
+};
+use api::names::{DIVIDE, ESTIMATES, MOVING_SINCE, TRUE, WISH};
+use api::quantity::{self, Amounts};
+use controller::remote::CallError;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::copies::{self, Copy};
+use crate::division::{self, Dividend, Plan, REPLICAS, Rule};
+use crate::estimate::Findings;
+use crate::flow::{Splitter, lock};
+use crate::ledger::{self, Ledger, Name};
+use crate::lower::depend::{self, pod_spec_at};
+use crate::lower::home::Home;
+use crate::lower::{self, Way};
+use crate::moves::{self, Exclusive, Next, Readiness, Step};
+use crate::rules::{self, Labels, Level, Wish};
+use crate::summarize::Report;
+use crate::targets::{self, Candidate, Decision, Extent, Outcome, Pick, Standing, Work};
+use crate::world::{Followed, Member, Subject, Tables};
+use crate::{home, record, scaled, summarize};
+
+/// An object, and all that is said about it.
+#[derive(Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) followed: &'a Followed,
+    pub(crate) subject: &'a Subject,
+    pub(crate) object: &'a Value,
+    pub(crate) record: Option<Distribution>,
+    pub(crate) copies: Vec<Copy>,
+    pub(crate) members: Vec<Arc<Member>>,
+    pub(crate) namespace: Tables,
+    pub(crate) placements: Vec<Placement>,
+    pub(crate) overrides: Vec<Override>,
+    /// Those of them that may not be used.
+    pub(crate) refused: HashSet<Name>,
+    /// The most an autoscaler makes of it. None if no autoscaler says how many there are, on each target for itself.
+    pub(crate) scaled_to: Option<u32>,
+    /// How its pods reach its logical cluster, if they do.
+    pub(crate) home: Option<Home>,
+    /// Which template each copy should have, by mailbox. None if it cannot be made for that physical cluster.
+    pub(crate) templates: BTreeMap<Id, Option<String>>,
+}
+
+/// What is so from now on.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    pub(crate) record: Distribution,
+    pub(crate) plan: Plan,
+    pub(crate) rule: Rule,
+    pub(crate) decision: Decision,
+    pub(crate) step: Step,
+    /// Why it runs nowhere, or not where it is wanted.
+    pub(crate) unplaced: Option<String>,
+    /// Why there is no place for some of it.
+    pub(crate) short: Option<String>,
+    /// Whether parts of it must not run twice.
+    pub(crate) exclusive: bool,
+    /// When to look again, if nothing happens.
+    pub(crate) again: Option<Duration>,
+}
+
+impl Case<'_> {
+    pub(crate) fn key(&self) -> String {
+        format!("{}/{}", self.subject.key.namespace, self.subject.key.name)
+    }
+
+    pub(crate) fn annotations(&self) -> Labels {
+        table(&self.object["metadata"]["annotations"])
+    }
+
+    pub(crate) fn labels(&self) -> Labels {
+        table(&self.object["metadata"]["labels"])
+    }
+
+    pub(crate) fn recorded(&self) -> &[Target] {
+        self.record.as_ref().map_or(&[], |record| &record.spec.targets)
+    }
+
+    pub(crate) fn rule(&self) -> Rule {
+        let asked = self.object["metadata"]["annotations"][DIVIDE] == TRUE;
+        let scaled = asked && self.followed.replicas_at.is_some();
+        division::rule(&self.followed.kind.group, &self.followed.kind.name, scaled)
+    }
+
+    pub(crate) fn replicas_at(&self) -> &str {
+        self.followed.replicas_at.as_deref().unwrap_or(REPLICAS)
+    }
+
+    pub(crate) fn is_autoscaled(&self) -> bool {
+        self.scaled_to.is_some()
+    }
+
+    /// How many a copy is to have: what it is asked for, or what its autoscaler made of that.
+    pub(crate) fn wanted_of(&self, copy: &Copy) -> Option<u32> {
+        match self.is_autoscaled() {
+            true => scaled::there(copy, self.replicas_at()),
+            false => copy.number(self.replicas_at()),
+        }
+    }
+
+    pub(crate) fn generation(&self) -> i64 {
+        self.object["metadata"]["generation"].as_i64().unwrap_or(1)
+    }
+
+    /// The same object, with the template every copy should have. What is rewritten for a physical cluster may be changed by
+    /// others than the user: by an Override, or by whoever says where Holon is.
+    pub(crate) fn with_templates(self) -> Self {
+        let cluster = self.subject.cluster().to_string();
+        let word = |copy: &Copy| {
+            let home = home::at(self.home.as_ref(), self.object, copy);
+            let way = self.way(&cluster, copy, home.as_deref());
+            lower::template_there(self.object, &way).ok().flatten()
+        };
+        let has_template = self.object.pointer("/spec/template").is_some();
+        let present =
+            self.copies.iter().filter(|copy| has_template && copy.is_meant && copy.object.is_some());
+        let templates = present.map(|copy| (copy.mailbox, word(copy))).collect();
+        Self { templates, ..self }
+    }
+
+    /// The way of a copy to its mailbox.
+    pub(crate) fn way<'b>(&'b self, cluster: &'b str, copy: &'b Copy, home: Option<&'b Home>) -> Way<'b> {
+        Way {
+            logical_cluster: cluster,
+            cluster: &copy.member.object,
+            overrides: &self.overrides,
+            namespace_labels: &self.namespace.labels,
+            home,
+        }
+    }
+
+    /// Which template a copy that is there should have, if one can be made for its physical cluster.
+    pub(crate) fn template_for(&self, copy: &Copy) -> Option<&str> {
+        self.templates.get(&copy.mailbox)?.as_deref()
+    }
+
+    /// Whether a copy has the template it should have. What nobody can make it does not have; what has no template has
+    /// nothing to wait for.
+    fn is_current(&self, copy: &Copy) -> bool {
+        let has_none = !self.templates.contains_key(&copy.mailbox);
+        has_none || self.template_for(copy).is_some_and(|word| copy.template() == Some(word))
+    }
+
+    /// What a copy says, as a target's.
+    pub(crate) fn report<'a>(&self, target: &Target, copy: &'a Copy) -> Report<'a> {
+        let report = Report { current: self.is_current(copy), ..copy.report(target) };
+        let share = if self.is_autoscaled() { copy.reported("replicas") } else { report.share };
+        Report { share, ..report }
+    }
+
+    fn wish(&self, splitter: &Splitter) -> (Option<Level>, Result<Wish, rules::Unreadable>) {
+        let (labels, annotations) = (self.labels(), self.annotations());
+        let above: Labels = splitter
+            .world
+            .clusters()
+            .placement(self.subject.cluster())
+            .map(|text| (api::names::PLACEMENT.to_owned(), text.to_owned()))
+            .into_iter()
+            .collect();
+        let nearest = rules::nearest(&annotations, &self.namespace.annotations, &above);
+        let subject = rules::Subject {
+            group: &self.followed.kind.group,
+            kind: &self.followed.kind.name,
+            name: &self.subject.key.name,
+            labels: &labels,
+            namespace_labels: &self.namespace.labels,
+        };
+        (nearest.map(|(level, _)| level), rules::wish(&subject, nearest, &self.placements))
+    }
+
+    /// What one replica asks for.
+    pub(crate) fn each(&self) -> Amounts {
+        let pod = pod_spec_at(self.object).and_then(|at| self.object.pointer(at));
+        pod.map(quantity::asked_by).unwrap_or_default()
+    }
+
+    /// In how many places it can be. A claim is in one, and so is whoever mounts it. Where an autoscaler decides how many
+    /// there are, nobody could say where the ordinals of the next target begin.
+    fn extent(&self, division: Division) -> Extent {
+        match self.rule() {
+            Rule::One | Rule::Schedule => Extent::Single,
+            Rule::Copy => Extent::Copied,
+            Rule::Ordinals if self.is_autoscaled() => Extent::Single,
+            _ if !depend::claims(self.object).is_empty() => Extent::Single,
+            _ if division == Division::Divide => Extent::Divided,
+            _ => Extent::Copied,
+        }
+    }
+
+    fn replicas(&self, rule: Rule) -> u32 {
+        match rule {
+            Rule::Replicas => division::number(self.object, self.replicas_at(), 1),
+            Rule::Ordinals => division::number(self.object, REPLICAS, 1),
+            Rule::Completions => division::number(self.object, "/spec/parallelism", 1),
+            _ => 1,
+        }
+    }
+
+    /// What must not run twice, if anything.
+    fn exclusive(&self, splitter: &Splitter) -> Option<Exclusive> {
+        let claims = splitter.world.named("", "PersistentVolumeClaim");
+        moves::exclusive(self.object, |claim| {
+            let key = controller::informer::Key { name: claim.to_owned(), ..self.subject.key.clone() };
+            let found = claims.as_ref().and_then(|claims| claims.get(&key));
+            let modes = found.as_ref().and_then(|claim| claim["spec"]["accessModes"].as_array());
+            modes.is_none_or(|modes| {
+                modes.iter().any(|mode| mode != "ReadWriteMany" && mode != "ReadOnlyMany")
+            })
+        })
+    }
+}
+
+pub(crate) fn table(value: &Value) -> Labels {
+    let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+    value.as_object().into_iter().flatten().filter_map(text).collect()
+}
+
+/// Decides, and records it.
+pub(crate) async fn decide(splitter: &Splitter, case: &Case<'_>) -> Result<Decided, CallError> {
+    let findings = Findings::of(splitter, case);
+    let Settled { spec, wish, plan, decision, step, unplaced, exclusive } = settle(splitter, case, &findings);
+    let notes =
+        Notes { wish: wish.as_ref(), step: &step, is_placed: unplaced.is_none(), findings: &findings };
+    let record = recorded(splitter, case, spec, &notes).await?;
+    let (rule, again, short) = (case.rule(), findings.again, short(&plan, &decision.picks));
+    Ok(Decided { record, plan, rule, decision, step, unplaced, short, exclusive, again })
+}
+
+/// Why some of it has no place: what lets each of the chosen ones take no more.
+fn short(plan: &Plan, picks: &[Pick]) -> Option<String> {
+    if plan.pending == 0 {
+        return None;
+    }
+    let said = without_place(plan);
+    let why: Vec<String> = picks.iter().filter_map(Pick::most).collect();
+    Some(if why.is_empty() { said } else { format!("{said}; {}", why.join("; ")) })
+}
+
+fn without_place(plan: &Plan) -> String {
+    format!("{} of {} found no place", plan.pending, plan.total.unwrap_or_default())
+}
+
+/// What is to be recorded, and how it came about.
+struct Settled {
+    spec: DistributionSpec,
+    /// None if what was said cannot be understood.
+    wish: Option<Wish>,
+    plan: Plan,
+    decision: Decision,
+    step: Step,
+    unplaced: Option<String>,
+    exclusive: bool,
+}
+
+/// Decides, and writes down what that takes before anybody else decides: nobody counts on the same room.
+fn settle(splitter: &Splitter, case: &Case, findings: &Findings) -> Settled {
+    let (level, wish) = case.wish(splitter);
+    let mut ledger = lock(&splitter.ledger);
+    let (mut decision, mut plan) = planned(splitter, &mut ledger, case, &wish, findings);
+    if let Some(waiting) = findings.with_no_other_place(plan.pending).filter(|_| plan.pending > 0) {
+        (decision, plan) = planned(splitter, &mut ledger, case, &wish, &waiting);
+    }
+    let wish = wish.ok();
+    let exclusive = case.exclusive(splitter);
+    let mut unplaced = match &decision.outcome {
+        Outcome::Placed => None,
+        Outcome::Held { why } | Outcome::Pending { why } => Some(why.clone()),
+    };
+    if let Some(why) = exclusive.and_then(|exclusive| rooted(exclusive, case.recorded(), &decision.picks)) {
+        let division = wish.as_ref().map(|wish| wish.spec.division).unwrap_or_default();
+        plan = divided(case, division, &as_recorded(case.recorded()));
+        unplaced = Some(why);
+    }
+    let wanted: Vec<(String, Option<i64>)> = plan
+        .parts
+        .iter()
+        .map(|(cluster, _)| (cluster.clone(), plan.shares.get(cluster).map(|share| i64::from(*share))))
+        .collect();
+    let readiness = readiness(case);
+    let next = moves::next(case.recorded(), &wanted, &readiness, moving_for(case));
+    let next = with_its_namespace(splitter, case, level, next);
+    let next = with_room_for_all(case.recorded(), &plan, next);
+    let spec = DistributionSpec {
+        chosen_by: match &wish {
+            Some(wish) => wish.by.clone(),
+            None => case.record.as_ref().map_or_else(Chosen::default, |record| record.spec.chosen_by.clone()),
+        },
+        total: plan.total.map(i64::from),
+        pending: i64::from(plan.pending),
+        targets: next.targets,
+        ..DistributionSpec::default()
+    };
+    ledger.set(case.subject, ledger::asks(&case.each(), &spec.targets, &case.members));
+    let (step, exclusive) = (next.step, exclusive.is_some());
+    Settled { spec, wish, plan, decision, step, unplaced, exclusive }
+}
+
+/// Where it should run, and how much of it where.
+fn planned(
+    splitter: &Splitter,
+    ledger: &mut Ledger,
+    case: &Case,
+    wish: &Result<Wish, rules::Unreadable>,
+    findings: &Findings,
+) -> (Decision, Plan) {
+    let (decision, division) = match wish {
+        Ok(wish) => (choose(splitter, ledger, case, wish, findings), wish.spec.division),
+        Err(unreadable) => {
+            let (why, division) = (unreadable.to_string(), Division::default());
+            let decision = weighed(splitter, ledger, case, division, findings, |work, candidates| {
+                targets::stay(&why, &work, candidates, case.recorded())
+            });
+            (decision, division)
+        }
+    };
+    let plan = divided(case, division, &decision.picks);
+    (decision, plan)
+}
+
+fn divided(case: &Case, division: Division, picks: &[Pick]) -> Plan {
+    let (rule, key, replicas_at) = (case.rule(), case.key(), case.replicas_at());
+    let scaled = scaled::total(case, picks);
+    let dividend = Dividend { object: case.object, rule, replicas_at, division, key: &key, scaled };
+    division::plan(&dividend, picks, case.recorded())
+}
+
+fn choose(
+    splitter: &Splitter,
+    ledger: &mut Ledger,
+    case: &Case,
+    wish: &Wish,
+    findings: &Findings,
+) -> Decision {
+    let namespace = &case.subject.key.namespace;
+    let by_default = *wish == Wish::default_choice();
+    let beside = by_default.then(|| ledger.default_of(case.subject.cluster(), namespace)).flatten();
+    let own = case.key();
+    // Whoever decides nothing decides it for the whole namespace.
+    let key = if by_default { namespace } else { &own };
+    let under = case.record.as_ref().and_then(|record| record.metadata.annotations.get(WISH));
+    let standing = Standing { targets: case.recorded(), under: under.map(String::as_str) };
+    let decision = weighed(splitter, ledger, case, wish.spec.division, findings, |work, candidates| {
+        let work = Work { key, beside: beside.as_deref(), ..work };
+        targets::choose(wish, &work, candidates, &standing)
+    });
+    if by_default && let Some(pick) = decision.picks.first() {
+        ledger.set_default(case.subject.cluster(), namespace, &pick.cluster);
+    }
+    decision
+}
+
+/// What is to be placed, and all physical clusters with what is known about them, for whoever decides.
+fn weighed(
+    splitter: &Splitter,
+    ledger: &Ledger,
+    case: &Case,
+    division: Division,
+    findings: &Findings,
+    decides: impl FnOnce(Work, &[Candidate]) -> Decision,
+) -> Decision {
+    let path = splitter.world.clusters().path(case.subject.cluster());
+    let path = path.map(|path| path.to_string()).unwrap_or_default();
+    let kind = &case.followed.kind;
+    let kinds = [GroupKind { group: kind.group.clone(), kind: kind.name.clone() }];
+    let work = Work {
+        key: &case.key(),
+        logical_cluster: &path,
+        kinds: &kinds,
+        each: case.each(),
+        replicas: case.replicas(case.rule()),
+        extent: case.extent(division),
+        beside: None,
+    };
+    let candidates: Vec<Candidate> = case
+        .members
+        .iter()
+        .map(|member| Candidate { estimate: findings.fits(member.name()), ..candidate(ledger, case, member) })
+        .collect();
+    decides(work, &candidates)
+}
+
+fn candidate<'a>(ledger: &Ledger, case: &Case, member: &'a Member) -> Candidate<'a> {
+    let name = (member.home, member.name().to_owned());
+    Candidate {
+        usable: !case.refused.contains(&name),
+        taken: ledger.taken_from(case.subject, &name),
+        namespace: copies::namespace_there(member, case.subject.cluster(), &case.subject.key.namespace),
+        ..Candidate::new(&member.object)
+    }
+}
+
+/// What stays where it is because it cannot run in two places and cannot be stopped in one, and why.
+fn rooted(exclusive: Exclusive, recorded: &[Target], picks: &[Pick]) -> Option<String> {
+    let leaves = recorded
+        .iter()
+        .find(|target| copies::is_staying(target) && !picks.iter().any(|pick| pick.cluster == target.cluster))
+        .filter(|_| !picks.is_empty())?;
+    let why = match exclusive {
+        Exclusive::Recreate | Exclusive::Ordinals => return None,
+        Exclusive::BarePod => "a pod cannot be moved; delete it and create it again",
+        Exclusive::RunningJob => "it is running, and would begin again elsewhere",
+        Exclusive::Volume => "it has a volume that can be mounted in one place only, and its data is there",
+    };
+    Some(format!("it stays on {}: {why}", leaves.cluster))
+}
+
+/// Where it is, as if that were wanted.
+fn as_recorded(recorded: &[Target]) -> Vec<Pick> {
+    let staying = recorded.iter().filter(|target| copies::is_staying(target));
+    let pick = |target: &Target| {
+        let weight = target.share.and_then(|share| u64::try_from(share).ok()).unwrap_or_default().max(1);
+        Pick { weight, held: None, ..targets::kept(target) }
+    };
+    staying.map(pick).collect()
+}
+
+/// How it is at each target, as seen after the record was made.
+pub(crate) fn readiness(case: &Case) -> BTreeMap<String, Readiness> {
+    let one = |(target, copy): (&Target, &Copy)| {
+        let readiness = match (&copy.object, copy.is_applied() && copy.member.is_ready()) {
+            (None, _) => Readiness::Unready { why: "not sent yet".to_owned() },
+            (Some(_), false) => Readiness::Unknown,
+            (Some(object), true) => {
+                let report = case.report(target, copy);
+                let number = case.wanted_of(copy);
+                let share = target.share.and_then(|share| u32::try_from(share).ok());
+                match summarize::health::of(&report, object) {
+                    _ if case.rule() == Rule::Replicas && share.is_some() && number < share => {
+                        Readiness::Unready {
+                            why: format!("{} of {} asked for", number.unwrap_or(0), share.unwrap_or(0)),
+                        }
+                    }
+                    (api::fleet::Health::Available, _) => Readiness::Ready,
+                    (_, why) => Readiness::Unready { why },
+                }
+            }
+        };
+        (target.cluster.clone(), readiness)
+    };
+    copies::at(&case.copies, case.recorded()).into_iter().map(one).collect()
+}
+
+fn moving_for(case: &Case) -> u64 {
+    let since = case.record.as_ref().and_then(|record| record.metadata.annotations.get(MOVING_SINCE));
+    let since = since.and_then(|text| text.parse::<Timestamp>().ok());
+    since.map_or(0, |since| {
+        u64::try_from(Timestamp::now().duration_since(since).as_secs()).unwrap_or_default()
+    })
+}
+
+/// What the whole namespace is moved by is finished when all of it is ready: a ConfigMap must not leave before what mounts it.
+fn with_its_namespace(splitter: &Splitter, case: &Case, level: Option<Level>, next: Next) -> Next {
+    if next.step != Step::Finish || level == Some(Level::Object) {
+        return next;
+    }
+    let arriving: Vec<&str> = case
+        .recorded()
+        .iter()
+        .filter(|target| target.role == Role::Arriving)
+        .map(|target| target.cluster.as_str())
+        .collect();
+    let book = lock(&splitter.book);
+    let mut others = book.within(case.subject.cluster(), &case.subject.key.namespace);
+    let late = others.find_map(|(other, entry)| {
+        let at = arriving.iter().find(|cluster| other != case.subject && entry.is_awaited_at(cluster))?;
+        Some(format!("{at}: {} {} is not ready there", entry.kind, other.key.name))
+    });
+    match late {
+        Some(late) => Next { targets: case.recorded().to_vec(), step: Step::Wait { on: vec![late] } },
+        None => next,
+    }
+}
+
+/// Nothing leaves for places that have no room for all of it.
+fn with_room_for_all(recorded: &[Target], plan: &Plan, next: Next) -> Next {
+    let leaves = recorded.iter().find(|target| target.role == Role::Leaving);
+    match leaves.filter(|_| next.step == Step::Finish && plan.pending > 0) {
+        Some(_) => Next { targets: recorded.to_vec(), step: Step::Wait { on: vec![without_place(plan)] } },
+        None => next,
+    }
+}
+
+/// What is written down beside a decision.
+struct Notes<'a> {
+    wish: Option<&'a Wish>,
+    step: &'a Step,
+    is_placed: bool,
+    findings: &'a Findings,
+}
+
+/// The record as it is from now on; written if it is another.
+async fn recorded(
+    splitter: &Splitter,
+    case: &Case<'_>,
+    spec: DistributionSpec,
+    notes: &Notes<'_>,
+) -> Result<Distribution, CallError> {
+    let Notes { wish, step, is_placed, findings } = notes;
+    let before = case.record.as_ref();
+    let is_moving = spec.targets.iter().any(|target| target.role != Role::Steady);
+    let since = before.and_then(|before| before.metadata.annotations.get(MOVING_SINCE));
+    let since = match (is_moving, step) {
+        (false, _) => None,
+        (true, Step::Mark) => Some(Timestamp::now().to_string()),
+        (true, _) => since.cloned().or_else(|| Some(Timestamp::now().to_string())),
+    };
+    // What could not be followed is not what it was decided under: it is tried again.
+    let under = match wish.filter(|_| *is_placed) {
+        Some(wish) => Some(wish.fingerprint()),
+        None => before.and_then(|before| before.metadata.annotations.get(WISH)).cloned(),
+    };
+    let annotations = [(WISH, under), (MOVING_SINCE, since), (ESTIMATES, findings.text())];
+    let now = record::written(case.followed, case.object, before, spec, &annotations);
+    let without_mark = |record: &Distribution| {
+        let mut annotations = record.metadata.annotations.clone();
+        annotations.remove(api::names::LOGICAL_CLUSTER);
+        (record.spec.clone(), annotations, record.metadata.rest.get("ownerReferences").cloned())
+    };
+    match before {
+        Some(before) if without_mark(before) == without_mark(&now) => Ok(before.clone()),
+        _ => record::commit(splitter, case.subject, &now).await,
+    }
+}

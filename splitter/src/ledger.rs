@@ -1,0 +1,77 @@
+//! How much is asked of each physical cluster already, so that nothing is promised twice.
+//!
+//! A decision and what it takes are written down under one lock, before anything is sent: two decisions at the same moment
+//! cannot both count on the same room.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use api::cluster::Id;
+use api::fleet::Target;
+use api::quantity::{self, Amounts};
+
+use crate::world::{Member, Subject};
+
+/// A physical cluster: where its object is, and its name.
+pub(crate) type Name = (Id, String);
+
+/// What targets take that each run a share of something.
+pub(crate) fn asks(each: &Amounts, targets: &[Target], members: &[Arc<Member>]) -> Vec<(Name, Amounts)> {
+    let ask = |target: &Target| {
+        let home = members.iter().find(|member| member.name() == target.cluster)?.home;
+        let mut amounts = Amounts::new();
+        let share = target.share.map_or(1, |share| u32::try_from(share).unwrap_or_default());
+        quantity::add(&mut amounts, each, share);
+        Some(((home, target.cluster.clone()), amounts))
+    };
+    if each.is_empty() { Vec::new() } else { targets.iter().filter_map(ask).collect() }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    totals: HashMap<Name, Amounts>,
+    of: HashMap<Subject, Vec<(Name, Amounts)>>,
+    /// Where a namespace goes if nobody says otherwise.
+    defaults: HashMap<(Id, String), String>,
+    /// Whether all that was recorded before is in it.
+    pub(crate) is_complete: bool,
+}
+
+impl Ledger {
+    /// What an object asks for now, instead of what it asked for.
+    pub(crate) fn set(&mut self, subject: &Subject, asks: Vec<(Name, Amounts)>) {
+        let before = match asks.is_empty() {
+            true => self.of.remove(subject),
+            false => self.of.insert(subject.clone(), asks.clone()),
+        };
+        for (name, amounts) in before.into_iter().flatten() {
+            let total = self.totals.entry(name).or_default();
+            for (resource, amount) in amounts {
+                *total.entry(resource).or_default() -= amount;
+            }
+        }
+        for (name, amounts) in asks {
+            quantity::add(self.totals.entry(name).or_default(), &amounts, 1);
+        }
+    }
+
+    /// What all others ask for there. What an object asks for itself is not in its own way, whether or not that was
+    /// recorded in the end.
+    pub(crate) fn taken_from(&self, subject: &Subject, name: &Name) -> Amounts {
+        let total = self.totals.get(name).cloned().unwrap_or_default();
+        let own = self.of.get(subject).into_iter().flatten().filter(|(at, _)| at == name);
+        own.fold(total, |left, (_, asked)| quantity::minus(&left, asked))
+    }
+
+    pub(crate) fn default_of(&self, cluster: Id, namespace: &str) -> Option<String> {
+        self.defaults.get(&(cluster, namespace.to_owned())).cloned()
+    }
+
+    pub(crate) fn set_default(&mut self, cluster: Id, namespace: &str, target: &str) {
+        self.defaults.insert((cluster, namespace.to_owned()), target.to_owned());
+    }
+
+    pub(crate) fn forget_default(&mut self, cluster: Id, namespace: &str) {
+        self.defaults.remove(&(cluster, namespace.to_owned()));
+    }
+}

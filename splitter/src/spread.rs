@@ -1,0 +1,131 @@
+//! From a record to mailboxes: the copies it says there are to be, and no others.
+//!
+//! ```text
+//!   record ─► orders: which numbers and templates may change now ─► lower ─► written where it differs
+//!                                                                └─► deleted where the record has no target
+//! ```
+//!
+//! Every write says which version of the copy it replaces, so one that was decided on something old is refused.
+
+mod orders;
+mod write;
+
+use api::fleet::{Distribution, Target};
+use api::names::{API_HOME, SCALED_BELOW, STANDS_FOR, TEMPLATE, TRUE};
+use controller::remote::CallError;
+use serde_json::{Value, json};
+
+use crate::copies::{self, Copy};
+use crate::decide::{Case, Decided, readiness};
+use crate::flow::Splitter;
+use crate::lower::{self, Lowered};
+use crate::moves::Readiness;
+use crate::{home, pointer};
+use orders::Order;
+pub(crate) use write::{delete, put};
+
+/// What could not be done, by cluster.
+pub(crate) type Problems = Vec<(String, String)>;
+
+/// Whether anything was written, and what could not be.
+#[derive(Debug, Default)]
+pub(crate) struct Spread {
+    pub(crate) wrote: bool,
+    pub(crate) problems: Problems,
+}
+
+/// Makes the mailboxes as the record says, as far as that may be done now.
+pub(crate) async fn spread(
+    splitter: &Splitter,
+    case: &Case<'_>,
+    decided: &Decided,
+) -> Result<Spread, CallError> {
+    let mut done = Spread::default();
+    let targets = &decided.record.spec.targets;
+    for (target, copy) in copies::at(&case.copies, targets) {
+        let order = orders::of(case, decided, target, copy);
+        match desired(case, decided, target, copy, order) {
+            Ok(Some(wanted)) => {
+                done.wrote |= put(splitter, case.followed, case.subject, copy, wanted).await?
+            }
+            Ok(None) => {}
+            Err(problem) => done.problems.push((target.cluster.clone(), problem)),
+        }
+    }
+    let readiness = readiness(case);
+    // A physical cluster of the same name came nearer: what runs on the one that was meant before stays until it is ready.
+    let is_awaited = |copy: &Copy| {
+        let is_target = targets.iter().any(|target| target.cluster == copy.name());
+        is_target && readiness.get(copy.name()) != Some(&Readiness::Ready)
+    };
+    let leftover = case
+        .copies
+        .iter()
+        .filter(|copy| copy.object.is_some() && !is_target(&decided.record, copy))
+        .filter(|copy| copy.is_meant || !is_awaited(copy));
+    for copy in leftover {
+        done.wrote |= delete(splitter, case.followed, case.subject, copy).await?;
+    }
+    Ok(done)
+}
+
+fn is_target(record: &Distribution, copy: &Copy) -> bool {
+    record.spec.targets.iter().any(|target| copy.is_at(&target.cluster))
+}
+
+/// The copy as it should be now; none if it stays as it is.
+fn desired(
+    case: &Case,
+    decided: &Decided,
+    target: &Target,
+    copy: &Copy,
+    order: Order,
+) -> Result<Option<Value>, String> {
+    let (part, keeps_template) = match order {
+        Order::Rest => return Ok(None),
+        Order::Only(part) => {
+            let Some(mut present) = copy.object.clone() else { return Ok(None) };
+            part.apply(&mut present);
+            // Nobody below has a say in that any more.
+            if let Some(annotations) = present["metadata"]["annotations"].as_object_mut() {
+                annotations.remove(SCALED_BELOW);
+            }
+            return Ok(Some(write::comparable(present)));
+        }
+        Order::Send { part, keeps_template } => (part, keeps_template),
+    };
+    let planned = decided.plan.part(&target.cluster).cloned().unwrap_or_default();
+    let home = home::at(case.home.as_ref(), case.object, copy);
+    let cluster = case.subject.cluster().to_string();
+    let way = case.way(&cluster, copy, home.as_deref());
+    let lowered = lower::lower(case.object, Some(&planned), &way).map_err(|error| error.to_string())?;
+    let mut wanted = match lowered {
+        Lowered::Sent(wanted) => wanted,
+        Lowered::Stays(why) => return Err(why.to_owned()),
+    };
+    let mut template = match &copy.object {
+        Some(_) => case.template_for(copy).map(str::to_owned),
+        None => lower::template_there(case.object, &way).map_err(|error| error.to_string())?,
+    };
+    if keeps_template && let Some(present) = &copy.object {
+        for field in ["/spec/template", "/spec/strategy"] {
+            if let Some(value) = present.pointer(field) {
+                let _ = pointer::set(&mut wanted, field, value.clone());
+            }
+        }
+        template = copy.template().map(str::to_owned);
+    }
+    part.apply(&mut wanted);
+    if let Some(home) = &home {
+        wanted["metadata"]["annotations"][API_HOME] = json!(home).to_string().into();
+    }
+    wanted["metadata"]["annotations"][STANDS_FOR] = case.generation().to_string().into();
+    let scaled = orders::scaled(case, decided, target, copy);
+    if case.is_autoscaled() && scaled.is_none_or(|ask| ask.left_alone) {
+        wanted["metadata"]["annotations"][SCALED_BELOW] = TRUE.into();
+    }
+    if let Some(template) = template {
+        wanted["metadata"]["annotations"][TEMPLATE] = template.into();
+    }
+    Ok(Some(wanted))
+}

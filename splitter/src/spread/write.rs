@@ -1,0 +1,203 @@
+//! Writing to mailboxes, only what differs.
+
+use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE};
+use controller::informer::Key;
+use controller::remote::{CallError, Place};
+use serde_json::{Value, json};
+
+use crate::copies::{Copy, locator};
+use crate::decide::table;
+use crate::definitions;
+use crate::flow::Splitter;
+use crate::hash::word;
+use crate::lower::group_kind;
+use crate::world::{Followed, Subject};
+
+/// Makes a copy as it is wanted. Whether that took a write.
+pub(crate) async fn put(
+    splitter: &Splitter,
+    followed: &Followed,
+    subject: &Subject,
+    copy: &Copy,
+    mut wanted: Value,
+) -> Result<bool, CallError> {
+    let hash = word(&[&wanted.to_string()], 12);
+    wanted["metadata"]["annotations"][SPREAD] = hash.into();
+    let mailbox = splitter.world.server.within(copy.mailbox);
+    let written = match &copy.object {
+        None => {
+            definitions::bring(splitter, followed, subject, copy.mailbox).await?;
+            make_namespace(splitter, subject, copy).await?;
+            mailbox.create(&followed.kind, &copy.namespace, &wanted).await?
+        }
+        Some(present) if is_another(present, &wanted) => {
+            // It is of an object that is gone; this one begins when it is.
+            return delete(splitter, followed, subject, copy).await;
+        }
+        Some(present) => {
+            let next = replaced(present, wanted);
+            if covers(present, &next) {
+                return Ok(false);
+            }
+            let place = Place::new(&followed.kind, &copy.namespace, &subject.key.name);
+            mailbox.replace(place, &next).await?
+        }
+    };
+    splitter.unseen.wrote(subject, &followed.view, copy.mailbox, &written);
+    Ok(true)
+}
+
+/// Deletes a copy: this one, and what it brought about below. Whether that took a write.
+pub(crate) async fn delete(
+    splitter: &Splitter,
+    followed: &Followed,
+    subject: &Subject,
+    copy: &Copy,
+) -> Result<bool, CallError> {
+    let Some(object) = copy.object.as_ref().filter(|_| !copy.is_leaving()) else { return Ok(false) };
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let place = Place::new(&followed.kind, &copy.namespace, &subject.key.name);
+    splitter.world.server.within(copy.mailbox).delete(place, uid).await
+}
+
+fn is_another(present: &Value, wanted: &Value) -> bool {
+    let uid = |object: &Value| locator(object).map(|locator| locator.uid);
+    uid(present) != uid(wanted)
+}
+
+/// Whether all of it is there already, and nothing that was wanted before and is no longer.
+fn covers(present: &Value, wanted: &Value) -> bool {
+    present["metadata"]["annotations"][SPREAD] == wanted["metadata"]["annotations"][SPREAD]
+        && contains(present, wanted)
+}
+
+/// Servers fill in what is left out; an empty thing may be left out altogether.
+fn contains(present: &Value, wanted: &Value) -> bool {
+    match (present, wanted) {
+        (Value::Object(present), Value::Object(wanted)) => wanted.iter().all(|(name, wanted)| {
+            let present = present.get(name).unwrap_or(&Value::Null);
+            contains(present, wanted) || present.is_null() && is_nothing(wanted)
+        }),
+        (Value::Array(present), Value::Array(wanted)) => {
+            present.len() == wanted.len()
+                && present.iter().zip(wanted).all(|(present, wanted)| contains(present, wanted))
+        }
+        _ => present == wanted,
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_nothing),
+        _ => false,
+    }
+}
+
+/// Kinds of whose specification next to nothing can be changed once it is there. What a server filled in on its own, such as
+/// the selector of a Job, the volume of a claim or the token of a pod, cannot be taken away either.
+const FIXED: &[(&str, &str)] = &[("batch", "Job"), ("", "Pod"), ("", "PersistentVolumeClaim")];
+
+/// What is there, with everything that is ours as it is wanted.
+fn replaced(present: &Value, wanted: Value) -> Value {
+    let mut object = wanted;
+    if FIXED.contains(&group_kind(present)) {
+        object["spec"] = overlaid(&present["spec"], &object["spec"]);
+    }
+    for field in ["uid", "resourceVersion", "finalizers"] {
+        if let Some(value) = present["metadata"].get(field) {
+            object["metadata"][field] = value.clone();
+        }
+    }
+    if let Some(status) = present.get("status") {
+        object["status"] = status.clone();
+    }
+    object
+}
+
+/// What is there, with what is wanted in its place; what nobody said anything about stays.
+fn overlaid(present: &Value, wanted: &Value) -> Value {
+    match (present, wanted) {
+        (Value::Object(present), Value::Object(wanted)) => {
+            let mut both = present.clone();
+            for (name, wanted) in wanted {
+                let value = overlaid(present.get(name).unwrap_or(&Value::Null), wanted);
+                both.insert(name.clone(), value);
+            }
+            Value::Object(both)
+        }
+        // Servers add to the end of lists.
+        (Value::Array(present), Value::Array(wanted)) if present.len() >= wanted.len() => {
+            let ours = present.iter().zip(wanted).map(|(present, wanted)| overlaid(present, wanted));
+            Value::Array(ours.chain(present[wanted.len()..].iter().cloned()).collect())
+        }
+        _ => wanted.clone(),
+    }
+}
+
+/// A copy that is there, as if it had just been made: what is compared is what was wanted.
+pub(super) fn comparable(mut present: Value) -> Value {
+    if let Some(whole) = present.as_object_mut() {
+        whole.remove("status");
+    }
+    if let Some(metadata) = present["metadata"].as_object_mut() {
+        metadata.retain(|name, _| ["name", "namespace", "labels", "annotations"].contains(&&**name));
+    }
+    if let Some(annotations) = present["metadata"]["annotations"].as_object_mut() {
+        annotations.retain(|name, _| name != SPREAD && name != LOGICAL_CLUSTER);
+    }
+    present
+}
+
+/// The namespace a copy goes to.
+async fn make_namespace(splitter: &Splitter, subject: &Subject, copy: &Copy) -> Result<(), CallError> {
+    let world = &splitter.world;
+    let there = Key { cluster: Some(copy.mailbox), namespace: String::new(), name: copy.namespace.clone() };
+    if world.own.namespaces.get(&there).is_some() {
+        return Ok(());
+    }
+    let here = Key { name: subject.key.namespace.clone(), ..there.clone() };
+    let here = Key { cluster: subject.key.cluster, ..here };
+    let Some(own) = world.own.namespaces.get(&here) else { return Ok(()) };
+    let locator =
+        json!({ "logicalCluster": subject.cluster().to_string(), "name": here.name, "uid": own.uid });
+    let mut labels = table(&own.read(&world.own.namespaces.kind)["metadata"]["labels"]);
+    labels.retain(|name, _| !crate::lower::strip::is_kept_here(name));
+    labels.insert(PLACED.to_owned(), TRUE.to_owned());
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": copy.namespace, "labels": labels, "annotations": { LOCATOR: locator.to_string() } },
+    });
+    match world.server.within(copy.mailbox).create(&world.own.namespaces.kind, "", &namespace).await {
+        Err(error) if error.is_conflict() => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_filled_in_stays_where_it_cannot_be_taken_away() {
+        let of = |kind: &str, version: &str, spec: Value| json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "one", "uid": "1" }, "spec": spec });
+        let job = json!({ "parallelism": 3, "selector": { "matchLabels": { "controller-uid": "2" } },
+            "template": { "metadata": { "labels": { "a": "b", "controller-uid": "2" } } } });
+        let wanted = json!({ "parallelism": 5, "template": { "metadata": { "labels": { "a": "b" } } } });
+        let now = replaced(&of("Job", "batch/v1", job.clone()), of("Job", "batch/v1", wanted.clone()));
+        assert_eq!(now["spec"]["parallelism"], 5);
+        assert_eq!(
+            (&now["spec"]["selector"], &now["spec"]["template"]),
+            (&job["selector"], &job["template"])
+        );
+        // Elsewhere what is not wanted any more goes.
+        let now = replaced(&of("Deployment", "apps/v1", job), of("Deployment", "apps/v1", wanted.clone()));
+        assert_eq!(now["spec"], wanted);
+        let pod = json!({ "volumes": [{ "name": "a" }, { "name": "kube-api-access-x" }], "containers": [{ "image": "a:1", "imagePullPolicy": "Always" }] });
+        let wanted = json!({ "volumes": [{ "name": "a" }], "containers": [{ "image": "a:2" }] });
+        let now = replaced(&of("Pod", "v1", pod.clone()), of("Pod", "v1", wanted));
+        assert_eq!(now["spec"]["volumes"], pod["volumes"]);
+        assert_eq!(now["spec"]["containers"], json!([{ "image": "a:2", "imagePullPolicy": "Always" }]));
+    }
+}

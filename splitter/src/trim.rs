@@ -1,0 +1,55 @@
+//! What is kept of kinds of which there are many.
+//!
+//! Every logical cluster has namespaces, and there may be a million logical clusters; of both only a few lines matter here.
+
+use api::names::{LOCATOR, LOGICAL_CLUSTER, MAILBOX_OF, PLACEMENT, TARGETS};
+use controller::informer::{Key, Scope};
+use controller::kind::Kind;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+/// Annotations of logical clusters and namespaces that are looked at.
+const ANNOTATIONS: &[&str] = &[LOGICAL_CLUSTER, PLACEMENT, TARGETS, LOCATOR];
+
+/// How a kind is followed over all logical clusters.
+pub(crate) fn scope(kind: &Kind) -> Scope {
+    let all = Scope { across: true, ..Scope::default() };
+    match (kind.group.as_str(), kind.name.as_str()) {
+        ("holon.dev", "LogicalCluster") => Scope { trim: Some(logical_cluster), ..all },
+        ("", "Namespace") => Scope { trim: Some(namespace), ..all },
+        // Every namespace has these, and they stay where they are.
+        ("", "ConfigMap") => {
+            Scope { keep: Some(Box::new(|key: &Key| key.name != "kube-root-ca.crt")), ..all }
+        }
+        ("", "ServiceAccount") => Scope { keep: Some(Box::new(|key: &Key| key.name != "default")), ..all },
+        _ => all,
+    }
+}
+
+fn logical_cluster(text: &RawValue) -> Option<Box<RawValue>> {
+    kept(text, |label| label == MAILBOX_OF, &["id"])
+}
+
+fn namespace(text: &RawValue) -> Option<Box<RawValue>> {
+    kept(text, |_| true, &["phase"])
+}
+
+fn kept(text: &RawValue, label: fn(&str) -> bool, status: &[&str]) -> Option<Box<RawValue>> {
+    let mut object: Value = serde_json::from_str(text.get()).ok()?;
+    let metadata = object["metadata"].as_object_mut()?;
+    metadata.retain(|name, _| {
+        ["name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp"].contains(&&**name)
+    });
+    if let Some(Value::Object(labels)) = metadata.get_mut("labels") {
+        labels.retain(|name, _| label(name));
+    }
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+        annotations.retain(|name, _| ANNOTATIONS.contains(&&**name));
+    }
+    let whole = object.as_object_mut()?;
+    whole.retain(|name, _| name == "metadata" || name == "status");
+    if let Some(Value::Object(fields)) = whole.get_mut("status") {
+        fields.retain(|name, _| status.contains(&&**name));
+    }
+    to_raw_value(&object).ok()
+}

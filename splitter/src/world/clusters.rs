@@ -1,0 +1,93 @@
+//! Logical clusters: who is below whom, and which are mailboxes.
+
+use std::collections::HashMap;
+
+use api::cluster::{Id, Path};
+use api::names::{MAILBOX_OF, PLACEMENT, mailbox};
+use controller::informer::Object;
+use serde::Deserialize;
+
+/// What is known about logical clusters, by their ids.
+#[derive(Debug, Default)]
+pub struct Clusters {
+    by_id: HashMap<Id, Known>,
+    mailboxes: HashMap<(Id, String), Id>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Known {
+    parent: Id,
+    name: String,
+    /// What its annotation says about where things run.
+    placement: Option<String>,
+    is_mailbox: bool,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    metadata: super::Tables,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    id: Option<String>,
+}
+
+impl Clusters {
+    /// What its object says. Returns its id, if anything about it is new.
+    pub fn put(&mut self, object: &Object) -> Option<Id> {
+        let read: Read = object.parse()?;
+        let id: Id = read.status?.id?.parse().ok()?;
+        let (parent, name) = (object.key.cluster?, object.key.name.clone());
+        let owner = read.metadata.labels.get(MAILBOX_OF);
+        let is_mailbox = owner.is_some_and(|owner| mailbox(owner) == name);
+        if let Some(owner) = owner.filter(|_| is_mailbox) {
+            self.mailboxes.insert((parent, owner.clone()), id);
+        }
+        let known =
+            Known { parent, name, placement: read.metadata.annotations.get(PLACEMENT).cloned(), is_mailbox };
+        (self.by_id.insert(id, known.clone()) != Some(known)).then_some(id)
+    }
+
+    pub fn remove(&mut self, object: &Object) -> Option<Id> {
+        let id: Id = object.parse::<Read>()?.status?.id?.parse().ok()?;
+        self.by_id.remove(&id);
+        self.mailboxes.retain(|_, mailbox| *mailbox != id);
+        Some(id)
+    }
+
+    pub fn is_mailbox(&self, id: Id) -> bool {
+        self.by_id.get(&id).is_some_and(|known| known.is_mailbox)
+    }
+
+    /// The mailbox of a physical cluster.
+    pub fn mailbox_of(&self, home: Id, name: &str) -> Option<Id> {
+        self.mailboxes.get(&(home, name.to_owned())).copied()
+    }
+
+    pub fn placement(&self, id: Id) -> Option<&str> {
+        self.by_id.get(&id)?.placement.as_deref()
+    }
+
+    /// It and all it is below, nearest first. Empty if it is not known.
+    pub fn lineage(&self, id: Id) -> Vec<Id> {
+        let mut line = vec![id];
+        while let Some(last) = line.last().filter(|last| **last != Id::ROOT) {
+            let Some(known) = self.by_id.get(last) else { return Vec::new() };
+            line.push(known.parent);
+        }
+        line
+    }
+
+    pub fn path(&self, id: Id) -> Option<Path> {
+        let mut names = Vec::new();
+        let mut at = id;
+        while at != Id::ROOT {
+            let known = self.by_id.get(&at)?;
+            names.push(known.name.as_str());
+            at = known.parent;
+        }
+        names.iter().rev().try_fold(Path::root(), |path, name| path.child(name).ok())
+    }
+}

@@ -1,0 +1,134 @@
+//! Physical clusters, as they can be used.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use api::cluster::Id;
+use api::fleet::PhysicalCluster;
+use controller::informer::{Key, Object};
+
+use super::Clusters;
+
+/// A physical cluster, and where its mailbox is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Member {
+    /// The logical cluster its object is in.
+    pub home: Id,
+    pub object: PhysicalCluster,
+}
+
+impl Member {
+    pub fn name(&self) -> &str {
+        &self.object.metadata.name
+    }
+
+    /// Whether it reports.
+    pub fn is_ready(&self) -> bool {
+        let conditions = self.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        conditions.iter().any(|said| said.r#type == "Ready" && said.status == "True")
+    }
+
+    /// Its mailbox, as the fleet recorded it.
+    pub fn mailbox(&self) -> Option<Id> {
+        self.object.status.as_ref()?.mailbox.as_ref()?.parse().ok()
+    }
+}
+
+/// What about a physical cluster is different.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Changed {
+    Nothing,
+    /// How much room there is.
+    Room,
+    /// What it is, what it may be used for, or whether it is there.
+    Nature,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Members {
+    all: BTreeMap<(Id, String), Arc<Member>>,
+    /// All mailboxes they have or had.
+    mailboxes: HashSet<Id>,
+}
+
+impl Members {
+    pub fn put(&mut self, object: &Object) -> Changed {
+        let Some(home) = object.key.cluster else { return Changed::Nothing };
+        let Some(read) = object.parse::<PhysicalCluster>() else { return Changed::Nothing };
+        let name = (home, object.key.name.clone());
+        let member = Arc::new(Member { home, object: read });
+        self.mailboxes.extend(member.mailbox());
+        match self.all.insert(name, member.clone()) {
+            Some(before) => changed(&before, &member),
+            None => Changed::Nature,
+        }
+    }
+
+    pub fn remove(&mut self, key: &Key) {
+        if let Some(home) = key.cluster {
+            self.all.remove(&(home, key.name.clone()));
+        }
+    }
+
+    fn within(&self, home: Id) -> impl Iterator<Item = (&str, &Arc<Member>)> {
+        let from = self.all.range((home, String::new())..).take_while(move |((at, _), _)| *at == home);
+        from.map(|((_, name), member)| (name.as_str(), member))
+    }
+
+    /// Which versions are known of those of one logical cluster.
+    pub fn versions(&self, home: Id) -> HashMap<String, u64> {
+        let version = |member: &Member| member.object.metadata.resource_version.parse().unwrap_or_default();
+        self.within(home).map(|(name, member)| (name.to_owned(), version(member))).collect()
+    }
+
+    /// What can be seen from a logical cluster: its own and those of all it is below. Of several of one name, the nearest.
+    pub fn seen_from(&self, cluster: Id, clusters: &Clusters) -> Vec<Arc<Member>> {
+        let mut seen: BTreeMap<&str, &Arc<Member>> = BTreeMap::new();
+        for home in clusters.lineage(cluster) {
+            for (name, member) in self.within(home) {
+                seen.entry(name).or_insert(member);
+            }
+        }
+        seen.into_values().cloned().collect()
+    }
+
+    /// Those that are not themselves reports in mailboxes.
+    pub fn all(&self, clusters: &Clusters) -> Vec<Arc<Member>> {
+        let members = self.all.values().filter(|member| !clusters.is_mailbox(member.home));
+        members.cloned().collect()
+    }
+
+    pub fn is_mailbox(&self, cluster: Id) -> bool {
+        self.mailboxes.contains(&cluster)
+    }
+
+    pub fn by_mailbox(&self, mailbox: Id) -> Option<Arc<Member>> {
+        self.all.values().find(|member| member.mailbox() == Some(mailbox)).cloned()
+    }
+}
+
+fn changed(before: &Member, now: &Member) -> Changed {
+    let nature = |member: &Member| {
+        let status = member.object.status.clone().unwrap_or_default();
+        let metadata = &member.object.metadata;
+        (
+            metadata.labels.clone(),
+            metadata.deletion_timestamp.is_some(),
+            status.mailbox.clone(),
+            member.is_ready(),
+            status.kinds.clone(),
+        )
+    };
+    let room = |member: &Member| {
+        let status = member.object.status.clone().unwrap_or_default();
+        (status.allocatable, status.requested, status.quotas, status.capacity)
+    };
+    if before.object.spec != now.object.spec || nature(before) != nature(now) {
+        Changed::Nature
+    } else if room(before) != room(now) {
+        Changed::Room
+    } else {
+        Changed::Nothing
+    }
+}
