@@ -1,7 +1,8 @@
 //! `holon dev`: the first five minutes. A server, two stand-ins for physical clusters, and what to type next.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{self, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -14,13 +15,19 @@ use apiserver::request::Cluster;
 use clap::Args;
 use controller::kind::Kind;
 use controller::remote::{Place, Remote};
+use serde_json::json;
 use standin::{Options, Pace, Standin};
+use storage::embedded::{self, Embedded};
 
 use crate::start::{Running, Start};
 use crate::{join, kubeconfig};
 
 /// Physical clusters there are, and a label of each to choose it by.
 const CLUSTERS: [(&str, &str); 2] = [("east", "eu"), ("west", "us")];
+/// The logical cluster to apply things to.
+const USER: &str = "team-a";
+/// Where everything is with `--keep`.
+const KEPT: &str = ".holon-dev";
 /// They are in this process, so they answer at once or never.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -38,14 +45,16 @@ pub(crate) struct Dev {
 impl Dev {
     pub(crate) fn run(self) -> Result<()> {
         let gone = tempfile::tempdir().context("making a directory")?;
-        let data_dir = if self.keep { PathBuf::from(".holon-dev") } else { gone.path().to_owned() };
-        let contexts =
-            CLUSTERS.iter().filter_map(|(name, _)| Path::root().child(&mailbox(name)).ok()).collect();
+        let kept = self.keep.then(|| PathBuf::from(KEPT));
+        let data_dir = kept.clone().unwrap_or_else(|| gone.path().to_owned());
+        let user = Path::root().child(USER).context("naming the user's logical cluster")?;
+        let mailboxes = CLUSTERS.iter().filter_map(|(name, _)| Path::root().child(&mailbox(name)).ok());
+        let contexts = [user.clone(), Path::root()].into_iter().chain(mailboxes).collect();
         let start = Start::for_trying(data_dir, free(self.listen), contexts);
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
         runtime.block_on(start.serve(async |running| {
-            let standins = join_all(running).await?;
-            say(running);
+            let standins = join_all(running, kept.as_deref()).await?;
+            say(running, &user);
             Ok(standins)
         }))
     }
@@ -63,16 +72,21 @@ fn free(wanted: SocketAddr) -> SocketAddr {
 }
 
 /// Starts the stand-ins and joins them as anybody would join a physical cluster.
-async fn join_all(running: &Running) -> Result<Vec<Standin>> {
+async fn join_all(running: &Running, kept: Option<&path::Path>) -> Result<Vec<Standin>> {
     let (name, groups) = kubeconfig::ADMIN;
     let groups = groups.iter().map(|group| (*group).to_owned()).collect();
     let admin = Identity::known(User { name: name.to_owned(), groups, ..User::default() });
     let root = Remote::new(local::client(running.stack.clone(), admin, &Cluster::Id(Id::ROOT)));
+    let kind = Kind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false);
+    let user = json!({ "metadata": { "name": USER } });
+    match root.create(&kind, "", &user).await {
+        // It was kept from the last time.
+        Err(error) if error.is_conflict() => {}
+        done => drop(done.context("making a logical cluster")?),
+    }
     let mut standins = Vec::new();
     for (name, region) in CLUSTERS {
-        let options = Options { pace: Pace::LIVELY, ..Options::new(name) };
-        let standin =
-            Standin::start(options).await.with_context(|| format!("starting the stand-in {name}"))?;
+        let standin = standin(name, kept).await.with_context(|| format!("starting the stand-in {name}"))?;
         let labels = vec![("region".to_owned(), region.to_owned())];
         join::known(&root, name, &standin.kubeconfig()?, &labels).await?;
         standins.push(standin);
@@ -81,6 +95,22 @@ async fn join_all(running: &Running) -> Result<Vec<Standin>> {
         answered(&root, name).await?;
     }
     Ok(standins)
+}
+
+/// Keeps what it has if the server does. One that forgot everything would be another physical cluster under the same name,
+/// and syncers do nothing on those.
+async fn standin(name: &str, kept: Option<&path::Path>) -> Result<Standin> {
+    let mut options = Options { pace: Pace::LIVELY, measures: true, ..Options::new(name) };
+    if let Some(kept) = kept {
+        let dir = kept.join("standins").join(name);
+        let store = dir.join("store");
+        // Reads everything into memory, so off the async threads.
+        let opened =
+            tokio::task::spawn_blocking(move || Embedded::open(&store, embedded::Options::default())).await;
+        options.store = Some(Arc::new(opened.context("opening its store")??));
+        options.dir = Some(dir.join("pki"));
+    }
+    Ok(Standin::start(options).await?)
 }
 
 async fn answered(root: &Remote, name: &str) -> Result<()> {
@@ -99,7 +129,7 @@ async fn answered(root: &Remote, name: &str) -> Result<()> {
     }
 }
 
-fn say(running: &Running) {
+fn say(running: &Running, user: &Path) {
     println!(
         "Holon serves {} with two stand-in clusters, ready after {:.1?}.",
         running.server,
@@ -107,12 +137,15 @@ fn say(running: &Running) {
     );
     println!("In another terminal, type:");
     println!("  export KUBECONFIG={}", running.kubeconfig.display());
-    println!("  kubectl get physicalclusters --show-labels");
-    println!("  kubectl --context root:mailbox-east apply -f docs/examples/mailbox.yaml");
-    println!("  kubectl --context root:mailbox-east -n shop rollout status deployment/web");
-    println!("  kubectl --context root:mailbox-east -n shop get pods,replicasets,endpointslices,events");
-    println!("  kubectl --context root:mailbox-east -n shop scale deployment/web --replicas=5");
-    println!("  kubectl --context root:mailbox-east delete -f docs/examples/mailbox.yaml");
+    println!("  kubectl apply -f docs/examples/shop.yaml             # into {user}, a logical cluster");
+    println!("  kubectl -n shop rollout status deployment/web");
+    println!("  kubectl -n shop get pods -o wide                     # on one of the clusters");
+    println!("  kubectl annotate ns shop holon.dev/placement='*'     # on all of them");
+    println!("  kubectl -n shop get pods -o wide");
+    println!("  kubectl -n shop logs deployment/web");
+    println!("  holon explain deployment/web -n shop                 # or: cargo run --release -- explain …");
+    println!("  kubectl annotate ns shop holon.dev/placement=west --overwrite");
+    println!("  kubectl --context root get physicalclusters --show-labels");
     println!(
         "Stand-ins run no containers; `holon join NAME --kubeconfig FILE` joins a real cluster. Ctrl-C ends it."
     );

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use api::cluster::Path;
 use api::names::{FORGET, GROUP, TRUE, VERSION, mailbox};
 use base64::Engine;
@@ -13,16 +13,22 @@ use clap::Args;
 use controller::kind::Kind;
 use controller::remote::{Patch, Place, Remote};
 use hyper::Method;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::{pull, reach};
+use crate::pull::{HERE, Ticket, Wanted};
+use crate::{pull, reach, seal};
 
 /// A physical cluster that answers is there within seconds; the rest is for slow ones.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Where the Secret is.
 const NAMESPACE: &str = "kube-system";
+/// What is in it: how the server reaches the physical cluster, or what seals the state of the syncer there.
+const KUBECONFIG: &str = "kubeconfig";
+const STATE_KEY: &str = "state-key";
 /// Under this name their fields are owned.
 const MANAGER: &str = "holon-join";
 
@@ -39,9 +45,20 @@ pub(crate) struct Join {
     /// The image of Holon that is run there
     #[arg(long, requires = "print", default_value = concat!("holon:", env!("CARGO_PKG_VERSION")))]
     image: String,
+    /// Keep the syncer's state on the volume of this PersistentVolumeClaim, in namespace holon-syncer there, so that a new
+    /// Pod enforces what was asked for last also while the server is away
+    #[arg(long, requires = "print", value_name = "CLAIM")]
+    state_claim: Option<String>,
     /// Where the server is reached from there [default: where it last said it is]
     #[arg(long, requires = "print")]
     server: Option<String>,
+    /// The proxy through which the server is reached from there, if there is one: http://… or https://…
+    #[arg(long, requires = "print", value_name = "URL")]
+    proxy: Option<String>,
+    /// Whom else to trust there on the way to the server, as PEM: the authority of what ends TLS in front of it, or of the
+    /// proxy
+    #[arg(long, requires = "print", value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
     /// The context of the kubeconfig, if not the current one
     #[arg(long)]
     context: Option<String>,
@@ -57,7 +74,7 @@ pub(crate) struct Leave {
     /// Which one
     name: String,
     /// Leave what was sent there where it is: for one that will never answer again
-    #[arg(long)]
+    #[arg(long, visible_alias = "force")]
     forget: bool,
     #[command(flatten)]
     place: Where,
@@ -100,7 +117,8 @@ impl Join {
         let Join { name, place, labels, .. } = self;
         let client = Client::open(&place.data_dir)?;
         let home = client.remote(&place.home).await?;
-        make(&home, name, &json!({ "pull": {} }), labels).await?;
+        let made = make(&home, name, &json!({ "pull": {} }), labels).await?;
+        let state_key = state_key(&home, name, &made).await?;
         let path = format!("{}/{name}", place.physical_clusters());
         let begun = Instant::now();
         let id = loop {
@@ -115,14 +133,35 @@ impl Join {
         };
         let mailbox = client.remote(&place.home.child(&mailbox(name))?).await?;
         let server = self.server.clone().unwrap_or_else(|| client.url().to_owned());
-        let ticket = pull::ticket(&mailbox, name, &id, &server, &client.authority()?).await?;
-        for object in pull::manifest(&ticket, &self.image)? {
+        let trusted = [&*client.authority()?, &*self.also_trusted()?];
+        let ticket = Ticket::make(&mailbox, name, &id, &server, trusted).await?;
+        let wanted = Wanted {
+            image: &self.image,
+            state_key: &state_key,
+            state_claim: self.state_claim.as_deref(),
+            proxy: self.proxy.as_deref(),
+        };
+        for object in pull::manifest(&ticket, &wanted)? {
             println!("---\n{}", serde_json::to_string_pretty(&object)?);
         }
         eprintln!(
             "{name} is known. Apply this in it within a day: holon join {name} --print | kubectl apply -f -"
         );
+        if self.state_claim.is_none() {
+            eprintln!(
+                "Without --state-claim a new Pod of the syncer starts with nothing: while the server is away, it enforces nothing"
+            );
+        }
         Ok(())
+    }
+
+    /// The authorities in the file that was given, if one was.
+    fn also_trusted(&self) -> Result<String> {
+        let Some(file) = &self.certificate_authority else { return Ok(String::new()) };
+        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let count = CertificateDer::pem_slice_iter(text.as_bytes()).filter(Result::is_ok).count();
+        ensure!(count > 0, "{} has no certificate in it, as PEM", file.display());
+        Ok(text)
     }
 
     async fn join(&self, kubeconfig: &Value) -> Result<()> {
@@ -137,7 +176,7 @@ impl Join {
         println!(
             "{name} is there: Kubernetes {}, {} nodes, {} CPU, {} memory. Next, type:",
             text(&status["version"]),
-            status["nodes"]["total"],
+            status["nodes"]["total"].as_i64().map_or("unknown".to_owned(), |total| total.to_string()),
             text(&status["allocatable"]["cpu"]),
             text(&status["allocatable"]["memory"]),
         );
@@ -183,21 +222,51 @@ pub(crate) async fn known(
     kubeconfig: &str,
     labels: &[(String, String)],
 ) -> Result<()> {
-    let secret = format!("physical-cluster-{name}");
-    let object = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": secret },
-        "data": { "kubeconfig": STANDARD.encode(kubeconfig) },
-    });
-    let kind = Kind::new("", "v1", "secrets", "Secret", true);
-    let apply = Patch::Apply { manager: MANAGER };
-    home.patch(Place::new(&kind, NAMESPACE, &secret), apply, &object)
-        .await
-        .context("cannot keep the kubeconfig")?;
-    let push = json!({ "push": { "secretRef": { "namespace": NAMESPACE, "name": secret } } });
-    make(home, name, &push, labels).await
+    // First, so that it is there when the server looks for it; and then as its object's, so that it goes with that.
+    keep(home, name, (KUBECONFIG, kubeconfig), None).await.context("cannot keep the kubeconfig")?;
+    let reference = json!({ "namespace": NAMESPACE, "name": secret(name) });
+    let made = make(home, name, &json!({ "push": { "secretRef": reference } }), labels).await?;
+    keep(home, name, (KUBECONFIG, kubeconfig), Some(&made)).await.context("cannot keep the kubeconfig")
 }
 
-async fn make(home: &Remote, name: &str, connection: &Value, labels: &[(String, String)]) -> Result<()> {
+/// The Secret beside the object of a physical cluster.
+fn secret(name: &str) -> String {
+    format!("physical-cluster-{name}")
+}
+
+/// Keeps something in the Secret of a physical cluster, which goes with its object.
+async fn keep(home: &Remote, name: &str, (key, text): (&str, &str), object: Option<&Value>) -> Result<()> {
+    let (kind, secret) = (Kind::new("", "v1", "secrets", "Secret", true), secret(name));
+    let owner = |object: &Value| {
+        json!([{
+            "apiVersion": object["apiVersion"], "kind": object["kind"], "name": name, "uid": object["metadata"]["uid"],
+        }])
+    };
+    let wanted = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": { "name": secret, "ownerReferences": object.map(owner).unwrap_or(json!([])) },
+        "data": { key: STANDARD.encode(text) },
+    });
+    let apply = Patch::Apply { manager: MANAGER };
+    home.patch(Place::new(&kind, NAMESPACE, &secret), apply, &wanted).await?;
+    Ok(())
+}
+
+/// What seals the state of a syncer that dials in: the same whenever its manifest is printed, because with another one it
+/// could not read what it has.
+async fn state_key(home: &Remote, name: &str, object: &Value) -> Result<String> {
+    let kind = Kind::new("", "v1", "secrets", "Secret", true);
+    let found = home.get(Place::new(&kind, NAMESPACE, &secret(name))).await?;
+    let found = found.as_ref().and_then(|secret| STANDARD.decode(secret["data"][STATE_KEY].as_str()?).ok());
+    let key = match found.and_then(|bytes| String::from_utf8(bytes).ok()) {
+        Some(key) => key,
+        None => seal::make(),
+    };
+    keep(home, name, (STATE_KEY, &key), Some(object)).await.context("cannot keep the key of its state")?;
+    Ok(key)
+}
+
+async fn make(home: &Remote, name: &str, connection: &Value, labels: &[(String, String)]) -> Result<Value> {
     let object = json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "PhysicalCluster",
@@ -207,7 +276,7 @@ async fn make(home: &Remote, name: &str, connection: &Value, labels: &[(String, 
     let apply = Patch::Apply { manager: MANAGER };
     let kind = Kind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
     let made = home.patch(Place::new(&kind, "", name), apply, &object).await;
-    made.with_context(|| format!("cannot make the physical cluster {name}")).map(drop)
+    made.with_context(|| format!("cannot make the physical cluster {name}"))
 }
 
 /// Whether a physical cluster is there, as a condition.
@@ -224,8 +293,10 @@ impl Leave {
     async fn leave(&self) -> Result<()> {
         let (client, name) = (Client::open(&self.place.data_dir)?, &self.name);
         let path = format!("{}/{name}", self.place.physical_clusters());
+        let object = client.ask(Method::GET, &path, None).await?;
+        let dials_in = !object["spec"]["connection"]["pull"].is_null();
         if self.forget {
-            let mut object = client.ask(Method::GET, &path, None).await?;
+            let mut object = object;
             object["metadata"]["annotations"][FORGET] = TRUE.into();
             client.ask(Method::PUT, &path, Some(&object)).await?;
         }
@@ -244,6 +315,14 @@ impl Leave {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         println!("{name} is gone");
+        if dials_in {
+            let said = match self.forget {
+                true => "its syncer stops when it hears of it",
+                false => "its syncer takes itself away",
+            };
+            println!("{said}; should anything of it be left there, type:");
+            println!("  kubectl delete namespace/{HERE} clusterrolebinding/{HERE}");
+        }
         Ok(())
     }
 }

@@ -1,9 +1,12 @@
 //! The binary: a command line, and wiring. Whatever decides or stores lives in the crates it wires.
 
+mod advertise;
 mod ca;
 mod client;
 mod dev;
+mod explain;
 mod fleet;
+mod guard;
 mod join;
 mod kubeconfig;
 mod lc;
@@ -11,6 +14,8 @@ mod log;
 mod memory;
 mod pull;
 mod reach;
+mod rights;
+mod seal;
 mod start;
 mod store;
 mod tunnel;
@@ -31,7 +36,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Try what works so far, in a directory of its own
+    /// Try it: a server, two stand-ins for physical clusters, and what to type next
     Dev(dev::Dev),
     /// Serve logical clusters
     Start(start::Start),
@@ -43,6 +48,8 @@ enum Command {
     Syncer(pull::Seat),
     /// Let a physical cluster go, with everything that was sent there
     Leave(join::Leave),
+    /// Say where something runs and why, and why not elsewhere
+    Explain(explain::Explain),
     /// Print what kubectl needs to reach logical clusters
     Kubeconfig(kubeconfig::Kubeconfig),
     /// Replace the authority that vouches for the server and its clients
@@ -66,6 +73,7 @@ fn main() -> ExitCode {
         Command::Join(join) => join.run(),
         Command::Syncer(seat) => seat.run(),
         Command::Leave(leave) => leave.run(),
+        Command::Explain(explain) => explain.run(),
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
         Command::Ca(ca) => ca.run(),
         Command::Store(store) => store.run(),

@@ -1,58 +1,50 @@
 //! The syncer inside a physical cluster: `holon join --print` makes what is applied there, `holon syncer` is what then runs.
 //!
 //! ```text
-//!   join --print:  a token for the mailbox, good for a day and for one exchange ─► a manifest
-//!   syncer:        token ─► the next token ─► the one after that …  each replaced when half of its time is over
+//!   join --print:  a ticket for the mailbox, good for a day and for one exchange ─► a manifest
+//!   syncer:        ticket ─► token ─► the next token ─► …  each replaced when half of its time is over
+//!                               └──► on disk and in a Secret there: a new Pod goes on with it
 //! ```
 //!
 //! All connections are opened from the physical cluster's side. A token leads to one mailbox; whoever steals the manifest
-//! before it was used has that, and whoever steals it later has nothing: the first exchange makes it worthless.
+//! before it was used has that, and whoever steals it later has nothing: the first exchange makes it worthless. Another
+//! ticket, given in the same way, is exchanged when it is seen: that is how a syncer goes on that was cut off for too long.
+
+mod credential;
+mod depart;
+mod manifest;
+mod stay;
+mod ticket;
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use api::names::SYNCER_ACCOUNT;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use controller::kind::Kind;
-use controller::remote::{Place, Remote};
-use controller::tasks::{Stop, Tasks};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-use serde::{Deserialize, Serialize};
+use controller::remote::{CallError, Remote};
+use controller::tasks::Tasks;
+use kube::Config;
+use kube::config::Kubeconfig;
 use serde_json::{Value, json};
+use syncer::tunnel::Tunnel;
 use syncer::{Settings, Syncer};
+use tokio::sync::oneshot;
 
-use apiserver::pki::write_private;
-
+use self::credential::{Credential, Places, choose, now};
+use self::stay::{Ended, Stay, TOKEN_SECONDS};
 use crate::start::stop_signal;
+use crate::{reach, seal};
 
-/// Where the account and the Secret are, in the mailbox.
-const NAMESPACE: &str = "kube-system";
-/// A manifest is applied on the day it was made.
-const BOOTSTRAP_SECONDS: u64 = 24 * 60 * 60;
-/// Long enough to be cut off for a night, short enough to be worth little to a thief.
-const TOKEN_SECONDS: u64 = 24 * 60 * 60;
-/// Before a token that could not be replaced is tried again.
-const RETRY: Duration = Duration::from_secs(30);
+pub(crate) use self::manifest::{HERE, Wanted, manifest};
+pub(crate) use self::ticket::Ticket;
+
+/// Before a server that did not answer is asked again.
+const RETRY: Duration = Duration::from_secs(5);
 /// As long as a syncer takes to finish what it writes.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
-
-/// Everything a syncer needs to know about where it belongs.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Ticket {
-    /// Of the physical cluster.
-    pub(crate) name: String,
-    /// The id of the mailbox.
-    pub(crate) mailbox: String,
-    pub(crate) server: String,
-    /// The authority of the server, as PEM.
-    pub(crate) authority: String,
-    pub(crate) token: String,
-}
 
 #[derive(Args)]
 pub(crate) struct Seat {
@@ -62,9 +54,22 @@ pub(crate) struct Seat {
     /// Where to keep the token and what was asked for last
     #[arg(long, value_name = "DIR", default_value = "/var/lib/holon")]
     state_dir: PathBuf,
+    /// Seal what was asked for last with the key in this file: 32 bytes, as base64
+    #[arg(long, value_name = "FILE")]
+    state_key_file: Option<PathBuf>,
     /// How to reach the physical cluster, if not from inside it
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Replace the token when it is so old. For tests: half of its time is as good
+    #[arg(long, value_name = "SECONDS", default_value_t = TOKEN_SECONDS / 2, hide = true)]
+    renew_after: u64,
+}
+
+/// How the server knows us.
+struct Known {
+    credential: Credential,
+    /// There is a ticket that could not be exchanged yet.
+    is_owed: bool,
 }
 
 impl Seat {
@@ -74,58 +79,131 @@ impl Seat {
     }
 
     async fn serve(self) -> Result<()> {
-        let text = std::fs::read_to_string(&self.ticket).with_context(|| {
-            format!("reading {}; `holon join NAME --print` makes it", self.ticket.display())
-        })?;
-        let ticket: Ticket = serde_json::from_str(&text).context("the ticket cannot be read")?;
+        let seal = self.state_key_file.as_deref().map(seal::read).transpose()?;
         std::fs::create_dir_all(&self.state_dir)
             .with_context(|| format!("making {}", self.state_dir.display()))?;
-        let token = self.state_dir.join("token");
-        if !token.exists() {
-            first(&ticket, &token).await?;
-        }
-        let mailbox = mailbox(&ticket, &token).await?;
-        let below =
+        let config =
             below(self.kubeconfig.as_deref()).await.context("the physical cluster cannot be reached")?;
-        let settings = Settings {
-            name: ticket.name.clone(),
-            mailbox: ticket.mailbox.clone(),
-            directory: Some(self.state_dir.join("asked")),
-            seal: None,
-        };
-        println!(
-            "the syncer of {} runs; its mailbox is {} at {}",
-            ticket.name, ticket.mailbox, ticket.server
-        );
+        let places = Places::new(&self.state_dir, Remote::new(reach::multiplexed(config.clone())?), HERE);
+        let mut stop = std::pin::pin!(stop_signal());
+        loop {
+            let ticket = read_ticket(&self.ticket)?;
+            let known = tokio::select! {
+                known = known(&ticket, &places) => known?,
+                () = &mut stop => return Ok(()),
+            };
+            self.forget_others(&ticket.mailbox);
+            let name = ticket.name.clone();
+            match self.sit(ticket, known, &places, &config, seal, stop.as_mut()).await? {
+                Ended::Asked => return Ok(()),
+                Ended::Anew => {}
+                Ended::Left => {
+                    places.clear();
+                    self.forget_others("");
+                    println!("{name} has left, and nothing that was sent here is here; its syncer ends");
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Runs the syncer until there is a reason to stop.
+    async fn sit(
+        &self,
+        ticket: Ticket,
+        Known { credential, is_owed }: Known,
+        places: &Places,
+        config: &Config,
+        seal: Option<[u8; 32]>,
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Ended> {
+        // A disk that is new has nothing yet. That the Secret is not there is found out again, and said, later.
+        let is_kept = places.keep(&credential).await;
+        let is_kept = is_kept.inspect_err(|error| tracing::warn!("{error:#}; will try again")).is_ok();
+        let token = json!({ "tokenFile": places.token() });
+        let above = above(&ticket, &credential.authority, &token).await?;
+        let mailbox = reach::multiplexed(above.clone())?;
+        let below = reach::multiplexed(config.clone())?;
         let mut tasks = Tasks::new();
-        let stop = tasks.stop();
-        tasks.spawn("syncer", Syncer::new(mailbox.clone(), below, settings).run(stop));
-        tasks.spawn("token", renew(Remote::new(mailbox), token, tasks.stop()));
-        tasks.run_until(stop_signal(), STOP_WITHIN).await?;
-        Ok(())
+        if !credential.is_fenced {
+            let settings = Settings {
+                name: ticket.name.clone(),
+                mailbox: ticket.mailbox.clone(),
+                directory: Some(self.state(&ticket.mailbox)),
+                seal,
+            };
+            println!(
+                "the syncer of {} runs; its mailbox is {} at {}",
+                ticket.name, ticket.mailbox, ticket.server
+            );
+            // A line that becomes another has a connection to itself.
+            let tunnel = Tunnel::new(reach::once(above)?, reach::once(config.clone())?, &ticket.name);
+            tasks.spawn("tunnel", tunnel.run(tasks.stop()));
+            let syncer = Syncer::new(mailbox.clone(), below.clone(), settings);
+            tasks.spawn("syncer", syncer.run(tasks.stop()));
+        }
+        let stay = Stay {
+            mailbox: Remote::new(mailbox),
+            below: Remote::new(below),
+            places: places.clone(),
+            // It was not known when this began. Whether it is now is to be found out, and not to be said again.
+            refusals: u32::from(credential.is_fenced),
+            credential,
+            ticket,
+            file: self.ticket.clone(),
+            is_owed,
+            is_kept,
+            renew_after: Duration::from_secs(self.renew_after),
+        };
+        let (tell, told) = oneshot::channel();
+        tasks.spawn("credential", stay.run(tell, tasks.stop()));
+        let mut ended = Ended::Asked;
+        let over = async {
+            tokio::select! {
+                () = stop => {}
+                Ok(told) = told => ended = told,
+            }
+        };
+        tasks.run_until(over, STOP_WITHIN).await?;
+        Ok(ended)
+    }
+
+    /// Where what a mailbox asked for is kept.
+    fn state(&self, mailbox: &str) -> PathBuf {
+        self.state_dir.join("asked").join(mailbox)
+    }
+
+    /// What other mailboxes asked for is nobody's wish any more, once there is a ticket for this one.
+    fn forget_others(&self, mailbox: &str) {
+        let Ok(entries) = std::fs::read_dir(self.state_dir.join("asked")) else { return };
+        for entry in entries.flatten().filter(|entry| entry.file_name() != mailbox) {
+            if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+                tracing::warn!(%error, path = %entry.path().display(), "cannot forget on disk");
+            }
+        }
     }
 }
 
-async fn below(kubeconfig: Option<&Path>) -> Result<Client> {
-    let config = match kubeconfig {
+fn read_ticket(file: &Path) -> Result<Ticket> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("reading {}; `holon join NAME --print` makes it", file.display()))?;
+    serde_json::from_str(&text).context("the ticket cannot be read")
+}
+
+async fn below(kubeconfig: Option<&Path>) -> Result<Config> {
+    match kubeconfig {
         Some(file) => {
-            Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &KubeConfigOptions::default())
-                .await?
+            let kubeconfig = Kubeconfig::read_from(file)?;
+            reach::by(kubeconfig).await
         }
-        None => Config::incluster()?,
-    };
-    Ok(Client::try_from(config)?)
+        None => Ok(Config::incluster()?),
+    }
 }
 
-/// A client of the mailbox, by the token in a file, which is read again when it is replaced.
-async fn mailbox(ticket: &Ticket, token: &Path) -> Result<Client> {
-    client(ticket, &json!({ "tokenFile": token })).await
-}
-
-async fn client(ticket: &Ticket, user: &Value) -> Result<Client> {
-    let cluster = json!({
-        "server": ticket.server, "certificate-authority-data": STANDARD.encode(&ticket.authority),
-    });
+/// How to reach the mailbox, by the server's authority as it is now, and by those who may be between.
+async fn above(ticket: &Ticket, authority: &str, user: &Value) -> Result<Config> {
+    let trusted = STANDARD.encode([authority, &ticket.also_trusted].join("\n"));
+    let cluster = json!({ "server": ticket.server, "certificate-authority-data": trusted });
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "mailbox",
         "clusters": [{ "name": "mailbox", "cluster": cluster }],
@@ -133,139 +211,65 @@ async fn client(ticket: &Ticket, user: &Value) -> Result<Client> {
         "contexts": [{ "name": "mailbox", "context": { "cluster": "mailbox", "user": "mailbox" } }],
     });
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig.to_string())?;
-    Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?)
+    reach::by(kubeconfig).await
 }
 
-/// Exchanges the ticket's token for one of our own, after which it is worth nothing.
-async fn first(ticket: &Ticket, token: &Path) -> Result<()> {
-    let with_ticket = Remote::new(client(ticket, &json!({ "token": ticket.token })).await?);
-    let (text, _) = next(&with_ticket)
-        .await
-        .context("the ticket is not accepted; make another with `holon join --print`")?;
-    write_private(token, &text)?;
-    let own = Remote::new(mailbox(ticket, token).await?);
-    let secrets = Kind::new("", "v1", "secrets", "Secret", true);
-    let place = Place::new(&secrets, NAMESPACE, SYNCER_ACCOUNT);
-    if let Some(secret) = own.get(place).await? {
-        own.delete(place, secret["metadata"]["uid"].as_str().unwrap_or_default()).await?;
-    }
-    Ok(())
-}
-
-/// The next token, and after how long to replace it.
-async fn next(mailbox: &Remote) -> Result<(String, Duration)> {
-    let accounts = Kind::new("", "v1", "serviceaccounts", "ServiceAccount", true);
-    let place = Place::new(&accounts, NAMESPACE, SYNCER_ACCOUNT).part("token");
-    let wanted = json!({
-        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": { "expirationSeconds": TOKEN_SECONDS },
-    });
-    let made = mailbox.post(place, &wanted).await?;
-    let token = made["status"]["token"].as_str().context("the server made no token")?;
-    Ok((token.to_owned(), Duration::from_secs(TOKEN_SECONDS / 2)))
-}
-
-/// Replaces the token until told to stop. How old the one at hand is nobody knows, so it begins with that.
-async fn renew(mailbox: Remote, token: PathBuf, mut stop: Stop) -> Result<(), std::convert::Infallible> {
-    let mut wait = Duration::ZERO;
+/// Finds out how the server knows us: by what came of this ticket, by exchanging it, or by what came of another before.
+async fn known(ticket: &Ticket, places: &Places) -> Result<Known> {
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = stop.requested() => return Ok(()),
-        }
-        let renewed = async {
-            let (text, wait) = next(&mailbox).await?;
-            let new = token.with_extension("new");
-            write_private(&new, &text)?;
-            std::fs::rename(&new, &token).context("replacing the token")?;
-            Ok::<_, anyhow::Error>(wait)
+        let disk = places.on_disk();
+        let is_of_ticket = |one: &Credential| one.ticket == ticket.id && one.mailbox == ticket.mailbox;
+        let below = match places.below().await {
+            Ok(found) => found,
+            Err(_) if disk.as_ref().is_some_and(is_of_ticket) => None,
+            // Without an answer nobody knows whether the ticket was exchanged by another Pod.
+            Err(error) => {
+                tracing::warn!(%error, "cannot look for a credential in the physical cluster; will try again");
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
         };
-        wait = renewed.await.unwrap_or_else(|error| {
-            tracing::warn!(error = format!("{error:#}"), "cannot renew the token; will try again");
-            RETRY
-        });
+        let at_hand = choose(disk.into_iter().chain(below).collect(), &ticket.id, &ticket.mailbox);
+        if let Some(credential) = at_hand.clone().filter(is_of_ticket) {
+            return Ok(Known { credential, is_owed: false });
+        }
+        match (exchange(ticket).await, at_hand) {
+            (Ok(credential), _) => return Ok(Known { credential, is_owed: false }),
+            (Err(error), Some(credential)) => {
+                let is_owed = !is_no(&error);
+                tracing::warn!(%error, is_owed, "the ticket is not exchanged; going on with what came of the one before");
+                return Ok(Known { credential, is_owed });
+            }
+            (Err(error), None) if is_no(&error) => bail!(
+                "the ticket is not accepted ({error}); make another: holon join {} --print | kubectl apply -f -",
+                ticket.name
+            ),
+            (Err(error), None) => {
+                tracing::warn!(%error, "the server does not answer; will try again");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
     }
 }
 
-/// Makes a ticket for the mailbox of a physical cluster.
-pub(crate) async fn ticket(
-    mailbox: &Remote,
-    name: &str,
-    id: &str,
-    server: &str,
-    authority: &str,
-) -> Result<Ticket> {
-    let secrets = Kind::new("", "v1", "secrets", "Secret", true);
-    let place = Place::new(&secrets, NAMESPACE, SYNCER_ACCOUNT);
-    // One that was made before is worth nothing from now on.
-    if let Some(old) = mailbox.get(place).await? {
-        mailbox.delete(place, old["metadata"]["uid"].as_str().unwrap_or_default()).await?;
-    }
-    let object = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": SYNCER_ACCOUNT } });
-    let bound = mailbox.create(&secrets, NAMESPACE, &object).await?;
-    let accounts = Kind::new("", "v1", "serviceaccounts", "ServiceAccount", true);
-    let wanted = json!({
-        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": {
-            "expirationSeconds": BOOTSTRAP_SECONDS,
-            "boundObjectRef": {
-                "apiVersion": "v1", "kind": "Secret", "name": SYNCER_ACCOUNT, "uid": bound["metadata"]["uid"],
-            },
-        },
-    });
-    let made = mailbox.post(Place::new(&accounts, NAMESPACE, SYNCER_ACCOUNT).part("token"), &wanted).await?;
-    let Some(token) = made["status"]["token"].as_str() else { bail!("the server made no token") };
-    let [name, mailbox, server, authority, token] = [name, id, server, authority, token].map(str::to_owned);
-    Ok(Ticket { name, mailbox, server, authority, token })
+/// Whether the server knows the ticket and wants nothing of it, and will not tomorrow.
+fn is_no(error: &CallError) -> bool {
+    matches!(error.code(), 401 | 403 | 404)
 }
 
-/// What is applied in the physical cluster.
-pub(crate) fn manifest(ticket: &Ticket, image: &str) -> Result<Vec<Value>> {
-    const HERE: &str = "holon-syncer";
-    let metadata = json!({ "name": HERE, "namespace": HERE });
-    let labels = json!({ "app": HERE });
-    let container = json!({
-        "name": "syncer", "image": image, "args": ["syncer"],
-        "volumeMounts": [
-            { "name": "ticket", "mountPath": "/var/run/holon", "readOnly": true },
-            { "name": "state", "mountPath": "/var/lib/holon" },
-        ],
-        "securityContext": {
-            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true, "runAsUser": 65532,
-            "capabilities": { "drop": ["ALL"] }, "seccompProfile": { "type": "RuntimeDefault" },
-        },
-        "resources": { "requests": { "cpu": "10m", "memory": "32Mi" }, "limits": { "memory": "512Mi" } },
-    });
-    let pod = json!({
-        "serviceAccountName": HERE,
-        "securityContext": { "fsGroup": 65532 },
-        "containers": [container],
-        "volumes": [
-            { "name": "ticket", "secret": { "secretName": HERE } },
-            { "name": "state", "emptyDir": {} },
-        ],
-    });
-    let subject = json!({ "kind": "ServiceAccount", "name": HERE, "namespace": HERE });
-    Ok(vec![
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HERE } }),
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": HERE },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
-            "subjects": [subject],
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
-            "stringData": { "ticket": serde_json::to_string(ticket)? },
-        }),
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
-            "spec": {
-                "replicas": 1,
-                "strategy": { "type": "Recreate" },
-                "selector": { "matchLabels": labels },
-                "template": { "metadata": { "labels": labels }, "spec": pod },
-            },
-        }),
-    ])
+/// Exchanges a ticket for a token. The ticket is spent once that is kept.
+async fn exchange(ticket: &Ticket) -> Result<Credential, CallError> {
+    let config = above(ticket, &ticket.authority, &json!({ "token": ticket.token })).await;
+    let client =
+        config.and_then(reach::multiplexed).map_err(|error| CallError::Garbled(error.to_string()))?;
+    let token = ticket::token(&Remote::new(client), TOKEN_SECONDS, None).await?;
+    Ok(Credential {
+        mailbox: ticket.mailbox.clone(),
+        ticket: ticket.id.clone(),
+        is_spent: false,
+        token,
+        made: now(),
+        authority: ticket.authority.clone(),
+        is_fenced: false,
+    })
 }

@@ -3,14 +3,19 @@
 //! A kubeconfig that is kept in a Secret says everything itself. One that names files, or programs to run, would make the
 //! server read and run what somebody else wrote down, so it is refused; `holon join` puts what is in the files into it.
 
+mod connect;
+mod proxy;
+
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Map, Value, json};
+
+use self::connect::Calls;
 
 /// What a kubeconfig may name a file with: the name of what would be in its place.
 const FILES: [(&str, &str); 4] = [
@@ -24,7 +29,18 @@ const PROGRAMS: [&str; 2] = ["exec", "auth-provider"];
 
 /// A client by a kubeconfig from a Secret.
 pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
-    let parsed = Kubeconfig::from_yaml(kubeconfig).context("it is no kubeconfig")?;
+    multiplexed(config(kubeconfig).await?)
+}
+
+/// A client that opens one connection.
+pub(crate) fn multiplexed(config: Config) -> Result<Client> {
+    connect::client(&config, Calls::Together)
+}
+
+/// How to connect by such a kubeconfig.
+pub(crate) async fn config(kubeconfig: &str) -> Result<Config> {
+    // Whoever parses it quotes what it says, which is secret.
+    let parsed = Kubeconfig::from_yaml(kubeconfig).map_err(|_| anyhow!("it is no kubeconfig"))?;
     let tree = serde_json::to_value(&parsed).context("reading it")?;
     for part in parts(&tree) {
         let named = FILES.iter().map(|(file, _)| *file).chain(PROGRAMS).find(|name| part.contains_key(*name));
@@ -34,11 +50,25 @@ pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
             );
         }
     }
-    let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?;
+    let config = by(parsed).await?;
     if config.cluster_url.scheme_str() != Some("https") {
         bail!("{} is not https", config.cluster_url);
     }
-    Ok(Client::try_from(config)?)
+    Ok(config)
+}
+
+/// How to connect by any kubeconfig, and through which proxy.
+pub(crate) async fn by(kubeconfig: Kubeconfig) -> Result<Config> {
+    let named = proxy::named(&kubeconfig);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.proxy_url = proxy::Environment::read().between(named, &config.cluster_url)?;
+    Ok(config)
+}
+
+/// A client that asks once, whatever it is told, and whose connections can become something else. What a client of ours wants is asked for as often as that client asks: a
+/// form that is sent twice because the first answer was `503` may have been received twice.
+pub(crate) fn once(config: Config) -> Result<Client> {
+    connect::client(&config, Calls::Apart)
 }
 
 /// The clusters and users of a kubeconfig.
@@ -141,10 +171,12 @@ mod tests {
     async fn what_makes_the_server_read_files_is_refused() {
         let cluster = json!({ "server": "https://east" });
         for user in [json!({ "tokenFile": "/etc/shadow" }), json!({ "client-key": "/etc/ssl/key" })] {
-            let said = client(&kubeconfig(&cluster, &user).to_string()).await.err().unwrap().to_string();
+            let said = config(&kubeconfig(&cluster, &user).to_string()).await.err().unwrap().to_string();
             assert!(said.contains("is not followed here"), "{said}");
         }
+        let said = format!("{:?}", config("a-token").await.err().unwrap());
+        assert!(said.contains("it is no kubeconfig") && !said.contains("a-token"), "{said}");
         let plain = kubeconfig(&json!({ "server": "http://east" }), &json!({ "token": "a" }));
-        assert!(client(&plain.to_string()).await.err().unwrap().to_string().contains("is not https"));
+        assert!(config(&plain.to_string()).await.err().unwrap().to_string().contains("is not https"));
     }
 }

@@ -1,5 +1,6 @@
 //! `holon start`: serve logical clusters until told to stop.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,14 +23,17 @@ use apiserver::tokens::Tokens;
 use apiserver::{births, newborn, server};
 use clap::Args;
 use controller::tasks::Tasks;
+use splitter::home::Door;
 use storage::Store;
 use storage::embedded::{Embedded, Options};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::advertise::{Advertised, Written};
+use crate::guard::Marks;
 use crate::tunnel::Tunnels;
-use crate::{fleet, kubeconfig};
+use crate::{fleet, kubeconfig, rights, seal};
 
 /// How long everything together may take to stop. A little more than the server gives its connections.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
@@ -44,6 +48,10 @@ pub(crate) struct Start {
     /// Where to listen
     #[arg(long, default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
+    /// Where pods and other clients reach the server [default: where it listens]; servers that share an etcd have one in
+    /// common
+    #[arg(long, value_name = "HOST[:PORT]")]
+    advertise_address: Option<Written>,
     /// Keep the store in this etcd instead, for instance http://127.0.0.1:2379; may be given several times
     #[arg(long = "etcd-endpoints", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
@@ -66,6 +74,9 @@ pub(crate) struct Start {
     /// Connect to the physical clusters of this logical cluster: whoever writes them decides where the server connects to
     #[arg(long, value_name = "PATH", value_delimiter = ',', default_value = "root")]
     push_from: Vec<Path>,
+    /// Seal what syncers keep on disk with the key in this file: 32 bytes, as base64. Secrets are among it
+    #[arg(long, value_name = "FILE")]
+    state_key_file: Option<PathBuf>,
     /// How long the past is kept: a client that was away for longer has to list everything again
     #[arg(long, default_value_t = HISTORY_SECONDS, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     history_seconds: u64,
@@ -112,12 +123,14 @@ impl Start {
             data_dir,
             listen,
             contexts,
+            advertise_address: None,
             etcd_endpoints: Vec::new(),
             shutdown_delay: 0,
             token_auth_file: None,
             client_ca_file: None,
             audit_log: None,
             push_from: vec![Path::root()],
+            state_key_file: None,
             history_seconds: HISTORY_SECONDS,
         }
     }
@@ -131,22 +144,26 @@ impl Start {
             .await
             .with_context(|| format!("listening on {}; choose another address with --listen", self.listen))?;
         let address = listener.local_addr().context("asking for the address")?;
-        let server = format!("https://{address}");
+        let (server, advertised) =
+            (format!("https://{address}"), Advertised::new(self.advertise_address.as_ref(), address));
         let authority = Authority::open(&self.data_dir.join("pki"))?;
-        let offer = self.certificates(&authority, address, &mut tasks)?;
-        write_private(&self.data_dir.join(kubeconfig::ADDRESS), &server)?;
+        let offer = self.certificates(&authority, address, &advertised, &mut tasks)?;
+        let elsewhere = format!("https://{advertised}");
+        write_private(&self.data_dir.join(kubeconfig::ADDRESS), &elsewhere)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
-        write_private(&kubeconfig, &self.kubeconfig(&authority, &server)?)?;
-        let kept = self.keep(store, &authority, address, &mut tasks).await?;
+        write_private(&kubeconfig, &self.kubeconfig(&authority, &elsewhere)?)?;
+        let kept = self.keep(store, &authority, address, &advertised, &mut tasks).await?;
         let seen = kept.seen.clone();
         let tunnels = Arc::new(Tunnels::default());
-        let stack = Arc::new(self.stack(kept, address, &tasks)?.with_connect(tunnels.clone()));
+        let stack = Arc::new(self.stack(kept, &advertised, &tasks)?.with_connect(tunnels.clone()));
         let inside = fleet::Inside {
             stack: stack.clone(),
             store: seen,
             tunnels,
             directory: self.data_dir.join("syncers"),
+            seal: self.state_key_file.as_deref().map(seal::read).transpose()?,
             push_from: self.push_from.clone(),
+            door: self.door(&authority, &advertised),
             is_shared: !self.etcd_endpoints.is_empty(),
         };
         tasks.spawn("fleet", fleet::run(inside, tasks.stop()));
@@ -179,11 +196,14 @@ impl Start {
         &self,
         authority: &Authority,
         address: SocketAddr,
+        advertised: &Advertised,
         tasks: &mut Tasks,
     ) -> Result<watch::Receiver<Offer>> {
         let host = address.ip().to_string();
-        let names = [&*host, "127.0.0.1", "localhost", "kubernetes.default.svc"].map(str::to_owned);
-        let serving = Serving::new(authority.clone(), names.to_vec(), self.client_ca_file.clone());
+        let names = [&*host, &advertised.host, "127.0.0.1", "localhost", "kubernetes.default.svc"];
+        let names: BTreeSet<String> = names.into_iter().map(str::to_owned).collect();
+        let names = names.into_iter().collect();
+        let serving = Serving::new(authority.clone(), names, self.client_ca_file.clone());
         let (offered, offer) = watch::channel(serving.offer()?);
         tasks.spawn("certificates", serving.renew(offered, tasks.stop()));
         Ok(offer)
@@ -194,11 +214,14 @@ impl Start {
         &self,
         store: Arc<dyn Store>,
         authority: &Authority,
-        address: SocketAddr,
+        listens: SocketAddr,
+        advertised: &Advertised,
         tasks: &mut Tasks,
     ) -> Result<Kept> {
+        let address = advertised.address().unwrap_or(listens);
         let surroundings = Surroundings { authority: authority.certificate(), address };
-        let objects = newborn::objects(&surroundings);
+        let mut objects = newborn::objects(&surroundings);
+        objects.extend(rights::newborn());
         let index = Index::new(store.clone(), index::shared(&objects));
         let seen: Arc<dyn Store> = Arc::new(Newborn::new(store.clone(), Template::new(objects)));
         let quotas = Arc::new(Quotas::new(store.clone()));
@@ -206,7 +229,7 @@ impl Start {
         births::write(&*seen, Id::ROOT, &Birth::root())
             .await
             .context("preparing the root logical cluster")?;
-        let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{address}")));
+        let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{advertised}")));
         let kinds = Arc::new(Registry::new(store.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
         // Nobody is answered before it is known what there is.
         kinds.load().await.context("reading what logical clusters define")?;
@@ -228,9 +251,22 @@ impl Start {
         Ok(Kept { seen, access, kinds, accounts })
     }
 
-    fn stack(&self, kept: Kept, address: SocketAddr, tasks: &Tasks) -> Result<Stack> {
-        let mut stack = Stack::new(kept.seen, address.to_string(), tasks.stop())
+    /// How pods reach the server, if it can be reached.
+    fn door(&self, authority: &Authority, advertised: &Advertised) -> Option<Door> {
+        if !advertised.is_somewhere() {
+            tracing::warn!(
+                "pods do not reach their logical clusters: nothing says where; see --advertise-address"
+            );
+            return None;
+        }
+        let Advertised { host, port } = advertised.clone();
+        Some(Door { host, port, authority: authority.certificate().to_owned() })
+    }
+
+    fn stack(&self, kept: Kept, address: &Advertised, tasks: &Tasks) -> Result<Stack> {
+        let mut stack = Stack::new(kept.seen.clone(), address.to_string(), tasks.stop())
             .with_kinds(kept.kinds)
+            .with_guard(Arc::new(Marks::new(kept.seen)))
             .with_access(kept.access)
             .with_accounts(kept.accounts);
         if let Some(file) = &self.token_auth_file {
@@ -250,12 +286,10 @@ impl Start {
             let mut options = storage::etcd::Options::new(self.etcd_endpoints.iter().cloned());
             options.compaction = Some(storage::etcd::Compaction { every: history_age });
             let (store, feed) = storage::etcd::Etcd::connect(options).await?;
-            let mut stop = tasks.stop();
-            tasks.spawn("etcd feed", async move {
-                tokio::select! {
-                    () = feed.run() => Err("the feed ended"),
-                    () = stop.requested() => Ok(()),
-                }
+            // Leases are given up when everything stops, and that goes through the store.
+            tasks.spawn_beneath("etcd feed", async move {
+                feed.run().await;
+                Err::<(), _>("the feed ended")
             });
             return Ok(Arc::new(store));
         }
@@ -268,8 +302,11 @@ impl Start {
 
     fn kubeconfig(&self, authority: &Authority, server: &str) -> Result<String> {
         let admin = authority.client(kubeconfig::ADMIN.0, kubeconfig::ADMIN.1)?;
-        let mut paths = vec![Path::root()];
-        paths.extend(self.contexts.iter().cloned());
+        // Whoever names the root says in which order; otherwise it comes first.
+        let mut paths = self.contexts.clone();
+        if !paths.contains(&Path::root()) {
+            paths.insert(0, Path::root());
+        }
         Ok(kubeconfig::write(server, authority, (kubeconfig::ADMIN.0, &admin), &paths))
     }
 }

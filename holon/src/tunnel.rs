@@ -1,67 +1,93 @@
-//! `kubectl logs`, `exec`, `attach`, `port-forward` and `cp` on a pod in a mailbox, led to the physical cluster it runs on.
+//! `kubectl logs`, `exec`, `attach`, `port-forward`, `cp`, `debug`, `proxy` and `top` on what runs, led to the physical
+//! cluster it runs on.
 //!
 //! ```text
-//!   client ─► Holon: who may ─► the pod is there ─► tunnel ─► the physical cluster's API ─► kubelet
-//!          ◄────────────── bytes, both ways, whatever they mean ──────────────►
+//!   client ─► Holon: who may ─► the pod is there ─► place: where it runs ─► way ─► the physical cluster's API ─► kubelet
+//!          ◄──────────────────── bytes, both ways, whatever they mean ────────────────────►
+//!
+//!   way:   push: a client of the physical cluster, by its kubeconfig
+//!          pull: a line that its syncer dialled
 //! ```
 //!
 //! The physical cluster is asked as its syncer, so nothing the client says about itself goes along. A connection that is
-//! upgraded is not looked into: what is spoken on it is between the client and the kubelet.
+//! upgraded is not looked into: what is spoken on it is between the client and the kubelet. It ends when the client may no
+//! longer have it, which is the server's business, and when the way is gone.
+
+mod line;
+mod place;
+mod top;
+mod usage;
+mod way;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::cluster::Id;
-use api::names::BELOW_UID;
-use apiserver::connect::{Connect, Wish};
+use api::names::{GROUP, SYNCER_ACCOUNT};
+use api::tunnel::{METRICS, PART, PROTOCOL, is_answered, is_asked, is_led};
+use apiserver::auth::proof::Proof;
+use apiserver::connect::{Connect, Part, Upgrade, Wish};
+use apiserver::identity::Identity;
 use apiserver::server::Body;
+use bytes::Bytes;
+use controller::remote::Remote;
 use futures::StreamExt;
-use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
-use http_body_util::{BodyExt, StreamBody};
+use http::header::{CONNECTION, LOCATION, UPGRADE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use kube::Client;
 use openapi::status::Status;
+use serde_json::Value;
 use storage::Boxed;
 use tokio::io::copy_bidirectional;
 use tokio::task::JoinSet;
 
-/// The parts of a pod that are led on.
-const PARTS: [&str; 4] = ["log", "exec", "attach", "portforward"];
-/// Headers that say what is wanted, and how it is to be spoken. No others go along.
-const CARRIED: [&str; 7] = [
-    "accept",
-    "upgrade",
-    "connection",
-    "sec-websocket-key",
-    "sec-websocket-version",
-    "sec-websocket-protocol",
-    "x-stream-protocol-version",
-];
-/// The same of an answer.
-const RETURNED: [&str; 6] = [
-    "content-type",
-    "upgrade",
-    "connection",
-    "sec-websocket-accept",
-    "sec-websocket-protocol",
-    "x-stream-protocol-version",
-];
+use self::line::Line;
+use self::place::{Bare, Place};
+use self::way::{Answer, Gone, Room, Way};
 
 /// The ways to physical clusters, by the mailbox of each.
 #[derive(Default)]
 pub(crate) struct Tunnels {
-    ways: Mutex<HashMap<Id, Client>>,
-    /// Connections that were upgraded.
+    ways: Arc<Mutex<Ways>>,
+    /// Connections that were upgraded, and lines.
     open: Mutex<JoinSet<()>>,
+    /// Reads what is in mailboxes.
+    server: Arc<Mutex<Option<Remote>>>,
+}
+
+#[derive(Default)]
+struct Ways {
+    by_mailbox: HashMap<Id, (u64, Arc<Way>)>,
+    /// How many there have been.
+    count: u64,
+}
+
+/// A way that others may use for as long as this is kept. Whatever is on it when this is dropped ends.
+pub(crate) struct Opened {
+    ways: Arc<Mutex<Ways>>,
+    mailbox: Id,
+    /// Tells it from the one that has taken its place.
+    number: u64,
+    way: Arc<Way>,
+    _gone: Gone,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let mut ways = lock(&self.ways);
+        if ways.by_mailbox.get(&self.mailbox).is_some_and(|(number, _)| *number == self.number) {
+            ways.by_mailbox.remove(&self.mailbox);
+        }
+    }
 }
 
 impl fmt::Debug for Tunnels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ways", lock(&self.ways).len())
+        write!(f, "{} ways", lock(&self.ways).by_mailbox.len())
     }
 }
 
@@ -70,60 +96,147 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tunnels {
-    pub(crate) fn open(&self, mailbox: Id, below: Client) {
-        lock(&self.ways).insert(mailbox, below);
-    }
-
-    pub(crate) fn close(&self, mailbox: Id) {
-        lock(&self.ways).remove(&mailbox);
-    }
-
-    async fn lead(&self, mut wish: Wish) -> Result<Response<Body>, Status> {
-        let text = |field: &str| wish.pod["metadata"][field].as_str().unwrap_or_default();
-        let (namespace, name) = (text("namespace"), text("name"));
-        if wish.pod["metadata"]["annotations"][BELOW_UID].is_null() {
-            return Err(Status::bad_request(format!("pod {name:?} does not run on a physical cluster")));
-        }
-        let below = lock(&self.ways).get(&wish.cluster).cloned();
-        let below = below.ok_or_else(|| unavailable("its physical cluster is not connected"))?;
-        let query: String = form_urlencoded::Serializer::new(String::new())
-            .extend_pairs(wish.query.iter().map(|(name, value)| (name.as_str(), value.as_str())))
-            .finish();
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/{}?{query}", wish.part);
-        let mut request = Request::builder().method(wish.method.clone()).uri(path);
-        for (name, value) in chosen(&wish.headers, &CARRIED) {
-            request = request.header(name, value);
-        }
-        let body = kube::client::Body::from(std::mem::take(&mut wish.body).to_vec());
-        let request = request.body(body).map_err(|error| Status::bad_request(error.to_string()))?;
-        let answer = below.send(request).await.map_err(|error| unavailable(&error.to_string()))?;
-        match (answer.status(), wish.upgrade) {
-            (StatusCode::SWITCHING_PROTOCOLS, Some(client)) => Ok(self.splice(client, answer)),
-            (StatusCode::SWITCHING_PROTOCOLS, None) => {
-                Err(unavailable("it talks otherwise than it was asked to"))
+    /// A physical cluster this server connects to itself.
+    pub(crate) fn push(&self, mailbox: Id, below: Client) -> Opened {
+        let opened = open(&self.ways, mailbox, Way::push(below));
+        let (way, server) = (opened.way.clone(), self.server.clone());
+        self.spawn(async move {
+            tokio::select! {
+                never = usage::keep(&way, mailbox, &server) => match never {},
+                () = way.gone() => {}
             }
-            _ => Ok(passed(answer)),
+        });
+        opened
+    }
+
+    /// Finds pods of mailboxes here, or nowhere any more.
+    pub(crate) fn read_from(&self, server: Option<Remote>) {
+        *lock(&self.server) = server;
+    }
+
+    /// Those there is a way from.
+    fn mailboxes(&self) -> Vec<Id> {
+        lock(&self.ways).by_mailbox.keys().copied().collect()
+    }
+
+    fn way(&self, mailbox: Id) -> Result<Arc<Way>, Status> {
+        let way = lock(&self.ways).by_mailbox.get(&mailbox).map(|(_, way)| way.clone());
+        way.ok_or_else(|| Status::unavailable("its physical cluster is not connected to this server"))
+    }
+
+    async fn lead(&self, wish: Wish) -> Result<Response<Body>, Status> {
+        if wish.part == PART {
+            return self.accept(wish);
+        }
+        let server = lock(&self.server).clone();
+        if wish.group == METRICS.0 && self.way(wish.cluster).is_err() {
+            let question = top::Question::of(&wish)?;
+            drop(wish);
+            return top::answer(self, server.ok_or_else(place::no_server)?, question).await;
+        }
+        let bare = Bare::of(&wish);
+        let place = match bare {
+            Some(bare) => bare.find(&self.mailboxes(), server).await?,
+            None => {
+                let place = Place::of(&wish)?;
+                place.verify(server).await?;
+                place
+            }
+        };
+        let way = self.way(place.mailbox)?;
+        // Beside those of others, so many at a time; kept until the last byte has gone.
+        let room = way.enter()?;
+        let protocol = wish.upgrade.as_ref().and_then(|_| wish.headers.get(UPGRADE).cloned());
+        let answer = way.ask(asked(&wish, &place)?, protocol.as_ref()).await?;
+        match (answer.status(), wish.upgrade, protocol) {
+            (StatusCode::SWITCHING_PROTOCOLS, Some(client), Some(protocol)) => {
+                Ok(self.splice(client, answer, &wish.part, protocol, room))
+            }
+            (StatusCode::SWITCHING_PROTOCOLS, ..) => {
+                Err(Status::unavailable("it talks otherwise than it was asked to"))
+            }
+            _ => Ok(passed(answer, &wish.part, &place, room)),
         }
     }
 
     /// Answers that the connection is upgraded, and leads bytes both ways for as long as either side likes.
-    fn splice(&self, client: OnUpgrade, mut answer: Response<kube::client::Body>) -> Response<Body> {
+    fn splice(
+        &self,
+        client: Upgrade,
+        mut answer: Response<Answer>,
+        part: &str,
+        protocol: HeaderValue,
+        mut room: Room,
+    ) -> Response<Body> {
         let below = hyper::upgrade::on(&mut answer);
+        self.spawn(async move {
+            let (Ok(mut client), Ok(below)) = tokio::join!(client.open(), below) else { return };
+            let mut below = TokioIo::new(below);
+            // Either side may break off, or the way; the other then sees the end.
+            tokio::select! {
+                _ = copy_bidirectional(&mut client, &mut below) => {}
+                () = room.gone() => {}
+            }
+        });
+        changed_over(answer.headers(), part, protocol)
+    }
+
+    /// A syncer dials in: what it is asked from now on it is asked on this connection.
+    fn accept(&self, wish: Wish) -> Result<Response<Body>, Status> {
+        if !is_syncer(&wish.identity, wish.cluster) {
+            return Err(Status::bad_request(
+                "a tunnel is opened by the syncer of the mailbox, with its token",
+            ));
+        }
+        let protocol = wish.headers.get(UPGRADE).filter(|protocol| *protocol == PROTOCOL).cloned();
+        let (Some(upgrade), Some(protocol)) = (wish.upgrade, protocol) else {
+            return Err(Status::bad_request(format!("what is spoken here is {PROTOCOL}")));
+        };
+        let (ways, server, mailbox) = (self.ways.clone(), self.server.clone(), wish.cluster);
+        self.spawn(async move {
+            let held = async {
+                let (line, connection) = Line::open(upgrade.open().await?).await?;
+                let mut connection = std::pin::pin!(connection);
+                tokio::select! {
+                    greeted = line.greet() => greeted?,
+                    ended = &mut connection => return ended,
+                }
+                let opened = open(&ways, mailbox, Way::pull(line));
+                tracing::info!(%mailbox, "a tunnel was opened");
+                tokio::select! {
+                    never = usage::keep(&opened.way, mailbox, &server) => match never {},
+                    ended = connection => ended,
+                }
+            };
+            match held.await {
+                Ok(()) => tracing::info!(%mailbox, "a tunnel was closed"),
+                Err(error) => tracing::info!(%mailbox, %error, "a tunnel broke"),
+            }
+        });
+        Ok(changed_over(&HeaderMap::new(), PART, protocol))
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut open = lock(&self.open);
         // Those that have ended are not kept.
         while open.try_join_next().is_some() {}
-        open.spawn(async move {
-            let (Ok(client), Ok(below)) = tokio::join!(client, below) else { return };
-            // Either side may break off; the other then sees the end.
-            let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(below)).await;
-        });
-        respond(&answer, http_body_util::Empty::new().boxed_unsync())
+        open.spawn(task);
     }
 }
 
 impl Connect for Tunnels {
-    fn parts(&self) -> &[&str] {
-        &PARTS
+    fn leads(&self, part: Part<'_>) -> bool {
+        match part.group {
+            "" => is_led(part.plural, part.part),
+            GROUP => part.plural == "physicalclusters" && part.part == PART,
+            group => group == METRICS.0 && part.part.is_empty(),
+        }
+    }
+
+    fn runs(&self, cluster: Id, who: &Identity, object: &Value) -> bool {
+        // Whoever shows what is below writes here what is there already.
+        let shows = who.has_mandate() || crate::guard::is_syncer_of(who, cluster);
+        !shows && place::runs(object) && (place::is_raised(object) || self.way(cluster).is_ok())
     }
 
     fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
@@ -131,34 +244,67 @@ impl Connect for Tunnels {
     }
 }
 
-fn unavailable(why: &str) -> Status {
-    Status::unavailable(why)
+fn open(ways: &Arc<Mutex<Ways>>, mailbox: Id, (way, gone): (Way, Gone)) -> Opened {
+    let mut locked = lock(ways);
+    locked.count += 1;
+    let number = locked.count;
+    let way = Arc::new(way);
+    locked.by_mailbox.insert(mailbox, (number, way.clone()));
+    drop(locked);
+    Opened { ways: ways.clone(), mailbox, number, way, _gone: gone }
 }
 
-fn chosen<'h>(
-    headers: &'h HeaderMap,
-    names: &'h [&'h str],
-) -> impl Iterator<Item = (&'h HeaderName, &'h http::HeaderValue)> {
-    headers.iter().filter(|(name, _)| names.contains(&name.as_str()))
+/// Whether somebody is the service account that the syncer of a mailbox is, by a token. Not somebody who acts as it: an
+/// administrator can, and would then be the physical cluster to everybody.
+fn is_syncer(identity: &Identity, mailbox: Id) -> bool {
+    let Identity::User(user) = identity else { return false };
+    let name = format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}");
+    user.name == name && user.home == Some(mailbox) && matches!(user.proof, Proof::Token(_))
 }
 
-/// The answer as it comes, piece by piece. One that breaks off ends here, too.
-fn passed(answer: Response<kube::client::Body>) -> Response<Body> {
+/// What the physical cluster is asked.
+fn asked(wish: &Wish, place: &Place) -> Result<Request<Bytes>, Status> {
+    if wish.group == METRICS.0 && wish.method != Method::GET {
+        return Err(Status::wrong_method());
+    }
+    let query: String = form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(wish.query.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+        .finish();
+    let separator = if query.is_empty() { "" } else { "?" };
+    let target = format!("{}{}{separator}{query}", place.path, wish.rest);
+    let request = Request::builder().method(wish.method.clone()).uri(target).body(wish.body.clone());
+    let mut request = request.map_err(|error| Status::bad_request(error.to_string()))?;
+    copy(&wish.headers, request.headers_mut(), |name| is_asked(&wish.part, name));
+    Ok(request)
+}
+
+/// The answer as it comes, piece by piece. One that breaks off, or whose way does, ends here, too.
+fn passed(answer: Response<Answer>, part: &str, place: &Place, room: Room) -> Response<Body> {
     let (head, body) = answer.into_parts();
     let pieces = body.into_data_stream().take_while(|piece| std::future::ready(piece.is_ok()));
     let frames = pieces.filter_map(async |piece| piece.ok().map(|piece| Ok(Frame::data(piece))));
-    let body = StreamBody::new(frames).boxed_unsync();
-    respond(&Response::from_parts(head, ()), body)
-}
-
-fn respond<B>(answer: &Response<B>, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = answer.status();
-    let upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-    for (name, value) in chosen(answer.headers(), &RETURNED) {
-        if upgraded || ![CONNECTION, UPGRADE].contains(name) {
-            response.headers_mut().append(name, value.clone());
-        }
+    let mut response = Response::new(StreamBody::new(frames.take_until(room.ended())).boxed_unsync());
+    *response.status_mut() = head.status;
+    copy(&head.headers, response.headers_mut(), |name| is_answered(part, name));
+    // The physical cluster's address of what is behind the proxy is not the client's.
+    let elsewhere = head.headers.get(LOCATION).and_then(|location| place.seen(location));
+    if let Some(location) = elsewhere {
+        response.headers_mut().insert(LOCATION, location);
     }
     response
+}
+
+fn changed_over(headers: &HeaderMap, part: &str, protocol: HeaderValue) -> Response<Body> {
+    let mut response = Response::new(Empty::new().boxed_unsync());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    copy(headers, response.headers_mut(), |name| is_answered(part, name));
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    response.headers_mut().insert(UPGRADE, protocol);
+    response
+}
+
+fn copy(from: &HeaderMap, to: &mut HeaderMap, passes: impl Fn(&str) -> bool) {
+    for (name, value) in from.iter().filter(|(name, _)| passes(name.as_str())) {
+        to.append(name, value.clone());
+    }
 }

@@ -1,0 +1,40 @@
+//! Keys that seal what is kept on disk: made, written and read.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// A new one, as text.
+pub(crate) fn make() -> String {
+    STANDARD.encode(rand::random::<[u8; 32]>())
+}
+
+/// The one in a file.
+pub(crate) fn read(file: &Path) -> Result<[u8; 32]> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("reading the key of the state, {}", file.display()))?;
+    let bytes = STANDARD.decode(text.trim()).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    bytes.with_context(|| {
+        format!("{} is no key: 32 bytes as base64, such as `openssl rand -base64 32` makes", file.display())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_thirty_two_bytes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("{}\n", make())).unwrap();
+        let first = read(file.path()).unwrap();
+        assert_ne!(first, [0; 32]);
+        for wrong in ["", "secret", "aGVsbG8="] {
+            std::fs::write(file.path(), wrong).unwrap();
+            let said = read(file.path()).unwrap_err().to_string();
+            assert!(said.contains("32 bytes as base64"), "{said}");
+        }
+    }
+}
