@@ -58,6 +58,13 @@ impl Server {
         self
     }
 
+    /// The same in place, at another address.
+    pub(crate) fn restart(&mut self, between: impl FnOnce(&Path)) {
+        self.kill();
+        between(self.dir.path());
+        (self.child, self.url) = launch(self.dir.path(), &[], Stdio::inherit());
+    }
+
     /// What a client needs to reach a logical cluster, as `holon kubeconfig` prints it.
     pub(crate) fn kubeconfig(&self, path: &str) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_holon"))
@@ -71,6 +78,12 @@ impl Server {
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// Ends it without a word.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// Asks it to stop, and does not wait.

@@ -1,47 +1,219 @@
 //! `holon dev`, as a newcomer types it.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Lines};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::PATIENCE;
+
+/// One that runs, and what it has said. Killed when dropped.
+struct Dev {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    said: Vec<String>,
+    kubeconfig: PathBuf,
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Dev {
+    /// In a directory; returns once it has said what to type.
+    fn start(dir: &Path, arguments: &[&str]) -> Dev {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
+            .arg("dev")
+            .args(arguments)
+            .current_dir(dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut said = Vec::new();
+        for line in lines.by_ref().map_while(Result::ok) {
+            said.push(line);
+            if said.last().is_some_and(|line| line.contains("Ctrl-C ends it")) {
+                break;
+            }
+        }
+        let kubeconfig = said.iter().find_map(|line| line.trim().strip_prefix("export KUBECONFIG="));
+        let kubeconfig = kubeconfig.unwrap_or_else(|| panic!("it said {said:?}")).into();
+        Dev { child, lines, said, kubeconfig }
+    }
+
+    fn dir(&self) -> &Path {
+        self.kubeconfig.parent().unwrap()
+    }
+
+    /// Where it says that it serves.
+    fn address(&self) -> String {
+        let serves = self.said.iter().find_map(|line| line.strip_prefix("Holon serves https://"));
+        let address = serves.and_then(|rest| rest.split(' ').next());
+        address.unwrap_or_else(|| panic!("it said {:?}", self.said)).to_owned()
+    }
+
+    /// Ctrl-C, and that it ends well.
+    fn stop(mut self) {
+        let told = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert!(told.success());
+        // What it says on its way out is read, or it could not say it.
+        self.lines.by_ref().for_each(drop);
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Types a command as it is written, beside the examples.
+    fn types(&self, kubectl: &Path, command: &str) -> String {
+        let programs = [kubectl, Path::new(env!("CARGO_BIN_EXE_holon"))];
+        let [first, second] = programs.map(|program| program.parent().unwrap().display().to_string());
+        let path = format!("{first}:{second}:{}", std::env::var("PATH").unwrap_or_default());
+        let done = Command::new("sh")
+            .args(["-c", command])
+            .current_dir(crate::common::repository())
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        let [out, err] = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(done.status.success(), "{command}: {out}{err}");
+        out
+    }
+
+    /// Waits until the four pods of the shop are ready, on these clusters and no others, each of which has some.
+    #[track_caller]
+    fn until_on(&self, kubectl: &Path, clusters: &[&str]) {
+        let (begun, expected): (_, BTreeSet<&str>) = (Instant::now(), clusters.iter().copied().collect());
+        loop {
+            let shown = self.types(kubectl, "kubectl -n shop get pods -o wide");
+            if ready_on(&shown) == Some(expected.clone()) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "not on {clusters:?} within {PATIENCE:?}:\n{shown}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// The clusters that the pods of a table are on; none unless there are four, all of them ready.
+fn ready_on(table: &str) -> Option<BTreeSet<&str>> {
+    let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+    let is_ready = |row: &Vec<&str>| row.get(1) == Some(&"1/1") && row.get(2) == Some(&"Running");
+    let on = |row: &Vec<&'_ str>| ["east", "west"].into_iter().find(|cluster| row.contains(cluster));
+    let all_ready = rows.len() == 4 && rows.iter().all(is_ready);
+    all_ready.then(|| rows.iter().filter_map(on).collect())
+}
 
 #[test]
 fn the_first_command_has_two_clusters_says_what_to_type_and_leaves_nothing_behind() {
-    let mut dev = Command::new(env!("CARGO_BIN_EXE_holon"))
-        .args(["dev", "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut said = Vec::new();
-    for line in lines.by_ref() {
-        said.push(line);
-        if said.last().is_some_and(|line| line.contains("Ctrl-C ends it")) {
-            break;
-        }
-    }
-    let text = said.join("\n");
-    let kubeconfig =
-        said.iter().find_map(|line| line.trim().strip_prefix("export KUBECONFIG=")).expect(&text);
-    let dir = Path::new(kubeconfig).parent().unwrap();
-    let contexts = std::fs::read_to_string(kubeconfig).unwrap();
+    let nowhere = tempfile::tempdir().unwrap();
+    let dev = Dev::start(nowhere.path(), &["--listen", "127.0.0.1:0"]);
+    let contexts = std::fs::read_to_string(&dev.kubeconfig).unwrap();
     for name in ["east", "west"] {
         assert!(contexts.contains(&format!("root:mailbox-{name}")), "{contexts}");
     }
     // What it tells to apply is there.
-    let example = said.iter().find_map(|line| line.split("apply -f ").nth(1)).expect(&text);
+    let text = dev.said.join("\n");
+    let example = dev.said.iter().find_map(|line| line.split("apply -f ").nth(1)).expect(&text);
+    let example = example.split_whitespace().next().expect(&text);
     assert!(crate::common::repository().join(example).exists(), "{example}");
+    if let Some(kubectl) = peers::need("typing what `holon dev` says", "kubectl") {
+        type_all(&dev, &kubectl);
+    }
     let listed = Command::new(env!("CARGO_BIN_EXE_holon"))
         .args(["lc", "list", "--data-dir"])
-        .arg(dir)
+        .arg(dev.dir())
         .output()
         .unwrap();
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.contains("root:mailbox-east") && listed.contains("root:mailbox-west"), "{listed}");
-
-    let told = Command::new("kill").args(["-INT", &dev.id().to_string()]).status().unwrap();
-    assert!(told.success());
-    // What it says on its way out is read, or it could not say it.
-    lines.for_each(drop);
-    assert!(dev.wait().unwrap().success());
+    let dir = dev.dir().to_owned();
+    dev.stop();
     assert!(!dir.exists(), "{} is left behind", dir.display());
+    assert_eq!(std::fs::read_dir(nowhere.path()).unwrap().count(), 0, "it left something where it was typed");
+}
+
+/// Types what it says, as it says it, and sees what a newcomer is meant to see.
+fn type_all(dev: &Dev, kubectl: &Path) {
+    let commands: Vec<&str> = dev
+        .said
+        .iter()
+        .map(|line| line.trim())
+        .filter(|line| line.starts_with("kubectl ") || line.starts_with("holon "))
+        .collect();
+    let mut steps = 0;
+    let mut is_placed = false;
+    for command in commands {
+        let out = dev.types(kubectl, command);
+        assert!(!out.trim().is_empty(), "{command} says nothing");
+        let expected: &[&str] = match command {
+            command if command.contains("placement='*'") => &["east", "west"],
+            command if command.contains("placement=west") => &["west"],
+            // Nobody has said yet where: all of it is on one, and after a rollout that is told at once.
+            command if command.contains("get pods") && !is_placed => {
+                assert_eq!(ready_on(&out).map(|on| on.len()), Some(1), "{out}");
+                steps += 1;
+                continue;
+            }
+            _ => continue,
+        };
+        dev.until_on(kubectl, expected);
+        is_placed = true;
+        steps += 1;
+    }
+    assert_eq!(steps, 3, "it tells to look, to spread and to move: {:?}", dev.said);
+}
+
+/// The stand-ins forgot everything while the server remembered. So they were other clusters under the names of those before,
+/// which syncers keep their hands off, and a kept directory could be used once.
+#[test]
+fn what_is_kept_is_there_the_next_time() {
+    let Some(kubectl) = peers::need("what_is_kept_is_there_the_next_time", "kubectl") else { return };
+    let here = tempfile::tempdir().unwrap();
+    let uids = |dev: &Dev| {
+        let command = "kubectl -n shop get pods -o jsonpath='{.items[*].metadata.uid}'";
+        let said = dev.types(&kubectl, command);
+        said.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let dev = Dev::start(here.path(), &["--keep", "--listen", "127.0.0.1:0"]);
+    dev.types(&kubectl, "kubectl apply -f docs/examples/shop.yaml");
+    dev.types(&kubectl, "kubectl annotate ns shop holon.dev/placement='*'");
+    dev.until_on(&kubectl, &["east", "west"]);
+    let (before, address) = (uids(&dev), dev.address());
+    assert_eq!(dev.dir(), here.path().join(".holon-dev"));
+    dev.stop();
+
+    let dev = Dev::start(here.path(), &["--keep", "--listen", &address]);
+    dev.until_on(&kubectl, &["east", "west"]);
+    // Pods know the address of their server. Had somebody taken it meanwhile, they would be replaced.
+    if dev.address() == address {
+        assert_eq!(uids(&dev), before, "they are the same");
+    }
+    // And things go on from there.
+    dev.types(&kubectl, "kubectl annotate ns shop holon.dev/placement=west --overwrite");
+    dev.until_on(&kubectl, &["west"]);
+    dev.stop();
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_and_another_is_used() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let here = tempfile::tempdir().unwrap();
+    let dev = Dev::start(here.path(), &["--listen", &address]);
+    assert!(
+        dev.said[0].starts_with(&format!("{address} cannot be used ("))
+            && dev.said[0].ends_with("taking another port"),
+        "{:?}",
+        dev.said
+    );
+    let other = dev.address();
+    assert!(other.starts_with("127.0.0.1:") && other != address, "{:?}", dev.said);
+    let contexts = std::fs::read_to_string(&dev.kubeconfig).unwrap();
+    assert!(contexts.contains(&format!("https://{other}")), "{contexts}");
+    dev.stop();
 }

@@ -7,10 +7,17 @@ mod bind;
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod connecting;
 mod dev;
+mod inside;
+mod offline;
+mod pull;
+mod real;
+mod revoked;
+mod transcripts;
 mod tunnels;
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use client::Client;
@@ -30,33 +37,148 @@ struct World {
     admin: Client,
     east: Standin,
     runtime: Runtime,
+    /// The syncer beside the physical cluster, if it runs there.
+    syncer: Option<Child>,
+}
+
+/// A command on a server.
+fn holon(server: &Server, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+    let output = command.args(arguments).arg("--data-dir").arg(server.file("")).output().unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (output.status.success(), text.concat())
+}
+
+/// What is to be applied in `east`, as it is printed.
+fn print_manifest(server: &Server, options: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+    command.args(["join", "east", "--print", "--image", "holon:test"]).args(options);
+    let output = command.arg("--data-dir").arg(server.file("")).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(printed.contains("\"image\": \"holon:test\""), "{printed}");
+    printed
+}
+
+/// The objects of a manifest.
+fn objects(printed: &str) -> Vec<Value> {
+    let texts = printed.split("---\n").map(str::trim).filter(|text| !text.is_empty());
+    texts.map(|text| serde_json::from_str(text).unwrap()).collect()
+}
+
+/// Writes down what a Pod of `east` would have mounted, and returns the ticket.
+fn mount(server: &Server, objects: &[Value]) -> String {
+    let secret = objects.iter().find(|object| object["kind"] == "Secret").expect("a Secret");
+    for name in ["ticket", "state-key"] {
+        std::fs::write(server.file(name), secret["stringData"][name].as_str().unwrap()).unwrap();
+    }
+    secret["stringData"]["ticket"].as_str().unwrap().to_owned()
+}
+
+/// Writes down what the syncer of `east` gets from its administrator, and returns it.
+fn print_ticket(server: &Server) -> String {
+    mount(server, &objects(&print_manifest(server, &[])))
+}
+
+/// A syncer beside `east` that keeps its state in a directory.
+fn seat(server: &Server, state: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+    command.arg("syncer").arg("--ticket").arg(server.file("ticket"));
+    command.arg("--kubeconfig").arg(server.file("east.kubeconfig"));
+    command.arg("--state-dir").arg(server.file(state));
+    command
+}
+
+/// A namespace, and a Deployment in it, for a mailbox.
+fn app() -> [(&'static str, Value); 2] {
+    let labels = json!({ "holon.dev/placed": "true" });
+    let container =
+        json!({ "name": "web", "image": "nginx", "ports": [{ "name": "http", "containerPort": 8080 }] });
+    let deployment = json!({
+        "metadata": { "name": "web", "labels": labels },
+        "spec": {
+            "replicas": 3,
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [container] },
+            },
+        },
+    });
+    [
+        ("/api/v1/namespaces", json!({ "metadata": { "name": "shop", "labels": labels } })),
+        ("/apis/apps/v1/namespaces/shop/deployments", deployment),
+    ]
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.end_syncer();
+    }
 }
 
 impl World {
     fn new() -> World {
+        World::with(Server::start())
+    }
+
+    /// With a server that was started otherwise.
+    fn with(server: Server) -> World {
         let runtime = Runtime::new().unwrap();
-        let east = runtime.block_on(Standin::start(Options::new("east"))).unwrap();
-        let server = Server::start();
+        let options = Options { measures: true, ..Options::new("east") };
+        let east = runtime.block_on(Standin::start(options)).unwrap();
         let admin = Client::new(&server, true);
-        let world = World { server, admin, east, runtime };
+        let world = World { server, admin, east, runtime, syncer: None };
         std::fs::write(world.server.file("east.kubeconfig"), world.east.kubeconfig().unwrap()).unwrap();
         world
     }
 
     fn joined() -> World {
         let world = World::new();
-        let file = world.server.file("east.kubeconfig");
-        let (worked, said) =
-            world.holon(&["join", "east", "--label", "region=eu", "--kubeconfig", file.to_str().unwrap()]);
-        assert!(worked && said.contains("east is there: Kubernetes v1.36"), "{said}");
+        world.join();
         world
     }
 
+    /// Has the server connect to `east`.
+    fn join(&self) {
+        let file = self.server.file("east.kubeconfig");
+        let (worked, said) =
+            self.holon(&["join", "east", "--label", "region=eu", "--kubeconfig", file.to_str().unwrap()]);
+        assert!(worked && said.contains("east is there: Kubernetes v1.36"), "{said}");
+    }
+
+    /// The same, with a syncer beside the physical cluster that dials in.
+    fn dialled() -> World {
+        let mut world = World::new();
+        world.print_ticket();
+        world.start_syncer();
+        world.until("east is there", || world.ready()["status"] == "True");
+        world
+    }
+
+    /// Writes down what a syncer gets from its administrator, and returns it.
+    fn print_ticket(&self) -> String {
+        print_ticket(&self.server)
+    }
+
+    /// A syncer that keeps its state in a directory.
+    fn seat(&self, state: &str) -> Command {
+        seat(&self.server, state)
+    }
+
+    fn start_syncer(&mut self) {
+        self.syncer = Some(self.seat("state").spawn().unwrap());
+    }
+
+    fn end_syncer(&mut self) {
+        if let Some(mut syncer) = self.syncer.take() {
+            let _ = syncer.kill();
+            let _ = syncer.wait();
+        }
+    }
+
     fn holon(&self, arguments: &[&str]) -> (bool, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
-        let output = command.args(arguments).arg("--data-dir").arg(self.server.file("")).output().unwrap();
-        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        (output.status.success(), text.concat())
+        holon(&self.server, arguments)
     }
 
     /// Asks the physical cluster itself.
@@ -75,20 +197,7 @@ impl World {
 
     /// A namespace, and three pods in it.
     fn put_app(&self) {
-        let labels = json!({ "holon.dev/placed": "true" });
-        self.put("/api/v1/namespaces", &json!({ "metadata": { "name": "shop", "labels": labels } }));
-        let deployment = json!({
-            "metadata": { "name": "web", "labels": labels },
-            "spec": {
-                "replicas": 3,
-                "selector": { "matchLabels": { "app": "web" } },
-                "template": {
-                    "metadata": { "labels": { "app": "web" } },
-                    "spec": { "containers": [{ "name": "web", "image": "nginx" }] },
-                },
-            },
-        });
-        self.put("/apis/apps/v1/namespaces/shop/deployments", &deployment);
+        app().iter().for_each(|(path, object)| self.put(path, object));
         self.until("web is ready", || self.mailbox(WEB)["status"]["readyReplicas"] == 3);
     }
 
@@ -127,9 +236,12 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
     assert_eq!(known["metadata"]["labels"]["region"], "eu");
     assert_eq!(known["status"]["nodes"]["ready"], 2);
     assert_eq!(known["status"]["allocatable"]["memory"], "64Gi");
+    assert!(known["status"]["lastHeartbeatTime"].is_string(), "{known:#}");
     world.put_app();
     let running = |pod: &Value| pod["status"]["phase"] == "Running" && pod["spec"]["nodeName"].is_string();
     world.until("three pods run", || world.pods().len() == 3 && world.pods().iter().all(running));
+    let of_east = |pod: &Value| pod["metadata"]["labels"]["holon.dev/physical-cluster"] == "east";
+    assert!(world.pods().iter().all(of_east), "{:#?}", world.pods());
     // The status is the one below, to the letter, but for its generation.
     let below = world.below("GET", WEB, &Value::Null).unwrap();
     world.until("the status is the same", || world.mailbox(WEB)["status"] == below["status"]);
@@ -151,6 +263,11 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
         world.below("GET", "/api/v1/namespaces/shop", &Value::Null).is_none()
     });
     world.until("the mailbox goes", || world.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
+    // Nothing of it is left on this side either: neither how it was reached nor what was asked for.
+    let secret = "/api/v1/namespaces/kube-system/secrets/physical-cluster-east";
+    world.until("its Secret goes", || world.admin.get(secret).code == 404);
+    let kept = world.server.file(&format!("syncers/{}", known["status"]["mailbox"].as_str().unwrap()));
+    world.until("what was kept for it goes", || !kept.exists());
 }
 
 #[test]
@@ -198,6 +315,13 @@ fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
     });
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(world.east.requests().total(), 0);
+    world.until("it is said", || {
+        let conditions =
+            world.admin.get(&format!("{home}{PHYSICAL}/east")).json()["status"]["conditions"].take();
+        let ready = conditions.as_array().into_iter().flatten().find(|said| said["type"] == "Ready");
+        let told = ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default();
+        ready.is_some_and(|ready| ready["reason"] == "CannotConnect") && told.contains("--push-from")
+    });
 }
 
 fn base64(text: &str) -> String {
@@ -223,7 +347,7 @@ fn a_physical_cluster_that_is_forgotten_keeps_what_it_has() {
     let mut world = World::joined();
     world.put_app();
     world.runtime.block_on(world.east.kill());
-    let (worked, said) = world.holon(&["leave", "east", "--forget"]);
+    let (worked, said) = world.holon(&["leave", "east", "--force"]);
     assert!(worked && said.contains("east is gone"), "{said}");
     let before = world.east.requests();
     world.runtime.block_on(world.east.restart()).unwrap();
@@ -235,27 +359,9 @@ fn a_physical_cluster_that_is_forgotten_keeps_what_it_has() {
 /// The same from the other side: the syncer runs beside the physical cluster and opens all connections itself.
 #[test]
 fn a_syncer_that_dials_in_does_the_same_and_its_ticket_is_good_for_one_exchange() {
-    let world = World::new();
-    let (worked, printed) = world.holon(&["join", "east", "--print", "--image", "holon:test"]);
-    assert!(worked && printed.contains("\"image\": \"holon:test\""), "{printed}");
-    let secret = printed.split("---\n").find_map(|text| {
-        let object: Value = serde_json::from_str(text.trim()).ok()?;
-        object["stringData"]["ticket"].as_str().map(str::to_owned)
-    });
-    let secret = secret.expect("a ticket");
-    let (ticket, state) = (world.server.file("ticket"), world.server.file("state"));
-    std::fs::write(&ticket, &secret).unwrap();
-    let seat = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
-        command
-            .arg("syncer")
-            .arg("--ticket")
-            .arg(&ticket)
-            .arg("--kubeconfig")
-            .arg(world.server.file("east.kubeconfig"));
-        command
-    };
-    let mut running = seat().arg("--state-dir").arg(&state).spawn().unwrap();
+    let mut world = World::new();
+    let secret = world.print_ticket();
+    world.start_syncer();
     world.until("it is there", || world.ready()["status"] == "True");
     world.put_app();
     world.until("three pods are shown", || world.pods().len() == 3);
@@ -265,23 +371,21 @@ fn a_syncer_that_dials_in_does_the_same_and_its_ticket_is_good_for_one_exchange(
         .with(&format!("Authorization: Bearer {}", token["token"].as_str().unwrap()));
     assert_eq!(thief.get("/api/v1/namespaces").code, 401);
     // The token that came of it leads to the mailbox and nowhere else.
-    let own = std::fs::read_to_string(state.join("token")).unwrap();
+    let own = std::fs::read_to_string(world.server.file("state/token")).unwrap();
     let own = Client::new(&world.server, false).with(&format!("Authorization: Bearer {own}"));
     assert_eq!(own.get("/api/v1/namespaces").code, 200);
     assert_eq!(own.get("/clusters/root/api/v1/namespaces").code, 404);
     // It finds its way back by itself.
-    running.kill().unwrap();
-    running.wait().unwrap();
+    world.end_syncer();
     let labels = json!({ "holon.dev/placed": "true" });
     let late = json!({ "metadata": { "name": "late", "labels": labels } });
     world.put("/api/v1/namespaces/shop/configmaps", &late);
-    let mut running = seat().arg("--state-dir").arg(&state).spawn().unwrap();
+    world.start_syncer();
     let path = "/api/v1/namespaces/shop/configmaps/late";
     world.until("what was put there meanwhile arrives", || world.below("GET", path, &Value::Null).is_some());
-    running.kill().unwrap();
-    running.wait().unwrap();
+    world.end_syncer();
     // With the ticket alone nobody begins anew.
-    let output = seat().arg("--state-dir").arg(world.server.file("elsewhere")).output().unwrap();
+    let output = world.seat("elsewhere").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("the ticket is not accepted"), "{said}");
 }

@@ -1,30 +1,54 @@
-//! Logs and commands on pods of a physical cluster, through the mailbox.
+//! What kubectl does with pods of a physical cluster, through the mailbox: over a connection of the server's, and over one
+//! that a syncer has dialled.
 
-use crate::World;
-use crate::common::kubectl::said;
+use std::path::Path;
 
-use std::process::Command;
+use serde_json::{Value, json};
+
+use crate::transcripts::{SPDY, Way, compare, compare_copies};
+use crate::{MAILBOX, PODS, World};
+
+/// An app, and the name of a pod of it that can be reached.
+pub(crate) fn reached(world: &World) -> String {
+    world.put_app();
+    world.until("three pods are shown", || world.pods().len() == 3);
+    let pod = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    // A syncer that dials in does so when it has said that it is there.
+    let log = format!("{MAILBOX}{PODS}/{pod}/log");
+    world.until("there is a way", || world.admin.get(&log).code == 200);
+    pod
+}
 
 /// kubectl on the mailbox and on the physical cluster itself.
-fn both(world: &World, kubectl: &std::path::Path, arguments: &[&str]) -> [(bool, String); 2] {
+pub(crate) fn ways(world: &World, kubectl: &Path) -> [Way; 2] {
     let mailbox = world.server.file("mailbox.kubeconfig");
     std::fs::write(&mailbox, world.server.kubeconfig("root:mailbox-east")).unwrap();
-    [mailbox, world.server.file("east.kubeconfig")].map(|kubeconfig| {
-        let mut command = Command::new(kubectl);
-        command.arg("--kubeconfig").arg(kubeconfig).args(["-n", "shop", "--cache-dir"]);
-        said(command.arg(world.server.file("cache")).args(arguments))
+    [mailbox, world.server.file("east.kubeconfig")].map(|kubeconfig| Way {
+        kubectl: kubectl.to_owned(),
+        kubeconfig,
+        cache: world.server.file("cache"),
+        speaks: Vec::new(),
     })
 }
 
 #[test]
-fn logs_and_commands_are_those_of_the_physical_cluster() {
-    let test = "logs_and_commands_are_those_of_the_physical_cluster";
+fn what_runs_is_reached_over_a_connection_of_the_servers() {
+    let test = "what_runs_is_reached_over_a_connection_of_the_servers";
     let Some(kubectl) = peers::need(test, "kubectl") else { return };
-    let world = World::joined();
-    world.put_app();
-    world.until("three pods are shown", || world.pods().len() == 3);
-    let pod = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
-    for arguments in [
+    what_runs_is_reached(&World::joined(), &kubectl);
+}
+
+#[test]
+fn what_runs_is_reached_through_a_tunnel_that_was_dialled() {
+    let test = "what_runs_is_reached_through_a_tunnel_that_was_dialled";
+    let Some(kubectl) = peers::need(test, "kubectl") else { return };
+    what_runs_is_reached(&World::dialled(), &kubectl);
+}
+
+fn what_runs_is_reached(world: &World, kubectl: &Path) {
+    let pod = reached(world);
+    let [through, direct] = ways(world, kubectl);
+    let commands = [
         &["logs", &pod][..],
         &["logs", &pod, "--timestamps"],
         &["logs", &pod, "--tail=1", "-c", "web"],
@@ -32,24 +56,140 @@ fn logs_and_commands_are_those_of_the_physical_cluster() {
         &["exec", &pod, "--", "echo", "hello"],
         &["exec", &pod, "--", "sh", "-c", "echo hello; exit 3"],
         &["exec", &pod, "-c", "nobody", "--", "echo"],
-    ] {
-        let [through, direct] = both(&world, &kubectl, arguments);
-        assert_eq!(through, direct, "kubectl {arguments:?}");
-    }
-    let [(worked, hello), _] = both(&world, &kubectl, &["exec", &pod, "--", "echo", "hello"]);
+    ];
+    compare(&through, &direct, &commands);
+    let (worked, hello) = through.says(&["exec", &pod, "--", "echo", "hello"]);
     assert!(worked && hello.contains("hello"), "{hello}");
+    let typed = |way: &Way| way.types(&["exec", "-it", &pod, "--", "sh"], "echo it is $HOSTNAME\nexit\n");
+    let screen = typed(&through);
+    assert_eq!(screen, typed(&direct));
+    assert!(screen.contains(&format!("it is {pod}")), "{screen}");
+    let forwarded = through.forwards(&pod, 8080, "ping #\n");
+    assert_eq!(forwarded, direct.forwards(&pod, 8080, "ping #\n"));
+    assert_eq!(forwarded, "ping 0\nping 1\nping 2\n");
+    assert_eq!(
+        through.forwards(&pod, 8080, "GET /# HTTP/1.1\r\nHost: web\r\n\r\n"),
+        "HTTP/1.1 200 OK\r\n".repeat(3)
+    );
+    looked_at(world, &through, &direct, &pod);
+    let [spdy, _] = ways(world, kubectl).map(|way| Way { speaks: SPDY.to_vec(), ..way });
+    assert_eq!(spdy.forwards(&pod, 8080, "ping #\n"), forwarded);
+    copies(world, &through, &direct, &pod);
+    proxied(world, &pod);
+    measured(world, &through, &direct);
+    debugged(world, &through, &pod);
+}
+
+/// What a container writes, from its beginning and from now on.
+fn looked_at(world: &World, through: &Way, direct: &Way, pod: &str) {
+    // It is ready once more, and says so.
+    let again = || {
+        for trouble in [json!("NotReady"), Value::Null] {
+            let change = json!({ "metadata": { "annotations": { "standin.holon.dev/fail": trouble } } });
+            world.below("PATCH", &format!("{PODS}/{pod}"), &change).unwrap();
+            let wanted = if trouble.is_null() { "True" } else { "False" };
+            world.until("it has heard of it", || is_ready(world, pod) == wanted);
+        }
+    };
+    let attached = [through, direct].map(|way| way.attaches(pod, "ready", again));
+    assert_eq!(attached[0], attached[1]);
+    let [followed, expected] = [through, direct].map(|way| way.follows(pod, "ready", || {}));
+    assert!(!followed.is_empty() && followed == expected, "{followed:?}, not {expected:?}");
+}
+
+/// Whether a pod is ready, below.
+fn is_ready(world: &World, pod: &str) -> String {
+    let real = world.below("GET", &format!("{PODS}/{pod}"), &Value::Null).unwrap();
+    let conditions = real["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
+    ready.and_then(|ready| ready["status"].as_str()).unwrap_or_default().to_owned()
+}
+
+/// What is copied in through one way is there, and comes out through both.
+fn copies(world: &World, through: &Way, direct: &Way, pod: &str) {
+    let source = world.server.file("source");
+    // Every byte there is, and more than fits into one message.
+    let bytes: Vec<u8> = (0..300_000u32).map(|number| (number % 251) as u8).chain(0..=255).collect();
+    std::fs::write(&source, &bytes).unwrap();
+    let target = format!("{pod}:/srv/copied");
+    let (worked, said) = through.says(&["cp", source.to_str().unwrap(), &target]);
+    assert!(worked, "{said}");
+    compare_copies(through, direct, &target, &world.server.file(""));
+    let back = world.server.file("back");
+    let (worked, said) = through.says(&["cp", &target, back.to_str().unwrap()]);
+    assert!(worked && std::fs::read(&back).unwrap() == bytes, "{said}");
+}
+
+/// `kubectl top`, where the physical cluster measures.
+fn measured(world: &World, through: &Way, direct: &Way) {
+    let group = format!("{MAILBOX}/apis/metrics.k8s.io/v1beta1");
+    world.until("the mailbox says so", || world.admin.get(&group).code == 200);
+    compare(through, direct, &[&["top", "pods"], &["top", "pods", "-l", "app=web", "--containers"]]);
+    let (worked, said) = through.says(&["top", "pods"]);
+    assert!(worked && said.contains("web-"), "{said}");
+    // It is read and never written.
+    let made = world.admin.ask("POST", &format!("{group}/namespaces/shop/pods"), &json!({}));
+    assert_eq!(made.code, 405, "{}", made.body);
+}
+
+/// A container that is put into a pod through the mailbox is put into the real one.
+fn debugged(world: &World, through: &Way, pod: &str) {
+    let (worked, said) =
+        through.says(&["debug", pod, "--image=busybox", "--container=look", "--", "sleep", "1"]);
+    assert!(worked, "{said}");
+    let path = format!("{PODS}/{pod}");
+    world.until("it runs", || {
+        let real = world.below("GET", &path, &json!(null)).unwrap();
+        real["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object()
+    });
+    world.until("the mailbox shows it", || {
+        let shown = world.admin.get(&format!("{MAILBOX}{path}")).json();
+        shown["spec"]["ephemeralContainers"][0]["name"] == "look"
+            && shown["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object()
+    });
+}
+
+/// `kubectl get --raw …/proxy/…`, and what is sent to it.
+fn proxied(world: &World, pod: &str) {
+    let at = |name: &str, rest: &str| format!("{PODS}/{name}/proxy{rest}");
+    for (method, name, rest, body) in [
+        ("GET", pod.to_owned(), "/".to_owned(), ""),
+        ("GET", format!("{pod}:8080"), "/a/b%20c?x=1&y=2".to_owned(), ""),
+        ("POST", format!("http:{pod}:http"), "/form".to_owned(), "what is sent"),
+        ("DELETE", format!("{pod}:8080"), "/one".to_owned(), ""),
+        ("GET", format!("{pod}:9"), "/".to_owned(), ""),
+        ("GET", format!("{pod}:9:9:9"), "/".to_owned(), ""),
+    ] {
+        let path = at(&name, &rest);
+        let through = world.admin.say(method, &format!("{MAILBOX}{path}"), body);
+        let request = http::Request::builder().method(method).uri(&path).body(body.as_bytes().to_vec());
+        let direct = world.runtime.block_on(async {
+            let client = world.east.client();
+            let request = request.unwrap().map(kube::client::Body::from);
+            let answer = client.send(request).await.unwrap();
+            let status = answer.status().as_u16();
+            let bytes = answer.into_body().collect_bytes().await.unwrap();
+            (status, String::from_utf8_lossy(&bytes).into_owned())
+        });
+        assert_eq!(through.code, direct.0, "{method} {path}: {}", through.body);
+        assert!(through.body.contains(direct.1.trim()), "{method} {path}: {} {}", through.body, direct.1);
+    }
+    // Who may only read may not send: verbs are those of the method.
+    world.admin.bind(MAILBOX, "holon:access", "User ann");
+    let ann = world.admin.with("Impersonate-User: ann");
+    assert_eq!(ann.get(&format!("{MAILBOX}{}", at(pod, "/"))).code, 403);
+    let refused = ann.say("POST", &format!("{MAILBOX}{}", at(pod, "/")), "");
+    assert!(refused.body.contains("cannot create resource \\\"pods/proxy\\\""), "{}", refused.body);
 }
 
 #[test]
 fn who_may_not_see_logs_does_not() {
     let world = World::joined();
-    world.put_app();
-    world.until("three pods are shown", || world.pods().len() == 3);
-    let pod = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
-    let path = format!("{}{}/{pod}/log", crate::MAILBOX, crate::PODS);
+    let pod = reached(&world);
+    let path = format!("{MAILBOX}{PODS}/{pod}/log");
     assert_eq!(world.admin.get(&path).code, 200);
     // Somebody who reaches the mailbox and may read pods, and not what they say.
-    world.admin.bind(crate::MAILBOX, "holon:access", "User ann");
+    world.admin.bind(MAILBOX, "holon:access", "User ann");
     let ann = world.admin.with("Impersonate-User: ann");
     assert_eq!(ann.get(&path).code, 403);
 }

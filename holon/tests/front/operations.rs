@@ -41,10 +41,10 @@ fn operators_see_how_it_is_which_it_is_and_what_it_does() {
     }
 
     assert_eq!(stranger.get("/metrics").code, 401);
-    assert_eq!(client.get("/api/v1/namespaces").code, 200);
+    assert_eq!(client.get("/api/v1/limitranges").code, 200);
     let figures = client.get("/metrics").body;
     for line in [
-        r#"apiserver_request_total{verb="LIST",group="",resource="namespaces",code="200"} 1"#,
+        r#"apiserver_request_total{verb="LIST",group="",resource="limitranges",code="200"} 1"#,
         r#"apiserver_request_duration_seconds_count{verb="LIST"} "#,
         r#"apiserver_current_inflight_requests{request_kind="readOnly"} 1"#,
         "holon_store_entries ",

@@ -6,7 +6,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-
+mod fleet;
 mod story;
 
 use std::path::Path;

@@ -23,7 +23,7 @@ impl Helm {
         format!("helm-{}", self.server_side)
     }
 
-    fn run(&self, arguments: &[&str]) -> (bool, String) {
+    pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(&self.program);
         // Whatever Helm keeps, it keeps beside the kubeconfig.
         let home = self.kubeconfig.with_extension("helm");

@@ -1,0 +1,113 @@
+//! Holon's own controllers ask as every client does: what they did is in the audit log, and they did no more than they say.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::{World, deployment};
+
+#[test]
+fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.log");
+    let world = World::with(&["east"], &["--audit-log", file.to_str().unwrap()]);
+    let ours = world.cluster("team-a");
+    let make = |path: &str, object: Value| world.make(&format!("{ours}{path}"), &object);
+    make("/api/v1/namespaces", json!({ "metadata": { "name": "shop" } }));
+    make(
+        "/api/v1/namespaces/shop/configmaps",
+        json!({ "metadata": { "name": "settings" }, "data": { "a": "b" } }),
+    );
+    let ports = json!([{ "port": 80 }]);
+    let service =
+        json!({ "metadata": { "name": "web" }, "spec": { "selector": { "app": "web" }, "ports": ports } });
+    make("/api/v1/namespaces/shop/services", service);
+    let settings = json!([{ "configMapRef": { "name": "settings" } }]);
+    let pod = json!({ "containers": [{ "name": "a", "image": "nginx", "envFrom": settings }] });
+    make("/apis/apps/v1/namespaces/shop/deployments", deployment("web", 2, pod));
+    let template =
+        json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "a", "image": "once" }] } });
+    make(
+        "/apis/batch/v1/namespaces/shop/jobs",
+        json!({ "metadata": { "name": "once" }, "spec": { "template": template } }),
+    );
+    let web = format!("{ours}/apis/apps/v1/namespaces/shop/deployments/web");
+    world.until("it runs", || world.read(&web)["status"]["readyReplicas"] == 2);
+    let so_far = std::fs::read_to_string(&file).unwrap().lines().count();
+    assert_eq!(world.admin.ask("DELETE", &format!("{ours}/api/v1/namespaces/shop"), &Value::Null).code, 200);
+    world.until("all of it goes", || world.placed("east", "/api/v1/namespaces").is_empty());
+    assert!(world.server.stop());
+
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str| {
+        lines.iter().filter(move |line| line["user"] == format!("system:holon:{name}")).collect::<Vec<_>>()
+    };
+    for name in ["fleet", "splitter"] {
+        assert!(!of(name).is_empty(), "{name} did nothing");
+    }
+    // In a namespace that goes nothing is made any more, whoever asks: what was under way then is refused.
+    let came_late = |at: usize, line: &Value| {
+        let is_there = line["namespace"].as_str().is_some_and(|namespace| namespace.starts_with("shop"));
+        at >= so_far && line["verb"] == "create" && is_there
+    };
+    let is_ours = |line: &Value| line["user"].as_str().is_some_and(|user| user.starts_with("system:holon:"));
+    let refused = lines.iter().enumerate().filter(|(_, line)| is_ours(line) && line["decision"] != "allow");
+    let refused: Vec<_> = refused.filter(|(at, line)| !came_late(*at, line)).collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    // In a user's logical cluster it leaves what it found out, and nothing of the user's is another.
+    let here = of("splitter").into_iter().filter(|line| line["cluster"] == "root:team-a");
+    let done: BTreeSet<String> = here
+        .map(|line| {
+            let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
+            let part = match text("subresource").as_str() {
+                "" => String::new(),
+                part => format!("/{part}"),
+            };
+            format!("{} {}{part}", text("verb"), text("resource"))
+        })
+        .collect();
+    let touched: BTreeSet<&str> =
+        done.iter().filter_map(|done| done.split_once(' ')).map(|(_, of)| of).collect();
+    for needed in ["distributions", "deployments/status", "namespaces", "serviceaccounts/token"] {
+        assert!(touched.contains(needed), "{needed}: {done:?}");
+    }
+    let never = [
+        "configmaps",
+        "secrets",
+        "services",
+        "deployments",
+        "jobs",
+        "serviceaccounts",
+        "clusterroles",
+        "clusterrolebindings",
+        "logicalclusters",
+    ];
+    for kind in never {
+        assert!(!touched.contains(kind), "{kind}: {done:?}");
+    }
+    let elsewhere = |line: &&Value| {
+        let cluster = line["cluster"].as_str().unwrap_or_default();
+        // In the root it asks who may use a physical cluster, and marks one that is used.
+        let of_cluster =
+            ["subjectaccessreviews", "physicalclusters"].map(Value::from).contains(&line["resource"]);
+        !matches!(cluster, "root:team-a" | "root:mailbox-east") && !of_cluster
+    };
+    let elsewhere: Vec<_> = of("splitter").into_iter().filter(elsewhere).collect();
+    assert!(elsewhere.is_empty(), "{elsewhere:#?}");
+}
+
+/// Nobody is let in by calling himself what a controller is called.
+#[test]
+fn a_name_is_no_mandate() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.csv");
+    std::fs::write(&file, "t,system:holon:splitter,1\n").unwrap();
+    let world = World::with(&[], &["--token-auth-file", file.to_str().unwrap()]);
+    world.cluster("team-a");
+    let named = crate::client::Client::new(&world.server, false).with("Authorization: Bearer t");
+    for path in ["/clusters/*/api/v1/secrets", "/clusters/root:team-a/api/v1/secrets"] {
+        assert_eq!(named.get(path).code, 404, "{path}");
+    }
+    assert_eq!(named.get("/api/v1/secrets").code, 404);
+}

@@ -1,0 +1,140 @@
+//! An operator at work: it brings a kind, and makes what objects of that kind ask for. It runs on a physical cluster, and all
+//! it knows is what a kubelet gives its pod; what it manages is in its logical cluster, and runs where that says.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::pods::{Inside, apply};
+use crate::{World, deployment};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const SHOPS: &str = "/apis/example.com/v1/namespaces/customers/shops";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/customers/deployments";
+
+/// What `make install` of an operator applies: its kind, and what it may do with it in all namespaces.
+fn install(world: &World, cluster: &str) {
+    let make = |path: &str, object: Value| world.make(&format!("{cluster}{path}"), &object);
+    let integer = json!({ "type": "integer" });
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "spec": { "type": "object", "properties": { "shelves": integer } },
+            "status": { "type": "object", "properties": { "ready": integer, "observedGeneration": integer } },
+        },
+    });
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+        "schema": { "openAPIV3Schema": schema },
+    });
+    let names = json!({ "plural": "shops", "singular": "shop", "kind": "Shop", "listKind": "ShopList" });
+    let definition = json!({
+        "metadata": { "name": "shops.example.com" },
+        "spec": { "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version] },
+    });
+    make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition);
+    let rule = |group: &str, resources: Value, verbs: Value| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
+    let role = json!({
+        "metadata": { "name": "manager-role" },
+        "rules": [
+            rule("example.com", json!(["shops"]), json!(["get", "list", "watch"])),
+            rule("example.com", json!(["shops/status"]), json!(["get", "patch", "update"])),
+            rule("example.com", json!(["shops/finalizers"]), json!(["update"])),
+            rule("apps", json!(["deployments"]), json!(["create", "get", "list", "patch", "watch"])),
+        ],
+    });
+    make(&format!("{RBAC}/clusterroles"), role);
+    let binding = json!({
+        "metadata": { "name": "manager-rolebinding" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "manager-role" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "manager", "namespace": "operators" }],
+    });
+    make(&format!("{RBAC}/clusterrolebindings"), binding);
+}
+
+/// One pass of its loop over everything: a Deployment for each shop, and in each shop how many of it are ready. Returns how
+/// much it had to write.
+fn reconcile(client: &Client) -> usize {
+    let found = client.get("/apis/example.com/v1/shops");
+    assert_eq!(found.code, 200, "{}", found.body);
+    let shops = found.json()["items"].as_array().cloned().unwrap_or_default();
+    shops.iter().map(|shop| reconcile_one(client, shop)).sum()
+}
+
+fn reconcile_one(client: &Client, shop: &Value) -> usize {
+    let (name, wanted) = (shop["metadata"]["name"].as_str().unwrap(), &shop["spec"]["shelves"]);
+    let write = |method: &str, path: &str, body: Value| {
+        let answer = client.ask(method, path, &body);
+        assert!([200, 201].contains(&answer.code), "{method} {path}: {}", answer.body);
+        1
+    };
+    let path = format!("{DEPLOYMENTS}/{name}");
+    let found = client.get(&path);
+    if found.code == 404 {
+        let pod = json!({ "containers": [{ "name": "shelf", "image": "shelf:1" }] });
+        let mut made = deployment(name, wanted.as_u64().unwrap() as u32, pod);
+        made["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "example.com/v1", "kind": "Shop", "name": name, "uid": shop["metadata"]["uid"],
+            "controller": true, "blockOwnerDeletion": true,
+        }]);
+        return write("POST", DEPLOYMENTS, made);
+    }
+    let found = found.json();
+    if found["spec"]["replicas"] != *wanted {
+        return write("PATCH", &path, json!({ "spec": { "replicas": wanted } }));
+    }
+    let status = json!({
+        "ready": found["status"]["readyReplicas"].as_u64().unwrap_or_default(),
+        "observedGeneration": shop["metadata"]["generation"],
+    });
+    match shop["status"] == status {
+        true => 0,
+        false => write("PATCH", &format!("{SHOPS}/{name}/status"), json!({ "status": status })),
+    }
+}
+
+#[test]
+fn an_operator_brings_a_kind_and_makes_what_its_objects_ask_for() {
+    let world = World::new(&["east"]);
+    let (ours, theirs) = (world.cluster("team-a"), world.cluster("team-b"));
+    install(&world, &ours);
+    apply(&world, &ours);
+    world.make(&format!("{ours}/api/v1/namespaces"), &json!({ "metadata": { "name": "customers" } }));
+    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
+    let client = Inside::of(&world, "east").unwrap().client();
+    assert_eq!(reconcile(&client), 0, "there is nothing to do");
+
+    let shop = json!({
+        "apiVersion": "example.com/v1", "kind": "Shop", "metadata": { "name": "corner" }, "spec": { "shelves": 2 },
+    });
+    world.make(&format!("{ours}{SHOPS}"), &shop);
+    let corner = format!("{ours}{SHOPS}/corner");
+    let pods = || {
+        let pods = world.below("east", "/api/v1/pods?labelSelector=app%3Dcorner");
+        pods["items"].as_array().map_or(0, Vec::len)
+    };
+    let has_ready = |count: u64| {
+        reconcile(&client);
+        world.read(&corner)["status"]["ready"] == count
+    };
+    world.until("two shelves are ready", || has_ready(2));
+    assert_eq!(pods(), 2, "they are where the pods of this logical cluster are");
+    let larger = json!({ "spec": { "shelves": 3 } });
+    assert_eq!(world.admin.ask("PATCH", &corner, &larger).code, 200);
+    world.until("three are", || has_ready(3) && pods() == 3);
+    // It comes to rest: nobody changes what it wrote.
+    world.until("there is nothing left to do", || reconcile(&client) == 0);
+    assert_eq!(reconcile(&client), 0);
+
+    // It may do what its role says: with shops, not with kinds; here, and not elsewhere.
+    let kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(client.get(kinds).code, 403);
+    assert_eq!(client.ask("DELETE", SHOPS, &Value::Null).code, 403);
+    assert_eq!(client.get(&format!("{theirs}{SHOPS}")).code, 404);
+    assert_eq!(world.admin.get(&format!("{theirs}{SHOPS}")).code, 404, "they have no such kind");
+
+    // What was made for a shop goes with it.
+    assert_eq!(world.admin.ask("DELETE", &corner, &Value::Null).code, 200);
+    world
+        .until("its Deployment goes", || world.admin.get(&format!("{ours}{DEPLOYMENTS}/corner")).code == 404);
+    world.until("its pods go", || pods() == 0);
+}

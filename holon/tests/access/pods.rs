@@ -1,0 +1,262 @@
+//! An operator, as kubebuilder makes them, applied to a logical cluster: its pods run elsewhere and manage the logical
+//! cluster, with what its roles allow and nothing else.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::{World, decoded, deployment};
+
+const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/operators";
+const SECRET: &str = "holon-api-access-manager";
+
+/// What `make deploy` of an operator applies.
+pub(crate) fn apply(world: &World, cluster: &str) {
+    let make = |path: &str, object: Value| world.make(&format!("{cluster}{path}"), &object);
+    make("/api/v1/namespaces", json!({ "metadata": { "name": "operators" } }));
+    make("/api/v1/namespaces/operators/serviceaccounts", json!({ "metadata": { "name": "manager" } }));
+    let role = json!({
+        "metadata": { "name": "manager" },
+        "rules": [
+            { "apiGroups": [""], "resources": ["configmaps", "events"], "verbs": ["*"] },
+            { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"] },
+        ],
+    });
+    make(&format!("{RBAC}/roles"), role);
+    let binding = json!({
+        "metadata": { "name": "manager" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "manager" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "manager", "namespace": "operators" }],
+    });
+    make(&format!("{RBAC}/rolebindings"), binding);
+    let probe = |path: &str| json!({ "httpGet": { "path": path, "port": 8081 }, "periodSeconds": 10 });
+    let pod = json!({
+        "serviceAccountName": "manager",
+        "securityContext": { "runAsNonRoot": true },
+        "terminationGracePeriodSeconds": 10,
+        "containers": [{
+            "name": "manager", "image": "controller:latest", "command": ["/manager"],
+            "args": ["--leader-elect", "--health-probe-bind-address=:8081"],
+            "livenessProbe": probe("/healthz"), "readinessProbe": probe("/readyz"),
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+        }],
+    });
+    make("/apis/apps/v1/namespaces/operators/deployments", deployment("manager", 1, pod));
+}
+
+/// What a process in the pod has around it.
+pub(crate) struct Inside {
+    host: String,
+    port: String,
+    token: String,
+    authority: String,
+    namespace: String,
+    secret: Value,
+}
+
+impl Inside {
+    /// As a kubelet would put it together, from nothing but what is on the physical cluster.
+    pub(crate) fn of(world: &World, cluster: &str) -> Option<Inside> {
+        let pods = world.below(cluster, "/api/v1/pods?labelSelector=app%3Dmanager");
+        let pod = pods["items"].as_array()?.first()?.clone();
+        let container = &pod["spec"]["containers"][0];
+        let variable = |name: &str| {
+            let found = container["env"].as_array()?.iter().find(|variable| variable["name"] == name)?;
+            found["value"].as_str().map(str::to_owned)
+        };
+        let mounts = container["volumeMounts"].as_array()?;
+        let mount = mounts.iter().find(|mount| mount["mountPath"] == FOLDER)?;
+        let volumes = pod["spec"]["volumes"].as_array()?;
+        let volume = volumes.iter().find(|volume| volume["name"] == mount["name"])?;
+        let name = volume["secret"]["secretName"].as_str()?;
+        let namespace = pod["metadata"]["namespace"].as_str()?;
+        let secret = world.below(cluster, &format!("/api/v1/namespaces/{namespace}/secrets/{name}"));
+        secret.get("data")?;
+        Some(Inside {
+            host: variable("KUBERNETES_SERVICE_HOST")?,
+            port: variable("KUBERNETES_SERVICE_PORT")?,
+            token: decoded(&secret["data"]["token"]),
+            authority: decoded(&secret["data"]["ca.crt"]),
+            namespace: decoded(&secret["data"]["namespace"]),
+            secret,
+        })
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let address = format!("{}:{}", self.host, self.port);
+        Client::trusting(&address, &self.authority).with(&format!("Authorization: Bearer {}", self.token))
+    }
+}
+
+#[test]
+fn an_operator_manages_the_logical_cluster_it_was_applied_to() {
+    let world = World::new(&["east"]);
+    let (ours, theirs) = (world.cluster("team-a"), world.cluster("team-b"));
+    apply(&world, &ours);
+    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
+    let inside = Inside::of(&world, "east").unwrap();
+    assert_eq!(inside.namespace, "operators");
+
+    let client = inside.client();
+    let maps = "/api/v1/namespaces/operators/configmaps";
+    let made = client.ask("POST", maps, &json!({ "metadata": { "name": "made-by-it" } }));
+    assert_eq!(made.code, 201, "{}", made.body);
+    // It is in the logical cluster, where its users look, and nowhere else.
+    assert_eq!(world.admin.get(&format!("{ours}{maps}/made-by-it")).code, 200);
+    assert_eq!(world.admin.get(&format!("{theirs}{maps}/made-by-it")).code, 404);
+    let lease = json!({ "metadata": { "name": "lock" }, "spec": { "holderIdentity": "me" } });
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/operators/leases";
+    assert_eq!(client.ask("POST", leases, &lease).code, 201);
+    // What its role does not say it may not do; and of others it knows nothing.
+    for refused in
+        ["/api/v1/namespaces/operators/secrets", "/api/v1/namespaces/default/configmaps", "/api/v1/nodes"]
+    {
+        assert_eq!(client.get(refused).code, 403, "{refused}");
+    }
+    for unknown in ["/clusters/root", &*theirs, "/clusters/root:mailbox-east"] {
+        assert_eq!(client.get(&format!("{unknown}{maps}")).code, 404, "{unknown}");
+    }
+    // The roles are those of the logical cluster: what is taken away there is gone there.
+    let path = format!("{ours}{RBAC}/rolebindings/manager");
+    assert_eq!(world.admin.ask("DELETE", &path, &Value::Null).code, 200);
+    assert_eq!(client.get(maps).code, 403);
+}
+
+#[test]
+fn a_token_is_replaced_before_it_ends_and_goes_with_the_last_pod() {
+    let world = World::new(&["east"]);
+    let ours = world.cluster("team-a");
+    apply(&world, &ours);
+    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
+    let first = Inside::of(&world, "east").unwrap();
+    let there = first.secret["metadata"]["namespace"].as_str().unwrap().to_owned();
+    let in_mailbox = format!("/clusters/root:mailbox-east/api/v1/namespaces/{there}/secrets/{SECRET}");
+    // Nobody waits for the time to come: it is said to have come.
+    let come = json!({ "metadata": { "annotations": { "holon.dev/renew-after": "2020-01-01T00:00:00Z" } } });
+    assert_eq!(world.admin.ask("PATCH", &in_mailbox, &come).code, 200);
+    let renewed = || Inside::of(&world, "east").filter(|inside| inside.token != first.token);
+    world.until("its pod has another token", || renewed().is_some());
+    let maps = "/api/v1/namespaces/operators/configmaps";
+    assert_eq!(renewed().unwrap().client().get(maps).code, 200);
+    let second = renewed().unwrap();
+    // One that is deleted comes back.
+    let uid = world.read(&in_mailbox)["metadata"]["uid"].clone();
+    assert_eq!(world.admin.ask("DELETE", &in_mailbox, &Value::Null).code, 200);
+    world.until("there is another", || {
+        let now = world.admin.get(&in_mailbox);
+        now.code == 200 && now.json()["metadata"]["uid"] != uid
+    });
+
+    // Another account of the same name is another: tokens of the first are worth nothing, so there is a new one.
+    let accounts = format!("{ours}/api/v1/namespaces/operators/serviceaccounts");
+    assert_eq!(world.admin.ask("DELETE", &format!("{accounts}/manager"), &Value::Null).code, 200);
+    world.make(&accounts, &json!({ "metadata": { "name": "manager" } }));
+    let works = || {
+        let now = Inside::of(&world, "east").filter(|inside| inside.token != second.token);
+        now.is_some_and(|inside| inside.client().get(maps).code == 200)
+    };
+    world.until("the new account's token works", works);
+
+    let path = format!("{ours}/apis/apps/v1/namespaces/operators/deployments/manager");
+    assert_eq!(world.admin.ask("DELETE", &path, &Value::Null).code, 200);
+    world.until("nobody needs it any more", || world.admin.get(&in_mailbox).code == 404);
+    world.until("nor is it below", || world.placed("east", "/api/v1/secrets").is_empty());
+}
+
+/// Many clusters are made safer by accounts that mount nothing unless a pod asks for it.
+#[test]
+fn pods_that_want_no_token_get_none() {
+    let world = World::new(&["east"]);
+    let ours = world.cluster("team-a");
+    world.make(&format!("{ours}/api/v1/namespaces"), &json!({ "metadata": { "name": "quiet" } }));
+    let accounts = format!("{ours}/api/v1/namespaces/quiet/serviceaccounts");
+    world.until("there is an account", || world.admin.get(&format!("{accounts}/default")).code == 200);
+    let says_no = json!({ "automountServiceAccountToken": false });
+    assert_eq!(world.admin.ask("PATCH", &format!("{accounts}/default"), &says_no).code, 200);
+    let containers = json!([{ "name": "web", "image": "nginx" }]);
+    let deployments = format!("{ours}/apis/apps/v1/namespaces/quiet/deployments");
+    world.make(&deployments, &deployment("web", 1, json!({ "containers": containers })));
+    world.until("it runs", || world.read(&format!("{deployments}/web"))["status"]["readyReplicas"] == 1);
+    let sent = world.placed("east", "/apis/apps/v1/deployments");
+    let pod = &sent[0]["spec"]["template"]["spec"];
+    assert_eq!((&pod["automountServiceAccountToken"], &pod["volumes"]), (&json!(false), &Value::Null));
+    assert!(world.placed("east", "/api/v1/secrets").is_empty());
+    // One that asks for it has it, account or not.
+    let pod = json!({ "containers": containers, "automountServiceAccountToken": true });
+    world.make(&deployments, &deployment("api", 1, pod));
+    world.until("it has a token", || world.placed("east", "/api/v1/secrets").len() == 1);
+}
+
+#[test]
+fn an_account_that_changes_its_mind_changes_its_pods() {
+    let world = World::new(&["east"]);
+    let ours = world.cluster("team-a");
+    apply(&world, &ours);
+    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
+    let account = format!("{ours}/api/v1/namespaces/operators/serviceaccounts/manager");
+    let says = |mounts: bool| json!({ "automountServiceAccountToken": mounts });
+    assert_eq!(world.admin.ask("PATCH", &account, &says(false)).code, 200);
+    let volumes = || {
+        let sent = world.placed("east", "/apis/apps/v1/deployments");
+        sent[0]["spec"]["template"]["spec"]["volumes"].clone()
+    };
+    world.until("its pods mount nothing", || volumes().is_null());
+    world.until("there is nothing to mount", || world.placed("east", "/api/v1/secrets").is_empty());
+    assert_eq!(world.admin.ask("PATCH", &account, &says(true)).code, 200);
+    world.until("its pod has all it needs again", || Inside::of(&world, "east").is_some());
+}
+
+/// The real thing: client-go finds the files and the variables where it always does, and elects a leader.
+#[test]
+fn an_operator_in_go_elects_its_leader_in_its_logical_cluster() {
+    let test = "an_operator_in_go_elects_its_leader_in_its_logical_cluster";
+    let Some(program) = peers::need(test, "client-go") else { return };
+    // The path of the files cannot be chosen, so the program runs where nobody else sees what is there.
+    let alone = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--map-root-user", "sh", "-ec", script]);
+        command
+    };
+    if !alone("mount -t tmpfs none /run").output().is_ok_and(|output| output.status.success()) {
+        assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none(), "{test} needs unshare");
+        return eprintln!("{test} is skipped: mounts of one's own are not allowed here");
+    }
+    let world = World::new(&["east"]);
+    let ours = world.cluster("team-a");
+    apply(&world, &ours);
+    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
+    let inside = Inside::of(&world, "east").unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
+    put("token", &inside.token);
+    put("ca.crt", &inside.authority);
+    put("namespace", &inside.namespace);
+    // Whatever is there otherwise, such as /var/run being a link.
+    let script = format!(
+        "mount -t tmpfs none \"$(readlink -f /var/run)\"; mkdir -p {FOLDER}; cp \"$FILES\"/* {FOLDER}; exec \"$PROGRAM\" typed '' operators"
+    );
+    let output = alone(&script)
+        .env("FILES", Path::new(files.path()))
+        .env("PROGRAM", &program)
+        .env("KUBERNETES_SERVICE_HOST", &inside.host)
+        .env("KUBERNETES_SERVICE_PORT", &inside.port)
+        .env_remove("KUBECONFIG")
+        .output()
+        .unwrap();
+    let said =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+    assert!(said.contains("\"renewals\":5"), "{said}");
+    // It goes on to make a Deployment, which its role does not allow: the logical cluster's roles apply.
+    assert!(
+        said.contains(
+            "User \"system:serviceaccount:operators:manager\" cannot create resource \"deployments\""
+        ),
+        "{said}"
+    );
+    let lease =
+        world.read(&format!("{ours}/apis/coordination.k8s.io/v1/namespaces/operators/leases/the-one"));
+    assert_eq!(lease["spec"]["holderIdentity"], "", "it let go of it: {lease}");
+}

@@ -1,0 +1,169 @@
+//! Several servers on one etcd: one looks after everything, and when it is gone another does, and nothing is done twice.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use peers::Etcd;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::common::Server;
+use crate::{PATIENCE, World, deployment};
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/holon-fleet";
+const CLUSTERS: [&str; 2] = ["east", "west"];
+const REPLICAS: u32 = 3;
+
+/// A lease is good for eight seconds, and who waits for it looks every second; a machine that is busy takes longer.
+const AFTER_A_KILL: Duration = Duration::from_secs(20);
+/// A lease that was let go of is taken at the next look.
+const AFTER_A_STOP: Duration = Duration::from_secs(8);
+
+/// Another server for the same etcd, vouched for by the same authority.
+fn beside(first: &Server, options: &[&str]) -> Server {
+    let dir = tempfile::tempdir().unwrap();
+    let pki = dir.path().join("pki");
+    std::fs::create_dir(&pki).unwrap();
+    for file in std::fs::read_dir(first.file("pki")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), pki.join(file.file_name())).unwrap();
+    }
+    Server::start_in(dir, options)
+}
+
+fn holder(admin: &Client) -> String {
+    let lease = admin.try_get(LEASE).filter(|answer| answer.code == 200);
+    lease
+        .map(|lease| lease.json()["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned())
+        .unwrap_or_default()
+}
+
+/// Waits until somebody else leads, and says how long that took; all of our patience if nobody does.
+fn taken_over(admin: &Client, from: &str) -> Duration {
+    let begun = Instant::now();
+    loop {
+        let now = holder(admin);
+        if (!now.is_empty() && now != from) || begun.elapsed() > PATIENCE {
+            return begun.elapsed();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What is asked for on all physical clusters together, by name; as of one moment.
+fn asked(admin: &Client) -> Option<Vec<(String, Vec<u64>)>> {
+    let list =
+        admin.try_get("/clusters/*/apis/apps/v1/deployments?labelSelector=holon.dev%2Fplaced%3Dtrue")?;
+    let mut found: Vec<(String, Vec<u64>)> = Vec::new();
+    for copy in list.json()["items"].as_array()? {
+        let name = copy["metadata"]["name"].as_str()?.to_owned();
+        let number = copy["spec"]["replicas"].as_u64()?;
+        match found.iter_mut().find(|(of, _)| *of == name) {
+            Some((_, numbers)) => numbers.push(number),
+            None => found.push((name, vec![number])),
+        }
+    }
+    Some(found)
+}
+
+/// Makes Deployments until told to stop, through whichever server answers.
+fn apply(admins: &[&Client], path: &str, made: &AtomicUsize, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let number = made.load(Ordering::Relaxed);
+        let web = deployment(
+            &format!("web-{number}"),
+            REPLICAS,
+            json!({ "containers": [{ "name": "a", "image": "nginx" }] }),
+        );
+        let said = admins.iter().find_map(|admin| admin.try_say("POST", path, &web.to_string()));
+        // Whoever is told that it is there already was not told that it was made.
+        if said.is_some_and(|said| said.code == 201 || said.code == 409) {
+            made.store(number + 1, Ordering::Relaxed);
+        }
+        std::thread::sleep(Duration::from_millis(400));
+    }
+}
+
+#[test]
+fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done_twice() {
+    let test = "when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done_twice";
+    let Some(program) = peers::need(test, "etcd") else { return };
+    let etcd = Etcd::start(program, 1);
+    let endpoint = etcd.endpoint(0);
+    let options = ["--etcd-endpoints", &endpoint, "--advertise-address", "holon.example:6443"];
+    let first = Server::start_with(&options);
+    let mut world = World::of(first, &CLUSTERS);
+    let ours = world.cluster("team-a");
+    let spread = json!({ "metadata": { "name": "shop", "annotations": { "holon.dev/placement": "*" } } });
+    world.make(&format!("{ours}/api/v1/namespaces"), &spread);
+    let leader = holder(&world.admin);
+    let second = beside(&world.server, &options);
+    let (one, other) = (Client::new(&world.server, true), Client::new(&second, true));
+    let path = format!("{ours}/apis/apps/v1/namespaces/shop/deployments");
+
+    let (made, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let took = std::thread::scope(|scope| {
+        scope.spawn(|| apply(&[&other, &one], &path, &made, &stop));
+        // Nobody may ever be asked for more than there is to be.
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for (name, numbers) in asked(&other).unwrap_or_default() {
+                    let all: u64 = numbers.iter().sum();
+                    assert!(
+                        all <= u64::from(REPLICAS) && numbers.len() <= CLUSTERS.len(),
+                        "{name}: {numbers:?}"
+                    );
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let until = |count: usize| {
+            let begun = Instant::now();
+            while made.load(Ordering::Relaxed) < count && begun.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        until(5);
+        world.server.kill();
+        let took = taken_over(&other, &leader);
+        until(made.load(Ordering::Relaxed) + 5);
+        stop.store(true, Ordering::Relaxed);
+        took
+    });
+    assert!(took < AFTER_A_KILL, "after a kill another leads only after {took:.1?}");
+    world.admin = other;
+    let count = made.load(Ordering::Relaxed);
+    settled(&world, &ours, count);
+
+    // One that is stopped as it should be keeps nobody waiting.
+    let third = beside(&second, &options);
+    let leader = holder(&world.admin);
+    world.admin = Client::new(&third, true);
+    assert!(second.stop());
+    let took = taken_over(&world.admin, &leader);
+    assert!(took < AFTER_A_STOP, "after a stop another leads only after {took:.1?}");
+    let late = deployment("late", REPLICAS, json!({ "containers": [{ "name": "a", "image": "nginx" }] }));
+    world.make(&path, &late);
+    settled(&world, &ours, count + 1);
+}
+
+/// Everything runs, in two copies that were asked for once.
+fn settled(world: &World, ours: &str, count: usize) {
+    let path = format!("{ours}/apis/apps/v1/namespaces/shop/deployments");
+    let items = |path: &str| -> Vec<Value> {
+        world.admin.get(path).json()["items"].as_array().cloned().unwrap_or_default()
+    };
+    let is_ready = |one: &Value| one["status"]["readyReplicas"] == REPLICAS;
+    world.until("all of it runs", || items(&path).len() == count && items(&path).iter().all(is_ready));
+    let records = items(&format!("{ours}/apis/holon.dev/v1alpha1/namespaces/shop/distributions"));
+    assert_eq!(records.len(), count);
+    for (name, numbers) in asked(&world.admin).unwrap() {
+        assert_eq!(numbers.iter().sum::<u64>(), u64::from(REPLICAS), "{name}: {numbers:?}");
+    }
+    let copies = items("/clusters/*/apis/apps/v1/deployments?labelSelector=holon.dev%2Fplaced%3Dtrue");
+    assert_eq!(copies.len(), count * CLUSTERS.len());
+    // A second ask would be another generation.
+    for copy in copies {
+        assert_eq!(copy["metadata"]["generation"], 1, "{}", copy["metadata"]);
+    }
+}

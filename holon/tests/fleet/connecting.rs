@@ -1,0 +1,104 @@
+//! What keeps the server from connecting to a physical cluster, and what does not.
+
+use serde_json::{Value, json};
+use standin::{Options, Standin};
+
+use crate::{PHYSICAL, WEB, World, base64};
+
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+fn secret(kubeconfig: &str) -> Value {
+    json!({ "metadata": { "name": "east" }, "data": { "kubeconfig": base64(kubeconfig) } })
+}
+
+/// East, as a GitOps tool makes it known: its Secret comes when it comes.
+fn physical_cluster() -> Value {
+    let reference = json!({ "namespace": "default", "name": "east" });
+    json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster",
+        "metadata": { "name": "east" }, "spec": { "connection": { "push": { "secretRef": reference } } },
+    })
+}
+
+impl World {
+    #[track_caller]
+    fn ask(&self, method: &str, path: &str, object: &Value) {
+        let answer = self.admin.ask(method, path, object);
+        assert!(matches!(answer.code, 200 | 201), "{method} {path}: {}", answer.body);
+    }
+
+    #[track_caller]
+    fn until_said(&self, status: &str, reason: &str, words: &str) {
+        self.until(&format!("{status}, {reason}: {words}"), || {
+            let ready = self.ready();
+            let says = ready["message"].as_str().is_some_and(|message| message.contains(words));
+            says && ready["status"] == status && ready["reason"] == reason
+        });
+    }
+}
+
+#[test]
+fn what_keeps_the_server_from_connecting_is_said() {
+    let world = World::new();
+    world.ask("POST", PHYSICAL, &physical_cluster());
+    world.until_said("False", "CannotConnect", "there is no Secret default/east; `holon join` makes one");
+    world.ask("POST", SECRETS, &json!({ "metadata": { "name": "east" }, "data": { "config": "" } }));
+    world.until_said("False", "CannotConnect", "Secret default/east has no kubeconfig");
+    // Whoever may read the physical cluster need not be somebody who may read the Secret.
+    let path = format!("{SECRETS}/east");
+    world.ask("PUT", &path, &secret("a-token-that-somebody-put-there"));
+    world.until_said("False", "CannotConnect", "kubeconfig of Secret default/east cannot be used");
+    let told = world.ready()["message"].to_string();
+    assert!(!told.contains("a-token"), "{told}");
+    let programs = world.east.kubeconfig().unwrap().replace("client-key-data", "exec");
+    world.ask("PUT", &path, &secret(&programs));
+    world.until_said("False", "CannotConnect", "cannot be used");
+    assert_eq!(world.east.requests().total(), 0);
+
+    world.ask("PUT", &path, &secret(&world.east.kubeconfig().unwrap()));
+    world.until_said("True", "Reachable", "its syncer reports");
+    world.put_app();
+
+    // What works goes on without it, and it is said that it would not begin again.
+    world.ask("DELETE", &path, &Value::Null);
+    world.until_said("True", "Reachable", "could not connect anew: there is no Secret default/east");
+    world.ask("POST", SECRETS, &secret("garbage"));
+    world.until_said("True", "Reachable", "could not connect anew: kubeconfig of Secret default/east cannot");
+    world.below("DELETE", WEB, &Value::Null).unwrap();
+    world.until("it is made again", || world.below("GET", WEB, &Value::Null).is_some());
+    world.ask("PUT", &path, &secret(&world.east.kubeconfig().unwrap()));
+    world.until("all is well", || world.ready()["message"] == "its syncer reports");
+}
+
+/// The credentials of one cluster written over those of another. The other has nothing of what was sent, which must not be taken
+/// for its having been deleted, nor for a reason to send it there.
+#[test]
+fn a_secret_that_leads_to_another_cluster_changes_nothing_in_either() {
+    let world = World::new();
+    let other = world.runtime.block_on(Standin::start(Options::new("other"))).unwrap();
+    world.ask("POST", SECRETS, &secret(&world.east.kubeconfig().unwrap()));
+    world.ask("POST", PHYSICAL, &physical_cluster());
+    world.put_app_when_ready();
+    let (in_east, in_other) = (world.east.requests(), other.requests());
+    let path = format!("{SECRETS}/east");
+    world.ask("PUT", &path, &secret(&other.kubeconfig().unwrap()));
+    world.until_said("False", "OtherCluster", "leads to another cluster");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(other.requests().since(&in_other).writes(), 0, "{:?}", other.requests());
+    assert_eq!(world.mailbox(WEB)["status"]["readyReplicas"], 3);
+    world.ask("PUT", &path, &secret(&world.east.kubeconfig().unwrap()));
+    world.until_said("True", "Reachable", "its syncer reports");
+    let late = json!({ "metadata": { "name": "late", "labels": { "holon.dev/placed": "true" } } });
+    world.put("/api/v1/namespaces/shop/configmaps", &late);
+    let late = "/api/v1/namespaces/shop/configmaps/late";
+    world.until("it is looked after again", || world.below("GET", late, &Value::Null).is_some());
+    assert_eq!(world.east.requests().since(&in_east).deletes(), 0);
+    assert_eq!(other.requests().since(&in_other).writes(), 0);
+}
+
+impl World {
+    fn put_app_when_ready(&self) {
+        self.until_said("True", "Reachable", "its syncer reports");
+        self.put_app();
+    }
+}

@@ -1,0 +1,81 @@
+//! A syncer as the manifest runs it: in a Pod, with nothing but what is mounted there.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::{World, mount, objects, print_manifest};
+
+/// Where every Pod finds its account.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Collections of what is in the manifest, in the order in which it is printed.
+const COLLECTIONS: [&str; 5] = [
+    "/api/v1/namespaces",
+    "/api/v1/namespaces/holon-syncer/serviceaccounts",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/api/v1/namespaces/holon-syncer/secrets",
+    "/apis/apps/v1/namespaces/holon-syncer/deployments",
+];
+
+/// A command that sees mounts of its own: paths in a Pod cannot be chosen.
+fn alone(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "sh", "-ec", script]);
+    command
+}
+
+#[test]
+fn a_syncer_in_a_pod_needs_what_the_manifest_says_and_nothing_else() {
+    let test = "a_syncer_in_a_pod_needs_what_the_manifest_says_and_nothing_else";
+    if !alone("mount -t tmpfs none /run").output().is_ok_and(|output| output.status.success()) {
+        assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none(), "{test} needs unshare");
+        return eprintln!("{test} is skipped: mounts of one's own are not allowed here");
+    }
+    let mut world = World::new();
+    let objects = objects(&print_manifest(&world.server, &[]));
+    for (collection, object) in COLLECTIONS.iter().zip(&objects) {
+        assert!(world.below("POST", collection, object).is_some(), "{object:#}");
+    }
+    mount(&world.server, &objects);
+    let files = world.server.file("account");
+    std::fs::create_dir(&files).unwrap();
+    let wanted = json!({ "spec": { "expirationSeconds": 3600 } });
+    let path = format!("{}/holon-syncer/token", COLLECTIONS[1]);
+    let made = world.below("POST", &path, &wanted).expect("a token");
+    let put = |name: &str, text: &str| std::fs::write(files.join(name), text).unwrap();
+    put("token", made["status"]["token"].as_str().unwrap());
+    put("ca.crt", &authority(&world.east.kubeconfig().unwrap()));
+    put("namespace", "holon-syncer");
+
+    let container = &objects[4]["spec"]["template"]["spec"]["containers"][0];
+    let arguments = container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+    let address = world.east.address();
+    let mut pod = alone(&format!(
+        "mount -t tmpfs none \"$(readlink -f /var/run)\"; mount -t tmpfs none /var/lib; \
+         mkdir -p {ACCOUNT} /var/run/holon /var/lib/holon; cp \"$FILES\"/* {ACCOUNT}; cp \"$TICKET\" \"$KEY\" /var/run/holon; \
+         exec \"$@\""
+    ));
+    pod.args(["pod", env!("CARGO_BIN_EXE_holon")]).args(arguments);
+    pod.env("FILES", Path::new(&files))
+        .env("TICKET", world.server.file("ticket"))
+        .env("KEY", world.server.file("state-key"))
+        .env("KUBERNETES_SERVICE_HOST", address.ip().to_string())
+        .env("KUBERNETES_SERVICE_PORT", address.port().to_string())
+        .env_remove("KUBECONFIG");
+    world.syncer = Some(pod.spawn().unwrap());
+    world.until("it is there", || world.ready()["status"] == "True");
+    world.put_app();
+    world.until("three pods are shown", || world.pods().len() == 3);
+    let credential = format!("{}/holon-syncer-credential", COLLECTIONS[3]);
+    world.until("it is kept how it is known", || world.below("GET", &credential, &Value::Null).is_some());
+}
+
+/// Whom a kubeconfig trusts, as PEM.
+fn authority(kubeconfig: &str) -> String {
+    use base64::Engine;
+    let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("certificate-authority-data: "));
+    let bytes = base64::engine::general_purpose::STANDARD.decode(line.unwrap()).unwrap();
+    String::from_utf8(bytes).unwrap()
+}

@@ -1,0 +1,158 @@
+//! The same with a real kube-apiserver below, and kwok in the place of kubelets: what is spoken beyond Holon is spoken by
+//! others than us.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use peers::Cluster;
+
+use crate::client::Client;
+use crate::common::Server;
+use crate::transcripts::{SPDY, Way, compare, compare_copies};
+use crate::{MAILBOX, PODS, app, holon, print_ticket, seat};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A server, and a real cluster that it knows as `east`.
+struct Real {
+    server: Server,
+    admin: Client,
+    cluster: Cluster,
+    syncer: Option<Child>,
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        if let Some(mut syncer) = self.syncer.take() {
+            let _ = syncer.kill();
+            let _ = syncer.wait();
+        }
+    }
+}
+
+impl Real {
+    fn start(test: &str) -> Option<Real> {
+        let cluster = Cluster::start_with_kubelet(test)?;
+        let server = Server::start();
+        let admin = Client::new(&server, true);
+        std::fs::copy(cluster.kubeconfig(), server.file("east.kubeconfig")).unwrap();
+        std::fs::write(server.file("mailbox.kubeconfig"), server.kubeconfig("root")).unwrap();
+        Some(Real { server, admin, cluster, syncer: None })
+    }
+
+    /// An app, and the name of a pod of it that can be reached.
+    fn reached(&self) -> String {
+        self.until("there is a mailbox", || {
+            self.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 200
+        });
+        for (path, object) in app() {
+            let made = self.admin.ask("POST", &format!("{MAILBOX}{path}"), &object);
+            assert_eq!(made.code, 201, "{}", made.body);
+        }
+        let mut found = String::new();
+        self.until("a pod can be reached", || {
+            let pods = self.admin.get(&format!("{MAILBOX}{PODS}")).json();
+            let Some(pod) = pods["items"][0]["metadata"]["name"].as_str() else { return false };
+            found = pod.to_owned();
+            self.admin.get(&format!("{MAILBOX}{PODS}/{pod}/log")).code == 200
+        });
+        found
+    }
+
+    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn ways(&self, speaks: &[(&'static str, &'static str)]) -> [Way; 2] {
+        let mailbox = self.server.file("mailbox.kubeconfig");
+        std::fs::write(&mailbox, self.server.kubeconfig("root:mailbox-east")).unwrap();
+        [mailbox, self.server.file("east.kubeconfig")].map(|kubeconfig| Way {
+            kubectl: peers::find("kubectl").unwrap(),
+            kubeconfig,
+            cache: self.server.file("cache"),
+            speaks: speaks.to_vec(),
+        })
+    }
+
+    /// A line that all pods write.
+    fn write(&self, line: &str) {
+        let mut log = OpenOptions::new().append(true).open(self.cluster.log()).unwrap();
+        writeln!(log, "2026-01-02T00:00:00Z stdout F {line}").unwrap();
+    }
+
+    fn transcripts(&self) {
+        let pod = self.reached();
+        let path = self.cluster.log();
+        let from = format!("{pod}:{}", path.display());
+        for speaks in [&[][..], &SPDY] {
+            let [through, direct] = self.ways(speaks);
+            let commands = [
+                &["logs", &pod][..],
+                &["logs", &pod, "--tail=1", "--timestamps"],
+                &["logs", &pod, "-c", "nobody"],
+                &["logs", "deployment/web", "--tail=1"],
+                &["exec", &pod, "--", "echo", "hello"],
+                &["exec", &pod, "--", "sh", "-c", "echo out; echo err >&2"],
+                &["exec", &pod, "--", "sh", "-c", "exit 3"],
+                &["exec", &pod, "--", "seq", "200000"],
+                &["exec", "nobody", "--", "echo"],
+            ];
+            compare(&through, &direct, &commands);
+            let typed = |way: &Way| way.types(&["exec", "-it", &pod, "--", "sh"], "echo $((6 * 7))\nexit\n");
+            let (screen, expected) = (typed(&through), typed(&direct));
+            assert_eq!(screen, expected);
+            assert!(screen.contains("42"), "{screen}");
+            let forwarded = [&through, &direct].map(|way| way.forwards(&pod, 8080, "ping #\n"));
+            assert_eq!(forwarded[0], forwarded[1]);
+            assert_eq!(forwarded[0].lines().count(), 3, "{forwarded:?}");
+            let followed = [through.follows(&pod, "late", || self.write("late")), {
+                self.write("once more");
+                direct.follows(&pod, "once more", || {})
+            }];
+            assert!(followed[1].starts_with(&followed[0]), "{followed:?}");
+            let attached = [&through, &direct]
+                .map(|way| way.attaches(&pod, "attached", || self.write("somebody is attached")));
+            assert_eq!(attached[0], attached[1]);
+            compare_copies(&through, &direct, &from, &self.server.file(""));
+            // Into a container nothing is copied here: this kubelet does not tell a command that its input has ended.
+        }
+        self.debugged(&pod);
+    }
+
+    /// A container that is put into a pod through the mailbox is in the real one, and shown.
+    fn debugged(&self, pod: &str) {
+        let [through, direct] = self.ways(&[]);
+        let (worked, said) =
+            through.says(&["debug", pod, "--image=busybox", "--container=look", "--", "sleep", "1"]);
+        assert!(worked, "{said}");
+        let names = ["get", "pod", pod, "-o", "jsonpath={.spec.ephemeralContainers[*].name}"];
+        for way in [direct, through] {
+            self.until("it is in the pod", || way.says(&names) == (true, "look".to_owned()));
+        }
+    }
+}
+
+#[test]
+fn kubectl_says_the_same_through_a_mailbox_of_a_real_cluster() {
+    let Some(real) = Real::start("kubectl_says_the_same_through_a_mailbox_of_a_real_cluster") else { return };
+    let file = real.server.file("east.kubeconfig");
+    let (worked, said) = holon(&real.server, &["join", "east", "--kubeconfig", file.to_str().unwrap()]);
+    assert!(worked, "{said}");
+    real.transcripts();
+}
+
+#[test]
+fn kubectl_says_the_same_through_a_tunnel_from_a_real_cluster() {
+    let Some(mut real) = Real::start("kubectl_says_the_same_through_a_tunnel_from_a_real_cluster") else {
+        return;
+    };
+    print_ticket(&real.server);
+    real.syncer = Some(seat(&real.server, "state").spawn().unwrap());
+    real.transcripts();
+}

@@ -1,0 +1,169 @@
+//! Streams to what runs end when whoever opened them no longer may, or when the way there is gone.
+
+use std::io::{Read, Write};
+
+use serde_json::{Value, json};
+
+use crate::tunnels::reached;
+use crate::{MAILBOX, PODS, World};
+
+/// Asks for a WebSocket as kubectl does.
+const SOCKET: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                      Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n";
+const ROLES: &str = "/clusters/root:mailbox-east/apis/rbac.authorization.k8s.io/v1";
+
+const RESOURCES: [&str; 4] = ["pods/log", "pods/exec", "pods/attach", "pods/portforward"];
+/// Asks to forward ports as kubectl did before it spoke WebSocket.
+const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\
+                    X-Stream-Protocol-Version: portforward.k8s.io\r\n";
+
+/// Lets ann read logs, run commands and reach ports in the mailbox, by a binding that can be taken away.
+fn let_in(world: &World) {
+    world.admin.bind(MAILBOX, "holon:access", "User ann");
+    let rule = json!({ "apiGroups": [""], "resources": RESOURCES, "verbs": ["get", "create"] });
+    make(world, "clusterroles", &json!({ "metadata": { "name": "reach" }, "rules": [rule] }));
+    bind(world);
+}
+
+fn bind(world: &World) {
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": { "name": "reach" },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "reach" },
+        "subjects": [{ "apiGroup": group, "kind": "User", "name": "ann" }],
+    });
+    make(world, "clusterrolebindings", &binding);
+}
+
+fn make(world: &World, plural: &str, object: &Value) {
+    let made = world.admin.ask("POST", &format!("{ROLES}/{plural}"), object);
+    assert_eq!(made.code, 201, "{}", made.body);
+}
+
+fn shut_out(world: &World) {
+    let gone = world.admin.ask("DELETE", &format!("{ROLES}/clusterrolebindings/reach"), &Value::Null);
+    assert_eq!(gone.code, 200, "{}", gone.body);
+}
+
+/// A stream that somebody has opened. Reading fails if nothing comes for ten seconds.
+struct Stream(Box<dyn Read>);
+
+impl Stream {
+    fn open(world: &World, head: &str, expected: &str) -> Stream {
+        let mut stream = world.admin.connect();
+        stream.write_all(format!("{head}Host: holon\r\nImpersonate-User: ann\r\n\r\n").as_bytes()).unwrap();
+        let mut begun = [0; 12];
+        stream.read_exact(&mut begun).unwrap();
+        assert_eq!(String::from_utf8_lossy(&begun), format!("HTTP/1.1 {expected}"));
+        Stream(Box::new(stream))
+    }
+
+    /// A log that is followed, a command that waits for what is typed, a look at what a container writes, and a way to its
+    /// ports.
+    fn all(world: &World, pod: &str) -> [Stream; 4] {
+        let path = format!("{MAILBOX}{PODS}/{pod}");
+        let exec = format!("GET {path}/exec?command=cat&stdin=true&stdout=true HTTP/1.1\r\n{SOCKET}");
+        [
+            Stream::open(world, &format!("GET {path}/log?follow=true HTTP/1.1\r\n"), "200"),
+            Stream::open(world, &exec, "101"),
+            Stream::open(world, &format!("GET {path}/attach?stdout=true HTTP/1.1\r\n{SOCKET}"), "101"),
+            Stream::open(world, &format!("POST {path}/portforward HTTP/1.1\r\n{SPDY}"), "101"),
+        ]
+    }
+
+    fn ends(self) {
+        self.rest();
+    }
+
+    /// All that comes until it ends.
+    fn rest(mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // That a peer closes without saying goodbye is an end, too; that nothing comes is none.
+        if let Err(error) = self.0.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof, "{error}");
+        }
+        rest
+    }
+}
+
+/// Many are open at once, and those that nobody reads from hold up nobody else in the tunnel.
+#[test]
+fn who_does_not_read_holds_up_nobody_else() {
+    let world = World::dialled();
+    let pod = reached(&world);
+    let_in(&world);
+    let path = format!("{MAILBOX}{PODS}/{pod}");
+    // Some seven megabytes each: far more than fits into windows and sockets.
+    let exec = format!("GET {path}/exec?command=seq&command=1000000&stdout=true HTTP/1.1\r\n{SOCKET}");
+    let log = format!("GET {path}/log?follow=true HTTP/1.1\r\n");
+    let unread: Vec<Stream> = (0..20).map(|_| Stream::open(&world, &exec, "101")).collect();
+    let followed: Vec<Stream> = (0..60).map(|_| Stream::open(&world, &log, "200")).collect();
+    for _ in 0..20 {
+        assert_eq!(world.admin.get(&format!("{path}/log")).code, 200);
+    }
+    // Whoever begins to read gets all of it.
+    for stream in unread.into_iter().take(3) {
+        assert!(stream.rest().windows(7).any(|bytes| bytes == b"1000000"));
+    }
+    drop(followed);
+}
+
+/// Whether it is so. Afterwards ann is let in again; returns the name of a pod.
+fn who_is_shut_out_is_cut_off(world: &World) -> String {
+    let pod = reached(world);
+    let_in(world);
+    let open = Stream::all(world, &pod);
+    shut_out(world);
+    open.into_iter().for_each(Stream::ends);
+    bind(world);
+    pod
+}
+
+#[test]
+fn who_is_shut_out_is_cut_off_where_the_server_connects() {
+    let mut world = World::joined();
+    let pod = who_is_shut_out_is_cut_off(&world);
+    // And whoever may stay, when the physical cluster is gone.
+    let open = Stream::all(&world, &pod);
+    world.runtime.block_on(world.east.kill());
+    open.into_iter().for_each(Stream::ends);
+}
+
+#[test]
+fn who_is_shut_out_is_cut_off_in_a_tunnel() {
+    let mut world = World::dialled();
+    let pod = who_is_shut_out_is_cut_off(&world);
+    // A tunnel that breaks takes what is in it along, and is dialled again.
+    let open = Stream::all(&world, &pod);
+    world.end_syncer();
+    open.into_iter().for_each(Stream::ends);
+    let log = format!("{MAILBOX}{PODS}/{pod}/log");
+    let answer = world.admin.get(&log);
+    assert_eq!(answer.code, 503, "{}", answer.body);
+    assert!(answer.body.contains("its physical cluster is not connected to this server"), "{}", answer.body);
+    world.start_syncer();
+    world.until("there is a way again", || world.admin.get(&log).code == 200);
+}
+
+/// Whoever opens the tunnel of a physical cluster is it, to everybody who looks at what runs there.
+#[test]
+fn nobody_but_the_syncer_opens_a_tunnel() {
+    let world = World::joined();
+    world.until("it has reported", || {
+        world.admin.get(&format!("{MAILBOX}{}/east", crate::PHYSICAL)).code == 200
+    });
+    let path = format!("{MAILBOX}{}/east/tunnel", crate::PHYSICAL);
+    let upgrade = "Connection: Upgrade\r\nUpgrade: holon-tunnel/1";
+    let acting = "Impersonate-User: system:serviceaccount:kube-system:holon-syncer";
+    for (header, expected) in [("Accept: */*", 400), (acting, 400)] {
+        let mut stream = world.admin.connect();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: holon\r\n{upgrade}\r\n{header}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut begun = [0; 12];
+        stream.read_exact(&mut begun).unwrap();
+        assert_eq!(String::from_utf8_lossy(&begun), format!("HTTP/1.1 {expected}"), "{header}");
+    }
+    let stranger = world.admin.with("Impersonate-User: ann");
+    assert_eq!(stranger.get(&path).code, 403);
+}

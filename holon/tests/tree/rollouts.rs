@@ -1,0 +1,196 @@
+//! Rollouts with real kubectls: they read revisions from ReplicaSets, and templates to go back to.
+
+use super::*;
+use crate::common::kubectl::Kubectl;
+
+const DEPLOYMENT: &str = "deployment/web";
+
+/// One, a few and several: what one target says is passed on, what several say is summed up.
+const ONE: &[&str] = &["east"];
+const TWO: &[&str] = &["east", "west"];
+const FIVE: &[&str] = &["east", "north", "south", "up", "west"];
+
+/// A kubectl of a user, in the namespace `shop`.
+struct Shop<'a> {
+    world: &'a World,
+    k: Kubectl,
+    replicas: u64,
+}
+
+impl Shop<'_> {
+    #[track_caller]
+    fn says(&self, arguments: &[&str]) -> String {
+        let (worked, said) = self.run(arguments);
+        assert!(worked, "kubectl {arguments:?} said {said}");
+        said
+    }
+
+    /// Must not work, and say why.
+    #[track_caller]
+    fn fails(&self, arguments: &[&str], expected: &str) {
+        let (worked, said) = self.run(arguments);
+        assert!(!worked && said.contains(expected), "kubectl {arguments:?} said {said}");
+    }
+
+    fn run(&self, arguments: &[&str]) -> (bool, String) {
+        let mut all = vec!["-n", "shop"];
+        all.extend_from_slice(arguments);
+        self.k.run(&all)
+    }
+
+    /// When kubectl says that it is done, it is: everywhere, and at once.
+    fn settled(&self, image: &str) {
+        self.says(&["rollout", "status", DEPLOYMENT, "--timeout=90s"]);
+        let mut running = 0;
+        for cluster in self.world.standins.keys() {
+            let pods = self.world.below(cluster, "/api/v1/pods?labelSelector=app%3Dweb");
+            let pods = pods["items"].as_array().cloned().unwrap_or_default();
+            let is_new = |pod: &&Value| text(pod, "/spec/containers/0/image") == image;
+            running += pods.iter().filter(is_new).filter(|pod| is_running(pod)).count() as u64;
+        }
+        assert_eq!(running, self.replicas, "kubectl says that {image} is rolled out");
+        self.says(&["wait", "--for=condition=Available", DEPLOYMENT, "--timeout=90s"]);
+        self.world.until_ready("web", self.replicas);
+        let (all, shown) = (self.replicas, self.says(&["get", DEPLOYMENT]));
+        assert!(shown.contains(&format!(" {all}/{all} ")), "{shown}");
+    }
+
+    fn revisions(&self) -> Vec<u32> {
+        let said = self.says(&["rollout", "history", DEPLOYMENT]);
+        let number = |line: &str| line.split_whitespace().next()?.parse::<u32>().ok();
+        said.lines().filter_map(number).collect()
+    }
+
+    fn image(&self) -> String {
+        self.says(&["get", DEPLOYMENT, "-o", "jsonpath={..image}"])
+    }
+}
+
+fn told_with(test: &str, program: &str, clusters: &[&str]) {
+    let Some(program) = peers::need(test, program) else { return };
+    let world = World::of(clusters, "*");
+    let k = Kubectl::new(&world.server, &program, "root:team-a");
+    let shop = Shop { world: &world, k, replicas: 2 * clusters.len() as u64 };
+    world.make(&format!("{APPS}/deployments"), deployment("web", shop.replicas));
+    shop.settled("app:1");
+    rolled(&shop);
+    looked_at(&shop, clusters);
+    stuck(&shop);
+    shop.k.fails(&["-n", "shop", "label", "pods", "--all", "x=y"], "change the Deployment web it belongs to");
+    shop.k.fails(&["label", "node", "east", "x=y"], "kubectl edit physicalcluster east");
+    shop.k.finish();
+}
+
+/// Forward, back, and to a revision.
+fn rolled(shop: &Shop) {
+    let world = shop.world;
+    world.until("there is one revision", || shop.revisions() == [1]);
+    shop.says(&["annotate", DEPLOYMENT, "kubernetes.io/change-cause=first"]);
+    world.until("the reason is told", || shop.says(&["rollout", "history", DEPLOYMENT]).contains("first"));
+
+    shop.says(&["set", "image", DEPLOYMENT, "main=app:2"]);
+    shop.settled("app:2");
+    world.until("there are two", || shop.revisions() == [1, 2]);
+    assert!(shop.says(&["rollout", "history", DEPLOYMENT, "--revision=1"]).contains("app:1"));
+
+    shop.says(&["rollout", "undo", DEPLOYMENT]);
+    shop.settled("app:1");
+    world.until("the first is the newest", || shop.revisions() == [2, 3]);
+    assert_eq!(shop.image(), "app:1");
+
+    shop.says(&["rollout", "restart", DEPLOYMENT]);
+    shop.settled("app:1");
+    world.until("a restart is one more", || shop.revisions() == [2, 3, 4]);
+    shop.says(&["rollout", "undo", DEPLOYMENT, "--to-revision=2"]);
+    shop.settled("app:2");
+    assert_eq!(shop.image(), "app:2");
+}
+
+/// What is seen is told as of any cluster.
+fn looked_at(shop: &Shop, clusters: &[&str]) {
+    let (world, all) = (shop.world, shop.replicas);
+    let wide = shop.says(&["get", "pods", "-o", "wide"]);
+    assert!(clusters.iter().all(|cluster| wide.contains(&format!(" {cluster} "))), "{wide}");
+    let described = shop.says(&["describe", DEPLOYMENT]);
+    assert!(
+        described.contains("NewReplicaSet:")
+            && described.contains(&format!("({all}/{all} replicas created)")),
+        "{described}"
+    );
+    let node = shop.says(&["describe", "node", "east"]);
+    assert!(node.contains("Non-terminated Pods:          (2 in total)"), "{node}");
+    // Its log is the one it writes where it is, and a command in it is one there.
+    let pod = text(&world.pods("web")[0], "/metadata/name").to_owned();
+    assert!(shop.says(&["describe", "pod", &pod]).contains("Started container main"));
+    assert!(!shop.says(&["logs", &pod]).is_empty(), "{pod} has nothing to say");
+    assert!(!shop.says(&["logs", DEPLOYMENT]).is_empty(), "none of them has anything to say");
+    let real = text(&world.pods("web")[0], "/metadata/annotations/holon.dev~1locator-below").to_owned();
+    let host = shop.says(&["exec", &pod, "--", "hostname"]);
+    assert_eq!(real.split_once('/').map(|(_, name)| name), Some(host.trim()));
+    let hosts: Vec<String> = (world.pods("web").iter())
+        .map(|pod| text(pod, "/metadata/annotations/holon.dev~1locator-below").to_owned())
+        .collect();
+    let host = shop.says(&["exec", DEPLOYMENT, "--", "hostname"]);
+    assert!(hosts.iter().any(|real| real.ends_with(&format!("/{}", host.trim()))), "{host} of {hosts:?}");
+    let own = json!({ "metadata": { "name": "own" }, "spec": template("own")["spec"] });
+    world.make(&format!("{SHOP}/pods"), own);
+    shop.says(&["wait", "--for=condition=Ready", "pod/own", "--timeout=90s"]);
+    assert_eq!(shop.says(&["exec", "own", "--", "hostname"]).trim(), "own");
+    assert!(!shop.says(&["logs", "own"]).is_empty(), "it has nothing to say");
+    world.until("use is told", || {
+        let told = shop.says(&["top", "pods", "--containers"]);
+        told.contains(&pod) && told.contains("own ")
+    });
+    let nodes = shop.says(&["top", "nodes"]);
+    assert!(clusters.iter().all(|cluster| nodes.contains(cluster)) && nodes.contains('%'), "{nodes}");
+
+    shop.says(&["delete", "pod", &pod, "--timeout=60s"]);
+    world.until_ready("web", all);
+}
+
+/// Nobody is told that something is done which never will be.
+fn stuck(shop: &Shop) {
+    let world = shop.world;
+    let fails = |image: &str| {
+        json!({ "spec": { "progressDeadlineSeconds": 2, "template": {
+            "metadata": { "annotations": { "standin.holon.dev/fail": "NotReady" } },
+            "spec": { "containers": [{ "name": "main", "image": image }] },
+        } } })
+    };
+    let mut never = deployment("never", shop.replicas);
+    never["spec"]["progressDeadlineSeconds"] = 600.into();
+    never["spec"]["template"]["metadata"]["annotations"]["standin.holon.dev/fail"] = "NotReady".into();
+    world.make(&format!("{APPS}/deployments"), never);
+    shop.fails(&["wait", "--for=condition=Available", "deployment/never", "--timeout=3s"], "timed out");
+    shop.fails(&["rollout", "status", "deployment/never", "--timeout=3s"], "timed out");
+    shop.says(&["delete", "deployment", "never"]);
+
+    // An update that gets stuck: the old ones go on, and the deadline is told as what it is.
+    shop.says(&["patch", DEPLOYMENT, "--type=merge", "-p", &fails("app:bad").to_string()]);
+    shop.fails(&["rollout", "status", DEPLOYMENT, "--timeout=60s"], "exceeded its progress deadline");
+    shop.says(&["wait", "--for=condition=Available", DEPLOYMENT, "--timeout=60s"]);
+    shop.says(&["rollout", "undo", DEPLOYMENT]);
+    // Where as many pods are updated as were before, a Deployment controller calls it stuck until one of them is ready.
+    shop.says(&["wait", "--for=condition=Progressing", DEPLOYMENT, "--timeout=90s"]);
+    shop.settled("app:2");
+}
+
+#[test]
+fn rollouts_on_one_target() {
+    told_with("rollouts_on_one_target", "kubectl", ONE);
+}
+
+#[test]
+fn rollouts_over_two_targets() {
+    told_with("rollouts_over_two_targets", "kubectl", TWO);
+}
+
+#[test]
+fn rollouts_over_five_targets() {
+    told_with("rollouts_over_five_targets", "kubectl", FIVE);
+}
+
+#[test]
+fn rollouts_with_an_older_kubectl() {
+    told_with("rollouts_with_an_older_kubectl", "kubectl-1.32", TWO);
+}

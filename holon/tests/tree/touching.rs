@@ -1,0 +1,133 @@
+//! What a user may do with what he only sees, and what becomes of it when what it shows goes.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advice() {
+    let world = World::new("east");
+    world.deploy("web", 2);
+    let pod = world.pods("web").remove(0);
+    let path = format!("{SHOP}/pods/{}", text(&pod, "/metadata/name"));
+    let refused = |method: &str, path: &str, body: Value, advice: &str| {
+        let answer = world.ask(method, path, &body);
+        assert_eq!(answer.code, 403, "{method} {path}: {}", answer.body);
+        let said = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(said.contains(advice), "{said}");
+    };
+    let labelled = json!({ "metadata": { "labels": { "x": "y" } } });
+    let advice = "it is shown here because it is on east; change the Deployment web it belongs to";
+    refused("PATCH", &path, labelled.clone(), advice);
+    refused("PATCH", &format!("{path}/status"), json!({ "status": { "phase": "Failed" } }), advice);
+    refused("PATCH", &path, json!({ "metadata": { "labels": { "holon.dev/projected": null } } }), advice);
+    let set = world.list(&format!("{APPS}/replicasets")).remove(0);
+    let set = format!("{APPS}/replicasets/{}", text(&set, "/metadata/name"));
+    refused(
+        "PATCH",
+        &format!("{set}/scale"),
+        json!({ "spec": { "replicas": 9 } }),
+        "change the Deployment web",
+    );
+    refused("DELETE", &set, Value::Null, "change the Deployment web");
+    refused("PATCH", "/api/v1/nodes/east", labelled, "kubectl edit physicalcluster east");
+    let forged = json!({ "metadata": { "name": "forged", "labels": { "holon.dev/projected": "true" } }, "spec": template("x")["spec"] });
+    refused("POST", &format!("{SHOP}/pods"), forged, "the server alone sets it");
+
+    let real = pod["metadata"]["annotations"]["holon.dev/below-uid"].clone();
+    let there = text(&pod, "/metadata/annotations/holon.dev~1locator-below").split_once('/').unwrap();
+    let below = format!("/api/v1/namespaces/{}/pods", there.0);
+    assert_eq!(world.ask("DELETE", &path, &Value::Null).code, 200);
+    world.until("the real one is gone", || {
+        let pods = world.below("east", &below);
+        pods["items"].as_array().unwrap().iter().all(|pod| pod["metadata"]["uid"] != real)
+    });
+    world.until_ready("web", 2);
+    assert!(world.pods("web").iter().all(|found| found["metadata"]["uid"] != pod["metadata"]["uid"]));
+}
+
+#[test]
+fn what_is_shown_goes_with_what_made_it_and_a_namespace_waits_for_nothing() {
+    let world = World::new("*");
+    world.deploy("web", 4);
+    world.deploy("other", 2);
+    let options = json!({ "propagationPolicy": "Background" });
+    assert_eq!(world.ask("DELETE", &format!("{APPS}/deployments/web"), &options).code, 200);
+    world.until("its pods and sets go", || {
+        world.pods("web").is_empty()
+            && world.list(&format!("{APPS}/replicasets?labelSelector=app=web")).is_empty()
+    });
+    assert_eq!(world.pods("other").len(), 2);
+    assert_eq!(world.ask("DELETE", SHOP, &Value::Null).code, 200);
+    world.until("the namespace goes", || world.ask("GET", SHOP, &Value::Null).code == 404);
+    world.until("no node is used any more", || world.list("/api/v1/nodes").is_empty());
+    world.until("nothing is left below", || {
+        let pods = |cluster| world.below(cluster, "/api/v1/pods")["items"].as_array().map_or(0, Vec::len);
+        pods("east") + pods("west") == 0
+    });
+}
+
+#[test]
+fn who_moves_sees_other_pods_on_another_node_and_keeps_his_history() {
+    let world = World::new("east");
+    world.deploy("web", 2);
+    let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "app:2" }] } } } });
+    assert_eq!(world.ask("PATCH", &format!("{APPS}/deployments/web"), &image).code, 200);
+    world.until_ready("web", 2);
+    let west = json!({ "metadata": { "annotations": { "holon.dev/placement": "west" } } });
+    assert_eq!(world.ask("PATCH", SHOP, &west).code, 200);
+    world.until("it is on west, and on nothing else", || {
+        let nodes: BTreeSet<String> =
+            world.pods("web").iter().map(|pod| text(pod, "/spec/nodeName").to_owned()).collect();
+        let shown = world.list("/api/v1/nodes");
+        nodes == ["west".to_owned()].into() && shown.len() == 1 && shown[0]["metadata"]["name"] == "west"
+    });
+    world.until_ready("web", 2);
+    let sets = world.list(&format!("{APPS}/replicasets"));
+    let images: Vec<&str> =
+        sets.iter().map(|set| text(set, "/spec/template/spec/containers/0/image")).collect();
+    assert!(images.contains(&"app:1") && images.contains(&"app:2"), "{images:?}");
+}
+
+/// Whoever deletes what ran on a cluster that does not answer does not have to wait for it.
+#[test]
+fn a_silent_cluster_keeps_what_it_shows_and_holds_up_nobody() {
+    let mut world = World::new("east");
+    world.deploy("web", 2);
+    let east = world.standins.get_mut("east").unwrap();
+    world.runtime.block_on(east.kill());
+    world.until("the node says so", || {
+        let ready = &world.get("/api/v1/nodes/east")["status"]["conditions"][0]["status"];
+        ready != "True"
+    });
+    assert_eq!(world.pods("web").len(), 2, "nothing is known to be gone");
+    assert_eq!(world.ask("DELETE", SHOP, &Value::Null).code, 200);
+    world.until("the namespace goes all the same", || world.ask("GET", SHOP, &Value::Null).code == 404);
+}
+
+/// A pod that a user makes himself is not shown from anywhere, so nothing on it says where it runs; its log was refused.
+#[test]
+fn a_pod_of_the_users_own_is_led_to_where_it_runs() {
+    let world = World::new("west");
+    let pods = format!("{SHOP}/pods");
+    let pod = |name: &str| json!({ "metadata": { "name": name }, "spec": template(name)["spec"] });
+    world.make(&pods, pod("one"));
+    world.until("it runs", || is_running(&world.get(&format!("{pods}/one"))));
+    let said = world.ask("GET", &format!("{pods}/one/log"), &Value::Null);
+    assert_eq!(said.code, 200, "{}", said.body);
+    assert!(!said.body.trim().is_empty(), "it has nothing to say");
+    let missing = world.ask("GET", &format!("{pods}/other/log"), &Value::Null);
+    assert_eq!(missing.code, 404, "{}", missing.body);
+
+    // One that runs nowhere has no log, whoever else has one of the name.
+    world.make(
+        "/api/v1/namespaces",
+        json!({ "metadata": { "name": "idle", "annotations": { "holon.dev/placement": "nowhere" } } }),
+    );
+    world.make("/api/v1/namespaces/idle/pods", pod("one"));
+    let refused = world.ask("GET", "/api/v1/namespaces/idle/pods/one/log", &Value::Null);
+    assert_eq!(refused.code, 400, "{}", refused.body);
+    assert!(refused.body.contains("does not run on a physical cluster"), "{}", refused.body);
+}
