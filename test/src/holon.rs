@@ -45,19 +45,50 @@ impl Server {
 
     /// Ends it and starts it again, on the same data and the same port.
     pub fn restart(&mut self, end: End, options: &[&str]) -> Result<()> {
+        self.end(end)?;
+        (self.child, _) = spawn(&self.program, self.dir.path(), &self.address, options)?;
+        Ok(())
+    }
+
+    /// The same, with something done while it is stopped.
+    pub fn stopped(&mut self, end: End, then: impl FnOnce(&Server) -> Result<()>) -> Result<()> {
+        self.end(end)?;
+        then(self)?;
+        (self.child, _) = spawn(&self.program, self.dir.path(), &self.address, &[])?;
+        Ok(())
+    }
+
+    fn end(&mut self, end: End) -> Result<()> {
         match end {
             End::Killed => self.child.kill()?,
             End::Terminated => signal("TERM", self.child.id())?,
         }
         self.child.wait()?;
-        (self.child, _) = spawn(&self.program, self.dir.path(), &self.address, options)?;
         Ok(())
+    }
+
+    /// A command of the program's about this server, not yet run.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).arg("--data-dir").arg(self.dir.path());
+        command
+    }
+
+    /// Another part of the program, which has nothing to do with this server's data.
+    pub fn other(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments);
+        command
+    }
+
+    /// A file in the server's directory.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     /// Writes what a client needs to reach a logical cluster, and says where.
     pub fn kubeconfig(&self, cluster: &str) -> Result<PathBuf> {
-        let mut command = Command::new(&self.program);
-        let output = command.args(["kubeconfig", cluster, "--data-dir"]).arg(self.dir.path()).output()?;
+        let output = self.command(&["kubeconfig", cluster]).output()?;
         if !output.status.success() {
             bail!("holon kubeconfig {cluster}: {}", String::from_utf8_lossy(&output.stderr));
         }

@@ -6,4 +6,9 @@
 //!
 //! Nothing in the product depends on this package.
 
+pub mod eyes;
+pub mod fleet;
+pub mod history;
 pub mod holon;
+pub mod kstatus;
+pub mod witness;

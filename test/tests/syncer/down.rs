@@ -1,10 +1,41 @@
 //! What is placed is there; nothing else is; nothing is written twice.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use api::names::{MAILBOX as OF_MAILBOX, ORIGIN, SYNCER};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::world::*;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const GARDENS: &str = "/apis/example.com/v1/gardens";
+
+/// Of gardens, where a plant has to be like this.
+fn definition(plant: &Value) -> Value {
+    let mut plant = plant.clone();
+    plant["type"] = json!("string");
+    let spec = json!({ "type": "object", "properties": { "plant": plant } });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "gardens.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Cluster",
+            "names": { "plural": "gardens", "singular": "garden", "kind": "Garden" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": { "spec": spec },
+                } },
+            }],
+        },
+    })
+}
+
+fn garden(plant: &str) -> Value {
+    json!({ "apiVersion": "example.com/v1", "kind": "Garden", "metadata": { "name": "front" }, "spec": { "plant": plant } })
+}
 
 fn has_finalizer(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|name| name == SYNCER))
@@ -147,24 +178,9 @@ async fn what_others_made_is_not_touched_unless_it_is_to_be_adopted() -> Result<
 async fn a_kind_somebody_defines_works_as_soon_as_its_definition_is_there() -> Result<()> {
     let world = World::new().await?;
     let _running = world.start();
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "gardens.example.com" },
-        "spec": {
-            "group": "example.com", "scope": "Cluster",
-            "names": { "plural": "gardens", "singular": "garden", "kind": "Garden" },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-            }],
-        },
-    });
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let gardens = "/apis/example.com/v1/gardens";
-    let definition = world.mailbox.make(definitions, definition).await?;
-    let garden = json!({ "apiVersion": "example.com/v1", "kind": "Garden", "metadata": { "name": "front" }, "spec": { "plant": "rose" } });
-    until("the kind is served", async || Ok(world.mailbox.get(gardens).await?.is_some())).await?;
-    world.place(gardens, garden).await?;
+    let definition = world.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
+    until("the kind is served", async || Ok(world.mailbox.get(GARDENS).await?.is_some())).await?;
+    world.place(GARDENS, garden("rose")).await?;
     until("it is said that the kind is missing", async || {
         let synced = world.condition("Synced").await?;
         Ok(synced["message"].as_str().is_some_and(|told| told.contains("front: KindNotServed")))
@@ -172,16 +188,71 @@ async fn a_kind_somebody_defines_works_as_soon_as_its_definition_is_there() -> R
     .await?;
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
     let placing = json!({ "metadata": { "labels": { "holon.dev/placed": "true" } } });
-    world.mailbox.merge(&format!("{definitions}/{name}"), placing).await?;
-    let found = world.below.until_there(&format!("{gardens}/front")).await?;
+    world.mailbox.merge(&format!("{DEFINITIONS}/{name}"), placing).await?;
+    let found = world.below.until_there(&format!("{GARDENS}/front")).await?;
     assert_eq!(found["spec"], json!({ "plant": "rose" }));
     world
         .below
         .merge(
-            &format!("{gardens}/front/status"),
+            &format!("{GARDENS}/front/status"),
             json!({ "status": { "blooms": 3, "observedGeneration": 1 } }),
         )
         .await?;
-    world.mailbox.until(&format!("{gardens}/front"), |found| found["status"]["blooms"] == 3).await?;
+    world.mailbox.until(&format!("{GARDENS}/front"), |found| found["status"]["blooms"] == 3).await?;
     world.rests().await
+}
+
+/// Somebody down there has defined the kind more narrowly, so that what is asked for is refused by that side alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_physical_cluster_refuses_is_tried_again_later_and_said() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
+    world.below.make(DEFINITIONS, definition(&json!({ "enum": ["tulip"] }))).await?;
+    for side in [&world.mailbox, &world.below] {
+        until("the kind is served", async || Ok(side.get(GARDENS).await?.is_some())).await?;
+    }
+    world.place(GARDENS, garden("rose")).await?;
+    let _running = world.start();
+    let path = format!("{GARDENS}/front");
+
+    // Each time it waits twice as long as the time before: 10 ms, 20 ms, … 640 ms. A busy machine only adds to that.
+    let tries = tries(&world, &path, 8).await?;
+    let gaps: Vec<_> = tries.windows(2).map(|two| two[1] - two[0]).collect();
+    let least = |nth: usize| Duration::from_millis(10 << nth);
+    assert!(gaps.iter().enumerate().skip(1).all(|(nth, gap)| *gap >= least(nth)), "{gaps:?}");
+    until("it is said", async || {
+        let synced = world.condition("Synced").await?;
+        let told = synced["message"].as_str().unwrap_or_default();
+        let is_said = told.contains("gardens front: CannotApply: ") && told.contains("spec.plant");
+        Ok(synced["status"] == "False" && is_said)
+    })
+    .await?;
+    let events = world.mailbox.get("/api/v1/namespaces/default/events").await?.unwrap_or_default();
+    let events: Vec<_> = events["items"].as_array().into_iter().flatten().collect();
+    assert_eq!(events.len(), 1, "however often it was tried: {events:#?}");
+    assert_eq!(
+        (&events[0]["reason"], &events[0]["involvedObject"]["name"]),
+        (&json!("CannotApply"), &json!("front"))
+    );
+    assert_eq!(world.below.get(&path).await?, None);
+
+    // They widen it, and nobody has to do anything up here.
+    let wider = definition(&json!({ "enum": ["tulip", "rose"] }));
+    world.below.merge(&format!("{DEFINITIONS}/gardens.example.com"), wider).await?;
+    assert_eq!(world.below.until_there(&path).await?["spec"]["plant"], "rose");
+    until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True"))
+        .await?;
+    world.rests().await
+}
+
+/// When something was tried below, so many times.
+async fn tries(world: &World, path: &str, count: usize) -> Result<Vec<Instant>> {
+    let (mut tries, wanted) = (Vec::new(), format!("PATCH {path}"));
+    until("it is tried", async || {
+        let written = world.below_link.written_when();
+        tries.extend(written.into_iter().filter(|(_, call)| *call == wanted).map(|(when, _)| when));
+        Ok(tries.len() >= count)
+    })
+    .await?;
+    Ok(tries)
 }

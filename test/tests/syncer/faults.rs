@@ -7,7 +7,7 @@ use kube::Client;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::server::{Link, Moment, Server};
+use crate::server::{Link, Server};
 use crate::world::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,60 +146,6 @@ async fn a_server_that_fails_refuses_or_talks_nonsense_makes_nothing_happen() ->
     }
     let deletes = |call: &String| call.starts_with("DELETE");
     assert!(!world.below_link.written().iter().any(deletes));
-    Ok(())
-}
-
-/// Killed at each write it makes, on either side, before it is done and after, with something to make, to change and to
-/// delete in hand.
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_at_any_write_it_goes_on_from_there() -> Result<()> {
-    let world = World::new().await?;
-    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    world.place(MAPS, map("changed", "one")).await?;
-    world.place(MAPS, map("m0", "one")).await?;
-    converge(&world, 0, "one").await?;
-    let mut turn = 0;
-    let links = [&world.mailbox_link, &world.below_link];
-    for (link, moment) in links.into_iter().flat_map(|link| [(link, Moment::Before), (link, Moment::After)]) {
-        for writes in 0..5 {
-            turn += 1;
-            world.place(MAPS, map(&format!("m{turn}"), "one")).await?;
-            world.mailbox.delete(&format!("{MAPS}/m{}", turn - 1)).await?;
-            let value = turn.to_string();
-            world.mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": value } })).await?;
-            link.cut_at(writes, moment);
-            let running = world.start();
-            for _ in 0..100 {
-                sleep(Duration::from_millis(10)).await;
-                if link.is_cut() {
-                    break;
-                }
-            }
-            drop(running);
-            links.iter().for_each(|link| link.mend());
-            // Whoever is dead need not be waited for.
-            let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/holon-syncer";
-            let _ = world.mailbox.delete(lease).await;
-            converge(&world, turn, &value).await?;
-        }
-    }
-    let calls = world.below_link.written().into_iter().filter(|call| call.starts_with("DELETE"));
-    let asked: Vec<_> = (0..turn).map(|turn| format!("DELETE {MAPS}/m{turn}")).collect();
-    let unasked: Vec<_> = calls.filter(|call| !asked.contains(call)).collect();
-    assert_eq!(unasked, Vec::<String>::new(), "deletes that nobody asked for");
-    Ok(())
-}
-
-/// All is as it was asked for, after a syncer that nobody disturbs.
-async fn converge(world: &World, turn: usize, value: &str) -> Result<()> {
-    let running = world.start();
-    world.below.until_there(&format!("{MAPS}/m{turn}")).await?;
-    world.below.until(&format!("{MAPS}/changed"), |found| found["data"]["key"] == value).await?;
-    if let Some(before) = turn.checked_sub(1) {
-        world.below.until_gone(&format!("{MAPS}/m{before}")).await?;
-        world.mailbox.until_gone(&format!("{MAPS}/m{before}")).await?;
-    }
-    running.stop().await;
     Ok(())
 }
 

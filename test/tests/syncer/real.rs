@@ -115,6 +115,7 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
     let below = Eyes(Remote::new(client(&cluster, &Written::default()).await?));
     let running = Running::start(server.client(), client(&cluster, &written).await?, None);
     mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    done_within_a_minute(&mailbox, &below).await?;
     for (path, object, _) in zoo() {
         mailbox
             .make(&format!("/{path}"), placed_in("shop", object))
@@ -180,6 +181,7 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
     });
     let report = report.await?;
     assert_eq!(report["status"]["allocatable"]["cpu"], "64", "{report:#}");
+    reports_what_is_used(&mailbox, &below).await?;
 
     for (path, object, _) in zoo() {
         let path = format!("/{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
@@ -194,6 +196,71 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
     running.stop().await;
     assert!(cluster.down());
     Ok(())
+}
+
+/// A CronJob is due within a minute; its Job and that Job's pod are shown, and go with it.
+async fn done_within_a_minute(mailbox: &Eyes, below: &Eyes) -> Result<()> {
+    mailbox.make(CRON_JOBS, placed(minutely())).await?;
+    let begun = Instant::now();
+    while !has_fired(mailbox).await? {
+        anyhow::ensure!(begun.elapsed().as_secs() < 100, "{:#?}", names(mailbox, JOBS).await?);
+        sleep(std::time::Duration::from_millis(200)).await;
+    }
+    mailbox.delete(&format!("{CRON_JOBS}/minutely")).await?;
+    below.until_gone(&format!("{CRON_JOBS}/minutely")).await?;
+    until("nothing of it is left", async || {
+        let left = [names(mailbox, JOBS).await?, names(below, JOBS).await?, names(mailbox, PODS).await?];
+        Ok(left.iter().all(Vec::is_empty))
+    })
+    .await
+}
+
+/// What pods ask for, what quotas allow and which kinds there are is in the report, as the cluster itself says it.
+async fn reports_what_is_used(mailbox: &Eyes, below: &Eyes) -> Result<()> {
+    let mut hungry = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "hungry", "namespace": "shop" },
+        "spec": { "containers": [{ "name": "main", "image": "busybox" }] },
+    });
+    hungry["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "1500m", "memory": "3Gi" } });
+    below.make(PODS, hungry).await?;
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "small", "namespace": "shop" },
+        "spec": { "hard": { "requests.cpu": "8", "pods": "40" } },
+    });
+    below.make("/api/v1/namespaces/shop/resourcequotas", quota).await?;
+    // Everything is counted once a minute.
+    let path = "/apis/holon.dev/v1alpha1/physicalclusters/east";
+    let begun = Instant::now();
+    loop {
+        let status = mailbox.get(path).await?.unwrap_or_default()["status"].take();
+        let quota = &status["quotas"][0];
+        let is_so = status["requested"]["cpu"] == "1500m"
+            && status["requested"]["memory"] == "3Gi"
+            && quota["namespace"] == "shop"
+            && quota["hard"]["pods"] == "40"
+            && quota["used"]["requests.cpu"] == "1500m";
+        if is_so {
+            let kinds = status["kinds"].as_array().into_iter().flatten();
+            let serves = |group: &str, kind: &str| {
+                kinds.clone().any(|found| found["group"] == group && found["kind"] == kind)
+            };
+            assert!(serves("apps", "Deployment") && serves("batch", "CronJob"), "{:#}", status["kinds"]);
+            let versions = |group: &str, plural: &str| -> Value {
+                let found =
+                    kinds.clone().find(|found| found["group"] == group && found["resource"] == plural);
+                found.map(|found| found["versions"].clone()).unwrap_or_default()
+            };
+            assert_eq!(versions("apps", "deployments"), json!(["v1"]));
+            // The one the cluster prefers comes first.
+            assert_eq!(versions("autoscaling", "horizontalpodautoscalers"), json!(["v2", "v1"]));
+            break;
+        }
+        anyhow::ensure!(begun.elapsed().as_secs() < 150, "{status:#}");
+        sleep(std::time::Duration::from_secs(1)).await;
+    }
+    below.delete("/api/v1/namespaces/shop/resourcequotas/small").await?;
+    below.delete(&format!("{PODS}/hungry")).await?;
+    below.until_gone(&format!("{PODS}/hungry")).await
 }
 
 /// Nothing is written below for a while.

@@ -1,6 +1,8 @@
 //! A server in this process, and the link to it.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,21 +12,29 @@ use apiserver::births::{self, Birth};
 use apiserver::controllers::Controllers;
 use apiserver::identity::{Identity, User};
 use apiserver::kinds::{Own, Registry};
+use apiserver::local;
 use apiserver::newborn::{self, Newborn, Surroundings, Template};
+use apiserver::request::Cluster;
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use controller::tasks::Tasks;
 use futures::stream;
 use http::{Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::Client;
 use kube::client::Body;
-use storage::Store;
 use storage::memory::Memory;
+use storage::{Revision, Store};
 use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Longer than anybody waits.
+const FOREVER: Duration = Duration::from_secs(1 << 20);
 
 pub(crate) struct Server {
     stack: Arc<Stack>,
+    store: Arc<dyn Store>,
     _tasks: Tasks,
 }
 
@@ -40,8 +50,14 @@ pub(crate) enum Moment {
 /// A way to a server. It counts what is written, can be cut, and can answer in the server's place.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    cut: watch::Sender<bool>,
-    written: Arc<Mutex<Vec<String>>>,
+    cut: Arc<AtomicBool>,
+    /// How often what was under way was broken.
+    broken: watch::Sender<u64>,
+    written: Arc<Mutex<Vec<(Instant, String)>>>,
+    /// What is followed.
+    watched: Arc<Mutex<BTreeSet<String>>>,
+    /// How often a lease was.
+    renewed: Arc<AtomicUsize>,
     /// After so many more writes it is cut.
     left: Arc<Mutex<Option<(usize, Moment)>>>,
     /// What is asked for at such paths takes so long.
@@ -62,8 +78,18 @@ impl Server {
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
         let controllers = Controllers::new(store.clone(), memory, String::new()).with_kinds(kinds.clone());
         tasks.spawn("controllers", controllers.run(tasks.stop()));
-        let stack = Stack::new(store, "127.0.0.1:6443".to_owned(), tasks.stop()).with_kinds(kinds);
-        Ok(Server { stack: Arc::new(stack), _tasks: tasks })
+        let stack = Stack::new(store.clone(), "127.0.0.1:6443".to_owned(), tasks.stop()).with_kinds(kinds);
+        Ok(Server { stack: Arc::new(stack), store, _tasks: tasks })
+    }
+
+    /// Forgets what happened until now, as servers do after some minutes. Whoever was away lists again.
+    pub(crate) async fn forget_history(&self) -> Result<()> {
+        Ok(self.store.compact(Revision(u64::MAX)).await?)
+    }
+
+    /// As the administrator, whom a logical cluster is as good as another.
+    pub(crate) fn reach(&self, cluster: &Cluster) -> Client {
+        local::client(self.stack.clone(), administrator(), cluster)
     }
 
     /// As the administrator, past every link.
@@ -75,28 +101,56 @@ impl Server {
         let (stack, link) = (self.stack.clone(), link.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
             let (stack, link) = (stack.clone(), link.clone());
-            async move { link.carry(&stack, request).await }
+            async move {
+                link.carry(request, async |request| Ok(stack.respond(administrator(), request).await)).await
+            }
         });
         Client::new(service, "default")
     }
 }
 
+fn administrator() -> Identity {
+    let groups = vec!["system:masters".to_owned()];
+    Identity::known(User { name: "admin".to_owned(), groups, ..User::default() })
+}
+
 impl Link {
     pub(crate) fn new() -> Link {
         Link {
-            cut: watch::Sender::new(false),
+            cut: Arc::default(),
+            broken: watch::Sender::new(0),
             written: Arc::default(),
+            watched: Arc::default(),
+            renewed: Arc::default(),
             left: Arc::default(),
             slow: Arc::default(),
             answer: Arc::default(),
         }
     }
 
+    /// The way that a client goes, with this on it.
+    pub(crate) fn over(&self, client: Client) -> Client {
+        let link = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (client, link) = (client.clone(), link.clone());
+            async move {
+                let respond = async |request| client.send(request).await.map_err(io::Error::other);
+                link.carry(request, respond).await
+            }
+        });
+        Client::new(service, "default")
+    }
+
     /// From now on everybody is answered this; what is under way breaks.
     pub(crate) fn answer(&self, answer: Option<(u16, &'static str)>) {
         *self.answer.lock().unwrap() = answer;
-        self.cut.send_replace(true);
-        self.cut.send_replace(false);
+        self.break_off();
+    }
+
+    /// From now on requests are taken and never answered; what is under way breaks.
+    pub(crate) fn mute(&self) {
+        self.slow("", FOREVER);
+        self.break_off();
     }
 
     /// What is asked for at paths that end like this takes so long from now on.
@@ -125,39 +179,69 @@ impl Link {
     /// Is as new.
     pub(crate) fn mend(&self) {
         *self.left.lock().unwrap() = None;
+        *self.slow.lock().unwrap() = None;
+        *self.answer.lock().unwrap() = None;
         self.cut(false);
     }
 
     pub(crate) fn is_cut(&self) -> bool {
-        *self.cut.borrow()
+        self.cut.load(Ordering::Relaxed)
     }
 
     pub(crate) fn cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+        self.cut.store(cut, Ordering::Relaxed);
+        if cut {
+            self.break_off();
+        }
+    }
+
+    /// What is under way ends in the middle.
+    fn break_off(&self) {
+        self.broken.send_modify(|times| *times += 1);
     }
 
     /// What was written since it was asked last, as `PATCH /api/…`. Leases are no news.
     pub(crate) fn written(&self) -> Vec<String> {
+        self.written_when().into_iter().map(|(_, call)| call).collect()
+    }
+
+    /// The same, with when it came by.
+    pub(crate) fn written_when(&self) -> Vec<(Instant, String)> {
         std::mem::take(&mut self.written.lock().unwrap())
     }
 
+    /// How often a lease was written since it was asked last.
+    pub(crate) fn renewed(&self) -> usize {
+        self.renewed.swap(0, Ordering::Relaxed)
+    }
+
+    /// The paths that were ever watched.
+    pub(crate) fn watched(&self) -> BTreeSet<String> {
+        self.watched.lock().unwrap().clone()
+    }
+
     fn passes(&self) -> io::Result<()> {
-        match *self.cut.borrow() {
+        match self.is_cut() {
             true => Err(io::ErrorKind::ConnectionRefused.into()),
             false => Ok(()),
         }
     }
 
-    async fn carry(
+    async fn carry<B>(
         &self,
-        stack: &Stack,
         request: Request<Body>,
-    ) -> io::Result<Response<http_body_util::combinators::UnsyncBoxBody<Bytes, io::Error>>> {
+        respond: impl AsyncFnOnce(Request<Body>) -> io::Result<Response<B>>,
+    ) -> io::Result<Response<UnsyncBoxBody<Bytes, io::Error>>>
+    where
+        B: hyper::body::Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let breaks = (request.method() != Method::GET).then(|| self.breaks()).flatten();
         if breaks == Some(Moment::Before) {
             self.cut(true);
         }
         self.passes()?;
+        let broken = self.broken.subscribe();
         let slow = self.slow.lock().unwrap().filter(|(path, _)| request.uri().path().ends_with(path));
         if let Some((_, delay)) = slow {
             tokio::time::sleep(delay).await;
@@ -167,23 +251,29 @@ impl Link {
             return Response::builder().status(code).body(body).map_err(io::Error::other);
         }
         let path = request.uri().path();
-        if request.method() != Method::GET && !path.contains("/leases") {
-            self.written.lock().unwrap().push(format!("{} {path}", request.method()));
+        if request.uri().query().is_some_and(|query| query.contains("watch=")) {
+            self.watched.lock().unwrap().insert(path.to_owned());
         }
-        let groups = vec!["system:masters".to_owned()];
-        let administrator = Identity::known(User { name: "admin".to_owned(), groups, ..User::default() });
-        let (head, body) = stack.respond(administrator, request).await.into_parts();
+        if request.method() != Method::GET {
+            match path.contains("/leases") {
+                true => drop(self.renewed.fetch_add(1, Ordering::Relaxed)),
+                false => {
+                    let call = format!("{} {path}", request.method());
+                    self.written.lock().unwrap().push((Instant::now(), call));
+                }
+            }
+        }
+        let (head, body) = respond(request).await?.into_parts();
         if breaks == Some(Moment::After) {
             self.cut(true);
         }
         self.passes()?;
-        // What is cut breaks in the middle.
-        let frames = stream::try_unfold((body, self.cut.subscribe()), |(mut body, mut cut)| async move {
+        let frames = stream::try_unfold((body, broken), |(mut body, mut broken)| async move {
             let frame = tokio::select! {
-                frame = body.frame() => frame.transpose().unwrap_or_else(|never| match never {}),
-                _ = cut.wait_for(|cut| *cut) => return Err(io::Error::from(io::ErrorKind::ConnectionReset)),
+                frame = body.frame() => frame.transpose().map_err(io::Error::other)?,
+                _ = broken.changed() => return Err(io::Error::from(io::ErrorKind::ConnectionReset)),
             };
-            Ok(frame.map(|frame| (frame, (body, cut))))
+            Ok(frame.map(|frame| (frame, (body, broken))))
         });
         Ok(Response::from_parts(head, StreamBody::new(frames).boxed_unsync()))
     }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use controller::remote::Remote;
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use standin::{Link, Options, Standin, Trouble};
+use standin::{Clock, Link, Options, Standin, Trouble};
 use tokio::time::sleep;
 
-use crate::server::Server;
+use crate::server::{self, Server};
 use crate::world::*;
 
 struct Both {
@@ -20,7 +21,11 @@ struct Both {
 
 impl Both {
     async fn new() -> Result<Both> {
-        let (mailbox_server, standin) = (Server::start().await?, Standin::start(Options::new("east")).await?);
+        Both::with(Options::new("east")).await
+    }
+
+    async fn with(options: Options) -> Result<Both> {
+        let (mailbox_server, standin) = (Server::start().await?, Standin::start(options).await?);
         let mailbox = Eyes(Remote::new(mailbox_server.client()));
         let below = Eyes(Remote::new(standin.client()));
         mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
@@ -117,4 +122,102 @@ async fn whatever_a_stand_in_suffers_it_converges_and_nothing_is_deleted() -> Re
     both.until_ready(4).await?;
     assert_eq!(both.standin.requests().deletes(), 0);
     Ok(())
+}
+
+/// Every answer takes half a second: nothing is lost and nothing done twice, it only takes longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stand_in_that_answers_slowly_gets_everything_in_the_end() -> Result<()> {
+    let both = Both::new().await?;
+    let _running = both.start();
+    both.until_ready(2).await?;
+    both.standin.faults().slow(Duration::from_millis(500));
+    both.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 4 } })).await?;
+    both.mailbox.make(MAPS, placed(map("settings", "one"))).await?;
+    both.until_ready(4).await?;
+    both.below.until_there(&format!("{MAPS}/settings")).await?;
+    both.mailbox.delete(&format!("{MAPS}/settings")).await?;
+    both.mailbox.until_gone(&format!("{MAPS}/settings")).await?;
+    both.standin.faults().heal();
+    both.below.until_gone(&format!("{MAPS}/settings")).await?;
+    until("four pods are ready", async || Ok(both.ready_pods().await? == 4)).await?;
+    assert_eq!(both.standin.requests().deletes(), 1);
+    Ok(())
+}
+
+/// A watch is for a kind. How many objects there are of it makes no difference, and on the other side neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_objects_are_followed_by_as_many_watches_as_five() -> Result<()> {
+    let mut watches = Vec::new();
+    for count in [5, 50] {
+        let both = Both::new().await?;
+        let link = server::Link::new();
+        let _running = Running::start(both.mailbox_server.through(&link), both.standin.client(), None);
+        for number in 0..count {
+            both.mailbox.make(MAPS, placed(map(&format!("m{number}"), "one"))).await?;
+        }
+        for number in 0..count {
+            both.below.until_there(&format!("{MAPS}/m{number}")).await?;
+        }
+        both.until_ready(2).await?;
+        until("two pods are ready", async || Ok(both.ready_pods().await? == 2)).await?;
+        let below = both.standin.requests().0.into_keys().filter(|(verb, _)| verb == "watch");
+        let below: Vec<String> = below.map(|(_, resource)| resource).collect();
+        watches.push((below, link.watched()));
+    }
+    println!("{} watches below, {} of the mailbox", watches[0].0.len(), watches[0].1.len());
+    assert_eq!(watches[0], watches[1]);
+    // Namespaces, maps, deployments, and what is projected because of them.
+    assert!(watches[0].0.len() <= 12, "{:?}", watches[0].0);
+    Ok(())
+}
+
+/// Five hours ahead: what happens there is dated in our future. It is shown as it is, and nothing waits for that time to come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_whose_clock_is_hours_ahead_is_shown_as_it_is() -> Result<()> {
+    let mut options = Options::new("east");
+    options.clock = Clock::held();
+    options.clock.advance(Duration::from_secs(5 * 3600));
+    let both = Both::with(options).await?;
+    let now = Timestamp::now();
+    let _running = both.start();
+    for replicas in [2, 4] {
+        both.mailbox
+            .merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": replicas } }))
+            .await?;
+        both.until_ready(replicas).await?;
+    }
+    let here = both.mailbox.until_there(&format!("{DEPLOYMENTS}/web")).await?;
+    let below = both.below.until_there(&format!("{DEPLOYMENTS}/web")).await?;
+    assert_eq!(here["status"]["conditions"], below["status"]["conditions"]);
+    let dated = below["status"]["conditions"][0]["lastTransitionTime"].as_str().unwrap_or_default();
+    let dated: Timestamp = dated.parse()?;
+    assert!(dated.duration_since(now).as_hours() >= 4, "{dated} is not ahead of {now}");
+    until("four pods are ready", async || Ok(both.ready_pods().await? == 4)).await?;
+    both.mailbox.delete(&format!("{DEPLOYMENTS}/web")).await?;
+    both.below.until_gone(&format!("{DEPLOYMENTS}/web")).await?;
+    both.mailbox.until_gone(&format!("{DEPLOYMENTS}/web")).await?;
+    assert_eq!(both.standin.requests().deletes(), 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cron_job_whose_time_comes_shows_its_job_and_its_pod() -> Result<()> {
+    let options = Options { clock: Clock::held(), ..Options::new("east") };
+    let both = Both::with(options).await?;
+    let _running = both.start();
+    both.mailbox.make(CRON_JOBS, placed(minutely())).await?;
+    both.below.until_there(&format!("{CRON_JOBS}/minutely")).await?;
+    both.until_ready(2).await?;
+    assert!(both.mailbox.get(JOBS).await?.is_some_and(|jobs| jobs["items"] == json!([])));
+    until("it has been done", async || {
+        both.standin.clock().advance(Duration::from_secs(20));
+        has_fired(&both.mailbox).await
+    })
+    .await?;
+    both.mailbox.delete(&format!("{CRON_JOBS}/minutely")).await?;
+    until("all that came of it is gone", async || {
+        let jobs = both.mailbox.get(JOBS).await?.unwrap_or_default();
+        Ok(jobs["items"] == json!([]) && both.ready_pods().await? == 2)
+    })
+    .await
 }

@@ -1,7 +1,7 @@
 //! What happens below is seen in the mailbox, for as long as it is so.
 
 use anyhow::Result;
-use api::names::{BELOW_UID, PROJECTED};
+use api::names::{BELOW_UID, PHYSICAL_CLUSTER, PROJECTED};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -78,7 +78,10 @@ async fn the_status_is_exact_and_pods_are_shown_with_owners_of_the_mailbox() -> 
     assert_eq!(set["metadata"]["ownerReferences"][0]["uid"], here["metadata"]["uid"]);
     let shown = world.mailbox.until_there(&format!("{PODS}/web-1-a")).await?;
     assert_eq!(shown["metadata"]["ownerReferences"][0]["uid"], set["metadata"]["uid"]);
-    assert_eq!(shown["metadata"]["labels"], json!({ "app": "web", PROJECTED: "true" }));
+    assert_eq!(
+        shown["metadata"]["labels"],
+        json!({ "app": "web", PROJECTED: "true", PHYSICAL_CLUSTER: "east" })
+    );
     assert_eq!(shown["metadata"]["annotations"][BELOW_UID], pod_below["metadata"]["uid"]);
     let event = world.mailbox.until_there("/api/v1/namespaces/shop/events/web-1-a.1").await?;
     assert_eq!(event["involvedObject"]["uid"], shown["metadata"]["uid"]);

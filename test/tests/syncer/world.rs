@@ -17,7 +17,7 @@ use crate::server::{Link, Server};
 
 pub(crate) const MAILBOX: &str = "~bcdfghjkmnpqrstv";
 /// After so long without getting there, it never will.
-const PATIENCE: Duration = Duration::from_secs(45);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long nothing may happen to be called steady.
 pub(crate) const STEADY: Duration = Duration::from_secs(3);
 
@@ -183,6 +183,36 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<boo
         sleep(Duration::from_millis(50)).await;
     }
     Ok(())
+}
+
+pub(crate) const CRON_JOBS: &str = "/apis/batch/v1/namespaces/shop/cronjobs";
+pub(crate) const JOBS: &str = "/apis/batch/v1/namespaces/shop/jobs";
+
+/// Something that is done every minute.
+pub(crate) fn minutely() -> Value {
+    let pod = json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "busybox" }] } });
+    json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "minutely", "namespace": "shop" },
+        "spec": { "schedule": "* * * * *", "jobTemplate": { "spec": { "template": pod } } },
+    })
+}
+
+/// Whether what a CronJob brought about is shown: it says when that was, and its Job and that Job's pod are its own.
+pub(crate) async fn has_fired(mailbox: &Eyes) -> Result<bool> {
+    let items = async |path: &str| {
+        let list = mailbox.get(path).await?.unwrap_or_default()["items"].take();
+        anyhow::Ok(list.as_array().cloned().unwrap_or_default())
+    };
+    let cron = mailbox.get(&format!("{CRON_JOBS}/minutely")).await?.unwrap_or_default();
+    let is_of = |owner: &Value| {
+        let uid = owner["metadata"]["uid"].clone();
+        move |object: &&Value| object["metadata"]["ownerReferences"][0]["uid"] == uid
+    };
+    let (jobs, pods) = (items(JOBS).await?, items(PODS).await?);
+    let job = jobs.iter().filter(is_of(&cron)).find(|job| job["status"]["succeeded"] == 1);
+    let pod = job.and_then(|job| pods.iter().find(is_of(job)));
+    let said = ["lastScheduleTime", "lastSuccessfulTime"].map(|time| cron["status"][time].is_string());
+    Ok(said == [true, true] && pod.is_some_and(|pod| pod["status"]["phase"] == "Succeeded"))
 }
 
 pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";

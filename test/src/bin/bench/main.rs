@@ -1,6 +1,7 @@
 //! Benchmarks, each beside what a user would use otherwise, in the same run. Started by `hack/bench`.
 
 mod api_bench;
+mod fleet_bench;
 mod measure;
 mod storage_bench;
 
@@ -29,6 +30,10 @@ enum What {
     Api(api_bench::Api),
     /// Large deletions, and the memory they give back.
     Leaving(api_bench::Leaving),
+    /// Many Deployments over two physical clusters.
+    Splitting(api_bench::Splitting),
+    /// Many physical clusters at rest, and how far behind a real one is.
+    Fleet(fleet_bench::Fleet),
     /// One measurement in a process of its own, so that its memory and time are its own.
     #[command(hide = true)]
     Child {
@@ -42,6 +47,8 @@ fn main() -> anyhow::Result<()> {
         What::Storage { quick, json } => runtime()?.block_on(storage_bench::run(quick, &json)),
         What::Api(api) => runtime()?.block_on(api.run()),
         What::Leaving(leaving) => runtime()?.block_on(leaving.run()),
+        What::Splitting(splitting) => runtime()?.block_on(splitting.run()),
+        What::Fleet(fleet) => runtime()?.block_on(fleet.run()),
         What::Child { what } => what.run(),
     }
 }

@@ -10,14 +10,15 @@
 //! One that is wrong ends the benchmark without figures. Processor time is that of the server's processes alone.
 
 mod applies;
-mod client;
+pub(crate) mod client;
 mod leaving;
 mod load;
 mod objects;
 mod reads;
 mod report;
+mod splitting;
 mod starts;
-mod target;
+pub(crate) mod target;
 mod watches;
 mod writes;
 
@@ -31,6 +32,7 @@ use scenarios::holon::Server;
 pub(crate) use leaving::Leaving;
 use load::Effort;
 use report::{Better, Row};
+pub(crate) use splitting::Splitting;
 use target::{Pair, Target};
 
 /// What to measure and how long. Without `--quick` as for docs/benchmarks.md.

@@ -1,0 +1,310 @@
+//! What it costs to place things: many Deployments over two physical clusters, from cold, one at a time, and again after a
+//! restart. The physical clusters are mailboxes with a heartbeat: nothing is below them, so what is measured is the splitter
+//! and the server it works through.
+//!
+//! Not a matter of ratios: nobody else has a splitter. Holon is asked alone, and once.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use bytes::Bytes;
+use clap::Args;
+use hyper::Method;
+use scenarios::holon::{End, Server};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::client::Connection;
+use super::objects;
+use super::target::Target;
+use crate::measure::{cpu_seconds_of, percentile_ms};
+
+const PHYSICAL: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
+const CLUSTERS: [&str; 2] = ["east", "west"];
+/// Requests under way at once while Deployments are made.
+const CLIENTS: usize = 32;
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const BEAT: Duration = Duration::from_secs(10);
+/// Apart from what it waits for, nothing should be going on.
+const PAUSE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Nothing more comes of something after so long without a write.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// How much to place.
+#[derive(Args)]
+pub(crate) struct Splitting {
+    /// Deployments
+    #[arg(long, default_value_t = 5_000)]
+    deployments: usize,
+    /// Namespaces they are in
+    #[arg(long, default_value_t = 50)]
+    namespaces: usize,
+    /// Deployments that are then applied one at a time
+    #[arg(long, default_value_t = 200)]
+    alone: usize,
+    /// The server to measure [default: the binary beside this one]
+    #[arg(long)]
+    holon: Option<PathBuf>,
+}
+
+impl Splitting {
+    pub(crate) async fn run(self) -> Result<()> {
+        let program = match &self.holon {
+            Some(program) => program.clone(),
+            None => std::env::current_exe()?.with_file_name("holon"),
+        };
+        let mut subject = Subject::start(&program).await?;
+        subject.prepare(&self).await?;
+        let before = subject.megabytes()?;
+        let begun = Instant::now();
+        subject.beat().await?;
+        let wanted = self.deployments as u64;
+        subject.until(wanted, begun).await?;
+        let (took, placed) = (begun.elapsed(), subject.megabytes()?);
+        let mut times = Vec::new();
+        for nth in 0..self.alone {
+            times.push(subject.one(&format!("alone-{nth}")).await?);
+            tokio::time::sleep(PAUSE).await;
+        }
+        let (p50, p99) = (percentile_ms(&mut times, 0.5), percentile_ms(&mut times, 0.99));
+        let (idle_cpu, idle_writes) = subject.idle().await?;
+        let (restarted, steady) = subject.restart().await?;
+        println!("\n| what | figure | target |\n|---|---:|---:|");
+        let rate = self.deployments as f64 / took.as_secs_f64();
+        println!(
+            "| {} Deployments x 2 clusters, from cold | {:.1} s |  |",
+            self.deployments,
+            took.as_secs_f64()
+        );
+        println!("| Deployments placed a second | {rate:.0} |  |");
+        println!("| copies placed a second | {:.0} | 1,000 |", rate * CLUSTERS.len() as f64);
+        println!("| apply -> present in both mailboxes, p50 | {p50:.1} ms |  |");
+        println!("| the same, p99 | {p99:.1} ms | 100 ms |");
+        println!("| resident before and after | {before} MB, {placed} MB |  |");
+        println!(
+            "| idle for 30 s: CPU, writes that are no heartbeat | {idle_cpu:.2} s, {idle_writes} | 0 writes |"
+        );
+        println!("| restart until a new Deployment is placed | {:.1} s |  |", restarted.as_secs_f64());
+        println!(
+            "| restart until the last write that is no heartbeat | {:.1} s | 10 s |",
+            steady.as_secs_f64()
+        );
+        Ok(())
+    }
+}
+
+struct Subject {
+    target: Target,
+    connection: Connection,
+    server: Server,
+    beats: JoinSet<Result<()>>,
+}
+
+fn physical(cluster: &str) -> Value {
+    json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster",
+        "metadata": { "name": cluster }, "spec": { "connection": { "pull": {} } },
+    })
+}
+
+fn mailbox(cluster: &str) -> String {
+    format!("/clusters/root:mailbox-{cluster}")
+}
+
+impl Subject {
+    async fn start(program: &std::path::Path) -> Result<Subject> {
+        let server = Server::start_program(program.to_owned(), &[])?;
+        let mut target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+        target.prefix.clear();
+        let connection = Connection::open(&target).await?;
+        Ok(Subject { target, connection, server, beats: JoinSet::new() })
+    }
+
+    /// Two physical clusters nobody has heard of yet, and everything that is to run on them.
+    async fn prepare(&mut self, size: &Splitting) -> Result<()> {
+        for cluster in CLUSTERS {
+            self.create(PHYSICAL, &physical(cluster)).await?;
+        }
+        for space in 0..size.namespaces {
+            let namespace = json!({ "metadata": {
+                "name": format!("space-{space}"), "annotations": { "holon.dev/placement": "*" },
+            } });
+            self.connection.send(Method::POST, "/api/v1/namespaces", namespace.to_string().into()).await?;
+        }
+        let mut tasks = JoinSet::new();
+        let (count, spaces) = (size.deployments, size.namespaces);
+        for (client, mut connection) in
+            Connection::open_for(&self.target, CLIENTS).await?.into_iter().enumerate()
+        {
+            tasks.spawn(async move {
+                for nth in (client..count).step_by(CLIENTS) {
+                    let path = deployments(&format!("space-{}", nth % spaces));
+                    connection.send(Method::POST, &path, objects::deployment(&format!("web-{nth}"))).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        println!("{count} Deployments are there");
+        // What can be decided without any cluster is decided.
+        self.quiet().await
+    }
+
+    /// Waits until nothing is written any more.
+    async fn quiet(&mut self) -> Result<()> {
+        let mut before = 0;
+        loop {
+            let now = self.revision().await?;
+            if now == before {
+                return Ok(());
+            }
+            before = now;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn revision(&mut self) -> Result<u64> {
+        let page = self.connection.get("/api/v1/namespaces?limit=1").await?;
+        let page: Value = serde_json::from_slice(&page)?;
+        Ok(page["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse()?)
+    }
+
+    async fn create(&mut self, path: &str, object: &Value) -> Result<Value> {
+        let made = self.connection.send(Method::POST, path, object.to_string().into()).await?;
+        Ok(serde_json::from_slice(&made)?)
+    }
+
+    /// Both physical clusters report, and go on doing so.
+    async fn beat(&mut self) -> Result<()> {
+        for cluster in CLUSTERS {
+            let base = mailbox(cluster);
+            let mut object = self.create(&format!("{base}{PHYSICAL}"), &physical(cluster)).await?;
+            object["status"] = json!({
+                "version": "v1.36.4", "uid": cluster,
+                "allocatable": { "cpu": "100000", "memory": "1000Ti", "pods": "10000000" },
+            });
+            let path = format!("{base}{PHYSICAL}/{cluster}/status");
+            self.connection.send(Method::PUT, &path, object.to_string().into()).await?;
+            let lease =
+                json!({ "metadata": { "name": "holon-syncer" }, "spec": { "holderIdentity": "bench" } });
+            let lease = self.create(&format!("{base}{LEASES}"), &lease).await?;
+            let (target, base) = (self.target.clone(), base.clone());
+            self.beats
+                .spawn(async move { renew(&target, &format!("{base}{LEASES}/holon-syncer"), lease).await });
+        }
+        Ok(())
+    }
+
+    /// Waits until as many are in both mailboxes.
+    async fn until(&mut self, wanted: u64, begun: Instant) -> Result<()> {
+        let mut said = Instant::now();
+        loop {
+            let mut least = u64::MAX;
+            for cluster in CLUSTERS {
+                let path = format!("{}/apis/apps/v1/deployments?limit=1", mailbox(cluster));
+                let page: Value = serde_json::from_slice(&self.connection.get(&path).await?)?;
+                let shown = page["items"].as_array().map_or(0, Vec::len) as u64;
+                let more = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0);
+                least = least.min(shown + more);
+            }
+            if least >= wanted {
+                return Ok(());
+            }
+            if said.elapsed() > Duration::from_secs(2) {
+                println!(
+                    "  {:5.1} s: {least} of {wanted}, {} MB",
+                    begun.elapsed().as_secs_f64(),
+                    self.megabytes()?
+                );
+                said = Instant::now();
+            }
+            ensure!(begun.elapsed() < PATIENCE, "{least} of {wanted} after {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// How long one takes to be in both mailboxes.
+    async fn one(&mut self, name: &str) -> Result<Duration> {
+        let there = self.namespace_there().await?;
+        let begun = Instant::now();
+        self.connection.send(Method::POST, &deployments("space-0"), objects::deployment(name)).await?;
+        for cluster in CLUSTERS {
+            let path = format!("{}{}/{name}", mailbox(cluster), deployments(&there));
+            while self.connection.get(&path).await.is_err() {
+                ensure!(begun.elapsed() < PATIENCE, "{name} is not in the mailbox of {cluster}");
+                tokio::time::sleep(Duration::from_micros(500)).await;
+            }
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// What the first namespace is called in mailboxes.
+    async fn namespace_there(&mut self) -> Result<String> {
+        let path = format!("{}/api/v1/namespaces", mailbox(CLUSTERS[0]));
+        let list: Value = serde_json::from_slice(&self.connection.get(&path).await?)?;
+        let names = list["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|item| item["metadata"]["name"].as_str());
+        match names.into_iter().find(|name| name.starts_with("space-0-")) {
+            Some(name) => Ok(name.to_owned()),
+            None => bail!("nothing of space-0 is in {path}"),
+        }
+    }
+
+    async fn idle(&mut self) -> Result<(f64, u64)> {
+        self.quiet().await?;
+        let process = self.server.pid().to_string();
+        let (cpu, revision) = (cpu_seconds_of(&process)?, self.revision().await?);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let writes = self.revision().await? - revision;
+        // Two clusters renew their leases three times.
+        Ok((cpu_seconds_of(&process)? - cpu, writes.saturating_sub(6)))
+    }
+
+    /// How long a new Deployment takes to be placed after a restart, and how long anything is written because of it. Nobody
+    /// beats meanwhile, which both clusters survive for longer than this takes.
+    async fn restart(&mut self) -> Result<(Duration, Duration)> {
+        self.beats.abort_all();
+        let begun = Instant::now();
+        self.server.restart(End::Terminated, &[])?;
+        self.target = Target::open("Holon", &self.server.kubeconfig("root")?, vec![self.server.pid()])?;
+        self.target.prefix.clear();
+        self.connection = Connection::open(&self.target).await?;
+        self.one("after-restart").await?;
+        let placed = begun.elapsed();
+        let (mut last, mut revision) = (placed, self.revision().await?);
+        while begun.elapsed() < last + SETTLED {
+            tokio::time::sleep(PAUSE).await;
+            let now = self.revision().await?;
+            if now != revision {
+                (last, revision) = (begun.elapsed(), now);
+            }
+        }
+        Ok((placed, last))
+    }
+
+    fn megabytes(&self) -> Result<u64> {
+        Ok(self.target.rss_bytes()? / 1_000_000)
+    }
+}
+
+fn deployments(namespace: &str) -> String {
+    format!("/apis/apps/v1/namespaces/{namespace}/deployments")
+}
+
+async fn renew(target: &Target, path: &str, mut lease: Value) -> Result<()> {
+    let mut connection = Connection::open(target).await?;
+    for beat in 0_u64.. {
+        tokio::time::sleep(BEAT).await;
+        lease["metadata"]["annotations"]["beat"] = beat.to_string().into();
+        let body = Bytes::from(lease.to_string());
+        lease = serde_json::from_slice(&connection.send(Method::PUT, path, body).await?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Joining physical clusters as `holon join` does, and putting things into their mailboxes.
+
+use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::Method;
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::api_bench::client::Connection;
+
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Makes a physical cluster known, with the kubeconfig it is reached by.
+pub(super) async fn join(root: &mut Connection, name: &str, kubeconfig: &str) -> Result<()> {
+    let secret =
+        json!({ "metadata": { "name": name }, "data": { "kubeconfig": STANDARD.encode(kubeconfig) } });
+    post(root, "/api/v1/namespaces/kube-system/secrets", &secret).await?;
+    let reference = json!({ "namespace": "kube-system", "name": name });
+    let object = json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster", "metadata": { "name": name },
+        "spec": { "connection": { "push": { "secretRef": reference } } },
+    });
+    post(root, "/apis/holon.dev/v1alpha1/physicalclusters", &object).await?;
+    let (path, begun) = (format!("{}/api/v1/namespaces/default", mailbox(name)), Instant::now());
+    while root.get(&path).await.is_err() {
+        if begun.elapsed() > PATIENCE {
+            bail!("{name} has no mailbox after {PATIENCE:?}");
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// What the paths of its mailbox begin with.
+pub(super) fn mailbox(name: &str) -> String {
+    format!("/clusters/root:mailbox-{name}")
+}
+
+pub(super) async fn post(connection: &mut Connection, path: &str, object: &Value) -> Result<()> {
+    let made = connection.send(Method::POST, path, object.to_string().into()).await;
+    made.map(drop).with_context(|| format!("making {object}"))
+}
+
+pub(super) async fn read(connection: &mut Connection, path: &str) -> Result<Value> {
+    Ok(serde_json::from_slice(&connection.get(path).await?)?)
+}
+
+pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so().await? {
+        if begun.elapsed() > PATIENCE {
+            bail!("not within {PATIENCE:?}: {what}");
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// The labels of what is to go down.
+pub(super) fn placed() -> Value {
+    json!({ "holon.dev/placed": "true" })
+}
+
+pub(super) fn namespace() -> Value {
+    json!({ "metadata": { "name": "shop", "labels": placed() } })
+}
+
+pub(super) fn map(name: &str) -> Value {
+    json!({ "metadata": { "name": name, "labels": placed() }, "data": { "settings": "x".repeat(1000) } })
+}
+
+pub(super) fn deployment(name: &str, replicas: u64) -> Value {
+    let labels = json!({ "app": name });
+    json!({
+        "metadata": { "name": name, "labels": placed() },
+        "spec": {
+            "replicas": replicas, "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "main", "image": "main:1" }] } },
+        },
+    })
+}
+
+pub(super) fn service(name: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "labels": placed() },
+        "spec": { "selector": { "app": name }, "ports": [{ "port": 80 }] },
+    })
+}

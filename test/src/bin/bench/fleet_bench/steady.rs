@@ -1,0 +1,134 @@
+//! Many physical clusters in which nothing happens.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use scenarios::holon::Server;
+use standin::{Counts, Options, Standin};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::members::{deployment, join, mailbox, map, namespace, post, read, service, until};
+use crate::api_bench::client::Connection;
+use crate::api_bench::target::Target;
+use crate::measure::{Row, cpu_seconds_of, rss_bytes};
+
+/// Of the objects of each, so many are Deployments with two pods, and as many Services. One is the namespace; the rest are
+/// ConfigMaps of a kilobyte.
+const APPS: usize = 4;
+/// It is steady when nothing was written for so long.
+const QUIET: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub(super) clusters: usize,
+    pub(super) objects: usize,
+}
+
+pub(super) async fn measure(program: &Path, size: Size, time: Duration) -> Result<Vec<Row>> {
+    let Size { clusters, objects } = size;
+    ensure!(
+        objects > 2 * APPS,
+        "{objects} objects are too few to have {APPS} Deployments and Services among them"
+    );
+    println!("{clusters} stand-ins with {objects} objects each");
+    let server = Server::start_program(program.to_owned(), &[])?;
+    let mut target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+    target.prefix.clear();
+    let mut root = Connection::open(&target).await?;
+    let mut standins = Vec::new();
+    for number in 0..clusters {
+        standins.push(Standin::start(Options::new(format!("c{number}"))).await?);
+    }
+    let (before, begun) = (target.rss_bytes()?, Instant::now());
+    let mut placing = JoinSet::new();
+    for standin in &standins {
+        let (mut root, name, kubeconfig) = (root.clone(), standin.name().to_owned(), standin.kubeconfig()?);
+        placing.spawn(async move {
+            join(&mut root, &name, &kubeconfig).await?;
+            place(&mut root, &name, objects).await
+        });
+    }
+    while let Some(placed) = placing.join_next().await {
+        placed??;
+    }
+    for standin in &standins {
+        until("all of it is there, and said to be", async || ready(&mut root, standin.name()).await).await?;
+    }
+    let settled = begun.elapsed();
+    until("nothing is written", async || {
+        let seen = counts(&standins);
+        sleep(QUIET).await;
+        Ok(since(&standins, &seen).0 == 0)
+    })
+    .await?;
+    println!("  all there after {settled:.1?}; nothing happens for {time:?}");
+    let (seen, cpu, own) = (counts(&standins), target.cpu_seconds()?, cpu_seconds_of("self")?);
+    sleep(time).await;
+    let (writes, requests) = since(&standins, &seen);
+    let (cpu, own) = (target.cpu_seconds()? - cpu, cpu_seconds_of("self")? - own);
+    let percent = |seconds: f64| 100.0 * seconds / time.as_secs_f64();
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let of = format!("{clusters} stand-ins with {objects} objects each");
+    let grown = target.rss_bytes()?.saturating_sub(before) as f64;
+    Ok(vec![
+        Row::alone(format!("{of}: all there after"), "s", settled.as_secs_f64(), None),
+        Row::alone("at rest: writes to them", "1/min", per_minute(writes, time), Some("0")),
+        Row::alone("at rest: requests to them", "1/min", per_minute(requests, time), None),
+        Row::alone("at rest: Holon's processor time, of one core", "%", percent(cpu), None),
+        Row::alone("at rest: processor time of all stand-ins, of one core", "%", percent(own), None),
+        Row::alone("memory of Holon", "MB", megabytes(target.rss_bytes()?), None),
+        Row::alone("memory of Holon for each of them", "MB", grown / 1e6 / clusters as f64, None),
+        Row::alone("memory of all stand-ins and the benchmark", "MB", megabytes(rss_bytes()?), None),
+    ])
+}
+
+async fn place(root: &mut Connection, name: &str, objects: usize) -> Result<()> {
+    let mailbox = mailbox(name);
+    post(root, &format!("{mailbox}/api/v1/namespaces"), &namespace()).await?;
+    for number in 0..APPS {
+        let app = format!("app-{number}");
+        post(root, &format!("{mailbox}{DEPLOYMENTS}"), &deployment(&app, 2)).await?;
+        post(root, &format!("{mailbox}/api/v1/namespaces/shop/services"), &service(&app)).await?;
+    }
+    for number in 2 * APPS + 1..objects {
+        let path = format!("{mailbox}/api/v1/namespaces/shop/configmaps");
+        post(root, &path, &map(&format!("map-{number}"))).await?;
+    }
+    Ok(())
+}
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
+
+/// Whether all that was asked for is there, by what its mailbox says.
+async fn ready(root: &mut Connection, name: &str) -> Result<bool> {
+    let mailbox = mailbox(name);
+    let list = read(root, &format!("{mailbox}{DEPLOYMENTS}")).await?;
+    let apps = list["items"].as_array().into_iter().flatten();
+    let running = apps.filter(|app| app["status"]["readyReplicas"] == 2).count();
+    let list =
+        read(root, &format!("{mailbox}/api/v1/namespaces/shop/configmaps?labelSelector=holon.dev/placed"))
+            .await?;
+    let mut maps = list["items"].as_array().into_iter().flatten();
+    let report = read(root, &format!("{mailbox}/apis/holon.dev/v1alpha1/physicalclusters/{name}")).await;
+    let conditions = report.unwrap_or_default()["status"]["conditions"].take();
+    let is_synced = |said: &serde_json::Value| said["type"] == "Synced" && said["status"] == "True";
+    Ok(running == APPS
+        && maps.all(|map| map["metadata"]["finalizers"].is_array())
+        && conditions.as_array().is_some_and(|all| all.iter().any(is_synced)))
+}
+
+fn counts(standins: &[Standin]) -> Vec<Counts> {
+    standins.iter().map(Standin::requests).collect()
+}
+
+/// Writes and requests of any kind since then.
+fn since(standins: &[Standin], before: &[Counts]) -> (u64, u64) {
+    let news = standins.iter().zip(before).map(|(standin, before)| standin.requests().since(before));
+    news.fold((0, 0), |(writes, all), news| (writes + news.writes(), all + news.total()))
+}
+
+fn per_minute(count: u64, time: Duration) -> f64 {
+    count as f64 * 60.0 / time.as_secs_f64()
+}

@@ -1,0 +1,123 @@
+//! Somebody who looks at a server, writes to it, and waits for what comes of it.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use controller::remote::{CallError, Remote};
+use http::Method;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+/// After so long without getting there, it never will. Much more than anything takes on a machine that is busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Reads and writes one server, or one of its logical clusters, by path.
+#[derive(Clone, Debug)]
+pub struct Eyes(pub Remote);
+
+impl Eyes {
+    pub async fn get(&self, path: &str) -> Result<Option<Value>> {
+        match self.0.read(path).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            other => Ok(Some(other?)),
+        }
+    }
+
+    /// The objects of a collection.
+    pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
+        let found = self.get(path).await?.unwrap_or_default();
+        Ok(found["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Creates an object in a collection.
+    pub async fn make(&self, path: &str, object: Value) -> Result<Value> {
+        self.send(Method::POST, path, "application/json", &object).await
+    }
+
+    pub async fn merge(&self, path: &str, change: Value) -> Result<Value> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", &change).await
+    }
+
+    /// Applies it as kubectl does, whether it is there or not.
+    pub async fn apply(&self, path: &str, object: Value) -> Result<Value> {
+        let path = format!("{path}?fieldManager=somebody&force=true");
+        self.send(Method::PATCH, &path, "application/apply-patch+yaml", &object).await
+    }
+
+    async fn send(&self, method: Method, path: &str, form: &str, body: &Value) -> Result<Value> {
+        let text = self.0.text(method, path, form, body.to_string().into(), PATIENCE).await?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        let body = json!({ "propagationPolicy": "Background" }).to_string().into();
+        self.0.text(Method::DELETE, path, "application/json", body, PATIENCE).await?;
+        Ok(())
+    }
+
+    /// Says where things run: on an object, a namespace or a logical cluster.
+    pub async fn place(&self, path: &str, placement: &str) -> Result<Value> {
+        self.merge(path, json!({ "metadata": { "annotations": { "holon.dev/placement": placement } } })).await
+    }
+
+    /// Waits until an object is as it should be, and returns it.
+    pub async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+        let begun = Instant::now();
+        loop {
+            let found = match self.get(path).await {
+                // A server that is away for a while is asked again.
+                Err(error) if error.downcast_ref::<CallError>().is_some_and(|error| !error.is_answer()) => {
+                    Value::Null
+                }
+                found => found?.unwrap_or_default(),
+            };
+            if is_so(&found) {
+                return Ok(found);
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("{path} never is as it should be: {found:#}");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    pub async fn until_there(&self, path: &str) -> Result<Value> {
+        self.until(path, |found| !found.is_null()).await
+    }
+
+    pub async fn until_gone(&self, path: &str) -> Result<()> {
+        self.until(path, Value::is_null).await.map(drop)
+    }
+
+    /// Waits until a Deployment has so many replicas, all new and available, and says so of its present generation.
+    pub async fn until_available(&self, path: &str, replicas: u64) -> Result<Value> {
+        let is_so = |found: &Value| {
+            let status = &found["status"];
+            let is = |field: &str| status[field].as_u64().unwrap_or_default() == replicas;
+            !found.is_null()
+                && found["spec"]["replicas"].as_u64() == Some(replicas)
+                && ["replicas", "updatedReplicas", "availableReplicas"].into_iter().all(is)
+                && status["observedGeneration"] == found["metadata"]["generation"]
+        };
+        self.until(path, is_so).await
+    }
+}
+
+/// Waits for anything else.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so().await? {
+        if begun.elapsed() > PATIENCE {
+            bail!("never: {what}");
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// A condition of an object; null if it has none of this kind.
+pub fn condition(object: &Value, kind: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().find(|said| said["type"] == kind).cloned().unwrap_or_default()
+}

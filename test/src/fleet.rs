@@ -1,0 +1,338 @@
+//! All of Holon in one process, with physical clusters.
+//!
+//! ```text
+//!   Eyes ─► API server ◄─ Splitter, Fleet        one Syncer each ─► stand-in, or a real server
+//! ```
+//!
+//! These are the parts `holon start` puts together, without sockets and without a disk: a story that takes a person a
+//! minute with kubectl takes a test a second. What is missing is said where it is missing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use api::cluster::Id;
+use api::fleet::DEFINITIONS;
+use api::names::SYNCER_ACCOUNT;
+use apiserver::auth::access::Access;
+use apiserver::auth::accounts::Accounts;
+use apiserver::auth::rbac::index::{self, Index};
+use apiserver::births::{self, Birth};
+use apiserver::controllers::Controllers;
+use apiserver::identity::{Identity, User};
+use apiserver::keys::Collection;
+use apiserver::kinds::{Own, Registry};
+use apiserver::local;
+use apiserver::newborn::{self, Newborn, Object, Surroundings, Template};
+use apiserver::quotas::Quotas;
+use apiserver::request::Cluster;
+use apiserver::stack::Stack;
+use controller::remote::Remote;
+use controller::tasks::Tasks;
+use kube::Client;
+use serde_json::{Value, json};
+use splitter::flow::Splitter;
+use standin::{Options, Standin};
+use storage::Store;
+use storage::memory::Memory;
+use syncer::{Settings, Syncer};
+use tokio::task::AbortHandle;
+
+use crate::eyes::{Eyes, condition};
+
+/// Where physical clusters are made known.
+pub const PHYSICAL_CLUSTERS: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
+
+/// Holon, and the physical clusters that have joined it. Everything ends when it is dropped.
+#[derive(Debug)]
+pub struct Fleet {
+    stack: Arc<Stack>,
+    /// The logical cluster users are in, unless a story says otherwise.
+    pub root: Eyes,
+    members: BTreeMap<String, Member>,
+    splitter: Option<Running>,
+    watching: Option<Running>,
+    _tasks: Tasks,
+}
+
+/// A physical cluster.
+#[derive(Debug)]
+pub struct Member {
+    /// How its syncer reaches it.
+    client: Remote,
+    pub mailbox: Eyes,
+    pub mailbox_id: Id,
+    pub below: Eyes,
+    /// None if it is a real one.
+    standin: Option<Standin>,
+    syncer: Option<Running>,
+}
+
+/// Something that goes on until this is dropped. Then it is gone in the middle of whatever it does.
+#[derive(Debug)]
+struct Running(AbortHandle);
+
+impl Running {
+    fn start(task: impl Future<Output = ()> + Send + 'static) -> Running {
+        Running(tokio::spawn(task).abort_handle())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Fleet {
+    /// With stand-ins of these names that do everything at once.
+    pub async fn of(names: &[&str]) -> Result<Fleet> {
+        let mut fleet = Fleet::alone().await?;
+        for name in names {
+            fleet.join(Options::new(*name), &[]).await?;
+        }
+        Ok(fleet)
+    }
+
+    /// Without any physical cluster.
+    pub async fn alone() -> Result<Fleet> {
+        // A test that fails prints what was complained about; several tests of one process share this.
+        let complaints =
+            tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN);
+        let _ = complaints.with_test_writer().without_time().try_init();
+        let mut tasks = Tasks::new();
+        let stack = stack(&mut tasks).await?;
+        let fleet = splitter::fleet::Fleet::new(ours(&stack, "fleet", &Cluster::Bare));
+        let all = ours(&stack, "fleet", &Cluster::All);
+        let running = Running::start(async move { match fleet.run(all, |_| {}).await {} });
+        let root = Eyes(ours(&stack, "somebody", &Cluster::Id(Id::ROOT)));
+        let mut fleet = Fleet {
+            stack,
+            root,
+            members: BTreeMap::new(),
+            splitter: None,
+            watching: Some(running),
+            _tasks: tasks,
+        };
+        fleet.split();
+        Ok(fleet)
+    }
+
+    /// Starts the splitter; one that runs already dies first, and this one remembers nothing of it.
+    pub fn split(&mut self) {
+        self.stop_splitting();
+        let splitter = Arc::new(Splitter::new(ours(&self.stack, "splitter", &Cluster::Bare)));
+        let all = ours(&self.stack, "splitter", &Cluster::All);
+        self.splitter = Some(Running::start(async move {
+            panic!("the splitter failed: {}", splitter.run(all).await);
+        }));
+    }
+
+    pub fn stop_splitting(&mut self) {
+        self.splitter = None;
+    }
+
+    /// Nobody judges any more who is there: a story that says so itself need not wait until somebody has been silent for
+    /// long enough.
+    pub fn stop_watching(&mut self) {
+        self.watching = None;
+    }
+
+    /// Somebody who looks at a logical cluster.
+    pub fn eyes(&self, path: &str) -> Result<Eyes> {
+        let path = path.parse().with_context(|| format!("{path} is no path"))?;
+        Ok(Eyes(ours(&self.stack, "somebody", &Cluster::Path(path))))
+    }
+
+    /// Reads from all logical clusters at once.
+    pub fn all(&self) -> Remote {
+        ours(&self.stack, "somebody", &Cluster::All)
+    }
+
+    /// Starts a stand-in and joins it; returns when it is reported ready.
+    pub async fn join(&mut self, options: Options, labels: &[(&str, &str)]) -> Result<()> {
+        let name = options.name.clone();
+        self.join_standin(&name, Standin::start(options).await?, labels).await
+    }
+
+    /// Joins a stand-in that was prepared somehow.
+    pub async fn join_standin(
+        &mut self,
+        name: &str,
+        standin: Standin,
+        labels: &[(&str, &str)],
+    ) -> Result<()> {
+        let client = standin.client();
+        self.join_server(name, client, labels, Some(standin)).await
+    }
+
+    /// Joins a server that is there already.
+    pub async fn join_server(
+        &mut self,
+        name: &str,
+        client: Client,
+        labels: &[(&str, &str)],
+        standin: Option<Standin>,
+    ) -> Result<()> {
+        self.join_in(self.root.clone(), name, name, client, labels, standin).await
+    }
+
+    /// Starts a stand-in and joins it to a logical cluster of its own. Here it is called `path/name`.
+    pub async fn join_within(&mut self, path: &str, options: Options) -> Result<()> {
+        let (home, name) = (self.eyes(path)?, options.name.clone());
+        let standin = Standin::start(options).await?;
+        let client = standin.client();
+        self.join_in(home, &format!("{path}/{name}"), &name, client, &[], Some(standin)).await
+    }
+
+    async fn join_in(
+        &mut self,
+        home: Eyes,
+        called: &str,
+        name: &str,
+        client: Client,
+        labels: &[(&str, &str)],
+        standin: Option<Standin>,
+    ) -> Result<()> {
+        let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
+        let object = json!({
+            "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster",
+            "metadata": { "name": name, "labels": labels }, "spec": { "connection": { "pull": {} } },
+        });
+        home.make(PHYSICAL_CLUSTERS, object).await?;
+        let path = format!("{PHYSICAL_CLUSTERS}/{name}");
+        let known = home.until(&path, |found| found["status"]["mailbox"].is_string()).await?;
+        let mailbox_id: Id = known["status"]["mailbox"].as_str().unwrap_or_default().parse()?;
+        let mailbox = Eyes(ours(&self.stack, "somebody", &Cluster::Id(mailbox_id)));
+        let client = Remote::new(client);
+        let below = Eyes(client.clone());
+        let member = Member { mailbox, mailbox_id, below, standin, syncer: None, client };
+        self.members.insert(called.to_owned(), member);
+        self.sync(called);
+        home.until(&path, |found| condition(found, "Ready")["status"] == "True").await?;
+        Ok(())
+    }
+
+    /// Starts the syncer of a physical cluster; one that runs already dies first.
+    pub fn sync(&mut self, name: &str) {
+        let stack = self.stack.clone();
+        let member = self.members.get_mut(name).expect("it has joined");
+        member.syncer = None;
+        let settings = Settings {
+            name: name.to_owned(),
+            mailbox: member.mailbox_id.to_string(),
+            directory: None,
+            seal: None,
+        };
+        let id = member.mailbox_id;
+        let above = local::client(stack, account(id), &Cluster::Id(id));
+        let syncer = Syncer::new(above, member.client.client().clone(), settings);
+        member.syncer = Some(Running::start(async move {
+            let tasks = Tasks::new();
+            if let Err(error) = syncer.run(tasks.stop()).await {
+                panic!("a syncer failed: {error}");
+            }
+        }));
+    }
+
+    pub fn stop_syncing(&mut self, name: &str) {
+        self.members.get_mut(name).expect("it has joined").syncer = None;
+    }
+
+    pub fn member(&self, name: &str) -> &Member {
+        self.members.get(name).unwrap_or_else(|| panic!("{name} has not joined"))
+    }
+
+    pub fn members(&self) -> impl Iterator<Item = (&str, &Member)> {
+        self.members.iter().map(|(name, member)| (name.as_str(), member))
+    }
+
+    /// Changes what is said about a physical cluster.
+    pub async fn change(&self, name: &str, change: Value) -> Result<Value> {
+        self.root.merge(&format!("{PHYSICAL_CLUSTERS}/{name}"), change).await
+    }
+
+    /// Makes a logical cluster below the root one.
+    pub async fn logical(&self, name: &str) -> Result<Eyes> {
+        let object = json!({
+            "apiVersion": "holon.dev/v1alpha1", "kind": "LogicalCluster", "metadata": { "name": name },
+        });
+        self.root.make("/apis/holon.dev/v1alpha1/logicalclusters", object).await?;
+        self.eyes(&format!("root:{name}"))
+    }
+
+    /// What a namespace of the root logical cluster is called on shared physical clusters.
+    pub fn below(namespace: &str) -> String {
+        splitter::lower::physical_namespace(&Id::ROOT.to_string(), namespace)
+    }
+}
+
+impl Member {
+    pub fn standin(&self) -> &Standin {
+        self.standin.as_ref().expect("it is a stand-in")
+    }
+}
+
+/// Every logical cluster may use every physical one, as where Holon was just started.
+fn granted() -> [Object; 2] {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    let object = |plural, value| Object { collection: Collection { group: RBAC, plural }, value };
+    let metadata = json!({ "name": "holon:use-physical-clusters" });
+    let rule = json!({ "verbs": ["use"], "apiGroups": ["holon.dev"], "resources": ["physicalclusters"] });
+    let role = json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": metadata, "rules": [rule],
+    });
+    let all = json!({ "apiGroup": RBAC, "kind": "Group", "name": "system:holon:logicalclusters" });
+    let binding = json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata,
+        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": metadata["name"] }, "subjects": [all],
+    });
+    [object("clusterroles", role), object("clusterrolebindings", binding)]
+}
+
+/// What serves logical clusters, with roles, controllers and our own kinds.
+async fn stack(tasks: &mut Tasks) -> Result<Arc<Stack>> {
+    let (memory, address): (Arc<dyn Store>, _) = (Arc::new(Memory::new()), ([127, 0, 0, 1], 6443).into());
+    let mut objects = newborn::objects(&Surroundings { authority: "an authority", address });
+    objects.extend(granted());
+    let index = Index::new(memory.clone(), index::shared(&objects));
+    let seen: Arc<dyn Store> = Arc::new(Newborn::new(memory.clone(), Template::new(objects)));
+    let access = Arc::new(Access::new(seen.clone(), index, Arc::new(Quotas::new(memory.clone()))));
+    births::write(&*seen, Id::ROOT, &Birth::root()).await?;
+    let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{address}")));
+    let kinds = Arc::new(Registry::new(memory.clone()).with_own(Own::read(DEFINITIONS)?));
+    kinds.load().await?;
+    tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
+    let controllers = Controllers::new(seen.clone(), memory, String::new())
+        .with_kinds(kinds.clone())
+        .with_accounts(accounts.clone());
+    tasks.spawn("controllers", controllers.run(tasks.stop()));
+    let following = access.clone();
+    tasks.spawn("roles and bindings", async move {
+        match following.follow().await {}
+        #[allow(unreachable_code)]
+        Ok::<_, std::convert::Infallible>(())
+    });
+    let stack = Stack::new(seen, address.to_string(), tasks.stop())
+        .with_kinds(kinds)
+        .with_access(access)
+        .with_accounts(accounts);
+    Ok(Arc::new(stack))
+}
+
+/// A client that may do everything, under a name of its own.
+fn ours(stack: &Arc<Stack>, name: &str, cluster: &Cluster) -> Remote {
+    let groups = vec!["system:masters".to_owned()];
+    let who = User { name: format!("system:holon:{name}"), groups, ..User::default() };
+    Remote::new(local::client(stack.clone(), Identity::known(who), cluster))
+}
+
+/// The service account a syncer is in its mailbox.
+fn account(mailbox: Id) -> Identity {
+    Identity::known(User {
+        name: format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}"),
+        groups: vec!["system:serviceaccounts".to_owned(), "system:serviceaccounts:kube-system".to_owned()],
+        home: Some(mailbox),
+        ..User::default()
+    })
+}

@@ -1,0 +1,129 @@
+//! Everything that happened to the pods of several stand-ins, in one order.
+//!
+//! Each stand-in has a history of its own, and what is heard of several arrives in no order: of two that were never down at
+//! the same time, the second may be heard to go before the first is heard to be back. So they write one at a time, and what
+//! was written is noted before the next may write. Whoever acts on what it read writes later still: causes are noted before
+//! their effects.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use apiserver::keys::Place;
+use apiserver::stored;
+use serde_json::Value;
+use storage::memory::Memory;
+use storage::{
+    At, Boxed, Change, CommitError, Entry, Event, Expect, Key, Listing, Page, Range, ReadError, Revision,
+    Store, Watch,
+};
+
+use crate::eyes::condition;
+
+/// Sees all that is written to the stores it hands out.
+#[derive(Clone, Debug, Default)]
+pub struct Witness(Arc<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    turn: tokio::sync::Mutex<()>,
+    sights: Mutex<Vec<Sight>>,
+}
+
+/// A pod as it became; none: gone.
+#[derive(Clone, Debug)]
+pub struct Sight {
+    pub cluster: String,
+    pub name: String,
+    pub pod: Option<Value>,
+}
+
+impl Sight {
+    /// Whether it serves: one that was told to go does not.
+    pub fn is_ready(&self) -> bool {
+        let serves = |pod: &Value| {
+            condition(pod, "Ready")["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
+        };
+        self.pod.as_ref().is_some_and(serves)
+    }
+}
+
+impl fmt::Display for Sight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is = match (&self.pod, self.is_ready()) {
+            (None, _) => "gone",
+            (Some(_), true) => "ready",
+            (Some(_), false) => "not ready",
+        };
+        write!(f, "{} of {} is {is}", self.name, self.cluster)
+    }
+}
+
+impl Witness {
+    /// A store for the stand-in of this name.
+    pub fn store(&self, cluster: &str) -> Arc<dyn Store> {
+        Arc::new(Watched { cluster: cluster.to_owned(), inner: Memory::new(), seen: self.0.clone() })
+    }
+
+    /// What has been seen, in the order in which it happened.
+    pub fn sights(&self) -> Vec<Sight> {
+        self.0.sights.lock().unwrap().clone()
+    }
+
+    /// How many pods were ready after each sight.
+    pub fn ready(&self) -> Vec<(Sight, usize)> {
+        let mut ready: BTreeMap<(String, String), bool> = BTreeMap::new();
+        let count = |sight: Sight| {
+            ready.insert((sight.cluster.clone(), sight.name.clone()), sight.is_ready());
+            (sight, ready.values().filter(|is_ready| **is_ready).count())
+        };
+        self.sights().into_iter().map(count).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    cluster: String,
+    inner: Memory,
+    seen: Arc<Seen>,
+}
+
+impl Watched {
+    fn note(&self, event: &Event) {
+        let Some(place) = Place::of(&event.key) else { return };
+        if !place.collection.group.is_empty() || place.collection.plural != "pods" {
+            return;
+        }
+        let pod = event.current.as_ref().map(|entry| stored::tree(entry).expect("the server wrote it"));
+        let sight = Sight { cluster: self.cluster.clone(), name: place.name.to_owned(), pod };
+        self.seen.sights.lock().unwrap().push(sight);
+    }
+}
+
+impl Store for Watched {
+    fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
+        self.inner.get(key)
+    }
+
+    fn list(&self, range: Range, page: Page) -> Boxed<'_, Result<At<Listing>, ReadError>> {
+        self.inner.list(range, page)
+    }
+
+    fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
+        Box::pin(async move {
+            let _turn = self.seen.turn.lock().await;
+            // Memory commits without waiting, so whoever gives up does so before this or after.
+            let done = self.inner.commit(key, expect, change).await;
+            done.iter().for_each(|event| self.note(event));
+            done
+        })
+    }
+
+    fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>> {
+        self.inner.watch(range, after)
+    }
+
+    fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>> {
+        self.inner.compact(through)
+    }
+}

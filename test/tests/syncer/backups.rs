@@ -1,0 +1,118 @@
+//! Holon is restored from an older backup: what happened since is not known any more, above.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use scenarios::holon::{End, Server};
+use serde_json::json;
+
+use crate::grounds::{Ground, Physical, Way};
+use crate::world::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_server_that_dials() -> Result<()> {
+    restore(Ground::new(Physical::standin().await?, Way::Push).await?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_server_that_is_dialled() -> Result<()> {
+    restore(Ground::new(Physical::standin().await?, Way::Pull).await?).await
+}
+
+/// What is below and is not known any more stays and is said; what is known again is below again; and nothing is deleted but
+/// what was, by somebody, before or after.
+async fn restore(mut ground: Ground) -> Result<()> {
+    let path = |name: &str| format!("{MAPS}/{name}");
+    ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    ground.mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
+    for name in ["kept", "changed", "deleted"] {
+        ground.mailbox.make(MAPS, placed(map(name, "one"))).await?;
+        ground.below.until_there(&path(name)).await?;
+    }
+    ready(&ground, 2).await?;
+    let kept = ground.below.until_there(&path("kept")).await?;
+    ground.holon.stopped(End::Terminated, |holon| store(holon, "export"))?;
+
+    since_then(&ground).await?;
+    let new = ground.below.until_there(&path("new")).await?;
+    let asked = BTreeMap::from([("configmaps".to_owned(), 1)]);
+    assert_eq!(ground.physical.deletes(&[])?, asked);
+    ground.holon.stopped(End::Killed, |holon| {
+        // Out of the way, as whoever restores has it.
+        std::fs::rename(holon.file("store"), holon.file("lost"))?;
+        store(holon, "import")
+    })?;
+
+    for name in ["changed", "deleted"] {
+        ground.below.until(&path(name), |found| found["data"]["key"] == "one").await?;
+    }
+    ready(&ground, 2).await?;
+    until("it is said what is held", async || {
+        let said = ground.condition("Synced").await?;
+        let message = said["message"].as_str().unwrap_or_default();
+        Ok(said["status"] == "False"
+            && ["new", "fresh"].iter().all(|name| message.contains(&format!("shop/{name}: NoTombstone"))))
+    })
+    .await
+    .with_context(|| format!("{ground}"))?;
+    for (name, before) in [("new", &new), ("kept", &kept)] {
+        let found = ground.below.until_there(&path(name)).await?;
+        assert_eq!(found["metadata"]["uid"], before["metadata"]["uid"], "{name}");
+    }
+    assert_eq!(ground.physical.deletes(&[])?, asked, "deletes that nobody asked for");
+    from_now_on(&ground).await
+}
+
+/// What the backup does not know.
+async fn since_then(ground: &Ground) -> Result<()> {
+    let Ground { mailbox, below, .. } = ground;
+    mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": "two" } })).await?;
+    mailbox.make(MAPS, placed(map("new", "one"))).await?;
+    mailbox.make(DEPLOYMENTS, placed(deployment("fresh"))).await?;
+    mailbox.delete(&format!("{MAPS}/deleted")).await?;
+    mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
+    below.until(&format!("{MAPS}/changed"), |found| found["data"]["key"] == "two").await?;
+    below.until_gone(&format!("{MAPS}/deleted")).await?;
+    mailbox.until(&format!("{DEPLOYMENTS}/fresh"), |found| found["status"]["readyReplicas"] == 2).await?;
+    ready(ground, 3).await
+}
+
+/// It goes on by what is known: what is asked for again is taken over, and what is deleted goes.
+async fn from_now_on(ground: &Ground) -> Result<()> {
+    let Ground { mailbox, below, .. } = ground;
+    mailbox.make(MAPS, placed(map("new", "three"))).await?;
+    mailbox.make(DEPLOYMENTS, placed(deployment("fresh"))).await?;
+    below.until(&format!("{MAPS}/new"), |found| found["data"]["key"] == "three").await?;
+    mailbox.until(&format!("{DEPLOYMENTS}/fresh"), |found| found["status"]["readyReplicas"] == 2).await?;
+    until("all is said to be well", async || Ok(ground.condition("Synced").await?["status"] == "True"))
+        .await?;
+    for name in ["new", "kept"] {
+        mailbox.delete(&format!("{MAPS}/{name}")).await?;
+        below.until_gone(&format!("{MAPS}/{name}")).await?;
+        mailbox.until_gone(&format!("{MAPS}/{name}")).await?;
+    }
+    let deletes = ground.physical.deletes(&[])?;
+    assert_eq!(deletes, BTreeMap::from([("configmaps".to_owned(), 3)]));
+    Ok(())
+}
+
+/// The deployment has so many pods on both sides.
+async fn ready(ground: &Ground, replicas: u64) -> Result<()> {
+    for eyes in [&ground.mailbox, &ground.below] {
+        let path = format!("{DEPLOYMENTS}/web");
+        let ready = eyes.until(&path, |found| {
+            found["spec"]["replicas"] == replicas && found["status"]["readyReplicas"] == replicas
+        });
+        ready.await.with_context(|| format!("{ground}"))?;
+    }
+    Ok(())
+}
+
+/// Writes the backup, or makes a store of it.
+fn store(holon: &Server, verb: &str) -> Result<()> {
+    let mut command = holon.other(&["store", verb]);
+    command.arg("--data-dir").arg(holon.file("store")).arg(holon.file("backup"));
+    let output = command.output()?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! What a physical cluster costs in connections: one for all that is read and written, and one for what is led there.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use crate::grounds::{Ground, Physical, Way, Wire, client};
+use crate::world::*;
+
+/// Several kinds are followed, and pods with their events.
+pub(crate) async fn busy(ground: &Ground) -> Result<()> {
+    ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    ground.mailbox.make(MAPS, placed(map("settings", "one"))).await?;
+    ground.mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
+    ground
+        .mailbox
+        .until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 2)
+        .await?;
+    until("pods are shown", async || {
+        let pods = ground.mailbox.get(PODS).await?.unwrap_or_default();
+        Ok(pods["items"].as_array().is_some_and(|pods| pods.len() == 2))
+    })
+    .await
+}
+
+/// With the one that logs and commands take, or the line they come by.
+pub(crate) const LED: usize = 2;
+
+/// How many connections a process has to a port, of this machine.
+pub(crate) fn connections(pid: u32, port: u16) -> Result<usize> {
+    let process = Path::new("/proc").join(pid.to_string());
+    let mut sockets = BTreeSet::new();
+    for file in std::fs::read_dir(process.join("fd"))? {
+        // Some are closed while we look.
+        let Ok(target) = std::fs::read_link(file?.path()) else { continue };
+        let target = target.to_string_lossy();
+        sockets.extend(
+            target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')).map(str::to_owned),
+        );
+    }
+    let table = std::fs::read_to_string(process.join("net/tcp"))?;
+    let remote = format!(":{port:04X}");
+    let is_one = |line: &&str| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        // Where to, in which state (01: established), and as what.
+        matches!(columns[..], [_, _, to, "01", _, _, _, _, _, socket, ..] if to.ends_with(&remote) && sockets.contains(socket))
+    };
+    Ok(table.lines().filter(is_one).count())
+}
+
+pub(crate) fn port(url: &str) -> Result<u16> {
+    let port = url.rsplit(':').next().and_then(|port| port.split('/').next()?.parse().ok());
+    port.with_context(|| url.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_has_one_connection_for_calls_to_each_physical_cluster() -> Result<()> {
+    let ground = Ground::new(Physical::standin().await?, Way::Push).await?;
+    busy(&ground).await?;
+    let pid = ground.pid().context("the server runs")?;
+    assert!(matches!(connections(pid, port(&ground.address.server)?)?, 1..=LED));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_syncer_that_dials_in_has_one_connection_for_calls_to_each_side() -> Result<()> {
+    let ground = Ground::new(Physical::standin().await?, Way::Pull).await?;
+    busy(&ground).await?;
+    let pid = ground.pid().context("the syncer runs")?;
+    assert!(matches!(connections(pid, port(&ground.address.server)?)?, 1..=LED));
+    assert!(matches!(connections(pid, port(&ground.holon.address)?)?, 1..=LED));
+    Ok(())
+}
+
+/// All requests share a connection, and so its fate. A firewall that forgets it tells nobody: every request would be sent into
+/// the void until the kernel gives up, which takes it a quarter of an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_dead_is_noticed_and_replaced() -> Result<()> {
+    let physical = Physical::standin().await?;
+    let Physical::Standin(standin) = &physical else { unreachable!("it was just made") };
+    let wire = Wire::to(standin.address()).await?;
+    let ground = Ground::behind(&wire, physical, Way::Push).await?;
+    busy(&ground).await?;
+    wire.die();
+    ground.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
+    ground
+        .mailbox
+        .until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 3)
+        .await?;
+    Ok(())
+}
+
+/// The same between a syncer that dials in and the server, where there is also the line by which others reach what runs. The
+/// server answers nobody about it until another was dialled.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tunnel_that_is_dead_is_noticed_and_dialled_again() -> Result<()> {
+    let (ground, wire) = Ground::dialled_by_wire(Physical::standin().await?).await?;
+    busy(&ground).await?;
+    let pods = ground.mailbox.get(PODS).await?.unwrap_or_default();
+    let pod = pods["items"][0]["metadata"]["name"].as_str().context("there are pods")?.to_owned();
+    let reader = client(&ground.holon.kubeconfig("root:mailbox-east")?).await?;
+    let is_read = async || {
+        let request = http::Request::get(format!("{PODS}/{pod}/log")).body(Vec::new())?;
+        Ok(reader.request_text(request).await.is_ok())
+    };
+    until("its log is read", is_read).await?;
+    wire.die();
+    ground.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
+    ground
+        .mailbox
+        .until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 3)
+        .await?;
+    until("its log is read again", is_read).await
+}

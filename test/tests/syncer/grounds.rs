@@ -1,0 +1,246 @@
+//! Holon as it is run, a process, and a physical cluster that was joined to it.
+//!
+//! ```text
+//!   holon start                     push: the server dials            a stand-in │
+//!     root:mailbox-east   ◄──────── pull: `holon syncer` dials ────►  a real Kubernetes │
+//!                                                                     a logical cluster of another Holon
+//! ```
+//!
+//! The test looks at the mailbox and at the physical cluster as their administrator. The syncer is somebody else below, an
+//! account made for it, so that what it did there can be told from what the test did.
+
+mod account;
+mod front;
+mod physical;
+mod proxy;
+mod wire;
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use controller::remote::Remote;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use scenarios::holon::Server;
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+pub(crate) use self::account::{Rights, grant, rule};
+pub(crate) use self::front::{Authority, Front};
+pub(crate) use self::physical::{Address, Physical};
+pub(crate) use self::proxy::Proxy;
+pub(crate) use self::wire::Wire;
+use crate::world::Eyes;
+
+/// Who opens the connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// The server.
+    Push,
+    /// A syncer beside the physical cluster.
+    Pull,
+}
+
+/// Variables, and what they are set to.
+pub(crate) type Environment = Vec<(&'static str, String)>;
+
+pub(crate) struct Ground {
+    pub(crate) mailbox: Eyes,
+    pub(crate) below: Eyes,
+    pub(crate) physical: Physical,
+    /// Where the syncer finds it.
+    pub(crate) address: Address,
+    pub(crate) holon: Server,
+    /// Killed when dropped.
+    seat: Option<Child>,
+    /// What the seat finds in its environment.
+    environment: Environment,
+    way: Way,
+}
+
+impl Ground {
+    pub(crate) async fn new(physical: Physical, way: Way) -> Result<Ground> {
+        Ground::with_rights(physical, way, &Rights::everything()).await
+    }
+
+    /// The same, where the syncer may do no more than this below.
+    pub(crate) async fn with_rights(physical: Physical, way: Way, rights: &Rights) -> Result<Ground> {
+        let address = physical.address().await?;
+        Ground::at(address, physical, way, rights, Environment::new()).await
+    }
+
+    /// The same, where the syncer finds the physical cluster behind a wire.
+    pub(crate) async fn behind(wire: &Wire, physical: Physical, way: Way) -> Result<Ground> {
+        let mut address = physical.address().await?;
+        address.server = format!("https://127.0.0.1:{}", wire.port);
+        Ground::at(address, physical, way, &Rights::everything(), Environment::new()).await
+    }
+
+    /// The same, where a syncer beside it finds this in its environment.
+    pub(crate) async fn within(
+        environment: Environment,
+        address: Address,
+        physical: Physical,
+    ) -> Result<Ground> {
+        Ground::at(address, physical, Way::Pull, &Rights::everything(), environment).await
+    }
+
+    /// The same, where a kubeconfig names a proxy.
+    pub(crate) async fn behind_proxy(proxy: &Proxy, physical: Physical, way: Way) -> Result<Ground> {
+        let mut address = physical.address().await?;
+        address.proxy = Some(proxy.url("127.0.0.1"));
+        Ground::at(address, physical, way, &Rights::everything(), Environment::new()).await
+    }
+
+    /// The same, where a syncer beside it finds the server behind a wire.
+    pub(crate) async fn dialled_by_wire(physical: Physical) -> Result<(Ground, Wire)> {
+        let mut ground = Ground::new(physical, Way::Pull).await?;
+        let wire = Wire::to(ground.holon.address.parse()?).await?;
+        // Another ticket that says so, and a syncer that knows nothing of the first.
+        ground.forget().await?;
+        ground.print(&["--server", &format!("https://127.0.0.1:{}", wire.port)]).await?;
+        Ok((ground, wire))
+    }
+
+    /// The same, where a syncer beside it finds the server behind something that ends TLS.
+    pub(crate) async fn dialled_through(
+        authority: &Authority,
+        physical: Physical,
+    ) -> Result<(Ground, Front)> {
+        let mut ground = Ground::new(physical, Way::Pull).await?;
+        let kubeconfig = serde_json::to_value(Kubeconfig::read_from(ground.holon.kubeconfig("root")?)?)?;
+        let theirs = kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"].as_str();
+        let theirs = STANDARD.decode(theirs.context("a kubeconfig says whom to trust")?)?;
+        let front = Front::of(ground.holon.address.parse()?, &String::from_utf8(theirs)?, authority).await?;
+        ground.forget().await?;
+        let (server, file) = (format!("https://127.0.0.1:{}", front.port), authority.file());
+        let file = file.to_str().context("a path of ours")?;
+        ground.print(&["--server", &server, "--certificate-authority", file]).await?;
+        Ok((ground, front))
+    }
+
+    async fn at(
+        address: Address,
+        physical: Physical,
+        way: Way,
+        rights: &Rights,
+        environment: Environment,
+    ) -> Result<Ground> {
+        let holon = Server::start(&[])?;
+        let below = physical.eyes().await?;
+        grant(&below, "holon", rights).await?;
+        let mut ground =
+            Ground { mailbox: below.clone(), below, physical, address, holon, seat: None, environment, way };
+        ground.account().await?;
+        match way {
+            Way::Push => ground.join().await?,
+            Way::Pull => ground.print(&[]).await?,
+        }
+        ground.look().await?;
+        Ok(ground)
+    }
+
+    /// Makes the account of the syncer anew, and tells the server.
+    pub(crate) async fn renew(&self) -> Result<()> {
+        self.account().await?;
+        self.join().await
+    }
+
+    async fn account(&self) -> Result<()> {
+        let kubeconfig = account::make(&self.below, &self.address).await?;
+        Ok(std::fs::write(self.holon.file("below.kubeconfig"), kubeconfig.to_string())?)
+    }
+
+    /// Finds the mailbox, anew after the server has another port.
+    pub(crate) async fn look(&mut self) -> Result<()> {
+        self.mailbox = Eyes(Remote::new(client(&self.holon.kubeconfig("root:mailbox-east")?).await?));
+        Ok(())
+    }
+
+    /// What administrators say to let the server dial.
+    async fn join(&self) -> Result<()> {
+        let file = self.holon.file("below.kubeconfig");
+        let file = file.to_str().context("a path of ours")?;
+        said(Command::from(self.holon.command(&["join", "east", "--kubeconfig", file]))).await.map(drop)
+    }
+
+    /// What they say to be dialled: the ticket is taken out of what would be applied there, and used as it would be.
+    async fn print(&mut self, options: &[&str]) -> Result<()> {
+        let mut command = Command::from(self.holon.command(&["join", "east", "--print"]));
+        command.args(options);
+        let printed = said(command).await?;
+        let ticket = printed.split("---\n").find_map(|text| {
+            let object: Value = serde_json::from_str(text.trim()).ok()?;
+            object["stringData"]["ticket"].as_str().map(str::to_owned)
+        });
+        std::fs::write(self.holon.file("ticket"), ticket.context("no ticket was printed")?)?;
+        self.sit()
+    }
+
+    /// Starts the syncer that dials in, in the place of the one before it.
+    pub(crate) fn sit(&mut self) -> Result<()> {
+        let mut command = Command::from(self.holon.other(&["syncer"]));
+        for (option, file) in
+            [("--ticket", "ticket"), ("--state-dir", "state"), ("--kubeconfig", "below.kubeconfig")]
+        {
+            command.arg(option).arg(self.holon.file(file));
+        }
+        command.envs(self.environment.iter().cloned());
+        self.seat = Some(command.kill_on_drop(true).stdout(Stdio::null()).spawn()?);
+        Ok(())
+    }
+
+    /// Ends the syncer that dials in, with all that it keeps, which may be nothing yet.
+    async fn forget(&mut self) -> Result<()> {
+        if let Some(mut seat) = self.seat.take() {
+            seat.kill().await?;
+        }
+        match std::fs::remove_dir_all(self.holon.file("state")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The process that has the connections below.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match self.way {
+            Way::Push => Some(self.holon.pid()),
+            Way::Pull => self.seat.as_ref()?.id(),
+        }
+    }
+
+    /// The report about the physical cluster, as the syncer writes it.
+    pub(crate) async fn report(&self) -> Result<Value> {
+        let path = "/apis/holon.dev/v1alpha1/physicalclusters/east";
+        Ok(self.mailbox.get(path).await?.unwrap_or_default())
+    }
+
+    /// Its condition of this type.
+    pub(crate) async fn condition(&self, name: &str) -> Result<Value> {
+        let conditions = self.report().await?["status"]["conditions"].take();
+        let found = conditions.as_array().into_iter().flatten().find(|said| said["type"] == name);
+        Ok(found.cloned().unwrap_or_default())
+    }
+}
+
+impl std::fmt::Display for Ground {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {:?}", self.physical.name(), self.way)
+    }
+}
+
+/// A client of whatever a kubeconfig leads to.
+pub(crate) async fn client(kubeconfig: &std::path::Path) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+/// Runs a command that must work. Returns what it printed.
+pub(crate) async fn said(mut command: Command) -> Result<String> {
+    let output = command.kill_on_drop(true).output().await?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}

@@ -1,0 +1,83 @@
+//! The account a syncer is below.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::physical::Address;
+use crate::world::Eyes;
+
+pub(crate) const NAME: &str = "system:serviceaccount:kube-system:holon";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// What the account may do: roles by the namespace they are bound in, or everywhere.
+pub(crate) struct Rights(Vec<(Option<&'static str>, Value)>);
+
+impl Rights {
+    pub(crate) fn everything() -> Rights {
+        Rights(vec![(None, rule("*", "*", "*"))])
+    }
+
+    pub(crate) fn none() -> Rights {
+        Rights(Vec::new())
+    }
+
+    /// More, everywhere or in a namespace.
+    pub(crate) fn and(mut self, namespace: Option<&'static str>, rule: Value) -> Rights {
+        self.0.push((namespace, rule));
+        self
+    }
+}
+
+/// Lists of words, with commas between them.
+pub(crate) fn rule(groups: &str, resources: &str, verbs: &str) -> Value {
+    let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    json!({ "apiGroups": words(groups), "resources": words(resources), "verbs": words(verbs) })
+}
+
+/// Makes the account, and returns the kubeconfig it is used with.
+pub(crate) async fn make(admin: &Eyes, address: &Address) -> Result<Value> {
+    let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
+    let metadata = json!({ "name": "holon" });
+    admin
+        .make(accounts, json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }))
+        .await
+        .context("an account for the syncer")?;
+    let wanted = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "expirationSeconds": 7200 },
+    });
+    let made = admin.make(&format!("{accounts}/holon/token"), wanted).await?;
+    let token = made["status"]["token"].as_str().context("no token was made")?;
+    let mut cluster = json!({ "server": address.server, "certificate-authority-data": address.authority });
+    if let Some(proxy) = &address.proxy {
+        cluster["proxy-url"] = json!(proxy);
+    }
+    Ok(json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "below",
+        "clusters": [{ "name": "below", "cluster": cluster }],
+        "users": [{ "name": "holon", "user": { "token": token } }],
+        "contexts": [{ "name": "below", "context": { "cluster": "below", "user": "holon" } }],
+    }))
+}
+
+/// Grants it what it may do, whether or not it is there yet.
+pub(crate) async fn grant(admin: &Eyes, name: &str, rights: &Rights) -> Result<()> {
+    for (number, (namespace, rule)) in rights.0.iter().enumerate() {
+        bind(admin, &format!("{name}-{number}"), *namespace, rule).await?;
+    }
+    Ok(())
+}
+
+async fn bind(admin: &Eyes, name: &str, namespace: Option<&str>, rule: &Value) -> Result<()> {
+    let (role, folder) = match namespace {
+        Some(namespace) => ("Role", format!("{RBAC}/namespaces/{namespace}/")),
+        None => ("ClusterRole", format!("{RBAC}/cluster")),
+    };
+    let kind = |kind: &str| json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": { "name": name } });
+    let mut made = kind(role);
+    made["rules"] = json!([rule]);
+    admin.make(&format!("{folder}roles"), made).await?;
+    let mut binding = kind(&format!("{role}Binding"));
+    binding["roleRef"] = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name });
+    binding["subjects"] = json!([{ "kind": "ServiceAccount", "name": "holon", "namespace": "kube-system" }]);
+    admin.make(&format!("{folder}rolebindings"), binding).await.map(drop)
+}

@@ -1,0 +1,95 @@
+//! What stands in front of a server and ends TLS, as load balancers do: with a certificate that another authority has signed
+//! than the server's own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tempfile::TempDir;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+/// Somebody who signs certificates, and whom nobody trusts who was not told to.
+pub(crate) struct Authority {
+    authority: apiserver::pki::Authority,
+    dir: TempDir,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Result<Authority> {
+        let dir = tempfile::tempdir()?;
+        Ok(Authority { authority: apiserver::pki::Authority::open(dir.path())?, dir })
+    }
+
+    /// Its own certificate, as PEM.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.dir.path().join("ca.crt")
+    }
+
+    /// For whoever is reached on this machine, and speaks no HTTP/2.
+    pub(crate) fn acceptor(&self) -> Result<TlsAcceptor> {
+        let identity = self.authority.serving(&["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
+        let mut config =
+            ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()?
+                .with_no_client_auth()
+                .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+pub(crate) struct Front {
+    pub(crate) port: u16,
+    _carrying: JoinSet<()>,
+}
+
+impl Front {
+    /// In front of a server whose authority this is, as PEM.
+    pub(crate) async fn of(server: SocketAddr, theirs: &str, ours: &Authority) -> Result<Front> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let (port, mut carrying) = (listener.local_addr()?.port(), JoinSet::new());
+        carrying.spawn(carry(listener, ours.acceptor()?, server, connector(theirs)?));
+        Ok(Front { port, _carrying: carrying })
+    }
+}
+
+fn connector(authority: &str) -> Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+async fn carry(listener: TcpListener, ours: TlsAcceptor, server: SocketAddr, theirs: TlsConnector) {
+    let mut open = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        let (ours, theirs) = (ours.clone(), theirs.clone());
+        open.spawn(async move {
+            let carried = async {
+                let mut client = ours.accept(client).await?;
+                let server = theirs.connect(server_name(server), TcpStream::connect(server).await?).await;
+                copy_bidirectional(&mut client, &mut server?).await
+            };
+            if let Err(error) = carried.await {
+                println!("in front of the server: {error}");
+            }
+        });
+    }
+}
+
+fn server_name(server: SocketAddr) -> rustls::pki_types::ServerName<'static> {
+    server.ip().into()
+}

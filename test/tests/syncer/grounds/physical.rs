@@ -1,0 +1,184 @@
+//! What a physical cluster may be.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use controller::remote::Remote;
+use kube::config::Kubeconfig;
+use peers::Cluster;
+use scenarios::holon::Server;
+use serde_json::{Value, json};
+use standin::{Options, Standin};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::{account, client, said};
+use crate::world::Eyes;
+
+/// The logical cluster of another Holon that is a physical one here.
+const LOGICAL: &str = "root:east";
+
+pub(crate) enum Physical {
+    Standin(Box<Standin>),
+    Real {
+        cluster: Cluster,
+        audit: TempDir,
+    },
+    Logical {
+        server: Server,
+        audit: TempDir,
+        /// The physical cluster of that Holon. Without one there is nothing but an API: nobody makes pods of deployments, or
+        /// statuses.
+        bottom: Option<Box<Standin>>,
+    },
+}
+
+/// Where it is, and whom to believe that it is.
+pub(crate) struct Address {
+    pub(crate) server: String,
+    /// As in a kubeconfig.
+    pub(crate) authority: String,
+    /// What is between, if something is.
+    pub(crate) proxy: Option<String>,
+}
+
+impl Physical {
+    /// With one node, as the real one has.
+    pub(crate) async fn standin() -> Result<Physical> {
+        let mut options = Options::new("east");
+        options.nodes.truncate(1);
+        Ok(Physical::Standin(Box::new(Standin::start(options).await?)))
+    }
+
+    /// None where `test` has to do without.
+    pub(crate) fn real(test: &str) -> Result<Option<Physical>> {
+        let audit = tempfile::tempdir()?;
+        let (policy, log) = (audit.path().join("policy"), audit.path().join("log"));
+        let rules = json!({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+            "rules": [{ "level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"] }],
+        });
+        std::fs::write(&policy, rules.to_string())?;
+        let flag = |name: &str, file: &Path| format!("--audit-{name}={}", file.display());
+        let flags = [flag("policy-file", &policy), flag("log-path", &log)];
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        Ok(Cluster::start(test, &flags).map(|cluster| Physical::Real { cluster, audit }))
+    }
+
+    pub(crate) async fn logical() -> Result<Physical> {
+        let audit = tempfile::tempdir()?;
+        let option = format!("--audit-log={}", audit.path().join("log").display());
+        let server = Server::start(&[&option])?;
+        said(Command::from(server.command(&["lc", "create", "east"]))).await?;
+        Ok(Physical::Logical { server, audit, bottom: None })
+    }
+
+    /// The same, where that Holon has a physical cluster for it, in which somebody has defined these.
+    pub(crate) async fn levels(definitions: Vec<Value>) -> Result<Physical> {
+        let (mut physical, standin) = (Physical::logical().await?, Physical::standin().await?);
+        if let (Physical::Logical { server, bottom, .. }, Physical::Standin(standin)) =
+            (&mut physical, standin)
+        {
+            let eyes = Eyes(Remote::new(standin.client()));
+            for definition in definitions {
+                eyes.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
+            }
+            let file = server.file("bottom.kubeconfig");
+            std::fs::write(&file, standin.kubeconfig()?)?;
+            let file = file.to_str().context("a path of ours")?;
+            said(Command::from(server.command(&["join", "bottom", "--kubeconfig", file]))).await?;
+            // What is cluster-wide, such as definitions, goes only to where nobody else is.
+            let root = Eyes(Remote::new(client(&server.kubeconfig("root")?).await?));
+            let path = "/apis/holon.dev/v1alpha1/physicalclusters/bottom";
+            root.merge(path, json!({ "spec": { "dedicatedTo": LOGICAL } })).await?;
+            *bottom = Some(standin);
+        }
+        Ok(physical)
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Physical::Standin(_) => "a stand-in",
+            Physical::Real { .. } => "a real Kubernetes",
+            Physical::Logical { bottom: None, .. } => "a logical cluster of another Holon",
+            Physical::Logical { .. } => "two levels",
+        }
+    }
+
+    /// Whether somebody makes pods of deployments there.
+    pub(crate) fn has_controllers(&self) -> bool {
+        !matches!(self, Physical::Logical { bottom: None, .. })
+    }
+
+    /// Where things run in the end, if that is not here.
+    pub(crate) fn bottom(&self) -> Option<Eyes> {
+        match self {
+            Physical::Logical { bottom: Some(standin), .. } => Some(Eyes(Remote::new(standin.client()))),
+            _ => None,
+        }
+    }
+
+    /// As its administrator.
+    pub(crate) async fn eyes(&self) -> Result<Eyes> {
+        let client = match self {
+            Physical::Standin(standin) => standin.client(),
+            Physical::Real { cluster, .. } => client(&cluster.kubeconfig()).await?,
+            Physical::Logical { server, .. } => client(&server.kubeconfig(LOGICAL)?).await?,
+        };
+        Ok(Eyes(Remote::new(client)))
+    }
+
+    pub(crate) async fn address(&self) -> Result<Address> {
+        let kubeconfig = match self {
+            Physical::Standin(standin) => Kubeconfig::from_yaml(&standin.kubeconfig()?)?,
+            Physical::Real { cluster, .. } => Kubeconfig::read_from(cluster.kubeconfig())?,
+            Physical::Logical { server, .. } => Kubeconfig::read_from(server.kubeconfig(LOGICAL)?)?,
+        };
+        let tree = serde_json::to_value(&kubeconfig)?;
+        let text = |field: &str| {
+            let found = tree["clusters"][0]["cluster"][field].as_str().map(str::to_owned);
+            found.with_context(|| format!("a kubeconfig without {field}: {tree:#}"))
+        };
+        let authority = text("certificate-authority-data")?;
+        Ok(Address { server: text("server")?, authority, proxy: None })
+    }
+
+    /// How often the syncer asked to delete something, by resource. A stand-in does not know who asked: there it is how often
+    /// anybody did, without `others`.
+    pub(crate) fn deletes(&self, others: &[&str]) -> Result<BTreeMap<String, u64>> {
+        let mut deletes = BTreeMap::new();
+        let mut count =
+            |resource: &str, times: u64| *deletes.entry(resource.to_owned()).or_default() += times;
+        match self {
+            Physical::Standin(standin) => {
+                let counts = standin.requests().0;
+                for ((_, resource), times) in
+                    counts.iter().filter(|((verb, _), _)| verb.starts_with("delete"))
+                {
+                    let resource = resource.split('.').next().unwrap_or_default();
+                    count(resource, times - others.iter().filter(|other| **other == resource).count() as u64);
+                }
+            }
+            Physical::Real { audit, .. } => {
+                deleted(audit, "/user/username", "/objectRef/resource")?.iter().for_each(|it| count(it, 1));
+            }
+            Physical::Logical { audit, .. } => {
+                deleted(audit, "/user", "/resource")?.iter().for_each(|it| count(it, 1));
+            }
+        }
+        deletes.retain(|_, times| *times > 0);
+        Ok(deletes)
+    }
+}
+
+/// The resources of which the syncer deleted something, by an audit log that has these fields.
+fn deleted(audit: &TempDir, user: &str, resource: &str) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(audit.path().join("log")).context("reading the audit log")?;
+    let read = |line: &str| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let ours = line.pointer(user)? == account::NAME && line["verb"].as_str()?.starts_with("delete");
+        line.pointer(resource).filter(|_| ours)?.as_str().map(str::to_owned)
+    };
+    Ok(text.lines().filter_map(read).collect())
+}

@@ -1,0 +1,301 @@
+//! Hours away, in moments: time is simulated here.
+//!
+//! Everything is in one process and nothing waits for a socket, so tokio's clock jumps to the next thing anybody waits for:
+//! the renewal of a lease, the next try, the end of patience. What is not simulated is the time of day, which nobody
+//! decides by.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::server::Link;
+use crate::world::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Whoever waits for a long list of a server that says nothing does so for a minute.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+
+/// How a server is away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Away {
+    /// There is no way to it.
+    Cut,
+    /// It takes requests and says nothing.
+    Mute,
+    /// It does not know us: our credentials have expired.
+    Expired,
+    Failing,
+}
+
+const WAYS: [Away; 4] = [Away::Cut, Away::Mute, Away::Expired, Away::Failing];
+
+impl Away {
+    fn begin(self, link: &Link) {
+        match self {
+            Away::Cut => link.cut(true),
+            Away::Mute => link.mute(),
+            Away::Expired => link.answer(Some((401, "{\"kind\":\"Status\",\"code\":401}"))),
+            Away::Failing => link.answer(Some((500, "{\"kind\":\"Status\",\"code\":500}"))),
+        }
+    }
+}
+
+fn says(value: &str) -> impl Fn(&Value) -> bool {
+    move |found| found["data"]["key"] == value
+}
+
+/// Three objects that are where they should be, and a syncer.
+async fn at_rest() -> Result<(World, Running)> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    for name in ["changed", "deleted", "kept"] {
+        world.place(MAPS, map(name, "one")).await?;
+    }
+    let running = world.start();
+    for name in ["changed", "deleted", "kept"] {
+        world.below.until_there(&format!("{MAPS}/{name}")).await?;
+    }
+    world.rests().await?;
+    Ok((world, running))
+}
+
+/// What is asked for while somebody is away.
+async fn ask(world: &World) -> Result<()> {
+    world.place(MAPS, map("new", "one")).await?;
+    world.mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": "two" } })).await?;
+    world.mailbox.delete(&format!("{MAPS}/deleted")).await
+}
+
+/// All that was asked for is so, and no more was deleted than was asked for.
+async fn made_good(world: &World) -> Result<()> {
+    sleep(PATIENCE).await;
+    let path = |name: &str| format!("{MAPS}/{name}");
+    world.below.until_there(&path("new")).await?;
+    world.below.until(&path("changed"), says("two")).await?;
+    world.below.until(&path("kept"), says("one")).await?;
+    world.below.until_gone(&path("deleted")).await?;
+    world.mailbox.until_gone(&path("deleted")).await?;
+    let written = world.below_link.written();
+    let deletes: Vec<_> = written.iter().filter(|call| call.starts_with("DELETE")).collect();
+    assert_eq!(deletes, [&format!("DELETE {}", path("deleted"))]);
+    until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True")).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_without_the_physical_cluster_is_made_good() -> Result<()> {
+    for away in WAYS {
+        println!("{away:?}");
+        let (world, _running) = at_rest().await?;
+        away.begin(&world.below_link);
+        ask(&world).await?;
+        world.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
+        until("it is said", async || Ok(world.condition("Ready").await?["status"] == "False")).await?;
+        sleep(HOUR).await;
+        world.below_server.forget_history().await?;
+        assert_eq!(world.below_link.written(), Vec::<String>::new());
+        world.below_link.mend();
+        made_good(&world).await?;
+        until("it is said", async || Ok(world.condition("Ready").await?["status"] == "True")).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_an_hour_without_holon_what_it_asked_for_last_is_enforced() -> Result<()> {
+    for away in WAYS {
+        println!("{away:?}");
+        let (world, _running) = at_rest().await?;
+        away.begin(&world.mailbox_link);
+        ask(&world).await?;
+        for _ in 0..4 {
+            sleep(HOUR / 4).await;
+            world.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
+            world.below.until(&format!("{MAPS}/kept"), says("one")).await?;
+        }
+        // Nothing that was asked for since then is known, and least of all a deletion.
+        for name in ["changed", "deleted"] {
+            world.below.until(&format!("{MAPS}/{name}"), says("one")).await?;
+        }
+        world.mailbox_server.forget_history().await?;
+        world.mailbox_link.mend();
+        made_good(&world).await?;
+    }
+    Ok(())
+}
+
+/// At rest there is the lease, renewed every ten seconds so that others know that we are there, and nothing else: neither here
+/// nor below, from one hour to the next.
+#[tokio::test(start_paused = true)]
+async fn an_hour_at_rest_writes_nothing_but_the_lease() -> Result<()> {
+    let (world, _running) = at_rest().await?;
+    busy(&world).await?;
+    sleep(PATIENCE).await;
+    for link in [&world.mailbox_link, &world.below_link] {
+        link.written();
+        link.renewed();
+    }
+    sleep(HOUR).await;
+    assert_eq!(world.mailbox_link.written(), Vec::<String>::new());
+    assert_eq!(world.below_link.written(), Vec::<String>::new());
+    assert_eq!(world.below_link.renewed(), 0);
+    let beats = world.mailbox_link.renewed();
+    assert!((300..=400).contains(&beats), "the lease was written {beats} times");
+    Ok(())
+}
+
+/// Two hundred changes of status and fifty events, of which one side hears only when the link is back. Of ten changes of one
+/// status the last is written, once; and so is each event.
+#[tokio::test(start_paused = true)]
+async fn what_piled_up_behind_a_cut_link_is_made_good_once() -> Result<()> {
+    for which in [|world: &World| world.mailbox_link.clone(), |world: &World| world.below_link.clone()] {
+        let (world, _running) = at_rest().await?;
+        busy(&world).await?;
+        sleep(PATIENCE).await;
+        let link = which(&world);
+        link.cut(true);
+        world.below_link.written();
+        pile_up(&world).await?;
+        world.mailbox_link.written();
+        link.cut(false);
+        sleep(PATIENCE).await;
+        for name in apps() {
+            let path = format!("{DEPLOYMENTS}/{name}");
+            let (here, below) =
+                (world.mailbox.until_there(&path).await?, world.below.until_there(&path).await?);
+            assert_eq!(here["status"], below["status"], "{name}");
+            assert_eq!(here["status"]["replicas"], CHANGES, "{name}");
+        }
+        let shown = world.mailbox.get(EVENTS).await?.unwrap_or_default();
+        assert_eq!(shown["items"].as_array().map(Vec::len), Some(NEWS));
+        let mut times = BTreeMap::<String, usize>::new();
+        let written = world.mailbox_link.written();
+        written.iter().for_each(|call| *times.entry(call.clone()).or_default() += 1);
+        let statuses = times.keys().filter(|call| call.contains("/deployments/")).count();
+        assert_eq!(statuses, APPS, "{times:#?}");
+        let often: Vec<_> =
+            times.iter().filter(|(call, times)| !call.ends_with("/events") && **times > 1).collect();
+        // That there is trouble, and that it is over, is two reports.
+        let often: Vec<_> =
+            often.into_iter().filter(|(call, _)| !call.contains("/physicalclusters/")).collect();
+        assert!(often.is_empty(), "{often:#?}");
+        assert_eq!(times.get(&format!("POST {EVENTS}")), Some(&NEWS));
+        assert!(world.below_link.written().is_empty());
+    }
+    Ok(())
+}
+
+const EVENTS: &str = "/api/v1/namespaces/shop/events";
+const APPS: usize = 20;
+const CHANGES: usize = 10;
+const NEWS: usize = 50;
+
+fn apps() -> impl Iterator<Item = String> + Clone {
+    (0..APPS).map(|number| format!("app-{number}"))
+}
+
+/// Apps that say how they are.
+async fn busy(world: &World) -> Result<()> {
+    for name in apps() {
+        world.place(DEPLOYMENTS, deployment(&name)).await?;
+        let path = format!("{DEPLOYMENTS}/{name}");
+        world.below.until_there(&path).await?;
+        world
+            .below
+            .merge(&format!("{path}/status"), json!({ "status": { "observedGeneration": 1 } }))
+            .await?;
+        world.mailbox.until(&path, |found| !found["status"]["observedGeneration"].is_null()).await?;
+    }
+    Ok(())
+}
+
+/// One change after the other of each, over a quarter of an hour, and events about them.
+async fn pile_up(world: &World) -> Result<()> {
+    for change in 1..=CHANGES {
+        for name in apps() {
+            let status = json!({ "status": { "replicas": change, "observedGeneration": 1 } });
+            world.below.merge(&format!("{DEPLOYMENTS}/{name}/status"), status).await?;
+        }
+        sleep(HOUR / 40).await;
+    }
+    for (number, name) in apps().cycle().take(NEWS).enumerate() {
+        let app = world.below.until_there(&format!("{DEPLOYMENTS}/{name}")).await?;
+        let about = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": name, "uid": app["metadata"]["uid"],
+        });
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": { "name": format!("news.{number}") },
+            "involvedObject": about, "reason": "Told", "message": "something happened", "type": "Normal",
+        });
+        world.below.make(EVENTS, event).await?;
+    }
+    Ok(())
+}
+
+/// Somebody meddles, and within a second it is as it was. Of the simulated clock, which stands still while anything is done:
+/// so it is waiting that is counted, and not how fast this machine is.
+#[tokio::test(start_paused = true)]
+async fn what_drifts_is_corrected_within_a_second() -> Result<()> {
+    let (world, _running) = at_rest().await?;
+    for turn in 0..10 {
+        sleep(HOUR / 60).await;
+        let begun = Instant::now();
+        let path = format!("{MAPS}/kept");
+        match turn % 2 {
+            0 => drop(world.below.merge(&path, json!({ "data": { "key": "meddled" } })).await?),
+            _ => world.below.delete(&path).await?,
+        }
+        world.below.until(&path, says("one")).await?;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+    Ok(())
+}
+
+/// Every answer takes five seconds, which is long, and less than anybody's patience.
+#[tokio::test(start_paused = true)]
+async fn from_servers_that_take_their_time_everything_comes_in_the_end() -> Result<()> {
+    let (world, _running) = at_rest().await?;
+    for link in [&world.mailbox_link, &world.below_link] {
+        link.slow("", Duration::from_secs(5));
+    }
+    ask(&world).await?;
+    world.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
+    sleep(HOUR / 30).await;
+    made_good(&world).await
+}
+
+/// Whoever holds the lease has a clock that is five hours off. While they renew it nothing is written, however old it seems to
+/// be; when they stop it is taken soon, however new it seems to be.
+#[tokio::test(start_paused = true)]
+async fn whose_clock_is_wrong_neither_loses_the_lease_nor_keeps_it() -> Result<()> {
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let renewed = |hours: i64| {
+        let time = Timestamp::now() + jiff::SignedDuration::from_hours(hours);
+        json!({ "spec": {
+            "holderIdentity": "another", "leaseDurationSeconds": 30,
+            "renewTime": time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+        } })
+    };
+    let mut lease = renewed(-5);
+    lease["metadata"]["name"] = json!("holon-syncer");
+    world.mailbox.make(LEASES, lease).await?;
+    let path = format!("{LEASES}/holon-syncer");
+    let _running = world.start();
+    for _ in 0..30 {
+        sleep(Duration::from_secs(10)).await;
+        world.mailbox.merge(&path, renewed(-5)).await?;
+    }
+    assert_eq!(world.below_link.written(), Vec::<String>::new());
+    world.mailbox.merge(&path, renewed(5)).await?;
+    let begun = Instant::now();
+    world.below.until_there(&format!("{NAMESPACES}/shop")).await?;
+    let waited = begun.elapsed().as_secs();
+    // Thirty seconds by our own clock, and a look every two.
+    assert!((28..40).contains(&waited), "{waited} s");
+    Ok(())
+}

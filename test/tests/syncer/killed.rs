@@ -1,0 +1,194 @@
+//! Killed at every write it makes, on either side, before it is done and after.
+//!
+//! A stand-in makes pods of what is sent there, so the writes are all there are: marks, applies and deletes, statuses,
+//! what is projected and what no longer is, the report and the lease. Each time it is killed one write later, until it gets
+//! through with all it has to do and there was nothing left to be killed at.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use controller::remote::Remote;
+use serde_json::{Value, json};
+use standin::{Options, Standin};
+use tokio::time::{Instant, sleep};
+
+use crate::server::{Link, Moment, Server};
+use crate::world::*;
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/holon-syncer";
+/// Nothing takes so many writes.
+const TURNS_MAX: usize = 150;
+/// A syncer that is not killed is done within moments; a machine that is busy takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_a_write_into_the_mailbox_before_it_is_done() -> Result<()> {
+    Stage::new().await?.killed_at_every_write(|stage| &stage.mailbox_link, Moment::Before).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_a_write_into_the_mailbox_after_it_is_done() -> Result<()> {
+    Stage::new().await?.killed_at_every_write(|stage| &stage.mailbox_link, Moment::After).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_a_write_below_before_it_is_done() -> Result<()> {
+    Stage::new().await?.killed_at_every_write(|stage| &stage.below_link, Moment::Before).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_a_write_below_after_it_is_done() -> Result<()> {
+    Stage::new().await?.killed_at_every_write(|stage| &stage.below_link, Moment::After).await
+}
+
+struct Stage {
+    mailbox_server: Server,
+    standin: Standin,
+    mailbox: Eyes,
+    below: Eyes,
+    mailbox_link: Link,
+    below_link: Link,
+    state: tempfile::TempDir,
+}
+
+impl Stage {
+    async fn new() -> Result<Stage> {
+        let (mailbox_server, standin) = (Server::start().await?, Standin::start(Options::new("east")).await?);
+        let mailbox = Eyes(Remote::new(mailbox_server.client()));
+        let below = Eyes(Remote::new(standin.client()));
+        let (mailbox_link, below_link) = (Link::new(), Link::new());
+        mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+        mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
+        mailbox.make(MAPS, placed(map("m0", "one"))).await?;
+        let state = tempfile::tempdir()?;
+        Ok(Stage { mailbox_server, standin, mailbox, below, mailbox_link, below_link, state })
+    }
+
+    fn start(&self) -> Running {
+        let directory: PathBuf = self.state.path().to_owned();
+        let mailbox = self.mailbox_server.through(&self.mailbox_link);
+        Running::start(mailbox, self.below_link.over(self.standin.client()), Some(directory))
+    }
+
+    async fn killed_at_every_write(self, which: fn(&Stage) -> &Link, moment: Moment) -> Result<()> {
+        self.settles(0).await?;
+        for writes in 0.. {
+            ensure!(writes < TURNS_MAX, "it is still killed at write {writes}");
+            let turn = writes + 1;
+            self.ask(turn).await?;
+            let link = which(&self);
+            link.cut_at(writes, moment);
+            let running = self.start();
+            let got_through =
+                self.got_through(turn, link).await.with_context(|| format!("write {writes}"))?;
+            drop(running);
+            let is_killed = link.is_cut();
+            ensure!(got_through || is_killed, "write {writes}: neither killed nor through");
+            link.mend();
+            // Whoever is dead need not be waited for.
+            self.mailbox.delete(LEASE).await?;
+            self.settles(turn).await.with_context(|| format!("killed at write {writes}, {moment:?}"))?;
+            if !is_killed {
+                // Below it applies two things and deletes one: to be through with less is to have done nothing.
+                ensure!(writes >= 3, "only {writes} writes");
+                println!("{moment:?}: killed at {writes} writes");
+                break;
+            }
+        }
+        self.nothing_else_was_deleted()
+    }
+
+    /// Something to change, to make and to delete.
+    async fn ask(&self, turn: usize) -> Result<()> {
+        let container = json!({ "name": "web", "image": format!("web:{turn}") });
+        let change = json!({ "spec": { "replicas": 1 + turn % 2, "template": { "spec": { "containers": [container] } } } });
+        self.mailbox.merge(&format!("{DEPLOYMENTS}/web"), change).await?;
+        self.mailbox.make(MAPS, placed(map(&format!("m{turn}"), "one"))).await?;
+        self.mailbox.delete(&format!("{MAPS}/m{}", turn - 1)).await
+    }
+
+    /// Whether it did all that was asked for, and not died of the link before.
+    async fn got_through(&self, turn: usize, link: &Link) -> Result<bool> {
+        let begun = Instant::now();
+        loop {
+            if link.is_cut() {
+                return Ok(false);
+            }
+            if self.differs(turn).await?.is_none() {
+                // What is reported about it comes a little later, and is a write as well.
+                sleep(STEADY).await;
+                return Ok(true);
+            }
+            ensure!(begun.elapsed() < PATIENCE, "it is not killed, and does not get through");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// With a syncer that nobody disturbs all is as it was asked for.
+    async fn settles(&self, turn: usize) -> Result<()> {
+        let running = self.start();
+        let mut differs = None;
+        let same = until("all is as it was asked for", async || {
+            differs = self.differs(turn).await?;
+            Ok(differs.is_none())
+        });
+        same.await.with_context(|| differs.unwrap_or_default())?;
+        running.stop().await;
+        Ok(())
+    }
+
+    /// The first thing that is not as it was asked for, or not shown as it is.
+    async fn differs(&self, turn: usize) -> Result<Option<String>> {
+        let path = format!("{DEPLOYMENTS}/web");
+        let read = async |eyes: &Eyes| Ok::<_, anyhow::Error>(eyes.get(&path).await?.unwrap_or_default());
+        let (here, real) = (read(&self.mailbox).await?, read(&self.below).await?);
+        let image = |object: &Value| object["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+        let mut exact = real["status"].clone();
+        if !exact["observedGeneration"].is_null() {
+            exact["observedGeneration"] = here["metadata"]["generation"].clone();
+        }
+        let ready = &here["status"]["readyReplicas"];
+        if image(&here) != image(&real) || here["status"] != exact || *ready != here["spec"]["replicas"] {
+            return Ok(Some(format!("here {:#}, below {exact:#}", here["status"])));
+        }
+        for path in [PODS, SETS] {
+            let (shown, real) = (names(&self.mailbox, path).await?, names(&self.below, path).await?);
+            if shown != real {
+                return Ok(Some(format!("{path}: {shown:?}, not {real:?}")));
+            }
+        }
+        let expected = vec![format!("m{turn}")];
+        for eyes in [&self.mailbox, &self.below] {
+            let placed = names(eyes, &format!("{MAPS}?labelSelector=holon.dev/placed")).await?;
+            if placed != expected {
+                return Ok(Some(format!("{placed:?}, not {expected:?}")));
+            }
+        }
+        Ok(None)
+    }
+
+    fn nothing_else_was_deleted(&self) -> Result<()> {
+        let is_asked = |call: &str| call.starts_with(&format!("DELETE {MAPS}/m"));
+        let calls = self.below_link.written();
+        let unasked: Vec<_> =
+            calls.iter().filter(|call| call.starts_with("DELETE") && !is_asked(call)).collect();
+        ensure!(unasked.is_empty(), "deletes that nobody asked for: {unasked:?}");
+        // Counted once more by the physical cluster itself.
+        let deleted: Vec<_> =
+            self.standin.requests().0.into_keys().filter(|(verb, _)| verb.starts_with("delete")).collect();
+        ensure!(
+            deleted.iter().all(|(verb, resource)| verb == "delete" && resource == "configmaps"),
+            "{deleted:?}"
+        );
+        Ok(())
+    }
+}
+
+async fn names(eyes: &Eyes, path: &str) -> Result<Vec<String>> {
+    let list = eyes.get(path).await?.unwrap_or_default();
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let mut names: Vec<_> = list["items"].as_array().into_iter().flatten().map(name).collect();
+    names.sort();
+    Ok(names)
+}

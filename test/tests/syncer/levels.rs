@@ -1,0 +1,92 @@
+//! A logical cluster of one Holon is the physical cluster of another.
+//!
+//! ```text
+//!   Holon: root:mailbox-east ──► Holon: root:east ──► mailbox ──► a stand-in
+//!     pods, status, capacity ◄───────── the same ◄──── the same ◄── real
+//! ```
+//!
+//! What comes back, and what is led there, goes by the same rules at both.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::grounds::{Ground, Physical, Way, client};
+use crate::world::*;
+
+const PATIENCE: Duration = Duration::from_secs(150);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_two_levels_down_is_counted_and_reached_where_the_server_dials() -> Result<()> {
+    counted_and_reached(Ground::new(Physical::levels(Vec::new()).await?, Way::Push).await?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_two_levels_down_is_counted_and_reached_by_one_that_dials_in() -> Result<()> {
+    counted_and_reached(Ground::new(Physical::levels(Vec::new()).await?, Way::Pull).await?).await
+}
+
+async fn counted_and_reached(ground: Ground) -> Result<()> {
+    let bottom = ground.physical.bottom().context("there are two levels")?;
+    ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    ground.mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
+    let path = format!("{DEPLOYMENTS}/web");
+    ground.mailbox.until(&path, |found| found["status"]["readyReplicas"] == 2).await?;
+
+    // The pods are the same ones everywhere, and so is what becomes of them.
+    let mut seen = [Vec::new(), Vec::new(), Vec::new()];
+    let all = [&ground.mailbox, &ground.below, &bottom];
+    let same = until("the same pods are shown", async || {
+        for (seen, eyes) in seen.iter_mut().zip(all) {
+            *seen = pods(eyes).await?;
+        }
+        Ok(seen[2].len() == 2 && seen[0] == seen[1] && seen[1] == seen[2])
+    });
+    same.await.with_context(|| format!("{seen:#?}"))?;
+
+    // A node of the stand-in is the capacity of the logical cluster, which is that of the physical cluster above it.
+    let real =
+        bottom.get("/api/v1/nodes").await?.unwrap_or_default()["items"][0]["status"]["allocatable"].take();
+    ensure!(real["cpu"].is_string(), "{real:#}");
+    let (mut report, begun) = (Value::Null, Instant::now());
+    // It is counted once a minute, and a logical cluster has nodes when it uses them.
+    while ["cpu", "memory", "pods"].iter().any(|name| report["allocatable"][*name] != real[*name]) {
+        ensure!(begun.elapsed() < PATIENCE, "{report:#}, not {real:#}");
+        sleep(Duration::from_millis(200)).await;
+        report = ground.report().await?["status"].take();
+    }
+    ensure!(report["requested"]["pods"] == "2" && report["nodes"]["ready"] == 1, "{report:#}");
+
+    // What a pod says is read through both.
+    let log = format!("{PODS}/{}/log", seen[0][0].0);
+    let expected = bottom_log(&bottom, &log).await?;
+    let reader = client(&ground.holon.kubeconfig("root:mailbox-east")?).await?;
+    let mut said = String::new();
+    let read = until("its log is read", async || {
+        let request = http::Request::get(&log).body(Vec::new())?;
+        said = match reader.request_text(request).await {
+            Ok(text) => text,
+            Err(error) => error.to_string(),
+        };
+        Ok(said == expected)
+    });
+    read.await.with_context(|| said.clone())
+}
+
+async fn bottom_log(bottom: &Eyes, path: &str) -> Result<String> {
+    let said = bottom.0.client().request_text(http::Request::get(path).body(Vec::new())?).await?;
+    ensure!(!said.is_empty(), "the pod says nothing");
+    Ok(said)
+}
+
+/// Their names, and the addresses that only their status has.
+async fn pods(eyes: &Eyes) -> Result<Vec<(String, String)>> {
+    let list = eyes.get(PODS).await?.unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let pod = |pod: &Value| (text(&pod["metadata"]["name"]), text(&pod["status"]["podIP"]));
+    let mut pods: Vec<_> = list["items"].as_array().into_iter().flatten().map(pod).collect();
+    pods.sort();
+    Ok(pods)
+}

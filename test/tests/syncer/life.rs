@@ -1,0 +1,322 @@
+//! The life of an object of every kind, on every ground: placed, changed, scaled, meddled with, deleted behind our back,
+//! removed.
+//!
+//! One story, a [table](rows) of kinds, seven grounds. Whoever makes statuses where a kind's controller runs is that
+//! controller; elsewhere the test writes them by hand, as an operator's program would.
+
+mod rows;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::sync::Barrier;
+use tokio::time::sleep;
+
+use self::rows::{DEFINITIONS, Maker, Row, Shown};
+use crate::grounds::{Ground, Physical, Way};
+use crate::world::{Eyes, NAMESPACES, PODS, namespace, placed, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_stand_in_the_server_dials() -> Result<()> {
+    live(Physical::standin().await?, Way::Push).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_stand_in_that_dials_in() -> Result<()> {
+    live(Physical::standin().await?, Way::Pull).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_real_kubernetes_the_server_dials() -> Result<()> {
+    let Some(real) = Physical::real("the life of every kind on a real Kubernetes")? else { return Ok(()) };
+    live(real, Way::Push).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_real_kubernetes_that_dials_in() -> Result<()> {
+    let Some(real) = Physical::real("the life of every kind on a real Kubernetes that dials in")? else {
+        return Ok(());
+    };
+    live(real, Way::Pull).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_logical_cluster_of_another_holon() -> Result<()> {
+    live(Physical::logical().await?, Way::Push).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_levels_down_the_server_dials() -> Result<()> {
+    live(Physical::levels(vec![rows::definition()]).await?, Way::Push).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_levels_down_of_one_that_dials_in() -> Result<()> {
+    live(Physical::levels(vec![rows::definition()]).await?, Way::Pull).await
+}
+
+async fn live(physical: Physical, way: Way) -> Result<()> {
+    let ground = Ground::new(physical, way).await?;
+    let lived = all_lives(&ground).await;
+    if lived.is_err() {
+        println!("{ground}: the syncer says {:#}", ground.report().await?["status"]["conditions"]);
+    }
+    lived
+}
+
+async fn all_lives(ground: &Ground) -> Result<()> {
+    ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let definition = ground.mailbox.make(DEFINITIONS, placed(rows::definition())).await?;
+    let definition = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
+    until("what is defined here is served here", async || {
+        Ok(ground.mailbox.get(rows::GARDENS).await?.is_some())
+    })
+    .await?;
+    // Without somebody who needs them some kinds go nowhere, two levels down.
+    ground.mailbox.make(rows::DEPLOYMENTS, placed(rows::user())).await?;
+    let rows = rows::all();
+    // What one of them needs of another is there until all have been through everything: an Ingress goes nowhere without the
+    // Service it names.
+    let end = Barrier::new(rows.len());
+    let end = &end;
+    let lives =
+        rows.iter().map(|row| async move { Life { ground, row, end }.live().await.context(row.collection) });
+    futures::future::try_join_all(lives).await?;
+    let user = format!("{}/user", rows::DEPLOYMENTS);
+    for path in [user, definition, format!("{NAMESPACES}/shop")] {
+        ground.mailbox.delete(&path).await?;
+        ground.mailbox.until_gone(&path).await?;
+        ground.below.until_gone(&path).await?;
+    }
+    // What went below because of us is what somebody removed above, and that once.
+    let asked = rows.iter().map(Row::resource).chain(["customresourcedefinitions", "namespaces"]);
+    let mut asked: BTreeMap<String, u64> = asked.map(|resource| (resource.to_owned(), 1)).collect();
+    // That of the table, and the one who needs others.
+    asked.insert("deployments".to_owned(), 2);
+    let meddled: Vec<&str> = rows.iter().map(Row::resource).collect();
+    assert_eq!(ground.physical.deletes(&meddled)?, asked);
+    Ok(())
+}
+
+struct Life<'a> {
+    ground: &'a Ground,
+    row: &'a Row,
+    end: &'a Barrier,
+}
+
+impl Life<'_> {
+    async fn live(&self) -> Result<()> {
+        self.placed().await.context("placed")?;
+        self.changed(&self.row.change).await.context("changed")?;
+        let mut shown = &self.row.shows;
+        if let Some((scale, scaled)) = &self.row.scale {
+            self.changed(scale).await.context("scaled")?;
+            self.shows(scaled).await.context("scaled")?;
+            // What is written by hand is another status again, so that it is not only left over.
+            shown = if self.is_by_hand() { &self.row.shows } else { scaled };
+        }
+        self.drifted().await.context("drifted")?;
+        self.deleted_below(shown).await.context("deleted below")?;
+        self.end.wait().await;
+        self.removed().await.context("removed")
+    }
+
+    async fn placed(&self) -> Result<()> {
+        let Row { collection, object, .. } = self.row;
+        self.ground.mailbox.make(collection, placed(object.clone())).await?;
+        self.ground.below.until(&self.path(), |found| covers(found, object)).await?;
+        self.at_the_bottom(object).await?;
+        self.shows(&self.row.shows).await
+    }
+
+    /// Changed above, it changes below.
+    async fn changed(&self, change: &Value) -> Result<()> {
+        let before = self.ground.below.until_there(&self.path()).await?;
+        ensure!(!covers(&before, change), "nothing would change: {before:#}");
+        self.ground.mailbox.merge(&self.path(), change.clone()).await?;
+        self.ground.below.until(&self.path(), |found| covers(found, change)).await?;
+        self.at_the_bottom(change).await
+    }
+
+    /// Where there is something still further below, it is so there as well.
+    async fn at_the_bottom(&self, wanted: &Value) -> Result<()> {
+        match self.bottom() {
+            Some(bottom) => {
+                let found = bottom.until(&self.path(), |found| covers(found, wanted)).await;
+                found.map(drop).context("at the bottom")
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Changed below, it changes back.
+    async fn drifted(&self) -> Result<()> {
+        let (path, drift) = (self.path(), &self.row.drift);
+        let right = self.ground.mailbox.until_there(&path).await?;
+        let wrong = self.ground.below.merge(&path, drift.clone()).await?;
+        ensure!(covers(&wrong, drift) && !agree(&wrong, &right, drift), "it did not drift: {wrong:#}");
+        self.ground.below.until(&path, |found| agree(found, &right, drift)).await.map(drop)
+    }
+
+    /// Deleted below, it is made again, and does what it did before.
+    async fn deleted_below(&self, shown: &Shown) -> Result<()> {
+        let (path, wanted) = (self.path(), &self.row.change);
+        let before = self.ground.below.until_there(&path).await?;
+        self.ground.below.delete(&path).await?;
+        let is_another =
+            |found: &Value| found["metadata"]["uid"] != before["metadata"]["uid"] && covers(found, wanted);
+        self.ground.below.until(&path, is_another).await?;
+        self.shows(shown).await
+    }
+
+    /// Removed above, it goes below, with all that came of it.
+    async fn removed(&self) -> Result<()> {
+        let path = self.path();
+        self.ground.mailbox.delete(&path).await?;
+        self.ground.below.until_gone(&path).await?;
+        self.ground.mailbox.until_gone(&path).await?;
+        if let Some(bottom) = self.bottom() {
+            bottom.until_gone(&path).await.context("at the bottom")?;
+        }
+        until("its pods are gone", async || {
+            let (here, below) = self.pods().await?;
+            Ok(here.is_empty() && below.is_empty())
+        })
+        .await
+    }
+
+    /// The mailbox shows what became of it: the status to the letter, and its pods.
+    async fn shows(&self, shown: &Shown) -> Result<()> {
+        let Some(expected) = self.expected(shown).await? else { return Ok(()) };
+        tokio::select! {
+            seen = self.seen(&expected) => seen,
+            failed = self.keep_by_hand(shown) => failed.map(|never| match never {}),
+        }
+    }
+
+    async fn seen(&self, expected: &Value) -> Result<()> {
+        let (path, Ground { mailbox, below, .. }) = (self.path(), self.ground);
+        let found = mailbox.until(&path, |found| {
+            let observed = &found["status"]["observedGeneration"];
+            covers(&found["status"], expected)
+                && (observed.is_null() || *observed == found["metadata"]["generation"])
+        });
+        found.await.with_context(|| format!("to show {expected}"))?;
+        let mut seen = Value::Null;
+        let same = until("the status is the same on both sides", async || {
+            let here = mailbox.get(&path).await?.unwrap_or_default();
+            let mut exact = below.get(&path).await?.unwrap_or_default()["status"].take();
+            // Each server counts generations for itself.
+            if !exact["observedGeneration"].is_null() {
+                exact["observedGeneration"] = here["metadata"]["generation"].clone();
+            }
+            seen = json!({ "here": here["status"], "below": exact });
+            Ok(here["status"] == exact)
+        });
+        same.await.with_context(|| format!("{seen:#}"))?;
+        if !self.row.pods || !self.ground.physical.has_controllers() {
+            return Ok(());
+        }
+        until("its pods are shown", async || {
+            let (here, below) = self.pods().await?;
+            Ok(!below.is_empty() && here == below)
+        })
+        .await
+    }
+
+    /// What its status comes to, after having written it where nobody else does, or will. None for what has no status.
+    async fn expected(&self, shown: &Shown) -> Result<Option<Value>> {
+        if shown.by_hand.is_null() {
+            return Ok(None);
+        }
+        if !self.is_by_hand() {
+            return Ok(Some(shown.by_controllers.clone()));
+        }
+        if self.bottom().is_none() {
+            self.write_by_hand(&self.ground.below, shown).await?;
+        }
+        let mut status = shown.by_hand.clone();
+        if let Some(fields) = status.as_object_mut() {
+            fields.remove("observedGeneration");
+        }
+        Ok(Some(status))
+    }
+
+    /// Writes the status as a program of the user's does.
+    async fn write_by_hand(&self, place: &Eyes, shown: &Shown) -> Result<()> {
+        let (path, mut status) = (self.path(), shown.by_hand.clone());
+        let found = place.until_there(&path).await?;
+        if !status["observedGeneration"].is_null() {
+            status["observedGeneration"] = found["metadata"]["generation"].clone();
+        }
+        if !covers(&found["status"], &status) {
+            place.merge(&format!("{path}/status"), json!({ "status": status })).await?;
+        }
+        Ok(())
+    }
+
+    /// The same where it runs in the end, for as long as it is polled: there it may be changed, or another, a little later.
+    async fn keep_by_hand(&self, shown: &Shown) -> Result<Infallible> {
+        let Some(bottom) = self.bottom().filter(|_| self.is_by_hand()) else {
+            return std::future::pending().await;
+        };
+        loop {
+            // It may go in the middle of that.
+            if let Err(error) = self.write_by_hand(&bottom, shown).await {
+                println!("{}: {error:#}", self.path());
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Where it runs in the end, if that is not below.
+    fn bottom(&self) -> Option<Eyes> {
+        self.ground.physical.bottom()
+    }
+
+    fn is_by_hand(&self) -> bool {
+        self.row.maker != Maker::Controllers || !self.ground.physical.has_controllers()
+    }
+
+    /// The names of its pods, here and below.
+    async fn pods(&self) -> Result<(Vec<String>, Vec<String>)> {
+        let path = format!("{PODS}?labelSelector=app%3D{}", self.row.name());
+        let names = |list: Option<Value>| {
+            let items = list.unwrap_or_default()["items"].take();
+            let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let mut names: Vec<String> = items.as_array().into_iter().flatten().map(name).collect();
+            names.sort();
+            names
+        };
+        Ok((names(self.ground.mailbox.get(&path).await?), names(self.ground.below.get(&path).await?)))
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.row.collection, self.row.name())
+    }
+}
+
+/// Whether every value of `wanted` is in `found`, lists item by item.
+fn covers(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, wanted)| found.get(name).is_some_and(|found| covers(found, wanted)))
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len()
+                && found.iter().zip(wanted).all(|(found, wanted)| covers(found, wanted))
+        }
+        _ => found == wanted,
+    }
+}
+
+/// Whether two objects say the same wherever `shape` says something.
+fn agree(one: &Value, other: &Value, shape: &Value) -> bool {
+    match shape {
+        Value::Object(fields) => fields.iter().all(|(name, shape)| agree(&one[name], &other[name], shape)),
+        _ => one == other,
+    }
+}

@@ -1,0 +1,71 @@
+//! What a physical cluster costs in memory: as much as is placed there, however much else there is.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::connections::busy;
+use crate::grounds::{Ground, Physical, Way};
+use crate::world::*;
+
+/// Of others, in a namespace where nothing of ours is.
+const FOREIGN: usize = 5_000;
+const FOREIGN_BYTES: usize = 16 << 10;
+/// Whoever kept what is foreign would have 80 MiB of text, and some times that as trees.
+const GROWTH_MAX_KIB: u64 = 40 << 10;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// An app is placed, so all pods there are followed, and counted too. Those of others pass by.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_run_there_takes_no_memory() -> Result<()> {
+    let mut ground = Ground::new(Physical::standin().await?, Way::Pull).await?;
+    busy(&ground).await?;
+    let before = begun_anew(&mut ground, 2).await?;
+    if let Physical::Standin(standin) = &ground.physical {
+        // Nobody there needs to do anything about them.
+        standin.freeze();
+    }
+    fill(&ground.below).await?;
+    let after = begun_anew(&mut ground, 2 + FOREIGN).await?;
+    println!("{before} KiB without {FOREIGN} pods of others, {after} KiB with them");
+    assert!(after < before + GROWTH_MAX_KIB, "{before} KiB, then {after} KiB");
+    Ok(())
+}
+
+/// Starts another syncer, and says what it takes once it has seen so many pods and everything works.
+async fn begun_anew(ground: &mut Ground, pods: usize) -> Result<u64> {
+    ground.sit()?;
+    let (begun, counted) = (Instant::now(), pods.to_string());
+    while ground.report().await?["status"]["requested"]["pods"] != *counted {
+        let report = ground.report().await?;
+        ensure!(begun.elapsed() < PATIENCE, "it has not counted {pods} pods: {:#}", report["status"]);
+        sleep(Duration::from_millis(200)).await;
+    }
+    let value = format!("with {pods} pods");
+    ground.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": value } })).await?;
+    ground.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == value).await?;
+    resident_kib(ground.pid().context("the syncer runs")?)
+}
+
+async fn fill(below: &Eyes) -> Result<()> {
+    below.make(NAMESPACES, namespace("foreign")).await?;
+    let pod = |number: usize| -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": format!("p{number}"), "annotations": { "ballast": "x".repeat(FOREIGN_BYTES) } },
+            "spec": { "nodeName": "east-1", "containers": [{ "name": "main", "image": "main:1" }] },
+        })
+    };
+    let making =
+        stream::iter(0..FOREIGN).map(|number| below.make("/api/v1/namespaces/foreign/pods", pod(number)));
+    making.buffer_unordered(16).try_for_each(async |_| Ok(())).await
+}
+
+fn resident_kib(pid: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}

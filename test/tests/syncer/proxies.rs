@@ -1,0 +1,131 @@
+//! Through the proxies of others, and past them where they say so.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use crate::connections::{LED, busy, connections, port};
+use crate::grounds::{Authority, Ground, Physical, Proxy, Way, client};
+use crate::world::*;
+
+/// A syncer that may reach nothing but a proxy reaches both sides through it, by as few connections as without one; and so do
+/// those who look at what runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_syncer_that_dials_through_a_proxy_has_no_other_way() -> Result<()> {
+    let (proxy, physical) = (Proxy::start().await?, Physical::standin().await?);
+    let address = physical.address().await?;
+    // Said as some say it, and with an exception that is for nobody here.
+    let environment = vec![
+        ("HTTPS_PROXY", format!("127.0.0.1:{}", proxy.port)),
+        ("NO_PROXY", "example.com,10.0.0.0/8".to_owned()),
+    ];
+    let ground = Ground::within(environment, address, physical).await?;
+    busy(&ground).await?;
+    follow_a_log(&ground).await?;
+    let pid = ground.pid().context("the syncer runs")?;
+    for server in [&ground.address.server, &ground.holon.address] {
+        let port = port(server)?;
+        assert_eq!(connections(pid, port)?, 0, "past the proxy to {server}");
+        assert!(proxy.to(port).bytes > 10_000, "{server}: {:?}", proxy.to(port));
+        // Whoever came while the first was being opened may have opened another, which goes when nobody uses it.
+        let few = async || Ok((1..=LED).contains(&proxy.to(port).open));
+        until("there are as few connections as without a proxy", few).await?;
+    }
+    Ok(())
+}
+
+/// Neither the server's authority nor the physical cluster's has anything to do with the proxy's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_speaks_tls_is_known_by_those_whom_the_machine_trusts() -> Result<()> {
+    let (authority, physical) = (Authority::new()?, Physical::standin().await?);
+    let proxy = Proxy::start_with(&authority).await?;
+    let address = physical.address().await?;
+    let trusted = authority.file().to_str().context("a path of ours")?.to_owned();
+    let environment = vec![("HTTPS_PROXY", proxy.url("127.0.0.1")), ("SSL_CERT_FILE", trusted)];
+    let ground = Ground::within(environment, address, physical).await?;
+    busy(&ground).await?;
+    follow_a_log(&ground).await?;
+    let pid = ground.pid().context("the syncer runs")?;
+    for server in [&ground.address.server, &ground.holon.address] {
+        let port = port(server)?;
+        assert_eq!(connections(pid, port)?, 0, "past the proxy to {server}");
+        assert!(proxy.to(port).bytes > 10_000, "{server}: {:?}", proxy.to(port));
+    }
+    Ok(())
+}
+
+/// A load balancer shows a certificate of its own. Who was told of its authority when the ticket was made goes on to trust it,
+/// also after having heard from the server which authority that has.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_tls_in_front_of_the_server_is_trusted_by_who_was_told_to() -> Result<()> {
+    let (authority, physical) = (Authority::new()?, Physical::standin().await?);
+    let (mut ground, front) = Ground::dialled_through(&authority, physical).await?;
+    busy(&ground).await?;
+    follow_a_log(&ground).await?;
+    // Longer than it takes to look again who the server is.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    ground.sit()?;
+    ground.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 1 } })).await?;
+    ground.below.until(&format!("{DEPLOYMENTS}/web"), |web| web["spec"]["replicas"] == 1).await?;
+    let pid = ground.pid().context("the syncer runs")?;
+    assert_eq!(connections(pid, port(&ground.holon.address)?)?, 0);
+    assert!(connections(pid, front.port)? > 0);
+    Ok(())
+}
+
+/// Between the syncer and its physical cluster there is none. That the proxy itself is at a place for which there is to be none
+/// changes nothing for others.
+#[tokio::test(flavor = "multi_thread")]
+async fn whom_the_proxy_is_not_for_is_reached_past_it() -> Result<()> {
+    let (proxy, physical) = (Proxy::start().await?, Physical::standin().await?);
+    let mut address = physical.address().await?;
+    address.server = address.server.replace("127.0.0.1", "localhost");
+    let environment =
+        vec![("HTTPS_PROXY", proxy.url("localhost")), ("NO_PROXY", "example.com, localhost".to_owned())];
+    let ground = Ground::within(environment, address, physical).await?;
+    busy(&ground).await?;
+    follow_a_log(&ground).await?;
+    let pid = ground.pid().context("the syncer runs")?;
+    let (below, above) = (port(&ground.address.server)?, port(&ground.holon.address)?);
+    assert_eq!(proxy.to(below).bytes, 0);
+    assert!(connections(pid, below)? > 0);
+    assert_eq!(connections(pid, above)?, 0);
+    assert!((1..=LED).contains(&proxy.to(above).open));
+    Ok(())
+}
+
+/// Whoever joins a physical cluster by a kubeconfig that names a proxy has the server go through it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_goes_through_the_proxy_that_a_kubeconfig_names() -> Result<()> {
+    let proxy = Proxy::start().await?;
+    let ground = Ground::behind_proxy(&proxy, Physical::standin().await?, Way::Push).await?;
+    busy(&ground).await?;
+    follow_a_log(&ground).await?;
+    let pid = ground.pid().context("the server runs")?;
+    let port = port(&ground.address.server)?;
+    assert_eq!(connections(pid, port)?, 0);
+    assert!((1..=LED).contains(&proxy.to(port).open), "{:?}", proxy.to(port));
+    Ok(())
+}
+
+/// As `kubectl logs -f` does, until the first of it has come.
+async fn follow_a_log(ground: &Ground) -> Result<()> {
+    let pods = ground.mailbox.get(PODS).await?.unwrap_or_default();
+    let pod = pods["items"][0]["metadata"]["name"].as_str().context("there are pods")?.to_owned();
+    let reader = client(&ground.holon.kubeconfig("root:mailbox-east")?).await?;
+    let mut said = None;
+    until("a log is followed", async || {
+        let request = http::Request::get(format!("{PODS}/{pod}/log?follow=true"));
+        let mut answer = reader.send(request.body(kube::client::Body::empty())?).await?;
+        if answer.status() != 200 {
+            return Ok(false);
+        }
+        said = http_body_util::BodyExt::frame(answer.body_mut()).await;
+        Ok(true)
+    })
+    .await?;
+    let frame = said.context("it ended before it began")??;
+    assert!(!frame.into_data().unwrap_or_default().is_empty());
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Holon goes down and comes back while it is written to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use scenarios::holon::End;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::grounds::{Ground, Physical, Way};
+use crate::world::*;
+
+const WRITERS: usize = 4;
+const ENDS: [End; 3] = [End::Killed, End::Terminated, End::Killed];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_server_that_dials() -> Result<()> {
+    survive(Ground::new(Physical::standin().await?, Way::Push).await?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_server_that_is_dialled() -> Result<()> {
+    survive(Ground::new(Physical::standin().await?, Way::Pull).await?).await
+}
+
+/// What the mailbox says in the end is below, what nobody touched is the same it was, and no more was deleted than was asked
+/// for.
+async fn survive(mut ground: Ground) -> Result<()> {
+    ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    ground.mailbox.make(MAPS, placed(map("kept", "one"))).await?;
+    let kept = ground.below.until_there(&format!("{MAPS}/kept")).await?;
+    let over = Arc::new(AtomicBool::new(false));
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        writers.spawn(write(ground.mailbox.clone(), writer, over.clone()));
+    }
+    for end in ENDS {
+        sleep(Duration::from_secs(2)).await;
+        ground.holon.restart(end, &[])?;
+    }
+    sleep(Duration::from_secs(2)).await;
+    over.store(true, Ordering::Relaxed);
+    let mut asked = 0;
+    while let Some(deletes) = writers.join_next().await {
+        asked += deletes??;
+    }
+    // What leaves the mailbox does so once the syncer has been there, so both sides are read until they agree.
+    let mut differ = Vec::new();
+    let same = until("the physical cluster has what the mailbox says", async || {
+        let (here, below) = (values(&ground.mailbox).await?, values(&ground.below).await?);
+        assert!(here.len() > WRITERS && asked > 0, "the writers wrote nothing: {here:?}, {asked} deletes");
+        differ = here.symmetric_difference(&below).cloned().collect();
+        Ok(differ.is_empty())
+    });
+    same.await.with_context(|| format!("{ground}: {differ:?}"))?;
+    let found = ground.below.until_there(&format!("{MAPS}/kept")).await?;
+    assert_eq!(found["metadata"]["uid"], kept["metadata"]["uid"]);
+    let deleted = ground.physical.deletes(&[])?;
+    let names: BTreeSet<&str> = deleted.keys().map(String::as_str).collect();
+    assert_eq!(names, BTreeSet::from(["configmaps"]), "{deleted:?}");
+    assert!(deleted["configmaps"] <= asked, "{deleted:?} of {asked}");
+    Ok(())
+}
+
+/// Makes, changes and deletes until it is over; what fails is left as it is. Returns how many deletions it may have asked for.
+async fn write(mailbox: Eyes, writer: usize, over: Arc<AtomicBool>) -> Result<u64> {
+    let mut deletes = 0;
+    for turn in 0.. {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        let path = |turn: u64| format!("{MAPS}/w{writer}-{turn}");
+        let made = mailbox.make(MAPS, placed(map(&format!("w{writer}-{turn}"), "one"))).await;
+        let changed = mailbox.merge(&path(turn), json!({ "data": { "key": turn.to_string() } })).await;
+        if made.is_err() || changed.is_err() {
+            // It is down for a moment.
+            sleep(Duration::from_millis(50)).await;
+        }
+        // Of every three one goes; it may have been deleted though we were not told.
+        if turn % 3 == 2 {
+            deletes += 1;
+            let _ = mailbox.delete(&path(turn - 1)).await;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(deletes)
+}
+
+/// What is placed, and what is in it.
+async fn values(eyes: &Eyes) -> Result<BTreeSet<(String, String)>> {
+    let list = eyes.get(&format!("{MAPS}?labelSelector=holon.dev/placed")).await?.unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let items = list["items"].as_array().into_iter().flatten();
+    Ok(items.map(|item| (text(&item["metadata"]["name"]), text(&item["data"]["key"]))).collect())
+}

@@ -1,0 +1,111 @@
+//! An administrator gives the syncer Roles in some namespaces, and no ClusterRole.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::grounds::{Ground, Physical, Rights, Way, grant, rule};
+use crate::world::*;
+
+const CLOSED: &str = "/api/v1/namespaces/closed/configmaps";
+
+/// Enough to know the cluster again, and everything in one namespace.
+fn in_shop() -> Rights {
+    Rights::none()
+        .and(Some("kube-system"), rule("", "namespaces", "get"))
+        .and(Some("shop"), rule("*", "*", "*"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_logical_cluster_of_another_holon() -> Result<()> {
+    within_its_rights(Physical::logical().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_real_kubernetes() -> Result<()> {
+    let Some(real) = Physical::real("a syncer with rights in some namespaces")? else { return Ok(()) };
+    within_its_rights(real).await
+}
+
+/// In its namespace it does all it ever does; elsewhere it says that it may not, and begins when it may.
+async fn within_its_rights(physical: Physical) -> Result<()> {
+    // What it may do is bound in namespaces that are there.
+    let below = physical.eyes().await?;
+    for name in ["shop", "closed"] {
+        below.make(NAMESPACES, namespace(name)).await?;
+    }
+    let ground = Ground::with_rights(physical, Way::Push, &in_shop()).await?;
+    let lived = tell(&ground).await;
+    if lived.is_err() {
+        println!("{ground}: the syncer says {:#}", ground.report().await?["status"]["conditions"]);
+    }
+    lived
+}
+
+async fn tell(ground: &Ground) -> Result<()> {
+    let Ground { mailbox, below, .. } = ground;
+    for name in ["shop", "closed"] {
+        mailbox.make(NAMESPACES, namespace(name)).await?;
+    }
+    mailbox.make(CLOSED, elsewhere(map("settings", "one"))).await?;
+    mailbox.make(NAMESPACES, placed(namespace("new"))).await?;
+    mailbox.make(MAPS, placed(map("settings", "one"))).await?;
+    mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
+    below.until_there(&format!("{MAPS}/settings")).await?;
+    below.until_there(&format!("{DEPLOYMENTS}/web")).await?;
+    shown(ground).await.context("what runs is shown")?;
+    // Put right, and made again.
+    below.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "meddled" } })).await?;
+    below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "one").await?;
+    below.delete(&format!("{MAPS}/settings")).await?;
+    below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "one").await?;
+
+    until("it is said what it may not do", async || {
+        let (synced, counted) = (ground.condition("Synced").await?, ground.condition("Counted").await?);
+        let told = synced["message"].as_str().unwrap_or_default();
+        Ok(told.contains("configmaps closed/settings: Forbidden: ")
+            && told.contains("namespaces new: Forbidden: ")
+            && counted["reason"] == "Forbidden")
+    })
+    .await?;
+    assert_eq!(ground.condition("Ready").await?["status"], "True");
+    assert_eq!(below.get(&format!("{CLOSED}/settings")).await?, None);
+    let events = mailbox.get("/api/v1/namespaces/closed/events").await?.unwrap_or_default();
+    assert_eq!(events["items"][0]["reason"], "Forbidden", "{events:#}");
+
+    // With more rights it goes on by itself: in the other namespace, and then everywhere.
+    grant(below, "more", &Rights::none().and(Some("closed"), rule("*", "*", "*"))).await?;
+    below.until_there(&format!("{CLOSED}/settings")).await?;
+    grant(below, "all", &Rights::everything()).await?;
+    below.until_there(&format!("{NAMESPACES}/new")).await?;
+    until("all is said to be well", async || Ok(ground.condition("Synced").await?["status"] == "True"))
+        .await?;
+    for path in [format!("{MAPS}/settings"), format!("{DEPLOYMENTS}/web"), format!("{CLOSED}/settings")] {
+        mailbox.delete(&path).await?;
+        below.until_gone(&path).await?;
+        mailbox.until_gone(&path).await?;
+    }
+    Ok(())
+}
+
+fn elsewhere(mut object: Value) -> Value {
+    object["metadata"]["namespace"] = json!("closed");
+    placed(object)
+}
+
+/// The status, and pods where somebody makes them.
+async fn shown(ground: &Ground) -> Result<()> {
+    let web = format!("{DEPLOYMENTS}/web");
+    if !ground.physical.has_controllers() {
+        let status = json!({ "status": { "replicas": 2, "readyReplicas": 2 } });
+        ground.below.merge(&format!("{web}/status"), status).await?;
+    }
+    ground.mailbox.until(&web, |found| found["status"]["readyReplicas"] == 2).await?;
+    if !ground.physical.has_controllers() {
+        return Ok(());
+    }
+    until("its pods are shown", async || {
+        let pods = ground.mailbox.get(PODS).await?.unwrap_or_default();
+        Ok(pods["items"].as_array().is_some_and(|pods| pods.len() == 2))
+    })
+    .await
+}
