@@ -1,0 +1,70 @@
+//! What users apply, and where it is.
+
+use anyhow::Result;
+use scenarios::fleet::Fleet;
+use serde_json::{Value, json};
+
+pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
+pub(crate) const SHOP: &str = "/api/v1/namespaces/shop";
+pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
+pub(crate) const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
+pub(crate) const WEB_RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/deployment-web";
+
+/// A path of the namespace `shop`, as it is called on physical clusters.
+pub(crate) fn there(path: &str) -> String {
+    path.replace("/namespaces/shop", &format!("/namespaces/{}", Fleet::below("shop")))
+}
+
+pub(crate) fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+}
+
+/// A namespace whose annotation says where things run.
+pub(crate) fn placed_namespace(name: &str, placement: &str) -> Value {
+    let mut namespace = namespace(name);
+    namespace["metadata"]["annotations"]["holon.dev/placement"] = placement.into();
+    namespace
+}
+
+pub(crate) fn template(app: &str) -> Value {
+    json!({
+        "metadata": { "labels": { "app": app } },
+        "spec": { "containers": [{ "name": "main", "image": "web:1" }] },
+    })
+}
+
+pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": "shop" },
+        "spec": {
+            "replicas": replicas, "selector": { "matchLabels": { "app": name } }, "template": template(name),
+        },
+    })
+}
+
+/// How many a physical cluster is asked for of the Deployment `web`; none if it is not there.
+pub(crate) async fn asked(fleet: &Fleet, member: &str) -> Result<Option<u64>> {
+    let copy = fleet.member(member).mailbox.get(&there(WEB)).await?;
+    Ok(copy.map(|copy| copy["spec"]["replicas"].as_u64().unwrap_or_default()))
+}
+
+/// The same of all, in the order of their names.
+pub(crate) async fn shares(fleet: &Fleet) -> Result<Vec<Option<u64>>> {
+    let mut shares = Vec::new();
+    for (name, _) in fleet.members() {
+        shares.push(asked(fleet, name).await?);
+    }
+    Ok(shares)
+}
+
+/// The targets of a record, as words, in the order of their names.
+pub(crate) fn targets(record: &Value) -> Vec<String> {
+    let targets = record["spec"]["targets"].as_array().into_iter().flatten();
+    let word = |target: &Value| {
+        let text = |field: &str| target[field].as_str().unwrap_or_default().to_owned();
+        format!("{} {} {}", text("cluster"), text("role"), target["share"])
+    };
+    let mut words: Vec<String> = targets.map(word).collect();
+    words.sort();
+    words
+}

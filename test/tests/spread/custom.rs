@@ -1,0 +1,227 @@
+//! Kinds nobody told us about.
+
+use anyhow::Result;
+use controller::kind::Kind;
+use controller::remote::Remote;
+use scenarios::eyes::{Eyes, condition, until};
+use scenarios::fleet::Fleet;
+use scenarios::history::{History, Moment, check};
+use serde_json::{Value, json};
+use standin::{Options, Standin};
+
+use crate::app::*;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/shop/widgets";
+const ONE: &str = "/apis/example.com/v1/namespaces/shop/widgets/one";
+const ONE_RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/widget.example.com-one";
+const RULES: &str = "/apis/holon.dev/v1alpha1/statusrules";
+
+/// What users and physical clusters know of widgets. Users know a little more.
+fn definition(required: &[&str]) -> Value {
+    let spec = json!({ "type": "object", "required": required, "properties": {
+        "size": { "type": "integer" }, "color": { "type": "string" },
+    } });
+    let status = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let schema = json!({ "type": "object", "properties": { "spec": spec, "status": status } });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "widgets.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": { "status": {}, "scale": {
+                    "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.readyReplicas",
+                } },
+                "schema": { "openAPIV3Schema": schema },
+            }],
+        },
+    })
+}
+
+/// Two physical clusters that serve widgets.
+async fn fleet() -> Result<Fleet> {
+    let mut fleet = Fleet::alone().await?;
+    for name in ["a", "b"] {
+        let standin = Standin::start(Options::new(name)).await?;
+        let below = Eyes(Remote::new(standin.client()));
+        below.make(DEFINITIONS, definition(&[])).await?;
+        below
+            .until(&format!("{DEFINITIONS}/widgets.example.com"), |found| {
+                condition(found, "Established")["status"] == "True"
+            })
+            .await?;
+        fleet.join_standin(name, standin, &[]).await?;
+    }
+    fleet.root.make(DEFINITIONS, definition(&["size"])).await?;
+    fleet.root.until(WIDGETS, |found| !found.is_null()).await?;
+    Ok(fleet)
+}
+
+fn widget() -> Value {
+    json!({ "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "name": "one" }, "spec": { "size": 3 } })
+}
+
+/// What the operator of a physical cluster says about the widget.
+async fn report(fleet: &Fleet, member: &str, ready: u64, phase: &str, is_well: bool) -> Result<Value> {
+    let below = &fleet.member(member).below;
+    let generation = below.until_there(&there(ONE)).await?["metadata"]["generation"].clone();
+    let said = json!({ "type": "Ready", "status": if is_well { "True" } else { "False" }, "reason": "Said",
+        "message": "as it is", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    let status = json!({ "observedGeneration": generation, "readyReplicas": ready, "phase": phase,
+        "ready": ready, "conditions": [said] });
+    below.merge(&format!("{}/status", there(ONE)), json!({ "status": status })).await?;
+    Ok(status)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_nobody_told_us_about_is_exact_on_one_and_merged_on_two() -> Result<()> {
+    let fleet = fleet().await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "a")).await?;
+    fleet.root.make(WIDGETS, widget()).await?;
+    let status = report(&fleet, "a", 2, "Up", true).await?;
+    fleet.root.until(ONE, |one| one["status"] == status).await?;
+    fleet.root.place(SHOP, "*").await?;
+    report(&fleet, "b", 3, "Up", false).await?;
+    let one = fleet.root.until(ONE, |one| one["status"]["readyReplicas"] == 5).await?;
+    assert_eq!(one["status"]["phase"], "Up", "all agree");
+    let ready = condition(&one, "Ready");
+    assert_eq!(ready["status"], "False", "one is not well");
+    assert!(ready["message"].as_str().is_some_and(|message| message.contains('b')), "{ready:#}");
+    // What they do not agree on is nowhere but in the record.
+    report(&fleet, "b", 3, "Down", false).await?;
+    let has_it = |record: &Value| record["status"]["disagreements"].to_string().contains("/status/phase");
+    fleet.root.until(ONE_RECORD, has_it).await?;
+    // What the mailbox knows of it stays there.
+    for (_, member) in fleet.members() {
+        let definition = member.mailbox.until_there(&format!("{DEFINITIONS}/widgets.example.com")).await?;
+        assert_eq!(definition["metadata"]["labels"]["holon.dev/placed"], Value::Null);
+        let below = member.below.until_there(&format!("{DEFINITIONS}/widgets.example.com")).await?;
+        assert!(below.pointer("/spec/versions/0/schema/openAPIV3Schema/properties").is_some(), "{below:#}");
+    }
+    fleet.root.delete(ONE).await?;
+    for (_, member) in fleet.members() {
+        member.below.until_gone(&there(ONE)).await?;
+    }
+    fleet.root.until_gone(ONE_RECORD).await
+}
+
+/// What can be scaled can be divided, if whoever made it says so. Nobody here knows what a widget is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_can_be_scaled_is_divided_on_request() -> Result<()> {
+    let fleet = fleet().await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    let mut one = widget();
+    one["metadata"]["annotations"] = json!({ "holon.dev/divide": "true" });
+    fleet.root.make(WIDGETS, one).await?;
+    let history = History::of(&fleet, Kind::new("example.com", "v1", "widgets", "Widget", true)).await?;
+    for size in [3_u64, 8, 5] {
+        fleet.root.merge(ONE, json!({ "spec": { "size": size } })).await?;
+        let (most, least) = (size.div_ceil(2), size / 2);
+        until("each has its half", async || {
+            let mut sizes = Vec::new();
+            for (name, member) in fleet.members() {
+                let copy = member.below.get(&there(ONE)).await?.unwrap_or_default();
+                let size = copy["spec"]["size"].as_u64().unwrap_or_default();
+                // Whatever is asked for is there, says its operator.
+                report(&fleet, name, size, "Up", true).await?;
+                sizes.push(size);
+            }
+            sizes.sort_unstable();
+            Ok(sizes == [least, most])
+        })
+        .await?;
+        fleet.root.until(ONE, |one| one["status"]["readyReplicas"] == size).await?;
+    }
+    let size = |object: &Value| object["spec"]["size"].as_u64().unwrap_or_default();
+    check(&history.moments("shop", "one"), |before, now| {
+        let asked = |moment: &Moment| -> u64 { moment.copies.values().map(size).sum() };
+        asked(now) <= size(&now.whole).max(asked(before))
+    });
+    Ok(())
+}
+
+/// Where a status is exact there is nothing to be merged. A mistaken rule held it up all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_rule_does_not_hold_up_what_is_exact() -> Result<()> {
+    let fleet = fleet().await?;
+    fleet.root.make(RULES, rule("sum(")).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "a")).await?;
+    fleet.root.make(WIDGETS, widget()).await?;
+    let status = report(&fleet, "a", 2, "Up", true).await?;
+    fleet.root.until(ONE, |one| one["status"] == status).await?;
+    let wrong = fleet.root.until_there(&format!("{RULES}/widgets")).await?;
+    assert_ne!(condition(&wrong, "Accepted")["status"], "True", "{wrong:#}");
+    Ok(())
+}
+
+fn rule(expression: &str) -> Value {
+    json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "StatusRule", "metadata": { "name": "widgets" },
+        "spec": {
+            "target": { "group": "example.com", "kind": "Widget" },
+            "fields": [{ "path": "/status/ready", "expression": expression }],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_changes_a_summary_while_everything_runs_and_a_wrong_one_changes_nothing() -> Result<()> {
+    let fleet = fleet().await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    fleet.root.make(WIDGETS, widget()).await?;
+    report(&fleet, "a", 2, "Up", true).await?;
+    report(&fleet, "b", 3, "Up", true).await?;
+    fleet.root.until(ONE, |one| one["status"]["readyReplicas"] == 5).await?;
+    let rule_path = format!("{RULES}/widgets");
+    for (expression, expected) in
+        [("sum(targets.map(t, t.status.ready))", 5), ("max(targets.map(t, t.status.ready))", 3)]
+    {
+        fleet.root.apply(&rule_path, rule(expression)).await?;
+        fleet.root.until(ONE, |one| one["status"]["ready"] == expected).await?;
+        let is_accepted = |rule: &Value| condition(rule, "Accepted")["status"] == "True";
+        fleet.root.until(&rule_path, is_accepted).await?;
+    }
+    let history = History::of(&fleet, Kind::new("example.com", "v1", "widgets", "Widget", true)).await?;
+    fleet.root.apply(&rule_path, rule("sum(targets.map(t,\n  t.status.ready +))")).await?;
+    let wrong = fleet.root.until(&rule_path, |rule| condition(rule, "Accepted")["status"] == "False").await?;
+    let mistake = &wrong["status"]["mistakes"][0];
+    assert_eq!(
+        (&mistake["field"], &mistake["line"]),
+        (&json!("spec.fields[0].expression"), &json!(2)),
+        "{wrong:#}"
+    );
+    assert!(mistake["column"].as_i64().is_some_and(|column| column > 1), "{wrong:#}");
+    let said = condition(&wrong, "Accepted")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(said.contains("line 2"), "{said}");
+    let is_said = |record: &Value| condition(record, "Summarized")["status"] == "False";
+    fleet.root.until(ONE_RECORD, is_said).await?;
+    assert!(history.entries().iter().all(|entry| entry.is_old), "nothing is written");
+    // Right again: what happened meanwhile is there.
+    report(&fleet, "b", 7, "Up", true).await?;
+    fleet.root.apply(&rule_path, rule("max(targets.map(t, t.status.ready))")).await?;
+    fleet.root.until(ONE, |one| one["status"]["ready"] == 7).await?;
+    let is_quiet = |record: &Value| condition(record, "Summarized").is_null();
+    fleet.root.until(ONE_RECORD, is_quiet).await.map(drop)
+}
+
+/// Whoever runs no physical cluster that serves it is told so, if they say where it is to be; otherwise it is their own business.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_no_cluster_serves_stays_at_home() -> Result<()> {
+    let fleet = Fleet::of(&["a"]).await?;
+    fleet.root.make(DEFINITIONS, definition(&["size"])).await?;
+    fleet.root.until(WIDGETS, |found| !found.is_null()).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    fleet.root.make(WIDGETS, widget()).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    fleet.root.until_available(WEB, 1).await?;
+    assert_eq!(fleet.root.get(ONE_RECORD).await?, None);
+    fleet.root.place(ONE, "a").await?;
+    let record =
+        fleet.root.until(ONE_RECORD, |record| condition(record, "Placed")["status"] == "False").await?;
+    let why = condition(&record, "Placed")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(why.contains("Widget"), "{why}");
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Nobody says where anything runs.
+
+use anyhow::Result;
+use scenarios::eyes::{condition, until};
+use scenarios::fleet::Fleet;
+use serde_json::json;
+
+use crate::app::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plain_deployment_runs_whole_in_one_place_and_leaves_nothing_behind() -> Result<()> {
+    let fleet = Fleet::of(&["east", "west"]).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 3)).await?;
+    let web = fleet.root.until_available(WEB, 3).await?;
+    assert_eq!(condition(&web, "Available")["status"], "True");
+    let shares = shares(&fleet).await?;
+    assert!(shares == [Some(3), None] || shares == [None, Some(3)], "{shares:?}");
+    let chosen = if shares[0].is_some() { "east" } else { "west" };
+    // What is below and what the user sees are the same, byte by byte, but for the generation it is about.
+    let copy = fleet.member(chosen).below.until_there(&there(WEB)).await?;
+    let without_generation = |mut status: serde_json::Value| {
+        status["observedGeneration"] = json!(0);
+        status
+    };
+    assert_eq!(without_generation(web["status"].clone()), without_generation(copy["status"].clone()));
+    // A second one of the namespace goes beside it.
+    fleet.root.make(DEPLOYMENTS, deployment("api", 1)).await?;
+    fleet.member(chosen).below.until_available(&there(&format!("{DEPLOYMENTS}/api")), 1).await?;
+    let shop = fleet
+        .root
+        .until(SHOP, |shop| shop["metadata"]["annotations"]["holon.dev/targets"].is_string())
+        .await?;
+    let said = shop["metadata"]["annotations"]["holon.dev/targets"].as_str().unwrap_or_default();
+    assert!(said.contains(chosen), "{said}");
+    fleet.root.delete(SHOP).await?;
+    fleet.root.until_gone(SHOP).await?;
+    let member = fleet.member(chosen);
+    let namespace = there(SHOP);
+    member.mailbox.until_gone(&namespace).await?;
+    member.below.until_gone(&namespace).await
+}
+
+/// Without any physical cluster a logical cluster is an API and no more: whoever uses it as such finds nothing of ours in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_applied_before_there_was_any_physical_cluster_runs_when_there_is_one() -> Result<()> {
+    let mut fleet = Fleet::alone().await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    let made = fleet.root.make(DEPLOYMENTS, deployment("web", 2)).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("later", 1)).await?;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(fleet.root.get(WEB_RECORD).await?.is_none());
+    let now = fleet.root.until_there(WEB).await?;
+    assert_eq!(now["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"], "nothing is written");
+    fleet.join(standin::Options::new("east"), &[]).await?;
+    fleet.root.until_available(WEB, 2).await?;
+    until("it is said that it is placed", async || {
+        let record = fleet.root.until_there(WEB_RECORD).await?;
+        Ok(condition(&record, "Placed")["status"] == "True")
+    })
+    .await
+}

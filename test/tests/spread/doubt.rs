@@ -1,0 +1,229 @@
+//! What is in doubt stays as it is. Each of these went wrong somewhere.
+
+use anyhow::Result;
+use scenarios::eyes::{condition, until};
+use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
+use scenarios::history::{History, check};
+use serde_json::{Value, json};
+
+use crate::app::*;
+use crate::numbers::keeps_to_the_total;
+
+/// A web of four replicas, two on each of two.
+async fn two_and_two() -> Result<Fleet> {
+    let fleet = Fleet::of(&["a", "b"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 4)).await?;
+    // The second may have been heard of only after the first had all of it.
+    until("each has two", async || Ok(shares(&fleet).await? == [Some(2), Some(2)])).await?;
+    fleet.root.until_available(WEB, 4).await?;
+    fleet.root.until(WEB_RECORD, |record| targets(record) == ["a Steady 2", "b Steady 2"]).await?;
+    Ok(fleet)
+}
+
+/// Waits until it is known that nothing new may go to a physical cluster.
+async fn until_refused(fleet: &Fleet, name: &str) -> Result<()> {
+    let is_so = |record: &Value| {
+        let verdicts = record["status"]["verdicts"].as_array().into_iter().flatten();
+        verdicts.into_iter().any(|verdict| verdict["cluster"] == name && verdict["rule"].is_string())
+    };
+    fleet.root.until(WEB_RECORD, is_so).await.map(drop)
+}
+
+/// karmada 1640 and 6951: a cordoned cluster lost its replicas at the next scale, or got more of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cordoned_cluster_keeps_its_share_exactly() -> Result<()> {
+    let fleet = two_and_two().await?;
+    let history = History::of_deployments(&fleet).await?;
+    fleet.change("b", json!({ "spec": { "schedulable": false } })).await?;
+    until_refused(&fleet, "b").await?;
+    for (total, expected) in [(9, [Some(7), Some(2)]), (3, [Some(1), Some(2)])] {
+        fleet.root.merge(WEB, json!({ "spec": { "replicas": total } })).await?;
+        fleet.root.until_available(WEB, total).await?;
+        assert_eq!(shares(&fleet).await?, expected, "of {total}");
+    }
+    fleet.change("b", json!({ "spec": { "schedulable": true } })).await?;
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": 8 } })).await?;
+    until("each has its half again", async || Ok(shares(&fleet).await? == [Some(4), Some(4)])).await?;
+    let web = fleet.root.until_available(WEB, 8).await?;
+    history.hears(&web).await?;
+    check(&history.moments("shop", "web"), keeps_to_the_total);
+    Ok(())
+}
+
+/// The same by a taint: what runs there stays, what is new goes elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taint_keeps_out_what_is_new_and_moves_nothing() -> Result<()> {
+    let fleet = two_and_two().await?;
+    let taint = json!({ "spec": { "taints": [{ "key": "upgrade", "effect": "NoSchedule" }] } });
+    fleet.change("b", taint).await?;
+    until_refused(&fleet, "b").await?;
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": 10 } })).await?;
+    fleet.root.until_available(WEB, 10).await?;
+    assert_eq!(shares(&fleet).await?, [Some(8), Some(2)]);
+    fleet.root.make(DEPLOYMENTS, deployment("api", 3)).await?;
+    fleet.root.until_available(&format!("{DEPLOYMENTS}/api"), 3).await?;
+    assert_eq!(fleet.member("b").mailbox.get(&there(&format!("{DEPLOYMENTS}/api"))).await?, None);
+    Ok(())
+}
+
+/// kcp 2041 and 2671, karmada 6098, 5406 and 7455: a decision without a result, because a selector matched nothing, a label
+/// was lost or a cache was empty, deleted what ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_place_at_all_is_no_reason_to_leave() -> Result<()> {
+    let fleet = two_and_two().await?;
+    let history = History::of_deployments(&fleet).await?;
+    for (placement, reason) in [("nowhere", "nowhere"), ("zone in (", ""), ("region=mars", "mars")] {
+        fleet.root.place(SHOP, placement).await?;
+        let record = fleet
+            .root
+            .until(WEB_RECORD, |record| {
+                let placed = condition(record, "Placed");
+                placed["reason"] == "Held"
+                    && placed["message"].as_str().is_some_and(|why| why.contains(reason))
+            })
+            .await?;
+        assert_eq!(targets(&record), ["a Steady 2", "b Steady 2"]);
+        let why = condition(&record, "Placed")["message"].clone();
+        scenarios::eyes::until("who describes it is told", async || {
+            let events = fleet.root.list(&format!("{SHOP}/events")).await?;
+            Ok(events.iter().any(|event| event["reason"] == "Held" && event["message"] == why))
+        })
+        .await?;
+    }
+    // All that it could be chosen by is lost, too.
+    fleet.change("a", json!({ "metadata": { "labels": null } })).await?;
+    fleet.change("b", json!({ "spec": { "schedulable": false } })).await?;
+    // It can still be scaled where it is.
+    fleet
+        .root
+        .merge(
+            WEB,
+            json!({ "spec": { "template": { "metadata": { "annotations": { "touched": "yes" } } } } }),
+        )
+        .await?;
+    let web = fleet.root.until_available(WEB, 4).await?;
+    history.hears(&web).await?;
+    let moments = history.moments("shop", "web");
+    check(&moments, |_, now| now.copies.len() == 2);
+    check(&moments, |_, now| now.copies.values().all(|copy| copy["metadata"]["deletionTimestamp"].is_null()));
+    Ok(())
+}
+
+/// Of something new that nobody could read a wish for, nothing was said about any physical cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_still_says_where_it_could_run() -> Result<()> {
+    let fleet = Fleet::of(&["a", "b"]).await?;
+    fleet.change("b", json!({ "spec": { "schedulable": false } })).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "zone in (")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 4)).await?;
+    let is_told = |record: &Value| {
+        let verdicts = record["status"]["verdicts"].as_array().map_or(&[][..], Vec::as_slice);
+        let names: Vec<&str> = verdicts.iter().filter_map(|one| one["cluster"].as_str()).collect();
+        names == ["a", "b"] && verdicts[1]["rule"].is_string()
+    };
+    let record = fleet.root.until(WEB_RECORD, is_told).await?;
+    assert_eq!(condition(&record, "Placed")["reason"], "Pending", "{record:#}");
+    assert!(targets(&record).is_empty());
+    for verdict in record["status"]["verdicts"].as_array().into_iter().flatten() {
+        assert_ne!(verdict["verdict"], "Chosen", "{verdict:#}");
+    }
+    assert_eq!(shares(&fleet).await?, [None, None]);
+    fleet.root.place(SHOP, "a").await?;
+    fleet.root.until_available(WEB, 4).await.map(drop)
+}
+
+/// A report that is missing is not a report of nothing: the user's numbers stay, and somebody says that they are old.
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_do_not_dip_because_somebody_is_silent() -> Result<()> {
+    let mut fleet = two_and_two().await?;
+    let history = History::of_deployments(&fleet).await?;
+    fleet.stop_syncing("b");
+    fleet.stop_watching();
+    let silent = json!({ "status": { "conditions": [{
+        "type": "Ready", "status": "Unknown", "reason": "Silent", "message": "its syncer has not been heard for 40 s",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }] } });
+    fleet.root.merge(&format!("{PHYSICAL_CLUSTERS}/b/status"), silent).await?;
+    let web = fleet.root.until(WEB, |web| condition(web, "StatusStale")["status"] == "True").await?;
+    assert!(
+        condition(&web, "StatusStale")["message"].as_str().is_some_and(|who| who.contains('b')),
+        "{web:#}"
+    );
+    assert_eq!(web["status"]["availableReplicas"], 4);
+    // What is new goes to who is heard; who is not keeps what it has.
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": 6 } })).await?;
+    let web = fleet.root.until(WEB, |web| web["status"]["availableReplicas"] == 6).await?;
+    assert_eq!(shares(&fleet).await?, [Some(4), Some(2)]);
+    history.hears(&web).await?;
+    let said =
+        |now: &scenarios::history::Moment| now.whole["status"]["availableReplicas"].as_u64().unwrap_or(0);
+    check(&history.moments("shop", "web"), |before, now| said(now) >= said(before));
+    Ok(())
+}
+
+/// A splitter that has just begun knows nothing. What it does not know yet is not gone, and what is right is not written again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_splitter_that_begins_anew_changes_nothing() -> Result<()> {
+    let mut fleet = two_and_two().await?;
+    fleet.root.until(WEB_RECORD, |record| record["status"]["counts"]["available"] == 2).await?;
+    // Which revision it is comes from its ReplicaSets, which are shown after it.
+    let has_revision =
+        |web: &Value| web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "1";
+    fleet.root.until(WEB, has_revision).await?;
+    let history = History::of_deployments(&fleet).await?;
+    fleet.split();
+    // Something happens that it hears of after everything else.
+    fleet.root.make(DEPLOYMENTS, deployment("later", 1)).await?;
+    let later = fleet.root.until_available(&format!("{DEPLOYMENTS}/later"), 1).await?;
+    history.hears(&later).await?;
+    let moments = history.moments("shop", "web");
+    assert_eq!(moments.len(), 1, "nothing is written: {moments:#?}");
+    Ok(())
+}
+
+/// What is deleted while nobody looks is gone when somebody does: by what was recorded, not by what is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_while_the_splitter_was_away_goes_when_it_is_back() -> Result<()> {
+    let mut fleet = two_and_two().await?;
+    fleet.stop_splitting();
+    fleet.root.delete(WEB).await?;
+    fleet.root.until_gone(WEB).await?;
+    assert_eq!(shares(&fleet).await?, [Some(2), Some(2)]);
+    fleet.split();
+    for name in ["a", "b"] {
+        fleet.member(name).mailbox.until_gone(&there(WEB)).await?;
+        fleet.member(name).below.until_gone(&there(WEB)).await?;
+    }
+    fleet.root.until_gone(WEB_RECORD).await
+}
+
+/// Deleted and created again at once, under the same name: what ran for the first is not taken for the second.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_deleted_and_made_again_is_another() -> Result<()> {
+    let fleet = two_and_two().await?;
+    let old = fleet.member("a").below.until_there(&there(WEB)).await?;
+    fleet.root.delete(WEB).await?;
+    fleet.root.until_gone(WEB).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 6)).await?;
+    fleet.root.until_available(WEB, 6).await?;
+    until("each has three", async || Ok(shares(&fleet).await? == [Some(3), Some(3)])).await?;
+    let new = fleet.member("a").below.until_available(&there(WEB), 3).await?;
+    assert_ne!(new["metadata"]["uid"], old["metadata"]["uid"]);
+    Ok(())
+}
+
+/// Somebody deletes a copy in a mailbox: it comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_somebody_deleted_comes_back() -> Result<()> {
+    let fleet = two_and_two().await?;
+    let copy = fleet.member("b").mailbox.until_there(&there(WEB)).await?;
+    fleet.member("b").mailbox.delete(&there(WEB)).await?;
+    fleet
+        .member("b")
+        .mailbox
+        .until(&there(WEB), |now| !now.is_null() && now["metadata"]["uid"] != copy["metadata"]["uid"])
+        .await?;
+    fleet.member("b").below.until_available(&there(WEB), 2).await?;
+    fleet.root.until_available(WEB, 4).await.map(drop)
+}

@@ -1,0 +1,188 @@
+//! Replicas over several physical clusters: how many where, and never too many or too few in between.
+
+use anyhow::Result;
+use scenarios::eyes::{condition, until};
+use scenarios::fleet::Fleet;
+use scenarios::history::{History, Moment, check};
+use serde_json::json;
+
+use crate::app::*;
+
+/// Surge of a Deployment that says nothing: a quarter, rounded up.
+fn surge(total: u64) -> u64 {
+    total.div_ceil(4)
+}
+
+/// Targets together are asked for more only up to the total and its surge, and for less only down to the total.
+pub(crate) fn keeps_to_the_total(before: &Moment, now: &Moment) -> bool {
+    let most = now.total() + surge(now.total());
+    now.asked() <= before.asked().max(most) && now.asked() >= before.asked().min(now.total())
+}
+
+/// How many each target is asked for. One that is asked for none has its copy all the same.
+async fn asked_of_all(fleet: &Fleet) -> Result<Vec<u64>> {
+    until("every target has a copy", async || Ok(shares(fleet).await?.iter().all(Option::is_some))).await?;
+    Ok(shares(fleet).await?.into_iter().flatten().collect())
+}
+
+/// kcp gave every target the full number first and divided it later: for that moment there were as many times too many pods
+/// as there were targets.
+async fn scaled(names: &[&str]) -> Result<()> {
+    scaled_in(&Fleet::of(names).await?).await
+}
+
+pub(crate) async fn scaled_in(fleet: &Fleet) -> Result<()> {
+    let history = History::of_deployments(fleet).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 0)).await?;
+    let mut last = json!(null);
+    for total in [0, 1, 7, 100, 3] {
+        fleet.root.merge(WEB, json!({ "spec": { "replicas": total } })).await?;
+        last = fleet.root.until_available(WEB, total).await?;
+        let shares = asked_of_all(fleet).await?;
+        let (most, least) = (shares.iter().max().unwrap(), shares.iter().min().unwrap());
+        assert_eq!(shares.iter().sum::<u64>(), total, "{shares:?}");
+        assert!(most - least <= 1, "{shares:?} of {total}");
+        assert_eq!(shares.len(), fleet.members().count());
+    }
+    history.hears(&last).await?;
+    check(&history.moments("shop", "web"), keeps_to_the_total);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scaling_on_one_is_exact() -> Result<()> {
+    scaled(&["a"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scaling_over_two_asks_for_the_total_at_every_instant() -> Result<()> {
+    scaled(&["a", "b"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scaling_over_three_asks_for_the_total_at_every_instant() -> Result<()> {
+    scaled(&["a", "b", "c"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scaling_over_five_asks_for_the_total_at_every_instant() -> Result<()> {
+    scaled(&["a", "b", "c", "d", "e"]).await
+}
+
+fn placement(spec: serde_json::Value) -> serde_json::Value {
+    json!({ "apiVersion": "holon.dev/v1alpha1", "kind": "Placement", "metadata": { "name": "all" }, "spec": spec })
+}
+
+pub(crate) const PLACEMENTS: &str = "/apis/holon.dev/v1alpha1/placements";
+
+/// The vectors of a division 170 to 110 to 60, as users see them.
+#[tokio::test(flavor = "multi_thread")]
+async fn weights_divide_every_number_as_they_should() -> Result<()> {
+    let rows: [(u64, &[u64]); 8] = [
+        (1, &[1, 0, 0]),
+        (2, &[1, 1, 0]),
+        (4, &[2, 1, 1]),
+        (7, &[4, 2, 1]),
+        (9, &[4, 3, 2]),
+        (10, &[5, 3, 2]),
+        (13, &[7, 4, 2]),
+        (3, &[1, 1, 1]),
+    ];
+    weighted_in(&Fleet::of(&["a", "b", "c"]).await?, &[("a", 170), ("b", 110), ("c", 60)], &rows).await
+}
+
+/// Each total, and how it is to be divided by these weights.
+pub(crate) async fn weighted_in(
+    fleet: &Fleet,
+    weights: &[(&str, i64)],
+    rows: &[(u64, &[u64])],
+) -> Result<()> {
+    let history = History::of_deployments(fleet).await?;
+    let weight =
+        |(name, weight): &(&str, i64)| json!({ "clusterSelector": { "names": [name] }, "weight": weight });
+    let shares_of: Vec<serde_json::Value> = weights.iter().map(weight).collect();
+    fleet.root.make(PLACEMENTS, placement(json!({ "weights": "Static", "shares": shares_of }))).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    for (total, expected) in rows {
+        fleet.root.merge(WEB, json!({ "spec": { "replicas": total } })).await?;
+        let web = fleet.root.until_available(WEB, *total).await?;
+        assert_eq!(asked_of_all(fleet).await?, *expected, "of {total}");
+        history.hears(&web).await?;
+    }
+    check(&history.moments("shop", "web"), keeps_to_the_total);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_above_every_maximum_waits_and_is_counted() -> Result<()> {
+    let shares_of = json!([
+        { "clusterSelector": { "names": ["a"] }, "max": 2 },
+        { "clusterSelector": { "names": ["b", "c"] }, "max": 4 },
+        { "clusterSelector": { "names": ["c"] }, "min": 1 },
+    ]);
+    capped_in(&Fleet::of(&["a", "b", "c"]).await?, shares_of, &[2, 4, 4]).await
+}
+
+/// These bounds are all used, and three more find no place.
+pub(crate) async fn capped_in(fleet: &Fleet, shares_of: serde_json::Value, most: &[u64]) -> Result<()> {
+    let (fits, expected) = (most.iter().sum::<u64>(), most.iter().copied().map(Some).collect::<Vec<_>>());
+    let total = fits + 3;
+    fleet.root.make(PLACEMENTS, placement(json!({ "shares": shares_of }))).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", fits as u32)).await?;
+    fleet.root.until_available(WEB, fits).await?;
+    assert_eq!(shares(fleet).await?, expected);
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": total } })).await?;
+    let record = fleet.root.until(WEB_RECORD, |record| record["spec"]["pending"] == 3).await?;
+    assert_eq!(record["spec"]["total"], total);
+    let record =
+        fleet.root.until(WEB_RECORD, |record| condition(record, "Complete")["status"] == "False").await?;
+    let bounds = fleet
+        .members()
+        .zip(most)
+        .map(|((name, _), most)| format!("; at most {most} on {name}: its max in spec.shares"));
+    let why = format!("3 of {total} found no place{}", bounds.collect::<String>());
+    assert_eq!(condition(&record, "Complete")["message"], why, "{record:#}");
+    assert_eq!(shares(fleet).await?, expected);
+    // There are as many as fit, and the user is not told that there are more.
+    let web = fleet.root.until(WEB, |web| web["status"]["availableReplicas"] == fits).await?;
+    assert_eq!(web["status"]["unavailableReplicas"], 3, "{:#}", web["status"]);
+    assert_eq!(condition(&web, "Placed")["message"], why, "{:#}", web["status"]);
+    until("it is told", async || {
+        let events = fleet.root.list(&format!("{SHOP}/events")).await?;
+        Ok(events.iter().any(|event| event["reason"] == "Pending" && event["message"] == why))
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_joins_takes_its_part_and_nothing_is_missing_meanwhile() -> Result<()> {
+    let mut fleet = Fleet::of(&["a", "b"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 9)).await?;
+    fleet.root.until_available(WEB, 9).await?;
+    let history = History::of_deployments(&fleet).await?;
+    fleet.join(standin::Options::new("c"), &[]).await?;
+    until("each has three", async || Ok(shares(&fleet).await? == [Some(3), Some(3), Some(3)])).await?;
+    let web = fleet.root.until_available(WEB, 9).await?;
+    history.hears(&web).await?;
+    let moments = history.moments("shop", "web");
+    check(&moments, |_, now| now.available() >= 9 && now.asked() >= 9);
+    check(&moments, |_, now| now.asked() <= 9 + surge(9));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_duplicated_is_whole_everywhere() -> Result<()> {
+    let fleet = Fleet::of(&["a", "b"]).await?;
+    fleet.root.make(PLACEMENTS, placement(json!({ "division": "Duplicate" }))).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 3)).await?;
+    until("each has three", async || Ok(shares(&fleet).await? == [Some(3), Some(3)])).await?;
+    fleet.root.until(WEB, |web| web["status"]["availableReplicas"] == 6).await?;
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": 1 } })).await?;
+    until("each has one", async || Ok(shares(&fleet).await? == [Some(1), Some(1)])).await
+}

@@ -1,0 +1,135 @@
+//! The same with real Kubernetes below: two API servers with their controllers, schedulers, and nodes on which pods seem to
+//! run. They are needed for this and nothing else here; without them it is said, and nothing is tried.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use peers::Cluster;
+use scenarios::eyes::until;
+use scenarios::fleet::Fleet;
+use scenarios::history::{History, Moment, check};
+use serde_json::{Value, json};
+
+use crate::app::*;
+use crate::kinds::{JOBS, autoscaled_in, every_minute, guestbook_in, hundred_in, in_one_place};
+use crate::numbers::{PLACEMENTS, capped_in, scaled_in, weighted_in};
+
+async fn client(cluster: &Cluster) -> Result<Client> {
+    let config = Kubeconfig::read_from(cluster.kubeconfig())?;
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+/// Nothing of a story is in the way of the next.
+async fn emptied(fleet: &Fleet) -> Result<()> {
+    fleet.root.delete(SHOP).await?;
+    fleet.root.until_gone(SHOP).await?;
+    for (_, member) in fleet.members() {
+        member.below.until_gone(&there(SHOP)).await?;
+    }
+    for placement in fleet.root.list(PLACEMENTS).await? {
+        let name = placement["metadata"]["name"].as_str().unwrap_or_default();
+        fleet.root.delete(&format!("{PLACEMENTS}/{name}")).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_real_clusters_run_what_one_user_applied() -> Result<()> {
+    let Some(east) = Cluster::start("apps over two real Kubernetes", &[]) else { return Ok(()) };
+    let Some(west) = Cluster::start("apps over two real Kubernetes", &[]) else { return Ok(()) };
+    let mut fleet = Fleet::alone().await?;
+    fleet.join_server("east", client(&east).await?, &[], None).await?;
+    fleet.join_server("west", client(&west).await?, &[], None).await?;
+    guestbook_in(&fleet).await?;
+    moved_in(&fleet).await?;
+    emptied(&fleet).await?;
+
+    // Nothing, one, few, many and few again: asked for exactly, at every instant.
+    scaled_in(&fleet).await?;
+    emptied(&fleet).await?;
+    weighted_in(&fleet, &[("east", 1), ("west", 3)], &[(2, &[1, 1]), (4, &[1, 3]), (9, &[2, 7])]).await?;
+    emptied(&fleet).await?;
+    let bounds = json!([
+        { "clusterSelector": { "names": ["east"] }, "max": 2 },
+        { "clusterSelector": { "names": ["west"] }, "min": 1, "max": 5 },
+    ]);
+    capped_in(&fleet, bounds, &[2, 5]).await?;
+    emptied(&fleet).await?;
+    hundred_in(&fleet, &[50]).await?;
+    emptied(&fleet).await?;
+    autoscaled_in(&fleet).await?;
+    emptied(&fleet).await?;
+    fired_once_in(&fleet).await?;
+    assert!(east.down() && west.down(), "nothing is left behind");
+    Ok(())
+}
+
+/// Scaled, updated and moved, as on stand-ins.
+async fn moved_in(fleet: &Fleet) -> Result<()> {
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 3)).await?;
+    fleet.root.until_available(WEB, 3).await?;
+    let history = History::of_deployments(fleet).await?;
+    // What has happened since the last time this was asked, as far as it is over.
+    let stretch = async |web: &Value, seen: &mut usize| -> Result<Vec<Moment>> {
+        history.hears(web).await?;
+        let moments = history.moments("shop", "web").split_off(*seen);
+        *seen += moments.len().saturating_sub(1);
+        Ok(moments)
+    };
+    let mut seen = 0;
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": 8 } })).await?;
+    let web = fleet.root.until_available(WEB, 8).await?;
+    assert_eq!(shares(fleet).await?, [Some(4), Some(4)]);
+    let scaled = stretch(&web, &mut seen).await?;
+    check(&scaled, |before, now| now.asked() <= 8 && now.available() >= before.available());
+
+    let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "web:2" }] } } } });
+    fleet.root.merge(WEB, image).await?;
+    let web = fleet.root.until_available(WEB, 8).await?;
+    let updated = stretch(&web, &mut seen).await?;
+    // A quarter of eight may be missing, and as many may be there besides.
+    check(&updated, |_, now| now.asked() == 8 && now.available() >= 6);
+    check(&updated, |_, now| now.sum("/status/replicas") <= 10);
+
+    fleet.root.place(SHOP, "west").await?;
+    fleet.member("east").below.until_gone(&there(WEB)).await?;
+    let web = fleet.root.until_available(WEB, 8).await?;
+    let moved = stretch(&web, &mut seen).await?;
+    // There in full before anything goes.
+    check(&moved, |_, now| now.available() >= 8 && (8..=16).contains(&now.asked()));
+    Ok(())
+}
+
+/// A CronJob is in one place, so each minute has one Job and not one of each cluster.
+async fn fired_once_in(fleet: &Fleet) -> Result<()> {
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    let crons = "/apis/batch/v1/namespaces/shop/cronjobs";
+    fleet.root.make(crons, every_minute()).await?;
+    in_one_place(fleet, &format!("{crons}/nightly")).await?;
+    let mut names = Vec::new();
+    // A minute may have to pass, which is as long as anybody here is patient: so again.
+    for _ in 0..2 {
+        let fired = until("it fires", async || {
+            names.clear();
+            for (_, member) in fleet.members() {
+                for job in member.below.list(&there(JOBS)).await? {
+                    names.push(job["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+                }
+            }
+            Ok(!names.is_empty())
+        });
+        if fired.await.is_ok() {
+            break;
+        }
+    }
+    // Jobs are named after the minute they are for.
+    let minutes: BTreeSet<&String> = names.iter().collect();
+    assert!(!names.is_empty() && minutes.len() == names.len(), "{names:?}");
+    let is_told = |cron: &Value| cron["status"]["lastScheduleTime"].is_string();
+    fleet.root.until(&format!("{crons}/nightly"), is_told).await?;
+    Ok(())
+}
