@@ -1,0 +1,14 @@
+# The image that `holon join --print` names: hack/image builds it.
+#
+# What runs has nothing but the binary, the C library and the certificates of public authorities, and is nobody special: the
+# user is the one the manifest asks for.
+FROM rust:1.95-bookworm AS build
+WORKDIR /holon
+COPY . .
+RUN cargo build --release --locked --package holon
+
+FROM debian:bookworm-slim
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /holon/target/release/holon /usr/local/bin/holon
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/holon"]
