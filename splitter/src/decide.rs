@@ -6,7 +6,7 @@
 //!   the record so far ─► standing ───┘
 //! ```
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ use crate::division::{self, Dividend, Plan, REPLICAS, Rule};
 use crate::estimate::Findings;
 use crate::flow::{Splitter, lock};
 use crate::ledger::{self, Ledger, Name};
-use crate::lower::depend::{self, pod_spec_at};
+use crate::lower::depend::pod_spec_at;
 use crate::lower::home::Home;
 use crate::lower::{self, Way};
 use crate::moves::{self, Exclusive, Next, Readiness, Step};
 use crate::rules::{self, Labels, Level, Wish};
 use crate::summarize::Report;
-use crate::targets::{self, Candidate, Decision, Extent, Outcome, Pick, Standing, Work};
+use crate::targets::{self, Candidate, Claim, Decision, Extent, Outcome, Pick, Standing, Work};
 use crate::world::{Followed, Member, Subject, Tables};
 use crate::{home, record, scaled, summarize};
 
@@ -51,6 +51,8 @@ pub(crate) struct Case<'a> {
     pub(crate) refused: HashSet<Name>,
     /// The most an autoscaler makes of it. None if no autoscaler says how many there are, on each target for itself.
     pub(crate) scaled_to: Option<u32>,
+    /// The claims it mounts, each with the physical clusters that have it.
+    pub(crate) claims: BTreeMap<String, BTreeSet<String>>,
     /// How its pods reach its logical cluster, if they do.
     pub(crate) home: Option<Home>,
     /// Which template each copy should have, by mailbox. None if it cannot be made for that physical cluster.
@@ -197,7 +199,7 @@ impl Case<'_> {
             Rule::One | Rule::Schedule => Extent::Single,
             Rule::Copy => Extent::Copied,
             Rule::Ordinals if self.is_autoscaled() => Extent::Single,
-            _ if !depend::claims(self.object).is_empty() => Extent::Single,
+            _ if !self.claims.is_empty() => Extent::Single,
             _ if division == Division::Divide => Extent::Divided,
             _ => Extent::Copied,
         }
@@ -307,6 +309,7 @@ fn settle(splitter: &Splitter, case: &Case, findings: &Findings) -> Settled {
         ..DistributionSpec::default()
     };
     ledger.set(case.subject, ledger::asks(&case.each(), &spec.targets, &case.members));
+    ledger.mount(case.subject, &case.claims.keys().cloned().collect::<Vec<_>>(), &spec.targets);
     let (step, exclusive) = (next.step, exclusive.is_some());
     Settled { spec, wish, plan, decision, step, unplaced, exclusive }
 }
@@ -401,8 +404,20 @@ fn candidate<'a>(ledger: &Ledger, case: &Case, member: &'a Member) -> Candidate<
         usable: !case.refused.contains(&name),
         taken: ledger.taken_from(case.subject, &name),
         namespace: copies::namespace_there(member, case.subject.cluster(), &case.subject.key.namespace),
+        apart_from: apart_from(ledger, case, member.name()),
         ..Candidate::new(&member.object)
     }
+}
+
+/// A claim whose data is not on a cluster. It is where it was sent or, until it is sent, where somebody else is to run who
+/// mounts it.
+fn apart_from(ledger: &Ledger, case: &Case, cluster: &str) -> Option<Claim> {
+    case.claims.iter().find_map(|(name, there)| {
+        let promised = || ledger.mounted(case.subject, name);
+        let places = if there.is_empty() { promised() } else { there.clone() };
+        let at = places.first().filter(|_| !places.contains(cluster))?;
+        Some(Claim { name: name.clone(), at: at.clone() })
+    })
 }
 
 /// What stays where it is because it cannot run in two places and cannot be stopped in one, and why.

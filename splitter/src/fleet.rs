@@ -355,8 +355,8 @@ impl Fleet {
         const FORGETTING: &str = "Forgetting";
         let is_used = object.metadata.finalizers.iter().any(|finalizer| finalizer == SPLITTER);
         if is_used && !is_forgotten(object) {
-            let message =
-                "what runs there is moved first; `kubectl get distributions -A` shows where it goes";
+            let message = "what runs there is moved first, and the data of claims is kept until they are deleted; \
+                 `kubectl get distributions,pvc -A` shows what that is";
             return Ok(Some(("Moving", message.to_owned())));
         }
         if is_forgotten(object) {

@@ -29,6 +29,7 @@ use crate::book::Book;
 use crate::grants::{self, Grants};
 use crate::home::{self, Account, Door};
 use crate::ledger::Ledger;
+use crate::lower::depend::CLAIM;
 use crate::policies::{self, Policy, Tally};
 use crate::world::{Changed, Class, Followed, Marks, Subject, Tables, World};
 use crate::{current, estimate, look, tree, trim};
@@ -284,6 +285,9 @@ impl Splitter {
         tree::hear_from_mailbox(self, &kind, object, gone);
         if view.kind.name == "Pod" && !gone {
             estimate::hear(self, object);
+        }
+        if let Some(mailbox) = object.key.cluster.filter(|_| view.kind.name == CLAIM) {
+            self.hear_of_claim(mailbox);
         }
         if let Some(account) = home::whose(object).filter(|_| marks.is_placed) {
             return self.queue.add(Item::Access(account));

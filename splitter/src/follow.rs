@@ -7,7 +7,7 @@
 //!
 //! Nothing is decided about these: they are wherever somebody is who needs them, and nowhere else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::fleet::{Division, LabelSelector, Role, Target};
@@ -52,8 +52,12 @@ pub(crate) async fn look(
     if splitter.seen_from(subject.cluster()).is_empty() && copies.iter().all(|copy| copy.object.is_none()) {
         return Ok(Outcome::Done);
     }
-    let places = places(splitter, followed, subject, object, 0);
+    let mut places = places(splitter, followed, subject, object, 0);
     let plan = planned(followed, subject, object, &places, &copies);
+    // What stays although nobody needs it is told of all the same.
+    for (cluster, _) in &plan.parts {
+        places.entry(cluster.clone()).or_insert_with(|| steady(cluster));
+    }
     let overrides = splitter.world.ours(&splitter.world.own.overrides, subject.cluster());
     let namespace = splitter.world.namespace(subject.cluster(), &subject.key.namespace);
     let mut wrote = false;
@@ -252,6 +256,22 @@ fn scales(autoscaler: &Value, group: &str, kind: &str, name: &str) -> bool {
     of["kind"] == *kind && its_group == group && of["name"] == *name
 }
 
+/// The claims an object mounts, each with the physical clusters that have it.
+pub(crate) fn claims(
+    splitter: &Splitter,
+    subject: &Subject,
+    object: &Value,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let Some(claims) = splitter.world.named("", depend::CLAIM) else { return BTreeMap::new() };
+    let there = |name: &String| {
+        let key = Key { name: name.clone(), ..subject.key.clone() };
+        let copies = copies::of(&splitter.world, &claims, &Subject { kind: claims.name.clone(), key });
+        let present = copies.iter().filter(|copy| copy.is_meant && copy.object.is_some());
+        present.map(|copy| copy.name().to_owned()).collect()
+    };
+    depend::claims(object).into_iter().map(|name| (name.clone(), there(&name))).collect()
+}
+
 /// The most an autoscaler makes of an object. None if none scales it.
 pub(crate) fn scaled_to(splitter: &Splitter, subject: &Subject, object: &Value) -> Option<u32> {
     let autoscalers = splitter.world.named("autoscaling", "HorizontalPodAutoscaler")?;
@@ -261,6 +281,10 @@ pub(crate) fn scaled_to(splitter: &Splitter, subject: &Subject, object: &Value) 
         .filter_map(|key| autoscalers.get(key))
         .find(|autoscaler| scales(autoscaler, group, kind, &subject.key.name))
         .map(|autoscaler| division::number(&autoscaler, "/spec/maxReplicas", 1))
+}
+
+fn steady(cluster: &str) -> Target {
+    Target { cluster: cluster.to_owned(), role: Role::Steady, share: None }
 }
 
 /// What each place gets of it.
@@ -282,7 +306,7 @@ fn planned(followed: &Followed, subject: &Subject, object: &Value, places: &Plac
     let recorded: Vec<Target> = copies
         .iter()
         .filter(|copy| copy.is_meant && copy.object.is_some())
-        .map(|copy| Target { cluster: copy.name().to_owned(), role: Role::Steady, share: None })
+        .map(|copy| steady(copy.name()))
         .collect();
     let replicas_at = division::REPLICAS;
     let dividend =
@@ -303,9 +327,10 @@ fn planned(followed: &Followed, subject: &Subject, object: &Value, places: &Plac
             let pods = places.iter().map(|(cluster, target)| (cluster.clone(), pods(target))).collect();
             limits::budget(object, &key, &pods)
         }
-        // Whatever holds data stays where it is, as long as it is there.
-        Rule::One if recorded.len() == 1 && places.len() > 1 => {
-            Plan { parts: vec![(recorded[0].cluster.clone(), Part::default())], ..Plan::default() }
+        // Whatever holds data stays where it is, also while nobody needs it: only who deletes it deletes its data.
+        Rule::One if !recorded.is_empty() => {
+            let kept = |target: Target| (target.cluster, Part::default());
+            Plan { parts: recorded.into_iter().map(kept).collect(), ..Plan::default() }
         }
         _ => division::plan(&dividend, &picks, &recorded),
     }

@@ -3,7 +3,7 @@
 //! A decision and what it takes are written down under one lock, before anything is sent: two decisions at the same moment
 //! cannot both count on the same room.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::cluster::Id;
@@ -31,10 +31,18 @@ pub(crate) fn asks(each: &Amounts, targets: &[Target], members: &[Arc<Member>]) 
 pub(crate) struct Ledger {
     totals: HashMap<Name, Amounts>,
     of: HashMap<Subject, Vec<(Name, Amounts)>>,
+    /// Who mounts claims, which, and where they run, by namespace. A claim is wherever the first of them is.
+    mounts: HashMap<(Id, String), BTreeMap<Subject, Mounts>>,
     /// Where a namespace goes if nobody says otherwise.
     defaults: HashMap<(Id, String), String>,
     /// Whether all that was recorded before is in it.
     pub(crate) is_complete: bool,
+}
+
+#[derive(Debug)]
+struct Mounts {
+    claims: BTreeSet<String>,
+    clusters: BTreeSet<String>,
 }
 
 impl Ledger {
@@ -61,6 +69,38 @@ impl Ledger {
         let total = self.totals.get(name).cloned().unwrap_or_default();
         let own = self.of.get(subject).into_iter().flatten().filter(|(at, _)| at == name);
         own.fold(total, |left, (_, asked)| quantity::minus(&left, asked))
+    }
+
+    /// An object mounts these claims at its targets from now on.
+    pub(crate) fn mount(&mut self, subject: &Subject, claims: &[String], targets: &[Target]) {
+        let clusters: BTreeSet<String> = targets.iter().map(|target| target.cluster.clone()).collect();
+        let place = (subject.cluster(), subject.key.namespace.clone());
+        if claims.is_empty() || clusters.is_empty() {
+            let Some(here) = self.mounts.get_mut(&place) else { return };
+            here.remove(subject);
+            if here.is_empty() {
+                self.mounts.remove(&place);
+            }
+            return;
+        }
+        let mounts = Mounts { claims: claims.iter().cloned().collect(), clusters };
+        self.mounts.entry(place).or_default().insert(subject.clone(), mounts);
+    }
+
+    /// Where others are to run that mount a claim.
+    pub(crate) fn mounted(&self, subject: &Subject, claim: &str) -> BTreeSet<String> {
+        let here = self.mounts.get(&(subject.cluster(), subject.key.namespace.clone()));
+        let others = here
+            .into_iter()
+            .flatten()
+            .filter(|(other, mounts)| *other != subject && mounts.claims.contains(claim));
+        others.flat_map(|(_, mounts)| mounts.clusters.iter().cloned()).collect()
+    }
+
+    /// Nothing is asked for it any more.
+    pub(crate) fn forget(&mut self, subject: &Subject) {
+        self.set(subject, Vec::new());
+        self.mount(subject, &[], &[]);
     }
 
     pub(crate) fn default_of(&self, cluster: Id, namespace: &str) -> Option<String> {

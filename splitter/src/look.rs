@@ -18,7 +18,7 @@ use crate::copies::{self, Copy};
 use crate::decide::{Case, Decided, decide};
 use crate::division::REPLICAS;
 use crate::flow::{Item, Splitter, lock};
-use crate::lower::depend::pod_spec_at;
+use crate::lower::depend::{self, pod_spec_at};
 use crate::moves::Step;
 use crate::world::{Class, Followed, Member, Subject};
 use crate::{current, follow, gather, grants, home, ledger, record, scaled, spread};
@@ -191,6 +191,7 @@ async fn decided(
         refused: grants::refused(splitter, cluster, &members).await?,
         members,
         scaled_to: follow::scaled_to(splitter, subject, object),
+        claims: follow::claims(splitter, subject, object),
         home,
         templates: BTreeMap::new(),
     }
@@ -261,7 +262,7 @@ fn there(replicas_at: &str, copies: &[Copy], targets: &[Target]) -> BTreeMap<Str
 /// It is not decided about any more.
 fn forget(splitter: &Splitter, subject: &Subject) {
     let Some(before) = lock(&splitter.book).remove(subject) else { return };
-    lock(&splitter.ledger).set(subject, Vec::new());
+    lock(&splitter.ledger).forget(subject);
     splitter.add_members(subject.cluster(), &before.targets, &[]);
     before.needs.iter().for_each(|need| follow::add_need(splitter, subject, need));
     home::add(splitter, subject, &[Some(&before)]);
@@ -447,6 +448,7 @@ impl Splitter {
         let members = self.seen_from(subject.cluster());
         let mut ledger = lock(&self.ledger);
         ledger.set(subject, ledger::asks(&each.unwrap_or_default(), &entry.targets, &members));
+        ledger.mount(subject, &depend::claims(&object), &entry.targets);
         if let Some(target) = entry.targets.first().filter(|_| entry.by_default) {
             ledger.set_default(subject.cluster(), &subject.key.namespace, &target.cluster);
         }

@@ -1,4 +1,5 @@
-//! A physical cluster that is used is marked so: it cannot leave before what runs there has another place.
+//! A physical cluster that is used is marked so: it cannot leave before what runs there has another place, nor while it has
+//! data that nobody has deleted.
 
 use api::cluster::Id;
 use api::fleet::Target;
@@ -9,6 +10,8 @@ use controller::remote::{CallError, Patch, Place};
 use serde_json::json;
 
 use crate::flow::{Item, Splitter, lock};
+use crate::lower::depend::CLAIM;
+use crate::world::Marks;
 
 /// Puts the mark on, or takes it off.
 pub(crate) async fn look(splitter: &Splitter, home: Id, name: &str) -> Result<Outcome, CallError> {
@@ -40,14 +43,32 @@ pub(crate) async fn look(splitter: &Splitter, home: Id, name: &str) -> Result<Ou
 }
 
 impl Splitter {
-    /// Whether any record has it as a target.
+    /// Whether any record has it as a target, or it has the data of a claim.
     fn is_used(&self, home: Id, name: &str) -> bool {
+        if self.has_claims(home, name) {
+            return true;
+        }
         let users: Vec<Id> = {
             let book = lock(&self.book);
             let uses = |cluster: &Id| book.of(*cluster).any(|entry| entry.is_at(name));
             book.clusters().into_iter().filter(uses).collect()
         };
         users.into_iter().any(|cluster| self.home_of(cluster, name) == Some(home))
+    }
+
+    fn has_claims(&self, home: Id, name: &str) -> bool {
+        let Some(claims) = self.world.named("", CLAIM) else { return false };
+        let mailbox = self.world.members().get(home, name).and_then(|member| member.mailbox());
+        mailbox.is_some_and(|mailbox| {
+            let keys = claims.view.keys_within(mailbox, None);
+            keys.iter().filter_map(|key| claims.view.get(key)).any(|claim| Marks::of(&claim).is_placed)
+        })
+    }
+
+    /// A claim came to a mailbox, or left it.
+    pub(crate) fn hear_of_claim(&self, mailbox: Id) {
+        let member = self.world.members().by_mailbox(mailbox);
+        member.into_iter().for_each(|one| self.queue.add(Item::Member(one.home, one.name().to_owned())));
     }
 
     /// Where the object of a physical cluster is that a logical cluster calls by this name.

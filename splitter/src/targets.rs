@@ -40,19 +40,35 @@ pub struct Candidate<'a> {
     pub namespace: String,
     /// How many of these were found to fit there, if pods had to wait for room.
     pub estimate: Option<u32>,
+    /// A claim that is mounted and whose data is elsewhere, if there is one.
+    pub apart_from: Option<Claim>,
     /// Why what runs there must go, if it must: silent for too long, or this app does not work there.
     pub failed: Option<String>,
 }
 
 impl<'a> Candidate<'a> {
     pub fn new(cluster: &'a PhysicalCluster) -> Candidate<'a> {
-        let namespace = String::new();
-        Candidate { cluster, usable: true, taken: Amounts::new(), namespace, estimate: None, failed: None }
+        Candidate {
+            cluster,
+            usable: true,
+            taken: Amounts::new(),
+            namespace: String::new(),
+            estimate: None,
+            apart_from: None,
+            failed: None,
+        }
     }
 
     pub fn name(&self) -> &str {
         &self.cluster.metadata.name
     }
+}
+
+/// A claim, and the cluster its data is on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claim {
+    pub name: String,
+    pub at: String,
 }
 
 /// What is to be placed.

@@ -138,6 +138,8 @@ impl World {
         write(&self.clusters)
     }
 
+    /// Whoever looks at [`clusters`](Self::clusters) too looks at them first: two who did it the other way round could wait
+    /// for each other.
     pub fn members(&self) -> RwLockReadGuard<'_, Members> {
         read(&self.members)
     }

@@ -18,7 +18,7 @@ pub struct Need {
 const CONFIG_MAP: &str = "ConfigMap";
 const SECRET: &str = "Secret";
 const ACCOUNT: &str = "ServiceAccount";
-const CLAIM: &str = "PersistentVolumeClaim";
+pub(crate) const CLAIM: &str = "PersistentVolumeClaim";
 const SERVICE: &str = "Service";
 
 /// Where the pod of a kind is described.

@@ -156,7 +156,10 @@ fn tier_of(
 
 /// What moves work away from where it runs.
 fn must_leave(spec: &PlacementSpec, candidate: &Candidate) -> Option<Rejection> {
-    if candidate.cluster.spec.drain || candidate.cluster.metadata.deletion_timestamp.is_some() {
+    if candidate.cluster.metadata.deletion_timestamp.is_some() {
+        return Some(Rejection::Leaving);
+    }
+    if candidate.cluster.spec.drain {
         return Some(Rejection::Drained);
     }
     if let Some(why) = &candidate.failed {
@@ -192,6 +195,9 @@ fn closed(spec: &PlacementSpec, work: &Work, candidate: &Candidate, weightless: 
         work.kinds.iter().find(|asked| !kinds.is_empty() && !serves(kinds, &asked.group, &asked.kind));
     if let Some(asked) = missing {
         return Some(Rejection::NotServed(asked.clone()));
+    }
+    if let Some(claim) = &candidate.apart_from {
+        return Some(Rejection::ApartFrom(claim.clone()));
     }
     weightless.then_some(Rejection::Weightless)
 }

@@ -3,7 +3,7 @@
 use api::fleet::{Capacity, Compare, GroupKind, Requirement, Source, Taint, Verdict, VerdictKind};
 
 use super::judge::Judged;
-use super::{Extent, Pick, Work, pick};
+use super::{Claim, Extent, Pick, Work, pick};
 use crate::rules::Wish;
 use crate::rules::select::{self, Selected};
 use api::quantity::{quantities, text};
@@ -18,6 +18,7 @@ pub enum Rejection {
     },
     Cordoned,
     Drained,
+    Leaving,
     Failed {
         why: String,
     },
@@ -28,6 +29,7 @@ pub enum Rejection {
         message: String,
     },
     NotServed(GroupKind),
+    ApartFrom(Claim),
     Weightless,
     /// A bound, or a quota, in thousandths.
     Exceeded {
@@ -57,11 +59,13 @@ impl Rejection {
             Rejection::Dedicated { .. } => "Dedicated",
             Rejection::Cordoned => "NotSchedulable",
             Rejection::Drained => "Draining",
+            Rejection::Leaving => "Leaving",
             Rejection::Failed { .. } => "Failed",
             Rejection::Tainted(_) => "UntoleratedTaint",
             Rejection::NeverSeen => "NeverReported",
             Rejection::NotReady { .. } => "NotReady",
             Rejection::NotServed(_) => "KindNotServed",
+            Rejection::ApartFrom(_) => "DataElsewhere",
             Rejection::Weightless => "NoWeight",
             Rejection::Exceeded { quota: None, .. } => "BoundExceeded",
             Rejection::Exceeded { .. } => "QuotaExceeded",
@@ -76,6 +80,7 @@ impl Rejection {
             Rejection::Dedicated { to } => format!("it is dedicated to logical cluster {to}"),
             Rejection::Cordoned => "it is not schedulable".to_owned(),
             Rejection::Drained => "it is being drained".to_owned(),
+            Rejection::Leaving => "it is being deleted".to_owned(),
             Rejection::Failed { why } => why.clone(),
             Rejection::Tainted(taint) => {
                 format!("it has the taint {}, which is not tolerated", tainted(taint))
@@ -86,6 +91,7 @@ impl Rejection {
                 format!("its condition Ready is {status}{message}")
             }
             Rejection::NotServed(kind) => format!("it does not serve the kind {}", kind_name(kind)),
+            Rejection::ApartFrom(Claim { name, at }) => format!("the data of claim {name} is on {at}"),
             Rejection::Weightless => "its weight is 0".to_owned(),
             Rejection::Exceeded { quota, resource, most, used, asked } => {
                 let (most, used, asked) =
@@ -110,6 +116,7 @@ impl Rejection {
             Rejection::Dedicated { .. } => format!("remove spec.dedicatedTo from PhysicalCluster {cluster}"),
             Rejection::Cordoned => format!("set spec.schedulable of PhysicalCluster {cluster} to true"),
             Rejection::Drained => format!("set spec.drain of PhysicalCluster {cluster} to false"),
+            Rejection::Leaving => "join it again under another name".to_owned(),
             Rejection::Failed { .. } => "wait until it is well again".to_owned(),
             Rejection::Tainted(taint) => match wish.by.source {
                 Source::Placement => format!("add a toleration of {} to {policy}", tainted(taint)),
@@ -120,6 +127,9 @@ impl Rejection {
                 "look at its syncer; it comes back after two good reports".to_owned()
             }
             Rejection::NotServed(kind) => format!("install the definition of {} there", kind_name(kind)),
+            Rejection::ApartFrom(Claim { name, at }) => {
+                format!("place it on {at}, or delete claim {name} and its data")
+            }
             Rejection::Weightless => format!("give it a weight above 0 in spec.shares of {policy}"),
             Rejection::Exceeded { quota, resource, used, asked, .. } => {
                 let enough = text(resource, used + asked);

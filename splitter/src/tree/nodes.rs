@@ -24,7 +24,7 @@ pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, C
         return Ok(Outcome::Done);
     };
     let used = splitter.tree.used(cluster);
-    let seen = world.members().seen_from(cluster, &world.clusters());
+    let seen = splitter.seen_from(cluster);
     let wanted: BTreeMap<&str, &Arc<Member>> =
         seen.iter().map(|member| (member.name(), member)).filter(|(name, _)| used.contains(*name)).collect();
     let server = world.server.within(cluster);

@@ -57,8 +57,10 @@ pub(super) async fn show(splitter: &Splitter, deployment: &Subject) -> Result<Ou
 fn below(splitter: &Splitter, deployment: &Subject, sets: &Followed) -> Vec<Value> {
     let world = &splitter.world;
     let id = deployment.cluster();
-    let members = world.members().all(&world.clusters());
-    let lineage = world.clusters().lineage(id);
+    let (members, lineage) = {
+        let clusters = world.clusters();
+        (world.members().all(&clusters), clusters.lineage(id))
+    };
     let mut below = Vec::new();
     for member in members.iter().filter(|member| lineage.contains(&member.home)) {
         let Some(mailbox) = member.mailbox() else { continue };

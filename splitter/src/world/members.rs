@@ -103,6 +103,10 @@ impl Members {
         self.mailboxes.contains(&cluster)
     }
 
+    pub fn get(&self, home: Id, name: &str) -> Option<Arc<Member>> {
+        self.all.get(&(home, name.to_owned())).cloned()
+    }
+
     pub fn by_mailbox(&self, mailbox: Id) -> Option<Arc<Member>> {
         self.all.values().find(|member| member.mailbox() == Some(mailbox)).cloned()
     }

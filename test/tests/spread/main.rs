@@ -6,6 +6,7 @@
 mod app;
 mod both;
 mod bounds;
+mod claims;
 mod custom;
 mod default;
 mod doubt;

@@ -39,6 +39,17 @@ fn every_verdict_has_evidence_and_a_remedy() {
     );
     check(any(), plain("east", 4), &as_is, "", "chosen by the annotation holon.dev/placement=*", "");
     check(
+        any(),
+        good(),
+        &|east| east.apart_from = Some(Claim { name: "data".into(), at: "west".into() }),
+        "DataElsewhere",
+        "the data of claim data is on west",
+        "place it on west, or delete claim data and its data",
+    );
+    let mut leaving = good();
+    leaving.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".into());
+    check(any(), leaving, &as_is, "Leaving", "it is being deleted", "join it again under another name");
+    check(
         annotated("west"),
         good(),
         &as_is,

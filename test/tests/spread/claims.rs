@@ -1,0 +1,116 @@
+//! Claims hold data. Data is in one place, and goes when somebody deletes it.
+
+use anyhow::Result;
+use scenarios::eyes::condition;
+use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
+use serde_json::{Value, json};
+
+use crate::app::*;
+
+const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";
+const DATA: &str = "/api/v1/namespaces/shop/persistentvolumeclaims/data";
+const SETTINGS: &str = "/api/v1/namespaces/shop/configmaps/settings";
+
+async fn with_claim(names: &[&str], mode: &str) -> Result<Fleet> {
+    let fleet = Fleet::of(names).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "data" },
+        "spec": { "accessModes": [mode], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    fleet.root.make(CLAIMS, claim).await?;
+    Ok(fleet)
+}
+
+fn mounting(name: &str) -> Value {
+    let mut web = deployment(name, 2);
+    web["spec"]["template"]["spec"]["volumes"] = json!([
+        { "name": "data", "persistentVolumeClaim": { "claimName": "data" } },
+        { "name": "settings", "configMap": { "name": "settings", "optional": true } },
+    ]);
+    web
+}
+
+fn place_of(record: &Value) -> String {
+    record["spec"]["targets"][0]["cluster"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A claim went wherever it was needed and nowhere else. So with the last Deployment that mounted it, to be applied again a
+/// minute later, its data was deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_outlives_who_mounts_it() -> Result<()> {
+    let fleet = with_claim(&["a", "b"], "ReadWriteOnce").await?;
+    let settings = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" } });
+    fleet.root.make(&format!("{SHOP}/configmaps"), settings).await?;
+    fleet.root.make(DEPLOYMENTS, mounting("web")).await?;
+    fleet.root.until_available(WEB, 2).await?;
+    let at = place_of(&fleet.root.until_there(WEB_RECORD).await?);
+    let below = &fleet.member(&at).below;
+    let before = below.until_there(&there(DATA)).await?;
+    fleet.root.until(DATA, |claim| claim["status"]["phase"] == "Bound").await?;
+    below.until_there(&there(SETTINGS)).await?;
+    fleet.root.delete(WEB).await?;
+    below.until_gone(&there(WEB)).await?;
+    // What holds nothing goes along with it.
+    below.until_gone(&there(SETTINGS)).await?;
+    let claim = fleet.root.until_there(DATA).await?;
+    assert_eq!(claim["status"]["phase"], "Bound");
+    fleet.root.make(DEPLOYMENTS, mounting("web")).await?;
+    fleet.root.until_available(WEB, 2).await?;
+    assert_eq!(place_of(&fleet.root.until_there(WEB_RECORD).await?), at, "it runs where its data is");
+    let after = below.until_there(&there(DATA)).await?;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["metadata"]["deletionTimestamp"], Value::Null);
+    // Who deletes it means it.
+    fleet.root.delete(WEB).await?;
+    fleet.root.delete(DATA).await?;
+    below.until_gone(&there(DATA)).await?;
+    below.until_gone(&there(SHOP)).await
+}
+
+/// Each of several that mounted one claim was placed by itself, and all but those that came to where the claim was waited
+/// for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_who_mount_a_claim_are_where_it_is() -> Result<()> {
+    let fleet = with_claim(&["a", "b", "c"], "ReadWriteMany").await?;
+    let names: Vec<String> = (0..8).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        fleet.root.make(DEPLOYMENTS, mounting(name)).await?;
+    }
+    let mut places = Vec::new();
+    for name in &names {
+        fleet.root.until_available(&format!("{DEPLOYMENTS}/{name}"), 2).await?;
+        places.push(place_of(&fleet.root.until_there(&WEB_RECORD.replace("web", name)).await?));
+    }
+    assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+    fleet.member(&places[0]).below.until_there(&there(DATA)).await?;
+    // Elsewhere they would wait for ever, so they are not sent there, and whoever asks is told why.
+    let elsewhere = if places[0] == "a" { "b" } else { "a" };
+    fleet.root.place(SHOP, elsewhere).await?;
+    let record = WEB_RECORD.replace("web", &names[0]);
+    let held = |record: &Value| condition(record, "Placed")["reason"] == "Held";
+    let record = fleet.root.until(&record, held).await?;
+    let why = condition(&record, "Placed")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(why.contains(&format!("the data of claim data is on {}", places[0])), "{why}");
+    assert_eq!(targets(&record), [format!("{} Steady 2", places[0])]);
+    Ok(())
+}
+
+/// Nothing runs on a physical cluster any more, so it may leave; but it has data that somebody left there on purpose.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_physical_cluster_with_data_does_not_leave() -> Result<()> {
+    let fleet = with_claim(&["a"], "ReadWriteOnce").await?;
+    fleet.root.make(DEPLOYMENTS, mounting("web")).await?;
+    fleet.root.until(DATA, |claim| claim["status"]["phase"] == "Bound").await?;
+    fleet.root.delete(WEB).await?;
+    fleet.root.until_gone(WEB_RECORD).await?;
+    let path = format!("{PHYSICAL_CLUSTERS}/a");
+    fleet.root.delete(&path).await?;
+    let waits = |found: &Value| condition(found, "Leaving")["reason"] == "Moving";
+    let leaving = fleet.root.until(&path, waits).await?;
+    let told = condition(&leaving, "Leaving")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(told.contains("the data of claims is kept until they are deleted"), "{told}");
+    assert!(fleet.member("a").below.get(&there(DATA)).await?.is_some());
+    fleet.root.delete(DATA).await?;
+    fleet.root.until(&path, |found| !waits(found)).await.map(drop)
+}
