@@ -60,7 +60,7 @@ pub(crate) async fn look(
     }
     let overrides = splitter.world.ours(&splitter.world.own.overrides, subject.cluster());
     let namespace = splitter.world.namespace(subject.cluster(), &subject.key.namespace);
-    let mut wrote = false;
+    let (mut wrote, mut refused) = (false, false);
     for (cluster, part) in &plan.parts {
         let copy = copies.iter().find(|copy| copy.is_at(cluster));
         let Some(copy) = copy.filter(|copy| !copy.is_leaving()) else { continue };
@@ -71,16 +71,26 @@ pub(crate) async fn look(
             namespace_labels: &namespace.labels,
             home: None,
         };
-        match lower::lower(object, Some(part), &way) {
+        let problem = match lower::lower(object, Some(part), &way) {
             Ok(Lowered::Sent(mut wanted)) => {
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
                 wanted["metadata"]["annotations"][api::names::STANDS_FOR] = generation.to_string().into();
-                wrote |= spread::put(splitter, followed, subject, copy, wanted).await?;
+                match spread::put(splitter, followed, subject, copy, wanted).await {
+                    Err(error) if spread::is_refused(&error) => {
+                        refused = true;
+                        Some(error.to_string())
+                    }
+                    put => {
+                        wrote |= put?;
+                        None
+                    }
+                }
             }
-            Ok(Lowered::Stays(_)) => {}
-            Err(error) => {
-                notice::tell_problem(splitter, subject, object, &format!("{cluster}: {error}")).await?;
-            }
+            Ok(Lowered::Stays(_)) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(problem) = problem {
+            notice::tell_problem(splitter, subject, object, &format!("{cluster}: {problem}")).await?;
         }
     }
     let is_needed = |copy: &Copy| plan.parts.iter().any(|(cluster, _)| copy.is_at(cluster));
@@ -98,7 +108,11 @@ pub(crate) async fn look(
         led_along(splitter, subject, object);
     }
     gather::follower(splitter, followed, subject, object, &copies, &places).await?;
-    Ok(if used.is_empty() { Outcome::Done } else { Outcome::Again(STILL_USED) })
+    Ok(match used.is_empty() {
+        _ if refused => Outcome::Failed,
+        true => Outcome::Done,
+        false => Outcome::Again(STILL_USED),
+    })
 }
 
 /// Whether something that may need a copy is still beside it.

@@ -207,6 +207,9 @@ async fn decided(
         return Ok(Outcome::Again(MOMENT));
     }
     gather::gather(splitter, &case, &decided, &spread.problems).await?;
+    if spread.refused {
+        return Ok(Outcome::Failed);
+    }
     Ok(match decided.step {
         // What is marked is carried on with as soon as the mark is seen.
         Step::Mark | Step::Finish => Outcome::Again(MOMENT),

@@ -13,6 +13,7 @@ use crate::world::Subject;
 
 const PLACED: &str = "Placed";
 const COMPLETE: &str = "Complete";
+const SENT: &str = "Sent";
 
 /// Tells it if that is new.
 pub(crate) async fn tell(
@@ -66,14 +67,16 @@ async fn write(
     }
 }
 
-/// What is to be told: that it, or some of it, is pending or held, for a reason that was not known before.
+/// What is to be told: that it, or some of it, is pending, held or cannot be sent, for a reason that was not known before.
 fn news<'a>(before: Option<&DistributionStatus>, now: &'a DistributionStatus) -> Option<&'a Condition> {
     let is_bad =
-        |said: &&Condition| [PLACED, COMPLETE].contains(&said.r#type.as_str()) && said.reason != PLACED;
-    let now = now.conditions.iter().find(is_bad)?;
-    let known = before.and_then(|before| before.conditions.iter().find(|said| said.r#type == now.r#type));
-    let is_known = known.is_some_and(|known| known.reason == now.reason && known.message == now.message);
-    (!is_known).then_some(now)
+        |said: &Condition| [PLACED, COMPLETE, SENT].contains(&said.r#type.as_str()) && said.reason != PLACED;
+    let known = before.map_or(&[][..], |before| &before.conditions);
+    let is_known = |said: &Condition| {
+        let is_it = |known: &Condition| known.reason == said.reason && known.message == said.message;
+        known.iter().any(|known| known.r#type == said.r#type && is_it(known))
+    };
+    now.conditions.iter().find(|said| is_bad(said) && !is_known(said))
 }
 
 #[cfg(test)]
@@ -99,5 +102,10 @@ mod tests {
         check(Some(status("Pending", "no room")), status("Pending", "cordoned"), true);
         check(Some(status("Pending", "no room")), status(PLACED, "east"), false);
         check(Some(status(PLACED, "east")), status("Held", "no room"), true);
+        // What is known does not hide what is not.
+        let mut both = status("Held", "no room");
+        both.conditions.push(Condition::since(&[], (SENT, "False", "CannotSend", "east: no"), "now"));
+        check(Some(status("Held", "no room")), both.clone(), true);
+        check(Some(both.clone()), both, false);
     }
 }

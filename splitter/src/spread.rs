@@ -31,7 +31,14 @@ pub(crate) type Problems = Vec<(String, String)>;
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
     pub(crate) wrote: bool,
+    /// A mailbox refused something. That is no reason to leave the others as they are, but one to try again.
+    pub(crate) refused: bool,
     pub(crate) problems: Problems,
+}
+
+/// Whether something was refused for what it is: not because of its time or place.
+pub(crate) fn is_refused(error: &CallError) -> bool {
+    matches!(error.code(), 400 | 413 | 422)
 }
 
 /// Makes the mailboxes as the record says, as far as that may be done now.
@@ -45,9 +52,13 @@ pub(crate) async fn spread(
     for (target, copy) in copies::at(&case.copies, targets) {
         let order = orders::of(case, decided, target, copy);
         match desired(case, decided, target, copy, order) {
-            Ok(Some(wanted)) => {
-                done.wrote |= put(splitter, case.followed, case.subject, copy, wanted).await?
-            }
+            Ok(Some(wanted)) => match put(splitter, case.followed, case.subject, copy, wanted).await {
+                Err(error) if is_refused(&error) => {
+                    done.refused = true;
+                    done.problems.push((target.cluster.clone(), error.to_string()));
+                }
+                wrote => done.wrote |= wrote?,
+            },
             Ok(None) => {}
             Err(problem) => done.problems.push((target.cluster.clone(), problem)),
         }

@@ -1,7 +1,7 @@
 //! What is different on one cluster, and is the same again when nobody wants it different.
 
 use anyhow::Result;
-use scenarios::eyes::until;
+use scenarios::eyes::{condition, until};
 use scenarios::fleet::Fleet;
 use serde_json::{Value, json};
 
@@ -88,4 +88,39 @@ async fn an_override_that_cannot_be_done_is_told_on_itself() -> Result<()> {
     assert_eq!(copy["data"]["a"], "1", "what is there stays");
     fleet.root.delete(&format!("{OVERRIDES}/odd")).await?;
     fleet.member("a").below.until(&there(&map), |copy| copy["data"]["a"] == "2").await.map(drop)
+}
+
+/// What a mailbox refused for one cluster ended the look at the object: the others were left as they were, nothing was summed
+/// up, and only the log said so.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_on_one_cluster_is_told_and_stops_no_other() -> Result<()> {
+    let fleet = Fleet::of(&["a", "b"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 2)).await?;
+    fleet.root.until_available(WEB, 2).await?;
+    let overriding = json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "Override", "metadata": { "name": "wrong" },
+        "spec": { "rules": [{
+            "clusterSelector": { "names": ["a"] },
+            "mergePatch": { "spec": { "template": { "spec": { "restartPolicy": "Never" } } } },
+        }] },
+    });
+    fleet.root.make(OVERRIDES, overriding).await?;
+    let refused = |record: &Value| condition(record, "Sent")["status"] == "False";
+    let record = fleet.root.until(WEB_RECORD, refused).await?;
+    let why = condition(&record, "Sent")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(why.starts_with("a: ") && why.contains("restartPolicy"), "{why}");
+    until("it is told", async || {
+        let events = fleet.root.list(&format!("{SHOP}/events")).await?;
+        Ok(events.iter().any(|event| event["reason"] == "CannotSend" && event["message"] == *why))
+    })
+    .await?;
+    // The other goes on.
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": 6 } })).await?;
+    let b = fleet.member("b").below.until(&there(WEB), |copy| copy["spec"]["replicas"] == 3).await?;
+    assert_eq!(b["spec"]["template"]["spec"]["restartPolicy"], "Always");
+    fleet.root.until(WEB, |web| web["status"]["availableReplicas"] == 4).await?;
+    fleet.root.delete(&format!("{OVERRIDES}/wrong")).await?;
+    fleet.root.until_available(WEB, 6).await?;
+    fleet.root.until(WEB_RECORD, |record| condition(record, "Sent").is_null()).await.map(drop)
 }
