@@ -100,11 +100,18 @@ pub struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// What is down already can be replaced without taking anything else down: it costs nothing, may be the cure, and
-    /// is granted apart. So only those wait for a part who wait with all pods up.
-    fn member(&self, min: u32) -> Member<'a> {
-        let waits = self.stage == Stage::Waiting && self.down == 0;
-        let max = if waits { self.share } else { 0 };
+    /// Nothing there is up, so nothing can be taken down: it goes at any time, and the new template may be the cure.
+    fn is_down(&self) -> bool {
+        self.down >= self.share
+    }
+
+    /// Some of it is down and some is up.
+    fn limps(&self) -> bool {
+        self.down > 0 && !self.is_down()
+    }
+
+    fn member(&self, takes_part: bool, min: u32) -> Member<'a> {
+        let max = if takes_part && self.stage == Stage::Waiting { self.share } else { 0 };
         Member { max: Some(max), min, ..Member::new(self.cluster).weighing(u64::from(self.share)) }
     }
 }
@@ -135,25 +142,43 @@ pub fn turns(bounds: Bounds, key: &str, targets: &[Turn]) -> Vec<Grant> {
     };
     let unavailable_left = left(bounds.unavailable, targets.iter().map(spent));
     let surge_left = left(bounds.surge, targets.iter().map(surging));
-    let to_members = |min: &dyn Fn(usize) -> u32| -> Vec<Member> {
-        targets.iter().enumerate().map(|(at, turn)| turn.member(min(at))).collect()
-    };
-    let unavailable = divide(unavailable_left, key, &to_members(&|_| 0)).of;
+    let up: Vec<Member> = targets.iter().map(|turn| turn.member(turn.down == 0, 0)).collect();
+    let mut unavailable = divide(unavailable_left, key, &up).of;
+    limping(bounds, targets, &mut unavailable);
     // Surge first to those who got nothing yet, so that more of them can go at once.
-    let surge = divide(surge_left, key, &to_members(&|at| u32::from(unavailable[at] == 0))).of;
+    let first = |at: usize| u32::from(unavailable[at] == 0);
+    let all: Vec<Member> =
+        targets.iter().enumerate().map(|(at, turn)| turn.member(!turn.is_down(), first(at))).collect();
+    let surge = divide(surge_left, key, &all).of;
 
     let grant = |(turn, (unavailable, surge)): (&Turn, (u32, u32))| match turn.stage {
         Stage::Rolling(granted) => {
             Grant { surge: granted.surge, unavailable: granted.unavailable, goes: true }
         }
         Stage::Waiting if turn.share == 0 => Grant { surge: 0, unavailable: 0, goes: true },
-        Stage::Waiting if turn.down > 0 => {
-            Grant { surge: 0, unavailable: turn.down.min(turn.share), goes: true }
-        }
+        Stage::Waiting if turn.is_down() => Grant { surge: 0, unavailable: turn.share, goes: true },
         Stage::Waiting => Grant { surge, unavailable, goes: surge + unavailable > 0 },
         Stage::Done => Grant { surge: 0, unavailable: 0, goes: true },
     };
     targets.iter().zip(unavailable.into_iter().zip(surge)).map(grant).collect()
+}
+
+/// What is down at a target already can be replaced without taking anything else down, and that may be the cure. But what was
+/// granted for it stays granted when it is up again, so together they get no more than the bound; and if more is down than
+/// that, one at a time does.
+fn limping(bounds: Bounds, targets: &[Turn], unavailable: &mut [u32]) {
+    let rolling = targets.iter().filter_map(|turn| match turn.stage {
+        Stage::Rolling(granted) => Some(granted.unavailable.max(turn.down)),
+        Stage::Waiting | Stage::Done => None,
+    });
+    let mut granted: u32 = rolling.sum();
+    for (turn, unavailable) in targets.iter().zip(unavailable) {
+        let alone = turn.down.min(bounds.unavailable);
+        let fits = granted == 0 || granted + alone <= bounds.unavailable;
+        if turn.stage == Stage::Waiting && turn.limps() && fits {
+            (*unavailable, granted) = (alone, granted + alone);
+        }
+    }
 }
 
 fn left(bound: u32, spent: impl Iterator<Item = u32>) -> u32 {
@@ -242,6 +267,34 @@ mod tests {
         // A broken target goes first: the new template may be the cure, and nothing more is down for it.
         assert_eq!(go(&[turn("a", 1, 0, Stage::Waiting), turn("b", 1, 1, Stage::Waiting)]), [false, true]);
         assert_eq!(go(&[turn("a", 0, 0, Stage::Waiting), turn("b", 5, 0, Stage::Waiting)]), [true, true]);
+    }
+
+    /// Ten grew from one pod to two and got a new template in one edit. While the second pods started, one was down at each,
+    /// so each was allowed one; and when all were up, each took one down.
+    #[test]
+    fn who_limps_is_not_granted_more_than_all_together() {
+        let limping = |share, down| Turn { cluster: "a", share, down, stage: Stage::Waiting };
+        let check = |surge, unavailable, turns: &[Turn], expected: &[(u32, u32)]| {
+            let granted = turns_of(Bounds { surge, unavailable }, turns);
+            assert_eq!(granted, expected, "{turns:?}");
+        };
+        check(0, 1, &[limping(2, 1), limping(2, 1), limping(2, 1)], &[(0, 1), (0, 0), (0, 0)]);
+        check(0, 2, &[limping(2, 1), limping(2, 1), limping(2, 1)], &[(0, 1), (0, 1), (0, 0)]);
+        // Nothing may be taken down there: what is new comes first.
+        check(1, 0, &[limping(5, 1), limping(5, 1)], &[(1, 0), (0, 0)]);
+        // Where nothing is up, nothing is taken down.
+        check(0, 1, &[limping(3, 3), limping(1, 1), limping(2, 1)], &[(0, 3), (0, 1), (0, 1)]);
+        // One goes already.
+        let rolling = Stage::Rolling(Bounds { surge: 0, unavailable: 1 });
+        let under_way = Turn { cluster: "a", share: 2, down: 0, stage: rolling };
+        check(0, 1, &[under_way, limping(2, 1)], &[(0, 1), (0, 0)]);
+    }
+
+    fn turns_of(bounds: Bounds, turns: &[Turn]) -> Vec<(u32, u32)> {
+        let named: Vec<Turn> =
+            turns.iter().zip(NAMES).map(|(turn, cluster)| Turn { cluster, ..turn.clone() }).collect();
+        let grants = self::turns(bounds, "shop/web", &named);
+        grants.iter().map(|grant| (grant.surge, grant.unavailable)).collect()
     }
 
     proptest! {

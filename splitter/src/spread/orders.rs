@@ -200,7 +200,7 @@ fn slack(case: &Case, decided: &Decided) -> Slack {
     }
 }
 
-/// Whether a target may have a new template now; none if it has it, or nobody has to wait.
+/// Whether a target may have a new template now; none if all have it, or nobody has to wait.
 fn turn(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<Grant> {
     let staying: Vec<(&Target, &Copy)> = copies::at(&case.copies, &decided.record.spec.targets)
         .into_iter()
@@ -210,13 +210,17 @@ fn turn(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<
         let wanted = case.template_for(copy);
         copy.template().is_some() && wanted.is_some() && copy.template() != wanted
     };
-    if staying.len() < 2 || !staying.iter().any(|(_, copy)| is_old(copy)) {
+    if staying.len() < 2 {
         return None;
     }
     let keep = Grant { surge: 0, unavailable: 0, goes: false };
     match decided.rule {
         Rule::Replicas => {
             let turns: Vec<Turn> = staying.iter().map(|(_, copy)| replicas_turn(case, copy)).collect();
+            // The last one that is under way keeps what it was granted, too.
+            if turns.iter().all(|turn| turn.stage == Stage::Done) {
+                return None;
+            }
             let total = match case.is_autoscaled() {
                 true => turns.iter().map(|turn| turn.share).sum(),
                 false => decided.plan.total?,
