@@ -23,8 +23,10 @@ pub(crate) struct Entry {
     /// As whom its pods call the API, if they do.
     pub(crate) access: Option<Access>,
     pub(crate) targets: Vec<Target>,
-    /// How many pods each target has, where an autoscaler says so.
-    pub(crate) there: BTreeMap<String, u32>,
+    /// How many pods each target has, where that is known.
+    pub(crate) pods: BTreeMap<String, u32>,
+    /// Whether it has run to its end.
+    pub(crate) is_ended: bool,
     /// Whether nobody said where it runs.
     pub(crate) by_default: bool,
     /// The targets where it is ready, while it moves.
@@ -45,23 +47,25 @@ impl Entry {
             pod_labels: pod_labels.map(|labels| labels.filter_map(text).collect()),
             access: Access::of(object),
             targets: record.map(|record| record.spec.targets.clone()).unwrap_or_default(),
-            there: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            is_ended: crate::ended::is_ended(object),
             by_default: record
                 .is_some_and(|record| record.spec.chosen_by.source == api::fleet::Source::Default),
             ready: BTreeSet::new(),
         }
     }
 
-    /// Its targets, with as many pods as there are.
+    /// Its targets, with as many pods as there are for their share. What is not divided has none.
     pub(crate) fn counted(&self) -> impl Iterator<Item = Target> {
         self.targets.iter().map(|target| {
-            let share = self.there.get(&target.cluster).map(|there| i64::from(*there)).or(target.share);
-            Target { share, ..target.clone() }
+            let pods = self.pods.get(&target.cluster).map(|pods| i64::from(*pods));
+            Target { share: target.share.map(|share| pods.unwrap_or(share)), ..target.clone() }
         })
     }
 
-    pub(crate) fn is_at(&self, cluster: &str) -> bool {
-        self.targets.iter().any(|target| target.cluster == cluster)
+    /// Whether a cluster is needed for it.
+    pub(crate) fn needs_cluster(&self, cluster: &str) -> bool {
+        !self.is_ended && self.targets.iter().any(|target| target.cluster == cluster)
     }
 
     /// Whether it comes to a cluster and is not ready there.

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::cluster::Id;
-use api::fleet::{Locator, Role, Target};
+use api::fleet::{LabelSelector, Locator, Role, Target};
 use api::names::{LOCATOR, SCALED_BELOW, STANDS_FOR, SYNCER, TEMPLATE, TRUE};
 use controller::informer::Key;
 use serde_json::Value;
 
 use crate::lower::physical_namespace;
+use crate::rules::select::{self, Selected};
 use crate::summarize::Report;
 use crate::world::{Followed, Member, Subject, World};
 
@@ -67,6 +68,19 @@ fn is_of(object: &Value, subject: &Subject) -> bool {
             && of.name == subject.key.name
             && of.namespace.as_deref().unwrap_or_default() == subject.key.namespace
     })
+}
+
+/// The pods of a copy, as its mailbox shows them.
+pub(crate) fn pods(world: &World, copy: &Copy) -> Vec<Value> {
+    let (Some(pods), Some(object)) = (world.named("", "Pod"), &copy.object) else { return Vec::new() };
+    let Ok(selector) = serde_json::from_value::<LabelSelector>(object["spec"]["selector"].clone()) else {
+        return Vec::new();
+    };
+    let is_own = |pod: &Value| {
+        select::labels(&selector, &crate::decide::table(&pod["metadata"]["labels"])) == Selected::Yes
+    };
+    let keys = pods.view.keys_within(copy.mailbox, Some(&copy.namespace));
+    keys.iter().filter_map(|key| pods.get(key)).filter(is_own).collect()
 }
 
 impl Copy {

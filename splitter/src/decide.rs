@@ -14,7 +14,7 @@ use api::cluster::Id;
 use api::fleet::{
     Chosen, Distribution, DistributionSpec, Division, GroupKind, Override, Placement, Role, Target,
 };
-use api::names::{DIVIDE, ESTIMATES, MOVING_SINCE, TRUE, WISH};
+use api::names::{ESTIMATES, MOVING_SINCE, WISH};
 use api::quantity::{self, Amounts};
 use controller::remote::CallError;
 use jiff::Timestamp;
@@ -24,6 +24,7 @@ use crate::copies::{self, Copy};
 use crate::division::{self, Dividend, Plan, REPLICAS, Rule};
 use crate::estimate::Findings;
 use crate::flow::{Splitter, lock};
+use crate::headcount::Crowd;
 use crate::ledger::{self, Ledger, Name};
 use crate::lower::depend::pod_spec_at;
 use crate::lower::home::Home;
@@ -53,6 +54,9 @@ pub(crate) struct Case<'a> {
     pub(crate) scaled_to: Option<u32>,
     /// The claims it mounts, each with the physical clusters that have it.
     pub(crate) claims: BTreeMap<String, BTreeSet<String>>,
+    /// How many pods there are, by mailbox, of what has to be gone before it begins elsewhere. A Deployment does not count
+    /// those that are told to stop and have not yet.
+    pub(crate) lingering: BTreeMap<Id, u32>,
     /// How its pods reach its logical cluster, if they do.
     pub(crate) home: Option<Home>,
     /// Which template each copy should have, by mailbox. None if it cannot be made for that physical cluster.
@@ -77,6 +81,15 @@ pub(crate) struct Decided {
     pub(crate) again: Option<Duration>,
 }
 
+impl Decided {
+    /// Whether there would be something to do if there were more room somewhere: it waits, or is only where it is because
+    /// there was none.
+    pub(crate) fn wants_room(&self) -> bool {
+        let is_last_resort = self.decision.picks.iter().any(|pick| pick.tier > 0);
+        self.unplaced.is_some() || self.plan.pending > 0 || is_last_resort
+    }
+}
+
 impl Case<'_> {
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.subject.key.namespace, self.subject.key.name)
@@ -95,9 +108,22 @@ impl Case<'_> {
     }
 
     pub(crate) fn rule(&self) -> Rule {
-        let asked = self.object["metadata"]["annotations"][DIVIDE] == TRUE;
-        let scaled = asked && self.followed.replicas_at.is_some();
-        division::rule(&self.followed.kind.group, &self.followed.kind.name, scaled)
+        self.followed.rule(self.object)
+    }
+
+    /// How many pods each target has, or is to have by this plan, where that is known.
+    pub(crate) fn pods(&self, targets: &[Target], plan: &Plan) -> BTreeMap<String, u32> {
+        let crowd = Crowd {
+            object: self.object,
+            rule: self.rule(),
+            replicas_at: self.replicas_at(),
+            is_autoscaled: self.is_autoscaled(),
+        };
+        let count = |target: &Target| {
+            let copy = self.copies.iter().find(|copy| copy.is_at(&target.cluster));
+            Some((target.cluster.clone(), crowd.at(target, copy, plan.part(&target.cluster))?))
+        };
+        targets.iter().filter_map(count).collect()
     }
 
     pub(crate) fn replicas_at(&self) -> &str {
@@ -118,6 +144,19 @@ impl Case<'_> {
 
     pub(crate) fn generation(&self) -> i64 {
         self.object["metadata"]["generation"].as_i64().unwrap_or(1)
+    }
+
+    /// The same object, with the pods that have to be gone first, if it has to wait for any.
+    pub(crate) fn with_lingering(self, splitter: &Splitter) -> Self {
+        let is_recreated = self.object.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate");
+        let is_awaited = is_recreated && scaled::is_moving(self.recorded());
+        let awaited = self.copies.iter().filter(|copy| is_awaited && copy.object.is_some());
+        let count = |copy: &Copy| {
+            let pods = copies::pods(&splitter.world, copy).len();
+            (copy.mailbox, u32::try_from(pods).unwrap_or(u32::MAX))
+        };
+        let lingering = awaited.map(count).collect();
+        Self { lingering, ..self }
     }
 
     /// The same object, with the template every copy should have. What is rewritten for a physical cluster may be changed by
@@ -250,7 +289,10 @@ fn short(plan: &Plan, picks: &[Pick]) -> Option<String> {
         return None;
     }
     let said = without_place(plan);
-    let why: Vec<String> = picks.iter().filter_map(Pick::most).collect();
+    // In the order of their names: which came first may change with every report.
+    let mut picks: Vec<&Pick> = picks.iter().collect();
+    picks.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    let why: Vec<String> = picks.into_iter().filter_map(Pick::most).collect();
     Some(if why.is_empty() { said } else { format!("{said}; {}", why.join("; ")) })
 }
 
@@ -308,7 +350,10 @@ fn settle(splitter: &Splitter, case: &Case, findings: &Findings) -> Settled {
         targets: next.targets,
         ..DistributionSpec::default()
     };
-    ledger.set(case.subject, ledger::asks(&case.each(), &spec.targets, &case.members));
+    let pods = case.pods(&spec.targets, &plan);
+    if ledger.set(case.subject, ledger::asks(&case.each(), &spec.targets, &case.members, &pods)) {
+        splitter.add_short();
+    }
     ledger.mount(case.subject, &case.claims.keys().cloned().collect::<Vec<_>>(), &spec.targets);
     let (step, exclusive) = (next.step, exclusive.is_some());
     Settled { spec, wish, plan, decision, step, unplaced, exclusive }
@@ -430,6 +475,7 @@ fn rooted(exclusive: Exclusive, recorded: &[Target], picks: &[Pick]) -> Option<S
         Exclusive::Recreate | Exclusive::Ordinals => return None,
         Exclusive::BarePod => "a pod cannot be moved; delete it and create it again",
         Exclusive::RunningJob => "it is running, and would begin again elsewhere",
+        Exclusive::EndedJob => "it has ended, and would begin again elsewhere",
         Exclusive::Volume => "it has a volume that can be mounted in one place only, and its data is there",
     };
     Some(format!("it stays on {}: {why}", leaves.cluster))

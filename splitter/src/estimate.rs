@@ -14,19 +14,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::fleet::LabelSelector;
 use api::names::ESTIMATES;
 use controller::informer::{Key, Object};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::book::Entry;
 use crate::copies::{self, Copy};
 use crate::decide::{Case, table};
 use crate::division::Rule;
 use crate::flow::{Item, Splitter, lock};
 use crate::rules::Labels;
-use crate::rules::select::{self, Selected};
 
 /// How long a pod waits before that says something. A scheduler tries again several times within it.
 const WAITS: Duration = Duration::from_secs(60);
@@ -111,6 +110,18 @@ impl Findings {
 /// Nothing else would tell: an app says how many of its pods are available, and not why others are not.
 pub(crate) fn hear(splitter: &Splitter, pod: &Object) {
     let Some(read) = pod.parse::<Value>().filter(|pod| unschedulable(pod).is_some()) else { return };
+    add_makers(splitter, pod, &read, |_| true);
+}
+
+/// A pod of a mailbox is gone: whoever moves may wait for that.
+pub(crate) fn hear_gone(splitter: &Splitter, pod: &Object) {
+    if let Some(read) = pod.parse::<Value>() {
+        add_makers(splitter, pod, &read, Entry::is_moving);
+    }
+}
+
+/// Looks after those of a pod's namespace that make such pods.
+fn add_makers(splitter: &Splitter, pod: &Object, read: &Value, is_meant: fn(&Entry) -> bool) {
     let namespaces = &splitter.world.own.namespaces;
     let key = Key { namespace: String::new(), name: pod.key.namespace.clone(), ..pod.key.clone() };
     let locator = namespaces.get(&key).and_then(|found| copies::locator(&found.read(&namespaces.kind)));
@@ -119,7 +130,8 @@ pub(crate) fn hear(splitter: &Splitter, pod: &Object) {
     let labels = table(&read["metadata"]["labels"]);
     let has = |own: &Labels| own.iter().all(|(name, value)| labels.get(name) == Some(value));
     let book = lock(&splitter.book);
-    let apps = book.within(cluster, &of.name).filter(|(_, entry)| entry.pod_labels.as_ref().is_some_and(has));
+    let makes = |entry: &Entry| is_meant(entry) && entry.pod_labels.as_ref().is_some_and(has);
+    let apps = book.within(cluster, &of.name).filter(|(_, entry)| makes(entry));
     apps.for_each(|(app, _)| splitter.queue.add(Item::Object(app.clone())));
 }
 
@@ -129,18 +141,9 @@ fn since(begun: Timestamp, now: Timestamp) -> Duration {
 
 /// The pods of a copy that are to stay, and since when no node there has room for them, if none has.
 fn pods(splitter: &Splitter, copy: &Copy) -> Vec<Option<Timestamp>> {
-    let (Some(pods), Some(object)) = (splitter.world.named("", "Pod"), &copy.object) else {
-        return Vec::new();
-    };
-    let Ok(selector) = serde_json::from_value::<LabelSelector>(object["spec"]["selector"].clone()) else {
-        return Vec::new();
-    };
-    let keys = pods.view.keys_within(copy.mailbox, Some(&copy.namespace));
-    let pods = keys.iter().filter_map(|key| pods.get(key));
-    let own =
-        pods.filter(|pod| select::labels(&selector, &table(&pod["metadata"]["labels"])) == Selected::Yes);
-    let stays = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_null();
-    own.filter(stays).map(|pod| unschedulable(&pod)).collect()
+    let pods = copies::pods(&splitter.world, copy);
+    let staying = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    staying.map(unschedulable).collect()
 }
 
 fn unschedulable(pod: &Value) -> Option<Timestamp> {

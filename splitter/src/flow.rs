@@ -42,7 +42,7 @@ const TASKS: usize = 2;
 const SOON: Duration = Duration::from_millis(50);
 const MOMENT: Duration = Duration::from_millis(2);
 
-/// Until what came of many is added up.
+/// Until what came of many is added up, or looked at by those who waited for it.
 const COUNTED: Duration = Duration::from_millis(200);
 
 /// The uid and generation of a policy.
@@ -258,7 +258,7 @@ impl Splitter {
         match changed {
             Changed::Nothing => {}
             Changed::Room => {
-                lock(&self.short).drain().for_each(|subject| self.queue.add(Item::Object(subject)));
+                self.add_short();
                 users().into_iter().for_each(|cluster| self.queue.add(Item::Nodes(cluster)));
             }
             Changed::Nature => {
@@ -274,6 +274,12 @@ impl Splitter {
         }
     }
 
+    /// There is room somewhere: whoever waits for that looks whether it is enough. Many make room at a time.
+    pub(crate) fn add_short(&self) {
+        let short: Vec<Subject> = lock(&self.short).drain().collect();
+        short.into_iter().for_each(|subject| self.queue.add_after(Item::Object(subject), COUNTED));
+    }
+
     /// A copy changed, so the object it is of is concerned; or something it brought about did.
     fn hear_from_mailbox(&self, view: &View, object: &Arc<Object>, gone: bool) {
         if view.kind == self.world.own.definitions.kind && tree::is_measured(&object.key.name) {
@@ -283,8 +289,8 @@ impl Splitter {
         let marks = Marks::of(object);
         let kind: Arc<str> = view.kind.to_string().into();
         tree::hear_from_mailbox(self, &kind, object, gone);
-        if view.kind.name == "Pod" && !gone {
-            estimate::hear(self, object);
+        if view.kind.name == "Pod" {
+            if gone { estimate::hear_gone(self, object) } else { estimate::hear(self, object) }
         }
         if let Some(mailbox) = object.key.cluster.filter(|_| view.kind.name == CLAIM) {
             self.hear_of_claim(mailbox);

@@ -224,7 +224,7 @@ fn join(places: &mut Places, target: &Target) {
     };
     match places.get_mut(&target.cluster) {
         Some(known) => {
-            known.share = Some(known.share.unwrap_or_default() + target.share.unwrap_or_default());
+            known.share = known.share.zip(target.share).map(|(known, more)| known + more);
             if firmness(target.role) < firmness(known.role) {
                 known.role = target.role;
             }
@@ -304,7 +304,13 @@ fn steady(cluster: &str) -> Target {
 /// What each place gets of it.
 fn planned(followed: &Followed, subject: &Subject, object: &Value, places: &Places, copies: &[Copy]) -> Plan {
     let key = format!("{}/{}", subject.key.namespace, subject.key.name);
-    let pods = |target: &Target| target.share.and_then(|share| u32::try_from(share).ok()).unwrap_or(1);
+    let known = |target: &Target| target.share.and_then(|share| u32::try_from(share).ok());
+    let pods = |target: &Target| known(target).unwrap_or(1);
+    // What is about something that is whole everywhere is whole everywhere, too.
+    let division = match places.values().all(|target| target.share.is_some()) {
+        true => Division::Divide,
+        false => Division::Duplicate,
+    };
     let pick = |target: &Target| Pick {
         cluster: target.cluster.clone(),
         tier: 0,
@@ -323,8 +329,7 @@ fn planned(followed: &Followed, subject: &Subject, object: &Value, places: &Plac
         .map(|copy| steady(copy.name()))
         .collect();
     let replicas_at = division::REPLICAS;
-    let dividend =
-        Dividend { object, rule, replicas_at, division: Division::Divide, key: &key, scaled: None };
+    let dividend = Dividend { object, rule, replicas_at, division, key: &key, scaled: None };
     match rule {
         Rule::Autoscaler if places.values().any(|target| target.role != Role::Steady) => {
             let stays = |pick: &Pick| places[&pick.cluster].role != Role::Leaving;
@@ -337,7 +342,7 @@ fn planned(followed: &Followed, subject: &Subject, object: &Value, places: &Plac
                 .collect();
             limits::kept(division::plan(&dividend, &staying, &recorded), &present)
         }
-        Rule::Budget if places.len() > 1 => {
+        Rule::Budget if places.len() > 1 && division == Division::Divide => {
             let pods = places.iter().map(|(cluster, target)| (cluster.clone(), pods(target))).collect();
             limits::budget(object, &key, &pods)
         }

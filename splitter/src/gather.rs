@@ -15,7 +15,7 @@ use crate::spread::Problems;
 use crate::summarize::rule::ReadRule;
 use crate::summarize::{self, Report, Summary, Whole, health};
 use crate::world::{Class, Followed, Subject};
-use crate::{notice, record};
+use crate::{ended, notice, record};
 
 /// Sums up what the targets of an object report.
 pub(crate) async fn gather(
@@ -39,7 +39,11 @@ pub(crate) async fn gather(
         now: &now,
     };
     let rule = rule(splitter, case.followed, case.subject);
+    // What has ended has said all it had to say, also when those are gone who said it.
+    let is_heard = targets.iter().filter(|(_, copy)| copy.object.is_some()).count();
+    let is_over = ended::is_ended(case.object) && is_heard < decided.record.spec.targets.len();
     let summary = match &rule {
+        _ if is_over => Summary::default(),
         // What cannot be said is not said: the status stays as it is. What is exact needs no rule.
         Some(Err(mistakes)) if reports.len() > 1 => {
             Summary { mistakes: mistakes.clone(), ..Summary::default() }

@@ -15,13 +15,17 @@ use crate::world::{Member, Subject};
 /// A physical cluster: where its object is, and its name.
 pub(crate) type Name = (Id, String);
 
-/// What targets take that each run a share of something.
-pub(crate) fn asks(each: &Amounts, targets: &[Target], members: &[Arc<Member>]) -> Vec<(Name, Amounts)> {
+/// What targets take that have so many pods each. Of what is not known there is one.
+pub(crate) fn asks(
+    each: &Amounts,
+    targets: &[Target],
+    members: &[Arc<Member>],
+    pods: &BTreeMap<String, u32>,
+) -> Vec<(Name, Amounts)> {
     let ask = |target: &Target| {
         let home = members.iter().find(|member| member.name() == target.cluster)?.home;
         let mut amounts = Amounts::new();
-        let share = target.share.map_or(1, |share| u32::try_from(share).unwrap_or_default());
-        quantity::add(&mut amounts, each, share);
+        quantity::add(&mut amounts, each, pods.get(&target.cluster).copied().unwrap_or(1));
         Some(((home, target.cluster.clone()), amounts))
     };
     if each.is_empty() { Vec::new() } else { targets.iter().filter_map(ask).collect() }
@@ -46,13 +50,19 @@ struct Mounts {
 }
 
 impl Ledger {
-    /// What an object asks for now, instead of what it asked for.
-    pub(crate) fn set(&mut self, subject: &Subject, asks: Vec<(Name, Amounts)>) {
+    /// What an object asks for now, instead of what it asked for. Whether there is more room for others somewhere.
+    pub(crate) fn set(&mut self, subject: &Subject, asks: Vec<(Name, Amounts)>) -> bool {
         let before = match asks.is_empty() {
             true => self.of.remove(subject),
             false => self.of.insert(subject.clone(), asks.clone()),
         };
-        for (name, amounts) in before.into_iter().flatten() {
+        let before = before.unwrap_or_default();
+        let now = |at: &Name| asks.iter().find(|(name, _)| name == at).map(|(_, amounts)| amounts);
+        let is_freed = before.iter().any(|(name, amounts)| {
+            let now = |resource: &String| now(name).and_then(|amounts| amounts.get(resource).copied());
+            amounts.iter().any(|(resource, amount)| now(resource).unwrap_or_default() < *amount)
+        });
+        for (name, amounts) in before {
             let total = self.totals.entry(name).or_default();
             for (resource, amount) in amounts {
                 *total.entry(resource).or_default() -= amount;
@@ -61,6 +71,7 @@ impl Ledger {
         for (name, amounts) in asks {
             quantity::add(self.totals.entry(name).or_default(), &amounts, 1);
         }
+        is_freed
     }
 
     /// What all others ask for there. What an object asks for itself is not in its own way, whether or not that was
@@ -97,10 +108,10 @@ impl Ledger {
         others.flat_map(|(_, mounts)| mounts.clusters.iter().cloned()).collect()
     }
 
-    /// Nothing is asked for it any more.
-    pub(crate) fn forget(&mut self, subject: &Subject) {
-        self.set(subject, Vec::new());
+    /// Nothing is asked for it any more. Whether there is more room for others.
+    pub(crate) fn forget(&mut self, subject: &Subject) -> bool {
         self.mount(subject, &[], &[]);
+        self.set(subject, Vec::new())
     }
 
     pub(crate) fn default_of(&self, cluster: Id, namespace: &str) -> Option<String> {

@@ -10,8 +10,8 @@
 //!                          explain          moves, division::asks
 //! ```
 //!
-//! It never talks to a physical cluster. All it can see and touch are logical clusters. What is here so far are the
-//! decisions: values in, values out, the same answer for the same question, integers only.
+//! It never talks to a physical cluster. All it can see and touch are logical clusters. Decisions are values in, values
+//! out, the same answer for the same question, integers only.
 
 mod book;
 mod copies;
@@ -19,6 +19,7 @@ mod current;
 mod decide;
 mod definitions;
 pub mod division;
+mod ended;
 mod estimate;
 pub mod explain;
 pub mod expression;
@@ -28,6 +29,7 @@ mod follow;
 mod gather;
 mod grants;
 pub mod hash;
+mod headcount;
 pub mod home;
 mod ledger;
 mod look;

@@ -11,6 +11,7 @@ use api::quantity;
 use controller::informer::{Key, View};
 use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::book::Entry;
@@ -18,10 +19,11 @@ use crate::copies::{self, Copy};
 use crate::decide::{Case, Decided, decide};
 use crate::division::REPLICAS;
 use crate::flow::{Item, Splitter, lock};
+use crate::headcount::Crowd;
 use crate::lower::depend::{self, pod_spec_at};
 use crate::moves::Step;
 use crate::world::{Class, Followed, Member, Subject};
-use crate::{current, follow, gather, grants, home, ledger, record, scaled, spread};
+use crate::{current, ended, follow, gather, grants, home, ledger, record, spread};
 
 /// Until what was written is seen.
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
@@ -170,12 +172,18 @@ async fn decided(
     if !object["metadata"]["deletionTimestamp"].is_null() {
         return Ok(Outcome::Done);
     }
+    let kept_for = ended::kept_for(object, Timestamp::now());
+    if kept_for.is_some_and(|left| left.is_zero()) {
+        return expire(splitter, followed, subject, object).await;
+    }
     // Before anything is looked up: what is looked up is what was asked about, or newer.
     if record.is_none() && current::is_behind(splitter, subject).await? {
         return Ok(Outcome::Again(MOMENT));
     }
     let world = &splitter.world;
     let cluster = subject.cluster();
+    // From now on it hears of room, also of what there is while it is decided about.
+    lock(&splitter.short).insert(subject.clone());
     let copies = copies::of(world, followed, subject);
     let members = splitter.seen_from(cluster);
     let home = home::of(splitter, subject, object, &copies).await?;
@@ -193,14 +201,16 @@ async fn decided(
         scaled_to: follow::scaled_to(splitter, subject, object),
         claims: follow::claims(splitter, subject, object),
         home,
+        lingering: BTreeMap::new(),
         templates: BTreeMap::new(),
     }
+    .with_lingering(splitter)
     .with_templates();
     let decided = decide(splitter, &case).await?;
     enter(splitter, &case, &decided);
     let spread = spread::spread(splitter, &case, &decided).await?;
-    if decided.unplaced.is_some() || decided.plan.pending > 0 {
-        lock(&splitter.short).insert(subject.clone());
+    if !decided.wants_room() {
+        lock(&splitter.short).remove(subject);
     }
     if spread.wrote {
         // What came of it is told once that is seen. To tell before that it was sent would be to write twice.
@@ -214,16 +224,30 @@ async fn decided(
         // What is marked is carried on with as soon as the mark is seen.
         Step::Mark | Step::Finish => Outcome::Again(MOMENT),
         Step::Wait { .. } | Step::Overdue { .. } => Outcome::Again(STILL_MOVING),
-        Step::Rest => decided.again.map_or(Outcome::Done, Outcome::Again),
+        Step::Rest => {
+            let again = decided.again.into_iter().chain(kept_for).min();
+            again.map_or(Outcome::Done, Outcome::Again)
+        }
     })
+}
+
+/// Deletes what has ended long enough ago. What came of it below goes with its record.
+async fn expire(
+    splitter: &Splitter,
+    followed: &Followed,
+    subject: &Subject,
+    object: &Value,
+) -> Result<Outcome, CallError> {
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let place = Place::new(&followed.kind, &subject.key.namespace, &subject.key.name);
+    splitter.world.server.within(subject.cluster()).delete(place, uid).await?;
+    Ok(Outcome::Done)
 }
 
 /// Writes down where it is and what it needs, and looks after what goes along if that is new.
 fn enter(splitter: &Splitter, case: &Case, decided: &Decided) {
     let mut entry = Entry::of(case.object, Some(&decided.record));
-    if case.is_autoscaled() {
-        entry.there = there(case.replicas_at(), &case.copies, &entry.targets);
-    }
+    entry.pods = case.pods(&entry.targets, &decided.plan);
     if entry.is_moving() {
         let ready = crate::decide::readiness(case);
         entry.ready = ready
@@ -237,7 +261,7 @@ fn enter(splitter: &Splitter, case: &Case, decided: &Decided) {
     if before.as_ref() == Some(&entry) {
         return;
     }
-    splitter.add_members(cluster, before.as_ref().map_or(&[], |before| &before.targets), &entry.targets);
+    splitter.add_members(cluster, before.as_ref(), Some(&entry));
     let needs = entry.needs.iter().chain(before.iter().flat_map(|before| &before.needs));
     needs.for_each(|need| follow::add_need(splitter, case.subject, need));
     home::add(splitter, case.subject, &[Some(&entry), before.as_ref()]);
@@ -255,18 +279,13 @@ fn enter(splitter: &Splitter, case: &Case, decided: &Decided) {
     }
 }
 
-/// How many each target has.
-fn there(replicas_at: &str, copies: &[Copy], targets: &[Target]) -> BTreeMap<String, u32> {
-    let count =
-        |(target, copy): (&Target, &Copy)| Some((target.cluster.clone(), scaled::there(copy, replicas_at)?));
-    copies::at(copies, targets).into_iter().filter_map(count).collect()
-}
-
 /// It is not decided about any more.
 fn forget(splitter: &Splitter, subject: &Subject) {
     let Some(before) = lock(&splitter.book).remove(subject) else { return };
-    lock(&splitter.ledger).forget(subject);
-    splitter.add_members(subject.cluster(), &before.targets, &[]);
+    if lock(&splitter.ledger).forget(subject) {
+        splitter.add_short();
+    }
+    splitter.add_members(subject.cluster(), Some(&before), None);
     before.needs.iter().for_each(|need| follow::add_need(splitter, subject, need));
     home::add(splitter, subject, &[Some(&before)]);
     let (cluster, namespace) = (subject.cluster(), &subject.key.namespace);
@@ -443,14 +462,22 @@ impl Splitter {
             return;
         }
         let mut entry = Entry::of(&object, Some(&record));
-        if follow::scaled_to(self, subject, &object).is_some() {
-            let at = followed.replicas_at.as_deref().unwrap_or(REPLICAS);
-            entry.there = there(at, &copies::of(&self.world, followed, subject), &entry.targets);
-        }
+        let crowd = Crowd {
+            object: &object,
+            rule: followed.rule(&object),
+            replicas_at: followed.replicas_at.as_deref().unwrap_or(REPLICAS),
+            is_autoscaled: follow::scaled_to(self, subject, &object).is_some(),
+        };
+        let copies = copies::of(&self.world, followed, subject);
+        let count = |target: &Target| {
+            let copy = copies.iter().find(|copy| copy.is_at(&target.cluster));
+            Some((target.cluster.clone(), crowd.at(target, copy, None)?))
+        };
+        entry.pods = entry.targets.iter().filter_map(count).collect();
         let each = pod_spec_at(&object).and_then(|at| object.pointer(at)).map(quantity::asked_by);
         let members = self.seen_from(subject.cluster());
         let mut ledger = lock(&self.ledger);
-        ledger.set(subject, ledger::asks(&each.unwrap_or_default(), &entry.targets, &members));
+        ledger.set(subject, ledger::asks(&each.unwrap_or_default(), &entry.targets, &members, &entry.pods));
         ledger.mount(subject, &depend::claims(&object), &entry.targets);
         if let Some(target) = entry.targets.first().filter(|_| entry.by_default) {
             ledger.set_default(subject.cluster(), &subject.key.namespace, &target.cluster);

@@ -1,14 +1,16 @@
 //! A physical cluster that is used is marked so: it cannot leave before what runs there has another place, nor while it has
 //! data that nobody has deleted.
 
+use std::collections::BTreeSet;
+
 use api::cluster::Id;
-use api::fleet::Target;
 use api::names::SPLITTER;
 use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place};
 use serde_json::json;
 
+use crate::book::Entry;
 use crate::flow::{Item, Splitter, lock};
 use crate::lower::depend::CLAIM;
 use crate::world::Marks;
@@ -50,7 +52,7 @@ impl Splitter {
         }
         let users: Vec<Id> = {
             let book = lock(&self.book);
-            let uses = |cluster: &Id| book.of(*cluster).any(|entry| entry.is_at(name));
+            let uses = |cluster: &Id| book.of(*cluster).any(|entry| entry.needs_cluster(name));
             book.clusters().into_iter().filter(uses).collect()
         };
         users.into_iter().any(|cluster| self.home_of(cluster, name) == Some(home))
@@ -76,15 +78,15 @@ impl Splitter {
         self.seen_from(cluster).iter().find(|member| member.name() == name).map(|member| member.home)
     }
 
-    /// Looks after the physical clusters that something came to or left.
-    pub(crate) fn add_members(&self, cluster: Id, before: &[Target], now: &[Target]) {
-        let has =
-            |targets: &[Target], target: &Target| targets.iter().any(|one| one.cluster == target.cluster);
-        let came = now.iter().filter(|target| !has(before, target));
-        let left = before.iter().filter(|target| !has(now, target));
-        for target in came.chain(left) {
-            if let Some(home) = self.home_of(cluster, &target.cluster) {
-                self.queue.add(Item::Member(home, target.cluster.clone()));
+    /// Looks after the physical clusters that something needs since a moment ago, or does not need any more.
+    pub(crate) fn add_members(&self, cluster: Id, before: Option<&Entry>, now: Option<&Entry>) {
+        let targets = |entry: Option<&Entry>| -> BTreeSet<String> {
+            let needed = entry.filter(|entry| !entry.is_ended).map_or(&[][..], |entry| &entry.targets);
+            needed.iter().map(|target| target.cluster.clone()).collect()
+        };
+        for name in targets(before).symmetric_difference(&targets(now)) {
+            if let Some(home) = self.home_of(cluster, name) {
+                self.queue.add(Item::Member(home, name.clone()));
             }
         }
     }

@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 use api::fleet::{Role, Target};
 use serde_json::Value;
 
+use crate::ended;
+
 /// How something is at one target, as seen after the present record was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Readiness {
@@ -142,24 +144,18 @@ pub enum Exclusive {
     BarePod,
     Ordinals,
     RunningJob,
+    EndedJob,
     Volume,
 }
 
 /// Whether an object must be gone from the old place before it begins in the new one. `once_only` says of a claim of its
 /// namespace that it can be mounted in one place only (ReadWriteOnce and ReadWriteOncePod).
 pub fn exclusive(object: &Value, once_only: impl Fn(&str) -> bool) -> Option<Exclusive> {
-    let is_finished = || {
-        let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-        let ends = |condition: &Value| {
-            condition["status"] == "True"
-                && (condition["type"] == "Complete" || condition["type"] == "Failed")
-        };
-        conditions.into_iter().flatten().any(ends)
-    };
     match object["kind"].as_str().unwrap_or_default() {
         "Pod" => return Some(Exclusive::BarePod),
         "StatefulSet" => return Some(Exclusive::Ordinals),
-        "Job" if !is_finished() => return Some(Exclusive::RunningJob),
+        "Job" if ended::is_ended(object) => return Some(Exclusive::EndedJob),
+        "Job" => return Some(Exclusive::RunningJob),
         "Deployment" if object.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate") => {
             return Some(Exclusive::Recreate);
         }
@@ -309,7 +305,7 @@ mod tests {
         check(json!({ "kind": "StatefulSet" }), Some(Exclusive::Ordinals));
         check(json!({ "kind": "Job" }), Some(Exclusive::RunningJob));
         let done = json!({ "conditions": [{ "type": "Complete", "status": "True" }] });
-        check(json!({ "kind": "Job", "status": done }), None);
+        check(json!({ "apiVersion": "batch/v1", "kind": "Job", "status": done }), Some(Exclusive::EndedJob));
         check(
             json!({ "kind": "Deployment", "spec": { "strategy": { "type": "Recreate" } } }),
             Some(Exclusive::Recreate),

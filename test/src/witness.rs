@@ -70,12 +70,22 @@ impl Witness {
         self.0.sights.lock().unwrap().clone()
     }
 
+    /// How many pods there were after each sight, whatever their state.
+    pub fn there(&self) -> Vec<(Sight, usize)> {
+        self.counted(|sight| sight.pod.is_some())
+    }
+
     /// How many pods were ready after each sight.
     pub fn ready(&self) -> Vec<(Sight, usize)> {
-        let mut ready: BTreeMap<(String, String), bool> = BTreeMap::new();
+        self.counted(Sight::is_ready)
+    }
+
+    fn counted(&self, counts: fn(&Sight) -> bool) -> Vec<(Sight, usize)> {
+        let mut counted: BTreeMap<(String, String), bool> = BTreeMap::new();
         let count = |sight: Sight| {
-            ready.insert((sight.cluster.clone(), sight.name.clone()), sight.is_ready());
-            (sight, ready.values().filter(|is_ready| **is_ready).count())
+            counted.insert((sight.cluster.clone(), sight.name.clone()), counts(&sight));
+            let all = counted.values().filter(|counts| **counts).count();
+            (sight, all)
         };
         self.sights().into_iter().map(count).collect()
     }

@@ -20,7 +20,7 @@ use crate::targets::{Pick, shares};
 
 pub const INDEX_START: &str = "HOLON_INDEX_START";
 
-const PARALLELISM: &str = "/spec/parallelism";
+pub(crate) const PARALLELISM: &str = "/spec/parallelism";
 const COMPLETIONS: &str = "/spec/completions";
 const BACKOFF_LIMIT: &str = "/spec/backoffLimit";
 const MAX_FAILED: &str = "/spec/maxFailedIndexes";

@@ -14,6 +14,7 @@ use crate::division::asks::{self, Seen, Slack};
 use crate::division::ordinals::{self, Range};
 use crate::division::rollout::{self, Bounds, Grant, Stage, Turn};
 use crate::division::{self, Part, REPLICAS, Rule};
+use crate::ended;
 use crate::scaled::{self, Ask};
 
 const START: &str = "/spec/ordinals/start";
@@ -32,7 +33,8 @@ pub(super) enum Order {
 }
 
 pub(super) fn of(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Order {
-    if copy.is_leaving() {
+    // What has ended is not begun again where it was taken away.
+    if copy.is_leaving() || copy.object.is_none() && ended::is_ended(case.object) {
         return Order::Rest;
     }
     let scaled = scaled(case, decided, target, copy);
@@ -165,6 +167,7 @@ fn allowed(case: &Case, decided: &Decided) -> BTreeMap<String, u32> {
         let reported = |field: &str| copy.reported(field).unwrap_or_default();
         let running =
             if copy.has_observed() { reported("replicas") } else { asked.max(reported("replicas")) };
+        let running = running.max(case.lingering.get(&copy.mailbox).copied().unwrap_or_default());
         let leaving = copy.is_leaving();
         Some((copy.name().to_owned(), Seen { asked, available: copy.available(), running, leaving }))
     };

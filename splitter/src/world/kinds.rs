@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::names::LOGICAL_CLUSTER;
+use api::names::{DIVIDE, LOGICAL_CLUSTER, TRUE};
 use controller::informer::{Key, View};
 use controller::kind::Kind;
 use serde_json::Value;
+
+use crate::division::{self, Rule};
 
 /// What decides where an object goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +109,12 @@ impl Followed {
         let replicas_at = path.and_then(crate::division::pointer_of);
         let has_status = version.pointer("/subresources/status").is_some();
         Some(Followed { has_status, ..Followed::new(kind, Class::Custom, replicas_at) })
+    }
+
+    /// How an object of this kind is divided.
+    pub(crate) fn rule(&self, object: &Value) -> Rule {
+        let asked = object["metadata"]["annotations"][DIVIDE] == TRUE;
+        division::rule(&self.kind.group, &self.kind.name, asked && self.replicas_at.is_some())
     }
 
     pub fn is(&self, group: &str, kind: &str) -> bool {

@@ -302,3 +302,68 @@ async fn growth_spills_over_into_the_next_group_and_back() -> Result<()> {
     let web = fleet.root.until_available(WEB, 5).await?;
     kept_to_the_total(&history, &web).await
 }
+
+/// What fell back came home only when somebody touched the bounds. That what had been in its way was deleted nobody told it.
+#[tokio::test(flavor = "multi_thread")]
+async fn room_that_becomes_free_brings_back_what_fell_back() -> Result<()> {
+    let fleet = Fleet::of(&["a", "b"]).await?;
+    fleet.change("a", json!({ "spec": { "bounds": { "cpu": "3" } } })).await?;
+    let placement = json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "Placement", "metadata": { "name": "spill" },
+        "spec": {
+            "clusterSelector": { "names": ["a"] },
+            "fallbackGroups": [{ "name": "second", "clusterSelector": { "names": ["b"] } }],
+        },
+    });
+    fleet.root.make("/apis/holon.dev/v1alpha1/placements", placement).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    let mut other = hungry(2);
+    other["metadata"]["name"] = json!("other");
+    fleet.root.make(DEPLOYMENTS, other).await?;
+    fleet.root.until_available(&format!("{DEPLOYMENTS}/other"), 2).await?;
+    fleet.root.make(DEPLOYMENTS, hungry(2)).await?;
+    fleet.root.until_available(WEB, 2).await?;
+    assert_eq!(shares(&fleet).await?, [Some(1), Some(1)]);
+    fleet.root.delete(&format!("{DEPLOYMENTS}/other")).await?;
+    until("all of it is back", async || Ok(shares(&fleet).await? == [Some(2), None])).await
+}
+
+/// A Job took as much as it had completions, and something that was whole everywhere as much as one replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_taken_is_what_runs() -> Result<()> {
+    let fleet = Fleet::of(&["a", "b"]).await?;
+    for name in ["a", "b"] {
+        fleet.change(name, json!({ "spec": { "bounds": { "cpu": "4" } } })).await?;
+    }
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    let pod = &hungry(1)["spec"]["template"]["spec"]["containers"];
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "sums" },
+        "spec": { "completions": 50, "parallelism": 2, "template": {
+            "metadata": { "annotations": { "standin.holon.dev/run": "1h" } },
+            "spec": { "restartPolicy": "Never", "containers": pod },
+        } },
+    });
+    fleet.root.make("/apis/batch/v1/namespaces/shop/jobs", job).await?;
+    fleet.root.until("/apis/batch/v1/namespaces/shop/jobs/sums", |job| job["status"]["active"] == 2).await?;
+    // One worker on each, so each has room for three more.
+    let placement = json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "Placement", "metadata": { "name": "everywhere" },
+        "spec": { "division": "Duplicate", "objectSelector": { "matchLabels": { "whole": "yes" } } },
+    });
+    fleet.root.make("/apis/holon.dev/v1alpha1/placements", placement).await?;
+    fleet.root.merge(SHOP, json!({ "metadata": { "annotations": { "holon.dev/placement": null } } })).await?;
+    let mut whole = hungry(2);
+    whole["metadata"] = json!({ "name": "whole", "labels": { "whole": "yes" } });
+    fleet.root.make(DEPLOYMENTS, whole).await?;
+    for (_, member) in fleet.members() {
+        let path = there(&format!("{DEPLOYMENTS}/whole"));
+        member.below.until(&path, |whole| whole["status"]["availableReplicas"] == 2).await?;
+    }
+    let mut web = hungry(3);
+    web["metadata"]["annotations"]["holon.dev/placement"] = json!("*");
+    fleet.root.make(DEPLOYMENTS, web).await?;
+    let record = fleet.root.until(WEB_RECORD, |record| record["spec"]["pending"] == 1).await?;
+    assert_eq!(targets(&record), ["a Steady 1", "b Steady 1"]);
+    Ok(())
+}

@@ -154,7 +154,7 @@ async fn a_guestbook_runs_unmodified_on_five() -> Result<()> {
 
 pub(crate) const JOBS: &str = "/apis/batch/v1/namespaces/shop/jobs";
 
-fn ending_template() -> Value {
+pub(crate) fn ending_template() -> Value {
     json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "busybox" }] } })
 }
 
@@ -402,6 +402,38 @@ async fn a_budget_counts_the_pods_an_autoscaler_made() -> Result<()> {
     for (name, least) in [("a", 3), ("b", 2)] {
         let path = there(&format!("{budgets}/web"));
         fleet.member(name).below.until(&path, |budget| budget["spec"]["minAvailable"] == least).await?;
+    }
+    Ok(())
+}
+
+/// What is about something that is whole everywhere was divided as if that were: of eight that must be available of ten on each,
+/// one on each was left.
+#[tokio::test(flavor = "multi_thread")]
+async fn bounds_of_what_is_whole_everywhere_are_whole_everywhere() -> Result<()> {
+    let fleet = Fleet::of(&["a", "b"]).await?;
+    let placement = json!({
+        "apiVersion": "holon.dev/v1alpha1", "kind": "Placement", "metadata": { "name": "everywhere" },
+        "spec": { "division": "Duplicate" },
+    });
+    fleet.root.make("/apis/holon.dev/v1alpha1/placements", placement).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 10)).await?;
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "web" },
+        "spec": { "minAvailable": 8, "selector": { "matchLabels": { "app": "web" } } },
+    });
+    let budgets = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets";
+    fleet.root.make(budgets, budget).await?;
+    fleet.root.make(SCALERS, scaler()).await?;
+    for (_, member) in fleet.members() {
+        let below = &member.below;
+        below.until(&there(WEB), |web| web["status"]["availableReplicas"] == 10).await?;
+        below.until(&there(&format!("{budgets}/web")), |budget| budget["spec"]["minAvailable"] == 8).await?;
+        let bounds =
+            |scaler: &Value| (scaler["spec"]["minReplicas"].as_u64(), scaler["spec"]["maxReplicas"].as_u64());
+        below
+            .until(&there(&format!("{SCALERS}/web")), |scaler| bounds(scaler) == (Some(1), Some(10)))
+            .await?;
     }
     Ok(())
 }

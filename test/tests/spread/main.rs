@@ -10,6 +10,7 @@ mod claims;
 mod custom;
 mod default;
 mod doubt;
+mod jobs;
 mod kinds;
 mod meaning;
 mod moving;

@@ -1,0 +1,68 @@
+//! What has run to its end: a Job that is complete or has failed.
+//!
+//! It does not begin again, wherever it is wanted by now, and holds no physical cluster back: what there was to find out is in
+//! its status. With `ttlSecondsAfterFinished` it is deleted after that long, by us: below it has no such wish, or it would be
+//! made again.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// The condition that says so, if one does.
+fn end(object: &Value) -> Option<&Value> {
+    if object["kind"] != "Job" || object["apiVersion"] != "batch/v1" {
+        return None;
+    }
+    let mut conditions = object.pointer("/status/conditions").and_then(Value::as_array)?.iter();
+    conditions
+        .find(|said| said["status"] == "True" && (said["type"] == "Complete" || said["type"] == "Failed"))
+}
+
+pub(crate) fn is_ended(object: &Value) -> bool {
+    end(object).is_some()
+}
+
+/// How long it is still kept. None if it has not ended, or is kept until somebody deletes it.
+pub(crate) fn kept_for(object: &Value, now: Timestamp) -> Option<Duration> {
+    let end = end(object)?;
+    let kept = object.pointer("/spec/ttlSecondsAfterFinished")?.as_i64()?;
+    let ended: Timestamp = end["lastTransitionTime"].as_str()?.parse().ok()?;
+    let kept = Duration::from_secs(u64::try_from(kept).ok()?);
+    let since = Duration::try_from(now.duration_since(ended)).unwrap_or_default();
+    Some(kept.saturating_sub(since))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_job_is_kept_for_as_long_as_it_says_after_its_end() {
+        let job = |kind: &str, status: &str, kept: Value| {
+            let at = "2026-01-01T00:00:00Z";
+            json!({
+                "apiVersion": "batch/v1", "kind": "Job", "spec": { "ttlSecondsAfterFinished": kept },
+                "status": { "conditions": [{ "type": kind, "status": status, "lastTransitionTime": at }] },
+            })
+        };
+        let check = |job: Value, after: i64, expected: Option<u64>| {
+            let now = Timestamp::from_second(1_767_225_600 + after).unwrap();
+            assert_eq!(kept_for(&job, now).map(|left| left.as_secs()), expected, "{job}");
+        };
+        check(job("Complete", "True", json!(60)), 0, Some(60));
+        check(job("Complete", "True", json!(60)), 59, Some(1));
+        check(job("Failed", "True", json!(60)), 61, Some(0));
+        check(job("Failed", "True", json!(0)), 0, Some(0));
+        // A clock that is behind keeps it.
+        check(job("Complete", "True", json!(60)), -5, Some(60));
+        check(job("Complete", "False", json!(60)), 61, None);
+        check(job("Suspended", "True", json!(60)), 61, None);
+        check(job("Complete", "True", Value::Null), 61, None);
+        // What others call a Job ends as they say.
+        let mut other = job("Complete", "True", json!(60));
+        other["apiVersion"] = "example.com/v1".into();
+        check(other, 61, None);
+    }
+}

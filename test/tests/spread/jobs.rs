@@ -1,0 +1,70 @@
+//! What runs to its end, and what becomes of it then.
+
+use anyhow::Result;
+use scenarios::eyes::condition;
+use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
+use serde_json::{Value, json};
+
+use crate::app::*;
+use crate::kinds::{JOBS, ending_template};
+
+const SUMS: &str = "/apis/batch/v1/namespaces/shop/jobs/sums";
+const RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/job-sums";
+
+fn is_complete(job: &Value) -> bool {
+    condition(job, "Complete")["status"] == "True"
+}
+
+/// A Job without a number of completions, or with indexes, was sent to wherever its namespace went, and did everything once
+/// more. One with a number kept its physical cluster from leaving for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_ended_does_not_begin_again() -> Result<()> {
+    let fleet = Fleet::of(&["east", "west"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "sums" },
+        "spec": { "completions": 3, "completionMode": "Indexed", "template": ending_template() },
+    });
+    fleet.root.make(JOBS, job).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    fleet.root.until_available(WEB, 1).await?;
+    fleet.root.until(SUMS, is_complete).await?;
+    fleet.root.place(SHOP, "west").await?;
+    fleet.member("east").mailbox.until_gone(&there(WEB)).await?;
+    let held = |record: &Value| condition(record, "Placed")["reason"] == "Held";
+    let record = fleet.root.until(RECORD, held).await?;
+    let why = condition(&record, "Placed")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(why.contains("it stays on east: it has ended"), "{why}");
+    assert_eq!(fleet.member("west").mailbox.get(&there(SUMS)).await?, None);
+    // It keeps nobody from leaving, and what is known of it stays known.
+    let east = format!("{PHYSICAL_CLUSTERS}/east");
+    fleet.root.delete(&east).await?;
+    fleet.member("east").below.until_gone(&there(SUMS)).await?;
+    fleet.root.until(&east, |found| condition(found, "Leaving")["reason"] != "Moving").await?;
+    let job = fleet.root.until_there(SUMS).await?;
+    assert!(is_complete(&job) && job["status"]["succeeded"] == 3, "{job:#}");
+    assert_eq!(fleet.member("west").mailbox.get(&there(SUMS)).await?, None);
+    Ok(())
+}
+
+/// What a Job says about when it may go is not sent down, where it would be made again. Nobody did it up here either.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_goes_as_long_after_its_end_as_it_says() -> Result<()> {
+    let fleet = Fleet::of(&["east", "west"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    let job = |name: &str, kept: Value| {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name },
+            "spec": { "completions": 4, "parallelism": 2, "ttlSecondsAfterFinished": kept, "template": ending_template() },
+        })
+    };
+    fleet.root.make(JOBS, job("sums", json!(1))).await?;
+    fleet.root.make(JOBS, job("kept", Value::Null)).await?;
+    fleet.root.until(&format!("{JOBS}/kept"), is_complete).await?;
+    fleet.root.until_gone(SUMS).await?;
+    for (_, member) in fleet.members() {
+        member.below.until_gone(&there(SUMS)).await?;
+    }
+    fleet.root.until_gone(RECORD).await?;
+    fleet.root.until(&format!("{JOBS}/kept"), is_complete).await.map(drop)
+}
