@@ -15,7 +15,7 @@ use crate::spread::Problems;
 use crate::summarize::rule::ReadRule;
 use crate::summarize::{self, Report, Summary, Whole, health};
 use crate::world::{Class, Followed, Subject};
-use crate::{ended, notice, record};
+use crate::{ended, notice, record, scaled};
 
 /// Sums up what the targets of an object report.
 pub(crate) async fn gather(
@@ -34,6 +34,7 @@ pub(crate) async fn gather(
             true => Some(reports.iter().filter_map(|report| report.share).sum()),
             false => decided.plan.total,
         },
+        is_duplicated: decided.rule.has_replicas() && decided.plan.total.is_none() && !case.is_autoscaled(),
         pending: decided.plan.pending,
         unplaced: decided.unplaced.as_deref().or(decided.short.as_deref()),
         now: &now,
@@ -52,6 +53,7 @@ pub(crate) async fn gather(
         Some(Err(_)) | None => summarize::summarize(&whole, &reports, None),
     };
     write(splitter, case.followed, case.subject, case.object, &summary.status).await?;
+    scale(splitter, case, &targets).await?;
     let status = status(case, decided, &reports, &targets, &summary, problems, &now);
     notice::tell(splitter, case, decided.record.status.as_ref(), &status).await?;
     record::report(splitter, case.subject, &decided.record, &status).await
@@ -108,6 +110,19 @@ async fn write(
         { "op": "add", "path": "/status", "value": status },
     ]);
     let written = splitter.world.server.within(subject.cluster()).patch(place, Patch::Json, &change).await?;
+    splitter.unseen.wrote(subject, &followed.view, subject.cluster(), &written);
+    Ok(())
+}
+
+/// How many an autoscaler below made of it is how many there are to be, as if it had been scaled here: whoever compares what is
+/// with what was wanted would otherwise wait for ever.
+async fn scale(splitter: &Splitter, case: &Case<'_>, targets: &[(&Target, &Copy)]) -> Result<(), CallError> {
+    let Some(made) = scaled::made(case, targets) else { return Ok(()) };
+    let Case { followed, subject, .. } = case;
+    let place = Place::new(&followed.kind, &subject.key.namespace, &subject.key.name).part("scale");
+    let change =
+        json!({ "metadata": { "uid": case.object["metadata"]["uid"] }, "spec": { "replicas": made } });
+    let written = splitter.world.server.within(subject.cluster()).patch(place, Patch::Merge, &change).await?;
     splitter.unseen.wrote(subject, &followed.view, subject.cluster(), &written);
     Ok(())
 }
@@ -185,7 +200,7 @@ pub(crate) async fn follower(
     let there = |copy: &&Copy| copy.is_meant && copy.object.is_some() && places.contains_key(copy.name());
     let reports: Vec<Report> =
         copies.iter().filter(there).map(|copy| copy.report(&places[copy.name()])).collect();
-    let whole = Whole { object, desired: None, pending: 0, unplaced: None, now: &now };
+    let whole = Whole { object, desired: None, is_duplicated: false, pending: 0, unplaced: None, now: &now };
     let status = if reports.is_empty() && object["kind"] != "PersistentVolumeClaim" {
         Value::Null
     } else {

@@ -8,9 +8,13 @@
 //! none, so every target begins with at least one. Only while something comes or goes is a target asked for more than it has:
 //! whoever takes over has as many as there were before anybody leaves, or, of what must not run twice, after everybody left.
 //!
+//! What they made of it is written back as the user's own number, as an autoscaler there would write it.
+//!
 //! Two autoscalers would give the same ordinal to two pods, so a StatefulSet that is scaled is in one place.
 
 use api::fleet::{Role, Target};
+
+use serde_json::Value;
 
 use crate::copies::{self, Copy};
 use crate::decide::Case;
@@ -92,6 +96,25 @@ pub(crate) fn next(seen: Option<Seen>, share: u32, is_moving: bool) -> Ask {
         true => Ask { number: share, left_alone: false },
         false => Ask { number: seen.asked, left_alone: seen.left_alone || seen.there >= needed },
     }
+}
+
+/// How many autoscalers made of it altogether, if that is another number than the user's object has. Not while anything comes,
+/// goes or is replaced, when there are others besides; and not if the user wants none, which switches autoscaling off.
+pub(crate) fn made(case: &Case, targets: &[(&Target, &Copy)]) -> Option<u32> {
+    let recorded = case.recorded();
+    if !case.is_autoscaled() || !case.rule().has_replicas() || is_moving(recorded) {
+        return None;
+    }
+    let at = case.replicas_at();
+    let made = |copy: &Copy| {
+        let seen = Seen::of(copy, at).filter(|seen| seen.settled)?;
+        let updated = copy.object.as_ref()?.pointer("/status/updatedReplicas").and_then(Value::as_u64);
+        updated.is_none_or(|updated| updated == u64::from(seen.there)).then_some(seen.there)
+    };
+    let all: Option<Vec<u32>> = targets.iter().map(|(_, copy)| made(copy)).collect();
+    let total = all.filter(|all| !all.is_empty() && all.len() == recorded.len())?.into_iter().sum();
+    let said = division::number(case.object, at, 1);
+    (said > 0 && said != total).then_some(total)
 }
 
 #[cfg(test)]

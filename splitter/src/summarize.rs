@@ -90,6 +90,9 @@ pub struct Whole<'a> {
     pub object: &'a Value,
     /// How many replicas there are to be altogether, if that is not what its spec says.
     pub desired: Option<u32>,
+    /// Whether each target has all of it. Then the one that has least speaks for all: of ten that are to be everywhere, nine
+    /// somewhere are nine, and not nineteen of ten.
+    pub is_duplicated: bool,
     /// How many of them found no place.
     pub pending: u32,
     /// Why it runs nowhere or not where it is wanted, if so.

@@ -27,8 +27,11 @@ pub(super) fn several(kind: &Kind, whole: &Whole, reports: &[&Report]) -> Summar
     let staying = |report: &Report| report.current && report.role != Role::Leaving;
     for (fields, counted) in [(kind.sums, None), (kind.updated, Some(staying as fn(&Report) -> bool))] {
         for field in fields {
-            let summed = sum(&values, field, counted);
-            status.extend(summed.map(|sum| ((*field).to_owned(), sum.into())));
+            let number = match whole.is_duplicated {
+                true => least(reports, field, counted),
+                false => sum(&values, field, counted),
+            };
+            status.extend(number.map(|number| ((*field).to_owned(), number.into())));
         }
     }
     for field in kind.greatest {
@@ -58,6 +61,19 @@ fn sum(values: &[(&Report, &Value)], field: &str, counted: Option<fn(&Report) ->
     found.peek()?;
     let counts = |report: &Report| counted.is_none_or(|counted| counted(report));
     Some(found.filter(|(report, _)| counts(report)).map(|(report, _)| report.number(field)).sum())
+}
+
+/// What is too much where there is more of it.
+const BURDENS: &[&str] = &["replicas", "unavailableReplicas", "terminatingReplicas"];
+
+/// Of those that are to stay, the number of the one that is worst off; who is not counted has none. None if nobody has the
+/// field.
+fn least(reports: &[&Report], field: &str, counted: Option<fn(&Report) -> bool>) -> Option<i64> {
+    reports.iter().find(|report| report.field(field).is_some())?;
+    let counts = |report: &Report| counted.is_none_or(|counted| counted(report));
+    let staying = reports.iter().filter(|report| report.role != Role::Leaving);
+    let numbers = staying.map(|report| if counts(report) { report.number(field) } else { 0 });
+    if BURDENS.contains(&field) { numbers.max() } else { numbers.min() }
 }
 
 struct Merge<'a> {

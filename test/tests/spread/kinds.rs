@@ -7,6 +7,7 @@ use controller::kind::Kind;
 use scenarios::eyes::{condition, until};
 use scenarios::fleet::{Fleet, Member};
 use scenarios::history::{History, check};
+use scenarios::kstatus::{self, Verdict};
 use serde_json::{Value, json};
 use standin::{Clock, Options};
 
@@ -404,6 +405,32 @@ async fn a_budget_counts_the_pods_an_autoscaler_made() -> Result<()> {
         fleet.member(name).below.until(&path, |budget| budget["spec"]["minAvailable"] == least).await?;
     }
     Ok(())
+}
+
+/// A chart with an autoscaler says nothing of replicas, so one is wanted; each of two targets has one, and more when the
+/// autoscaler says so. Whoever waited until there were as many as wanted waited for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_scaled_below_is_what_is_wanted_here() -> Result<()> {
+    let fleet = Fleet::of(&["a", "b"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    fleet.root.make(SCALERS, scaler()).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    let is_done = |replicas: u64| {
+        move |web: &Value| web["spec"]["replicas"] == replicas && kstatus::verdict(web) == Verdict::Current
+    };
+    fleet.root.until(WEB, is_done(2)).await?;
+    scale_below(fleet.member("a"), 4).await?;
+    fleet.root.until(WEB, is_done(5)).await?;
+    // What is applied again with another number is the autoscaler's as before.
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": 1 } })).await?;
+    fleet.root.until(WEB, is_done(5)).await?;
+    for (name, expected) in [("a", 4), ("b", 1)] {
+        let below = fleet.member(name).below.until_there(&there(WEB)).await?;
+        assert_eq!(below["spec"]["replicas"], expected, "{name}");
+    }
+    // None is none: there is nothing an autoscaler would change.
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": 0 } })).await?;
+    fleet.root.until(WEB, is_done(0)).await.map(drop)
 }
 
 /// What is about something that is whole everywhere was divided as if that were: of eight that must be available of ten on each,

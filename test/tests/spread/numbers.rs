@@ -4,6 +4,7 @@ use anyhow::Result;
 use scenarios::eyes::{condition, until};
 use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment, check};
+use scenarios::kstatus::{self, Verdict};
 use serde_json::json;
 
 use crate::app::*;
@@ -175,6 +176,8 @@ async fn a_cluster_that_joins_takes_its_part_and_nothing_is_missing_meanwhile() 
     Ok(())
 }
 
+/// Each place has all of it, and whoever waits for that is told when each has. Six of three were there, which nobody who
+/// compares numbers takes for an end.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_duplicated_is_whole_everywhere() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
@@ -182,7 +185,17 @@ async fn what_is_duplicated_is_whole_everywhere() -> Result<()> {
     fleet.root.make(NAMESPACES, namespace("shop")).await?;
     fleet.root.make(DEPLOYMENTS, deployment("web", 3)).await?;
     until("each has three", async || Ok(shares(&fleet).await? == [Some(3), Some(3)])).await?;
-    fleet.root.until(WEB, |web| web["status"]["availableReplicas"] == 6).await?;
+    let web = fleet.root.until(WEB, |web| kstatus::verdict(web) == Verdict::Current).await?;
+    assert_eq!((&web["status"]["replicas"], &web["status"]["availableReplicas"]), (&json!(3), &json!(3)));
+    // As many as where there are fewest.
+    fleet.member("b").standin().freeze();
+    fleet.root.merge(WEB, json!({ "spec": { "replicas": 5 } })).await?;
+    fleet.member("a").below.until(&there(WEB), |web| web["status"]["availableReplicas"] == 5).await?;
+    let web = fleet.root.until(WEB, |web| web["status"]["replicas"] == 5).await?;
+    assert_eq!(web["status"]["availableReplicas"], 3);
+    assert_ne!(kstatus::verdict(&web), Verdict::Current);
+    fleet.member("b").standin().thaw();
+    fleet.root.until_available(WEB, 5).await?;
     fleet.root.merge(WEB, json!({ "spec": { "replicas": 1 } })).await?;
     until("each has one", async || Ok(shares(&fleet).await? == [Some(1), Some(1)])).await
 }
