@@ -53,6 +53,13 @@ impl CallError {
         self.code() == 409
     }
 
+    /// Whether the server has not come as far as the version it was asked about: it was restored from a backup, or is another.
+    /// Servers say so in words that clients know them by.
+    pub fn is_ahead(&self) -> bool {
+        let says = |message: &str| message.contains("Too large resource version");
+        matches!(self, CallError::Refused { code: 504, message, .. } if says(message))
+    }
+
     /// Whether the server was reached and works.
     pub fn is_answer(&self) -> bool {
         matches!(self, CallError::Refused { code, .. } if *code < 500 && *code != 429)

@@ -104,7 +104,7 @@ pub async fn follow(remote: Remote, view: Arc<View>, scope: Scope, told: impl Fn
             continue;
         };
         // The server is there and will not go on from here, so begin anew. What has expired is no trouble.
-        if error.is_answer() {
+        if error.is_answer() || error.is_ahead() {
             through = None;
         }
         if error.code() != 410 {

@@ -148,3 +148,51 @@ async fn one_namespace_is_followed_by_itself_and_what_is_forbidden_is_told_once(
     assert_eq!(told, ["lost", "synced", "lost", "lost"]);
     assert!(view.forbidden().is_none() && view.trouble().is_some());
 }
+
+/// A server that was restored from an older backup, or another one behind the same address, has not come as far as we were
+/// told. Whoever went on asking for what comes after that heard nothing until it had.
+#[tokio::test(start_paused = true)]
+async fn from_a_server_that_has_not_come_so_far_everything_is_read_again() {
+    let script: Script = &[
+        (
+            "limit",
+            200,
+            r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a","resourceVersion":"8"}}]}"#,
+        ),
+        (
+            "resourceVersion=9",
+            504,
+            r#"{"kind":"Status","code":504,"reason":"Timeout","status":"Failure","message":"Timeout: Too large resource version: 9, current: 5","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]}}"#,
+        ),
+        (
+            "limit",
+            200,
+            r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"b","resourceVersion":"4"}}]}"#,
+        ),
+        (
+            "resourceVersion=5",
+            200,
+            "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"c\",\"resourceVersion\":\"6\"}}}\n",
+        ),
+    ];
+    let (told, _) = play(script, Scope::default()).await;
+    assert_eq!(told, ["+a@8", "synced", "lost", "+b@4", "-a?", "synced", "+c@6", "lost"]);
+}
+
+/// What took too long is something else: the server knows where we are, and is asked to go on from there.
+#[tokio::test(start_paused = true)]
+async fn after_any_other_timeout_it_goes_on_from_where_it_was() {
+    let script: Script = &[
+        ("limit", 200, EMPTY),
+        ("resourceVersion=1", 504, r#"{"kind":"Status","code":504,"reason":"Timeout","message":"slow"}"#),
+        ("resourceVersion=1", 504, ""),
+        (
+            "resourceVersion=1",
+            200,
+            "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"2\"}}}\n",
+        ),
+        ("resourceVersion=2", 503, ""),
+    ];
+    let (told, _) = play(script, Scope::default()).await;
+    assert_eq!(told, ["synced", "lost", "synced", "lost"]);
+}
