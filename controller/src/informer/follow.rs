@@ -11,7 +11,7 @@ use http::Method;
 use rand::RngExt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::view::{Key, News, Object, Scope, View, object};
 use crate::remote::{CallError, Remote, request};
@@ -31,11 +31,18 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// What has been away for hours should not be missed for long once it is back.
 const RETRY_MAX: Duration = Duration::from_secs(15);
 
+/// A watch that ends sooner, and without having said anything, was none.
+const WATCH_MIN: Duration = Duration::from_secs(1);
+
 /// How long to wait after each failure in a row. Half of it is chance, so that those who failed together do not come back
 /// together.
 struct Backoff(u32);
 
 impl Backoff {
+    fn is_first(&self) -> bool {
+        self.0 == 0
+    }
+
     fn next(&mut self) -> Duration {
         let most = RETRY_FIRST.saturating_mul(1 << self.0.min(16)).min(RETRY_MAX);
         self.0 += 1;
@@ -95,21 +102,27 @@ pub async fn follow(remote: Remote, view: Arc<View>, scope: Scope, told: impl Fn
     let mut through = None;
     let mut pages = true;
     loop {
+        let begun = Instant::now();
         let ended = match &mut through {
             None => follower.list(&mut pages).await.map(|version| through = Some(version)),
             Some(version) => follower.watch(version, &mut backoff).await,
         };
-        let Err(error) = ended else {
+        // Whatever came of it, nobody was asked again and again. That all could be read, by itself, is no sign that it can
+        // be followed.
+        if begun.elapsed() >= RETRY_MAX {
             backoff = Backoff(0);
-            continue;
-        };
-        // The server is there and will not go on from here, so begin anew. What has expired is no trouble.
+        }
+        let Err(error) = ended else { continue };
+        // The server is there and will not go on from here, so begin anew.
         if error.is_answer() || error.is_ahead() {
             through = None;
         }
-        if error.code() != 410 {
+        // What has expired is no trouble, unless everything has by the time it is asked for.
+        let is_first = backoff.is_first();
+        let pause = backoff.next();
+        if error.code() != 410 || !is_first {
             follower.lost(&error);
-            sleep(backoff.next()).await;
+            sleep(pause).await;
         }
     }
 }
@@ -173,14 +186,18 @@ impl<T: Fn(&View, News)> Follower<T> {
         let stream = opened.map_err(|_| CallError::Silent(PAGE_PATIENCE))??;
         let mut stream = pin!(stream);
         self.synced();
-        let mut line = Vec::new();
+        let (mut line, mut heard, begun) = (Vec::new(), false, Instant::now());
         while read_line(&mut stream, &mut line).await? {
-            *backoff = Backoff(0);
             if let Some(through) = self.event(&line)? {
                 *version = through;
             }
+            *backoff = Backoff(0);
+            heard = true;
         }
-        Ok(())
+        match heard || begun.elapsed() >= WATCH_MIN {
+            true => Ok(()),
+            false => Err(CallError::Unreachable("a watch ended as soon as it had begun".to_owned())),
+        }
     }
 
     /// Returns up to where the view is complete now.

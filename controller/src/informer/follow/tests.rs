@@ -92,7 +92,14 @@ async fn what_is_missing_from_a_later_list_was_not_seen_to_be_deleted() {
             200,
             r#"{"metadata":{"resourceVersion":"8"},"items":[{"metadata":{"name":"b","resourceVersion":"4"}}]}"#,
         ),
-        ("resourceVersion=8", 200, "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"reason\":\"Expired\"}}\n"),
+        (
+            "resourceVersion=8",
+            200,
+            concat!(
+                "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"8\"}}}\n",
+                "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"reason\":\"Expired\"}}\n",
+            ),
+        ),
         ("limit", 200, r#"{"metadata":{"resourceVersion":"9"},"items":null}"#),
     ];
     let (told, view) = play(script, Scope::default()).await;
@@ -195,4 +202,32 @@ async fn after_any_other_timeout_it_goes_on_from_where_it_was() {
     ];
     let (told, _) = play(script, Scope::default()).await;
     assert_eq!(told, ["synced", "lost", "synced", "lost"]);
+}
+
+/// A proxy that ends every answer at once, and a server that has forgotten everything by the time it is asked, were asked as
+/// fast as they answered.
+#[tokio::test(start_paused = true)]
+async fn who_ends_every_watch_at_once_is_asked_now_and_then() {
+    let expired = r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
+    let told = "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"reason\":\"Expired\"}}\n";
+    for (code, answer) in [(200, ""), (410, expired), (200, told)] {
+        let asked = Arc::new(Mutex::new(0));
+        let count = asked.clone();
+        let remote = scripted::remote(move |_, path, _| {
+            let mut count = count.lock().unwrap();
+            *count += 1;
+            assert!(*count < 1000, "it is asked without a pause");
+            match path.contains("watch=true") {
+                true => (code, answer.to_owned()),
+                false => (200, EMPTY.to_owned()),
+            }
+        });
+        let view = Arc::new(View::new(Kind::new("", "v1", "configmaps", "ConfigMap", true)));
+        let following = follow(remote, view.clone(), Scope::default(), |_, _| ());
+        let _ = timeout(Duration::from_secs(600), following).await;
+        let asked = *asked.lock().unwrap();
+        // Every fifteen seconds in the end, by a list and a watch.
+        assert!((40..=200).contains(&asked), "{code} {answer}: {asked} times in ten minutes");
+        assert!(view.trouble().is_some(), "{code} {answer}");
+    }
 }
