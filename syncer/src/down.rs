@@ -12,11 +12,12 @@ use std::time::Duration;
 use api::names::{FIELD_MANAGER, SYNCER};
 use controller::informer::Key;
 use controller::queue::Outcome;
-use controller::remote::Patch;
+use controller::remote::{Patch, Place};
 use serde_json::{Value, json};
 
 use crate::kinds::KindName;
 use crate::mirror::{Cluster, Hold, Object, Sent, Step, Wanted, fingerprint, verdict};
+use crate::seen::Seen;
 use crate::sides::{Followed, Pair, Sides, Subject, place};
 use crate::state::Kept;
 use crate::troubles::{Cure, Trouble};
@@ -116,7 +117,7 @@ async fn apply(
     let place = place(&pair.followed, &subject.key);
     let Some(below) = &pair.below else {
         // The view shows only what carries our label. What does not may still have this name.
-        pair.below = sides.below.get(place).await.map_err(Trouble::failed("CannotRead"))?;
+        pair.below = ask_below(sides, place).await?;
         return match &pair.below {
             Some(_) => Ok(Stepped::On),
             None => send(sides, subject, pair, wanted, None).await,
@@ -161,6 +162,28 @@ async fn send(
     Ok(Stepped::Over(Outcome::Done))
 }
 
+/// What the server below itself says about an object, if it is the server of this physical cluster. In another one it is no
+/// wonder that something is not there.
+async fn ask_below(sides: &Sides, place: Place<'_>) -> Result<Option<Value>, Trouble> {
+    let found = async { sides.below.get(place).await.map_err(Trouble::failed("CannotRead")) };
+    Ok(tokio::try_join!(found, same_cluster(sides))?.0)
+}
+
+/// The same of the mailbox.
+async fn ask_here(sides: &Sides, place: Place<'_>) -> Result<Option<Value>, Trouble> {
+    sides.mailbox.get(place).await.map_err(Trouble::failed("CannotRead"))
+}
+
+/// Asks once more which physical cluster this is.
+async fn same_cluster(sides: &Sides) -> Result<(), Trouble> {
+    let uid = Seen::whose(&sides.below).await.map_err(Trouble::failed("CannotRead"))?;
+    if sides.about().cluster.as_deref() == Some(&uid) {
+        return Ok(());
+    }
+    sides.doubt_cluster();
+    Err(Hold::UnknownCluster.into())
+}
+
 /// Whether what the mailbox wants in a namespace can be made: either the namespace is there, or it is not ours to make.
 fn has_namespace(sides: &Sides, namespace: &str) -> bool {
     let subject = Subject::new(&KindName::new("", "namespaces"), Key::new("", namespace));
@@ -181,7 +204,7 @@ async fn delete(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Res
         return Ok(Stepped::Over(Outcome::Again(Duration::from_secs(1))));
     }
     let place = place(&pair.followed, &subject.key);
-    let tombstone = sides.mailbox.get(place).await.map_err(Trouble::failed("CannotRead"))?;
+    let (tombstone, ()) = tokio::try_join!(ask_here(sides, place), same_cluster(sides))?;
     let meant = pair.mailbox.as_ref().map(|object| Object(object).uid());
     let stands = tombstone
         .as_ref()
@@ -201,7 +224,7 @@ async fn delete(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Res
 async fn release(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Stepped, Trouble> {
     let place = place(&pair.followed, &subject.key);
     if pair.below.is_none() {
-        pair.below = sides.below.get(place).await.map_err(Trouble::failed("CannotRead"))?;
+        pair.below = ask_below(sides, place).await?;
         if pair.below.is_some() {
             return Ok(Stepped::On);
         }
@@ -239,7 +262,7 @@ pub(crate) async fn unmark(
 /// The view does not have it, which may be because its label is gone. If it is still there and leaves, that is a tombstone.
 async fn search(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Stepped, Trouble> {
     let place = place(&pair.followed, &subject.key);
-    let found = sides.mailbox.get(place).await.map_err(Trouble::failed("CannotRead"))?;
+    let found = ask_here(sides, place).await?;
     match found.filter(|object| Object(object).is_leaving()) {
         Some(tombstone) => {
             pair.mailbox = Some(tombstone);
@@ -269,8 +292,8 @@ pub(crate) async fn look_at_stray(sides: &Sides, subject: &Subject, pair: &Pair)
     let is_gone = async {
         let is_known = pair.followed.mailbox.synced() && sides.cluster() == Cluster::Same;
         let is_held = pair.mailbox.is_some() || pair.below.is_some();
-        let gone = is_known && !is_held && sides.mailbox.get(place).await?.is_none();
-        Ok::<_, controller::remote::CallError>(gone && sides.below.get(place).await?.is_none())
+        let gone = is_known && !is_held && ask_here(sides, place).await?.is_none();
+        Ok::<_, Trouble>(gone && ask_below(sides, place).await?.is_none())
     };
     match is_gone.await {
         Ok(true) => {

@@ -4,7 +4,10 @@
 //! mailbox, whose status says what was seen. It is written when it changes.
 //!
 //! The uid in the report is how the physical cluster is known again. A kubeconfig that leads to another one finds nothing
-//! of ours there, and would fill it; so with another uid nothing is written at all.
+//! of ours there, and would fill it; so with another uid nothing is written at all. The same may happen under way, when an
+//! address leads elsewhere from one moment to the next. So whoever loses sight of what is below, or misses something there,
+//! has it asked again before anything else is written; and whatever could not be undone is done by those who have just
+//! asked themselves.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -76,9 +79,10 @@ fn kind() -> Kind {
 
 impl Beat {
     async fn once(&mut self) {
+        let doubts = self.sides.doubts();
         let looked = Seen::whose(&self.sides.below).await;
         if let Ok(uid) = &looked {
-            self.identify(uid).await;
+            self.identify(uid, doubts).await;
         }
         if looked.is_ok() && self.counted.is_none_or(|at| at.elapsed() >= COUNT) {
             match self.count().await {
@@ -106,7 +110,7 @@ impl Beat {
     }
 
     /// Compares with what is recorded: in the mailbox or, when it does not answer, on disk.
-    async fn identify(&mut self, uid: &str) {
+    async fn identify(&mut self, uid: &str, doubts: u64) {
         let recorded = match self.read().await {
             Ok(status) => {
                 let recorded = status.uid.clone().or_else(|| self.sides.about().cluster);
@@ -127,7 +131,7 @@ impl Beat {
         if cluster == Cluster::Same {
             self.sides.change_about(|about| about.cluster = Some(uid.to_owned())).await;
         }
-        if self.sides.set_cluster(cluster) {
+        if self.sides.set_cluster(cluster, doubts) {
             tracing::info!(?cluster, uid, "which physical cluster this is");
             self.sides.look_at_all();
         }
@@ -194,7 +198,12 @@ impl Beat {
                                nothing is written there";
                 Said::new("ClusterIdentity", "False", "OtherCluster", message)
             }
-            Cluster::Unknown => Said::new("ClusterIdentity", "Unknown", "Unknown", "not found out yet"),
+            Cluster::Unknown => Said::new(
+                "ClusterIdentity",
+                "Unknown",
+                "Unknown",
+                "not found out since it was last lost sight of",
+            ),
         };
         let synced = match self.sides.troubles.told() {
             (0, _) => Said::new("Synced", "True", "AsAsked", "everything is as the mailbox asks"),

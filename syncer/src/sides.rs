@@ -119,6 +119,8 @@ struct State {
     memory: HashMap<Subject, Memory>,
     waiting: Waiting,
     cluster: Cluster,
+    /// How often there was reason to ask which cluster this is.
+    doubts: u64,
     about: About,
     /// From disk, until the mailbox is known.
     kept: HashMap<Subject, Kept>,
@@ -168,6 +170,7 @@ impl Sides {
                 memory: HashMap::new(),
                 waiting: Waiting::default(),
                 cluster: Cluster::Unknown,
+                doubts: 0,
                 about,
                 kept: kept.into_iter().map(|kept| (subject(&kept), kept)).collect(),
                 strays: BTreeSet::new(),
@@ -189,9 +192,27 @@ impl Sides {
         self.state().cluster
     }
 
-    /// Whether that is news.
-    pub(crate) fn set_cluster(&self, cluster: Cluster) -> bool {
-        std::mem::replace(&mut self.state().cluster, cluster) != cluster
+    /// How often it was doubted, before somebody asks which cluster this is.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.state().doubts
+    }
+
+    /// There may be another cluster behind the address from now on. Until that is found out, which is now, nothing is written.
+    pub(crate) fn doubt_cluster(&self) {
+        let mut state = self.state();
+        state.doubts += 1;
+        if state.cluster == Cluster::Same {
+            state.cluster = Cluster::Unknown;
+        }
+        drop(state);
+        self.beat.notify_one();
+    }
+
+    /// What was found out by somebody who asked after so many doubts. An answer that may be older than the last of them says
+    /// nothing. Whether that is news.
+    pub(crate) fn set_cluster(&self, cluster: Cluster, doubts: u64) -> bool {
+        let mut state = self.state();
+        state.doubts == doubts && std::mem::replace(&mut state.cluster, cluster) != cluster
     }
 
     pub(crate) fn about(&self) -> About {

@@ -355,13 +355,20 @@ fn heard_below(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>)
                 sides.look_into(&now.key.name);
             }
         }
-        News::Gone { last, .. } => sides.queue.add(Subject { kind: name.clone(), key: last.key.clone() }),
+        News::Gone { last, witnessed } => {
+            // What is missing may be so because it was never in the cluster that was asked.
+            if !witnessed {
+                sides.doubt_cluster();
+            }
+            sides.queue.add(Subject { kind: name.clone(), key: last.key.clone() });
+        }
         News::Synced => {
             synced(sides, name);
             sides.bell.notify_one();
         }
         News::Lost if view.forbidden().is_some() => refused(sides, name),
-        News::Lost => {}
+        // Whoever answers next need not be the one who did until now.
+        News::Lost => sides.doubt_cluster(),
     }
 }
 

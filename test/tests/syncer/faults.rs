@@ -1,9 +1,14 @@
 //! Cut off, replaced, swapped: nothing is deleted, and afterwards all is well.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
+use http::Request;
 use kube::Client;
+use kube::client::Body;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -63,6 +68,64 @@ async fn a_kubeconfig_that_leads_to_another_cluster_writes_nothing_there() -> Re
     let _running = world.start();
     world.below.until_gone(&format!("{MAPS}/settings")).await?;
     world.mailbox.until_gone(&format!("{MAPS}/settings")).await
+}
+
+/// Behind an address there is another cluster from one moment to the next: a load balancer was pointed elsewhere. Which
+/// cluster it is was asked every ten seconds only. Until then what the mailbox wants was made in the wrong one, and what it
+/// wanted deleted was not found there and taken for gone.
+#[tokio::test(start_paused = true)]
+async fn an_address_behind_which_there_is_another_cluster_loses_nothing() -> Result<()> {
+    for (watches, begun_after) in [("break", 1), ("stay", 1), ("break", 9)] {
+        println!("{watches}, {begun_after} s after the last look");
+        let (world, other) = (World::new().await?, Server::start().await?);
+        world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+        world.place(MAPS, map("settings", "one")).await?;
+        let (link, elsewhere) = (Link::new(), Arc::new(AtomicBool::new(false)));
+        let below = either(world.below_server.through(&world.below_link), other.through(&link), &elsewhere);
+        let _running = Running::start(world.mailbox_server.client(), below, None);
+        world.below.until_there(&format!("{MAPS}/settings")).await?;
+        until("it is reported", async || Ok(world.condition("ClusterIdentity").await?["status"] == "True"))
+            .await?;
+        sleep(Duration::from_secs(60 + begun_after)).await;
+
+        // It has a longer history than the first, and does not remember it.
+        let eyes = Eyes(controller::remote::Remote::new(other.client()));
+        eyes.make(NAMESPACES, namespace("shop")).await?;
+        for number in 0..200 {
+            eyes.make(MAPS, map(&format!("theirs-{number}"), "one")).await?;
+        }
+        other.forget_history().await?;
+        elsewhere.store(true, Ordering::Relaxed);
+        if watches == "break" {
+            world.below_link.cut(true);
+        }
+        world.place(MAPS, map("new", "one")).await?;
+        world.mailbox.delete(&format!("{MAPS}/settings")).await?;
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(link.written(), Vec::<String>::new());
+        assert_eq!(world.condition("ClusterIdentity").await?["reason"], "OtherCluster");
+        let waiting = world.mailbox.get(&format!("{MAPS}/settings")).await?.unwrap_or_default();
+        assert!(waiting["metadata"]["deletionTimestamp"].is_string(), "it is still owed: {waiting:#}");
+
+        // And back again.
+        world.below_link.mend();
+        elsewhere.store(false, Ordering::Relaxed);
+        link.cut(true);
+        world.below.until_gone(&format!("{MAPS}/settings")).await?;
+        world.mailbox.until_gone(&format!("{MAPS}/settings")).await?;
+        world.below.until_there(&format!("{MAPS}/new")).await?;
+    }
+    Ok(())
+}
+
+/// One of two servers, by which is meant now.
+fn either(one: Client, other: Client, is_other: &Arc<AtomicBool>) -> Client {
+    let is_other = is_other.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = if is_other.load(Ordering::Relaxed) { other.clone() } else { one.clone() };
+        async move { client.send(request).await.map_err(io::Error::other) }
+    });
+    Client::new(service, "default")
 }
 
 #[tokio::test(flavor = "multi_thread")]
