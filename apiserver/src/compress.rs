@@ -1,6 +1,5 @@
 //! Bodies that are worth it go over the wire compressed.
 
-use std::convert::Infallible;
 use std::io::Write;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,7 +11,7 @@ use http::header::ACCEPT_ENCODING;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
-use crate::server::Body;
+use crate::server::{Body, Broken};
 
 /// Smaller bodies cost more time than they save. As for Kubernetes.
 pub(crate) const WORTH_BYTES: u64 = 128 << 10;
@@ -62,8 +61,12 @@ pub(crate) fn gzip_pieces(body: Body) -> Body {
     let begun = (body, GzEncoder::new(Vec::new(), Compression::fast()));
     let frames = stream::unfold(Some(begun), async |state| {
         let (mut body, mut encoder) = state?;
-        while let Some(Ok(frame)) = body.frame().await {
-            let Ok(piece) = frame.into_data() else { continue };
+        while let Some(frame) = body.frame().await {
+            let piece = match frame.map(Frame::into_data) {
+                Ok(Ok(piece)) => piece,
+                Ok(Err(_)) => continue,
+                Err(broken) => return Some((Err(broken), None)),
+            };
             encoder.write_all(&piece).expect(MEMORY);
             let made = std::mem::take(encoder.get_mut());
             if !made.is_empty() {
@@ -75,7 +78,7 @@ pub(crate) fn gzip_pieces(body: Body) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-fn data(bytes: Vec<u8>) -> Result<Frame<Bytes>, Infallible> {
+fn data(bytes: Vec<u8>) -> Result<Frame<Bytes>, Broken> {
     Ok(Frame::data(bytes.into()))
 }
 

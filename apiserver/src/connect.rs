@@ -240,6 +240,7 @@ mod tests {
     use crate::births::{self, Birth};
     use crate::identity::Identity;
     use crate::keys::Collection;
+    use crate::server::whole;
     use crate::stack::Stack;
     use crate::stored;
 
@@ -255,7 +256,7 @@ mod tests {
         fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
             let name = wish.object["metadata"]["name"].as_str().unwrap_or_default();
             let told = format!("{name} {} {}", wish.part, wish.text("container"));
-            Box::pin(async { Ok(Response::new(Full::from(told).boxed_unsync())) })
+            Box::pin(async { Ok(Response::new(whole(Full::from(told)))) })
         }
     }
 

@@ -3,7 +3,6 @@
 //! In JSON a list is a head, its objects with commas between them, and a tail, whatever its shape. Each piece is
 //! made when the client has taken the one before.
 
-use std::convert::Infallible;
 use std::vec;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -20,7 +19,7 @@ use storage::Entry;
 
 use crate::negotiate::{Encoding, Shape};
 use crate::render::{self, Style};
-use crate::server::Body;
+use crate::server::{Body, Broken};
 use crate::stored;
 
 /// About so much is sent at a time: enough that the calls per byte do not count, too little to weigh in memory.
@@ -42,7 +41,7 @@ pub(crate) fn list(style: Style, metadata: Value, entries: Vec<Entry>) -> Respon
             let mut response = render::typed(StatusCode::OK, media_type, first.clone());
             if pieces.entries.is_some() {
                 let all = std::iter::once(first).chain(pieces);
-                let frames = stream::iter(all.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
+                let frames = stream::iter(all.map(|piece| Ok::<_, Broken>(Frame::data(piece))));
                 *response.body_mut() = StreamBody::new(frames).boxed_unsync();
                 response.extensions_mut().insert(Long);
             }

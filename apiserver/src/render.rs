@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Response, StatusCode};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use jiff::Timestamp;
 use openapi::resource::{Column, Origin, Resource};
 use openapi::status::Status;
@@ -23,7 +23,7 @@ use crate::call::Reach;
 use crate::keys::Place;
 use crate::kinds::Registry;
 use crate::negotiate::{Encoding, Form, JSON, Meta, Shape};
-use crate::server::Body;
+use crate::server::{Body, whole};
 use crate::stored;
 
 /// How the objects of one answer are written.
@@ -234,7 +234,7 @@ pub(crate) fn text(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
 }
 
 pub(crate) fn typed(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Full::new(body.into()).boxed_unsync());
+    let mut response = Response::new(whole(Full::new(body.into())));
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(content_type));
@@ -243,7 +243,7 @@ pub(crate) fn typed(code: StatusCode, content_type: &'static str, body: impl Int
 }
 
 pub(crate) fn nothing() -> Body {
-    http_body_util::Empty::new().boxed_unsync()
+    whole(http_body_util::Empty::new())
 }
 
 /// What is left of an answer when only its head was asked for: how long the body would have been.

@@ -38,7 +38,18 @@ use crate::identity::{self, Identity};
 use crate::pki::Offer;
 
 /// What an answer is made of.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type Body = UnsyncBoxBody<Bytes, Broken>;
+
+/// An answer breaks off in the middle. The client is not told why, but that it was not all: what ends in good order looks
+/// complete. What is made here is; only what comes from elsewhere can break.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the answer breaks off")]
+pub struct Broken;
+
+/// A body that is made here.
+pub fn whole(body: impl hyper::body::Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Body {
+    body.map_err(|never| match never {}).boxed_unsync()
+}
 
 /// A client that has not shown its greeting by then is let go: connections without one cost memory.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, StreamBody};
 
 use crate::asked::Asked;
 use crate::compress::{self, Effort, GZIP, WORTH_BYTES};
@@ -14,7 +14,7 @@ use crate::negotiate::JSON;
 use crate::pieces::Long;
 use crate::pretty;
 use crate::request::Target;
-use crate::server::Body;
+use crate::server::{Body, Broken, whole};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wants {
@@ -59,13 +59,17 @@ impl Wants {
             head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
             return Response::from_parts(head, compress::gzip_pieces(body));
         }
-        let Ok(whole) = body.collect().await;
-        let changed = change(whole.to_bytes(), pretty, gzip, is_large).await;
+        // What breaks off breaks off in every form.
+        let Ok(body) = body.collect().await else {
+            let broken = StreamBody::new(futures::stream::iter([Err(Broken)]));
+            return Response::from_parts(head, broken.boxed_unsync());
+        };
+        let changed = change(body.to_bytes(), pretty, gzip, is_large).await;
         if gzip {
             head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
         }
         head.headers.remove(CONTENT_LENGTH);
-        Response::from_parts(head, Full::new(changed).boxed_unsync())
+        Response::from_parts(head, whole(Full::new(changed)))
     }
 }
 

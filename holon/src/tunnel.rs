@@ -29,10 +29,10 @@ use api::tunnel::{METRICS, PART, PROTOCOL, is_answered, is_asked, is_led};
 use apiserver::auth::proof::Proof;
 use apiserver::connect::{Connect, Part, Upgrade, Wish};
 use apiserver::identity::Identity;
-use apiserver::server::Body;
+use apiserver::server::{Body, Broken, whole};
 use bytes::Bytes;
 use controller::remote::Remote;
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use http::header::{CONNECTION, LOCATION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, StreamBody};
@@ -278,12 +278,23 @@ fn asked(wish: &Wish, place: &Place) -> Result<Request<Bytes>, Status> {
     Ok(request)
 }
 
-/// The answer as it comes, piece by piece. One that breaks off, or whose way does, ends here, too.
+/// The answer as it comes, piece by piece. One that breaks off, or whose way does, breaks off here, too: whoever wrote half a
+/// log to a file would not know.
 fn passed(answer: Response<Answer>, part: &str, place: &Place, room: Room) -> Response<Body> {
     let (head, body) = answer.into_parts();
-    let pieces = body.into_data_stream().take_while(|piece| std::future::ready(piece.is_ok()));
-    let frames = pieces.filter_map(async |piece| piece.ok().map(|piece| Ok(Frame::data(piece))));
-    let mut response = Response::new(StreamBody::new(frames.take_until(room.ended())).boxed_unsync());
+    let begun = Some((body.into_data_stream(), room));
+    let frames = stream::unfold(begun, async |state| {
+        let (mut pieces, mut room) = state?;
+        let piece = tokio::select! {
+            piece = pieces.next() => piece?.map_err(|error| tracing::debug!(error, "an answer broke off")),
+            () = room.gone() => Err(()),
+        };
+        Some(match piece {
+            Ok(piece) => (Ok(Frame::data(piece)), Some((pieces, room))),
+            Err(()) => (Err(Broken), None),
+        })
+    });
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     *response.status_mut() = head.status;
     copy(&head.headers, response.headers_mut(), |name| is_answered(part, name));
     // The physical cluster's address of what is behind the proxy is not the client's.
@@ -295,7 +306,7 @@ fn passed(answer: Response<Answer>, part: &str, place: &Place, room: Room) -> Re
 }
 
 fn changed_over(headers: &HeaderMap, part: &str, protocol: HeaderValue) -> Response<Body> {
-    let mut response = Response::new(Empty::new().boxed_unsync());
+    let mut response = Response::new(whole(Empty::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     copy(headers, response.headers_mut(), |name| is_answered(part, name));
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use api::tunnel::METRICS;
 use apiserver::connect::{Connect, Part, Wish};
-use apiserver::server::Body;
+use apiserver::server::{Body, whole};
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
@@ -143,13 +143,13 @@ impl Containers {
                     name(pod)
                 ))
             })?;
-            return Ok(plain(Full::new(shown.print(lines)).boxed_unsync()));
+            return Ok(plain(whole(Full::new(shown.print(lines)))));
         }
         waiting(pod, &container)?;
         let (lines, seen) = self.logs.read(uid(pod), &container, 0);
         let first = shown.print(lines);
         if !is_true(wish.text("follow")) {
-            return Ok(plain(Full::new(first).boxed_unsync()));
+            return Ok(plain(whole(Full::new(first))));
         }
         Ok(plain(self.follow(uid(pod).to_owned(), container, shown, first, seen)))
     }

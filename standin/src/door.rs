@@ -1,14 +1,13 @@
 //! Where requests from outside come in: counted, delayed or spoiled as asked, and then answered by the server.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use apiserver::identity::Identity;
-use apiserver::server::{Body, Handler};
+use apiserver::server::{Body, Handler, whole};
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use serde_json::json;
 
 use crate::counts::Counter;
@@ -41,7 +40,7 @@ impl Door {
             Some(Trouble::Unavailable) => failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
             Some(Trouble::Garbage) => {
                 let nonsense = Full::new(Bytes::from_static(b"<html>it works!</html>"));
-                Response::new(nonsense.boxed_unsync())
+                Response::new(whole(nonsense))
             }
             Some(Trouble::TooManyRequests) => {
                 let mut answer = failure(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests");
@@ -69,7 +68,7 @@ fn failure(code: StatusCode, reason: &str) -> Response<Body> {
         "message": "the stand-in was asked to fail", "code": code.as_u16(),
     });
     let body: Full<Bytes> = Full::new(status.to_string().into());
-    let mut answer = Response::new(body.map_err(|never: Infallible| match never {}).boxed_unsync());
+    let mut answer = Response::new(whole(body));
     *answer.status_mut() = code;
     answer.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
     answer

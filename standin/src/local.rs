@@ -49,7 +49,7 @@ impl Caller {
             Ok(match frame {
                 Some(Ok(frame)) => Some((frame, (body, link, gone))),
                 None => None,
-                Some(Err(never)) => match never {},
+                Some(Err(broken)) => return Err(io::Error::other(broken)),
             })
         });
         Ok(Response::from_parts(head, StreamBody::new(frames).boxed_unsync()))

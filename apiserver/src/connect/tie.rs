@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::auth::proof::Vouchers;
 use crate::auth::standing::Standing;
 use crate::call::Call;
-use crate::server::Body;
+use crate::server::{Body, Broken};
 
 /// Ready once the stream has to end.
 pub(super) struct Tie {
@@ -119,7 +119,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// An answer that ends when the client may no longer have it. How long it is nobody is told: it is sent as it comes.
+/// An answer that breaks off when the client may no longer have it. How long it is nobody is told: it is sent as it comes.
 #[derive(Debug)]
 pub(super) struct Tied {
     body: Body,
@@ -134,14 +134,14 @@ impl Tied {
 
 impl HttpBody for Tied {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.tie.is_cut(context) {
-            true => Poll::Ready(None),
+            true => Poll::Ready(Some(Err(Broken))),
             false => Pin::new(&mut self.body).poll_frame(context),
         }
     }

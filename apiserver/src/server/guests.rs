@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::Notify;
 
-use super::Body;
+use super::{Body, Broken};
 
 #[derive(Debug)]
 pub(super) struct Guests {
@@ -124,7 +124,7 @@ impl Held {
 
 impl HttpBody for Held {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,

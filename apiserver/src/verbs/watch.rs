@@ -8,7 +8,6 @@
 //! client waits in the store's history and holds nothing here but handles to what it is about to be sent.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +39,7 @@ use crate::pieces::PIECE_BYTES;
 use crate::quotas::Watching;
 use crate::render::{self, Style};
 use crate::select::Selection;
-use crate::server::Body;
+use crate::server::{Body, Broken};
 
 /// About once a minute, so that an idle client can resume close to now; not all at once, so that a thousand watches
 /// that began together do not all speak together.
@@ -89,7 +88,7 @@ pub(crate) async fn watch(
         Err(error) => return Err(unreadable(error)),
     }
     let frames = stream::unfold(following, |mut following| async move {
-        following.next().await.map(|frame| (Ok::<_, Infallible>(Frame::data(frame)), following))
+        following.next().await.map(|frame| (Ok::<_, Broken>(Frame::data(frame)), following))
     });
     let mut response = render::typed(StatusCode::OK, style.form.encoding.stream_type(), Bytes::new());
     *response.body_mut() = StreamBody::new(frames).boxed_unsync();

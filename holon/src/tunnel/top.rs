@@ -16,7 +16,7 @@ use api::names::BELOW_UID;
 use api::quantity::{self, Amounts};
 use api::tunnel::METRICS;
 use apiserver::connect::Wish;
-use apiserver::server::Body;
+use apiserver::server::{Body, whole};
 use bytes::Bytes;
 use controller::remote::{NAMES, Remote};
 use futures::{StreamExt, stream};
@@ -123,7 +123,7 @@ pub(super) async fn answer(
         }
         name => items.pop().ok_or_else(|| Status::not_found(Grouped::new(METRICS.0, &wish.plural), name))?,
     };
-    let mut response = Response::new(Full::from(answer.to_string()).boxed_unsync());
+    let mut response = Response::new(whole(Full::from(answer.to_string())));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }

@@ -46,11 +46,6 @@ impl Room {
     pub(super) async fn gone(&mut self) {
         gone(&mut self.gone).await;
     }
-
-    /// The same, keeping the place meanwhile.
-    pub(super) async fn ended(mut self) {
-        self.gone().await;
-    }
 }
 
 async fn gone(way: &mut watch::Receiver<()>) {

@@ -87,6 +87,34 @@ impl Stream {
     }
 }
 
+/// How an answer that comes in pieces ends when that was all.
+const ALL: &[u8] = b"\r\n0\r\n\r\n";
+
+/// A log that broke off below ended like one of which there is no more, so `kubectl logs > file` said that all was well with
+/// half of it.
+#[test]
+fn what_breaks_off_does_not_end_as_if_that_were_all() {
+    let (mut joined, mut dialled) = (World::joined(), World::dialled());
+    let follow = |world: &World| {
+        let path = format!("{MAILBOX}{PODS}/{}/log", reached(world));
+        let_in(world);
+        let log = |rest: &str| Stream::open(world, &format!("GET {path}{rest}"), "200");
+        // That is all there is, and so it ends.
+        assert!(log(" HTTP/1.1\r\nConnection: close\r\n").rest().ends_with(ALL));
+        let refused = log("?follow=true HTTP/1.1\r\n");
+        shut_out(world);
+        let refused = refused.rest();
+        bind(world);
+        (refused, log("?follow=true HTTP/1.1\r\n"))
+    };
+    let [(first, by_server), (second, by_line)] = [&joined, &dialled].map(follow);
+    joined.runtime.block_on(joined.east.kill());
+    dialled.end_syncer();
+    for rest in [first, second, by_server.rest(), by_line.rest()] {
+        assert!(!rest.ends_with(ALL), "{:?}", String::from_utf8_lossy(&rest));
+    }
+}
+
 /// Many are open at once, and those that nobody reads from hold up nobody else in the tunnel.
 #[test]
 fn who_does_not_read_holds_up_nobody_else() {

@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 use std::io;
 
-use apiserver::server::Body;
+use apiserver::server::{Body, whole};
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::Empty;
 use openapi::status::Status;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,7 +25,7 @@ pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
     if headers.get(UPGRADE).is_none_or(|wanted| !wanted.as_bytes().eq_ignore_ascii_case(SPDY.as_bytes())) {
         return Err(Status::bad_request("Upgrade request required"));
     }
-    let mut answer = Response::new(Empty::new().boxed_unsync());
+    let mut answer = Response::new(whole(Empty::new()));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));

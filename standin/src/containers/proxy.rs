@@ -1,10 +1,10 @@
 //! What answers behind a port of a container that does not exist: something that says what it was asked.
 
 use apiserver::connect::{Port, Wish};
-use apiserver::server::Body;
+use apiserver::server::{Body, whole};
 use bytes::Bytes;
 use http::Response;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use openapi::status::Status;
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(super) fn answer(wish: &Wish) -> Result<Response<Body>, Status> {
     let said =
         format!("{} {path}{mark}{query} at port {port} of {} in {container}\n", wish.method, name(pod));
     let bytes = [Bytes::from(said), wish.body.clone()].concat();
-    Ok(plain(Full::from(bytes).boxed_unsync()))
+    Ok(plain(whole(Full::from(bytes))))
 }
 
 /// The container that has a port, and its number. Without a name the first port there is.

@@ -11,11 +11,11 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::Empty;
 use openapi::status::Status;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
-use apiserver::server::Body;
+use apiserver::server::{Body, whole};
 
 /// What we speak, the best first.
 const PROTOCOLS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -60,7 +60,7 @@ pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let digest =
         ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{MAGIC}").as_bytes());
     let accepted = HeaderValue::from_str(&STANDARD.encode(digest)).expect("base64 is text");
-    let mut answer = Response::new(Empty::new().boxed_unsync());
+    let mut answer = Response::new(whole(Empty::new()));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use apiserver::connect::Wish;
-use apiserver::server::Body;
+use apiserver::server::{Body, whole};
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response};
@@ -36,7 +36,7 @@ pub(super) async fn answer(stack: Arc<Stack>, wish: Wish) -> Result<Response<Bod
             Status::not_found(openapi::status::Grouped::new("metrics.k8s.io", &wish.plural), wanted)
         })?,
     };
-    let mut response = Response::new(Full::from(answer.to_string()).boxed_unsync());
+    let mut response = Response::new(whole(Full::from(answer.to_string())));
     response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
@@ -44,8 +44,8 @@ pub(super) async fn answer(stack: Arc<Stack>, wish: Wish) -> Result<Response<Bod
 async fn read(stack: &Stack, path: &str) -> Value {
     let request = Request::get(path).body(Full::<Bytes>::default());
     let request = request.expect("paths are made of names, which have only letters that paths may have");
-    let Ok(body) = stack.respond(identity(), request).await.into_body().collect().await;
-    serde_json::from_slice(&body.to_bytes()).unwrap_or_default()
+    let body = stack.respond(identity(), request).await.into_body().collect().await;
+    body.ok().and_then(|body| serde_json::from_slice(&body.to_bytes()).ok()).unwrap_or_default()
 }
 
 fn form_urlencoded(text: &str) -> String {
