@@ -42,7 +42,7 @@ use kube::Client;
 use openapi::status::Status;
 use serde_json::Value;
 use storage::Boxed;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::task::JoinSet;
 
 use self::line::Line;
@@ -170,13 +170,9 @@ impl Tunnels {
     ) -> Response<Body> {
         let below = hyper::upgrade::on(&mut answer);
         self.spawn(async move {
-            let (Ok(mut client), Ok(below)) = tokio::join!(client.open(), below) else { return };
-            let mut below = TokioIo::new(below);
-            // Either side may break off, or the way; the other then sees the end.
-            tokio::select! {
-                _ = copy_bidirectional(&mut client, &mut below) => {}
-                () = room.gone() => {}
-            }
+            let (Ok(client), Ok(below)) = tokio::join!(client.open(), below) else { return };
+            let lost = client.lost();
+            lead_bytes(client, TokioIo::new(below), lost, room.gone()).await;
         });
         changed_over(answer.headers(), part, protocol)
     }
@@ -241,6 +237,21 @@ impl Connect for Tunnels {
 
     fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
         Box::pin(self.lead(wish))
+    }
+}
+
+/// Leads bytes both ways until either side breaks off, the client may no longer have it, or the way is gone; the other side
+/// then sees the end. That is waited for by itself: of two sides that are both waited for neither tells anything.
+async fn lead_bytes(
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    mut below: impl AsyncRead + AsyncWrite + Unpin,
+    lost: impl Future<Output = ()>,
+    gone: impl Future<Output = ()>,
+) {
+    tokio::select! {
+        _ = copy_bidirectional(&mut client, &mut below) => {}
+        () = lost => {}
+        () = gone => {}
     }
 }
 
@@ -317,5 +328,35 @@ fn changed_over(headers: &HeaderMap, part: &str, protocol: HeaderValue) -> Respo
 fn copy(from: &HeaderMap, to: &mut HeaderMap, passes: impl Fn(&str) -> bool) {
     for (name, value) in from.iter().filter(|(name, _)| passes(name.as_str())) {
         to.append(name, value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::sync::oneshot;
+
+    /// What the client sends is not taken by the pod, which says nothing either. Then nobody asks the client's side for
+    /// anything, and that was the one place where it was noticed that the client had been shut out.
+    #[tokio::test]
+    async fn who_is_shut_out_is_cut_off_from_a_pod_that_does_not_read() {
+        let ((mut client, above), (below, mut pod)) = (duplex(16), duplex(16));
+        let (shut_out, told) = oneshot::channel::<()>();
+        let leading = tokio::spawn(lead_bytes(above, below, async { _ = told.await }, pending()));
+        let mut sent = 0;
+        while tokio::time::timeout(Duration::from_millis(20), client.write_all(b"more")).await.is_ok() {
+            sent += 4;
+        }
+        assert!(sent > 32);
+        drop(shut_out);
+        tokio::time::timeout(Duration::from_secs(10), leading).await.expect("it is cut off").unwrap();
+        assert!(client.write_all(b"more").await.is_err());
+        let mut rest = Vec::new();
+        pod.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.len() >= 16);
     }
 }

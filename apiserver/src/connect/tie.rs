@@ -10,6 +10,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use controller::tasks::Stop;
+use futures::FutureExt;
+use futures::future::Shared;
 use http_body::{Body as HttpBody, Frame};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
@@ -21,9 +23,9 @@ use crate::auth::standing::Standing;
 use crate::call::Call;
 use crate::server::{Body, Broken};
 
-/// Ready once the stream has to end.
+/// Ready once the stream has to end, for everybody who waits for it.
 pub(super) struct Tie {
-    lost: Pin<Box<dyn Future<Output = ()> + Send>>,
+    lost: Shared<Pin<Box<dyn Future<Output = ()> + Send>>>,
     is_cut: bool,
 }
 
@@ -45,12 +47,13 @@ impl Tie {
                 () = stop.requested() => {}
             }
         };
-        Ok(Tie { lost: Box::pin(lost), is_cut: false })
+        let lost: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(lost);
+        Ok(Tie { lost: lost.shared(), is_cut: false })
     }
 
     /// Whether it is over. If not, whoever asks is woken when it is.
     fn is_cut(&mut self, context: &mut Context<'_>) -> bool {
-        self.is_cut = self.is_cut || self.lost.as_mut().poll(context).is_ready();
+        self.is_cut = self.is_cut || Pin::new(&mut self.lost).poll(context).is_ready();
         self.is_cut
     }
 }
@@ -82,6 +85,12 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Returns when the client may no longer have it. Whoever leads bytes on waits for this too: while the other side takes
+    /// none, nobody reads here, and nobody would find out.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.tie.lost.clone()
+    }
+
     /// Reading and writing are done by one task, so whichever was polled last wakes both.
     fn held(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TokioIo<Upgraded>>> {
         match self.tie.is_cut(context) {
