@@ -19,7 +19,7 @@ mod top;
 mod usage;
 mod way;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,7 +61,9 @@ pub(crate) struct Tunnels {
 
 #[derive(Default)]
 struct Ways {
-    by_mailbox: HashMap<Id, (u64, Arc<Way>)>,
+    /// Those that are open, in the order in which they were opened. The last is used: whoever dials anew may have lost one
+    /// that still seems to be there.
+    by_mailbox: HashMap<Id, BTreeMap<u64, Arc<Way>>>,
     /// How many there have been.
     count: u64,
 }
@@ -70,7 +72,7 @@ struct Ways {
 pub(crate) struct Opened {
     ways: Arc<Mutex<Ways>>,
     mailbox: Id,
-    /// Tells it from the one that has taken its place.
+    /// Tells it from the others to the same mailbox.
     number: u64,
     way: Arc<Way>,
     _gone: Gone,
@@ -79,7 +81,9 @@ pub(crate) struct Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         let mut ways = lock(&self.ways);
-        if ways.by_mailbox.get(&self.mailbox).is_some_and(|(number, _)| *number == self.number) {
+        let Some(open) = ways.by_mailbox.get_mut(&self.mailbox) else { return };
+        open.remove(&self.number);
+        if open.is_empty() {
             ways.by_mailbox.remove(&self.mailbox);
         }
     }
@@ -120,7 +124,8 @@ impl Tunnels {
     }
 
     fn way(&self, mailbox: Id) -> Result<Arc<Way>, Status> {
-        let way = lock(&self.ways).by_mailbox.get(&mailbox).map(|(_, way)| way.clone());
+        let ways = lock(&self.ways);
+        let way = ways.by_mailbox.get(&mailbox).and_then(|open| open.values().next_back().cloned());
         way.ok_or_else(|| Status::unavailable("its physical cluster is not connected to this server"))
     }
 
@@ -260,7 +265,7 @@ fn open(ways: &Arc<Mutex<Ways>>, mailbox: Id, (way, gone): (Way, Gone)) -> Opene
     locked.count += 1;
     let number = locked.count;
     let way = Arc::new(way);
-    locked.by_mailbox.insert(mailbox, (number, way.clone()));
+    locked.by_mailbox.entry(mailbox).or_default().insert(number, way.clone());
     drop(locked);
     Opened { ways: ways.clone(), mailbox, number, way, _gone: gone }
 }
@@ -334,11 +339,36 @@ fn copy(from: &HeaderMap, to: &mut HeaderMap, passes: impl Fn(&str) -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::convert::Infallible;
     use std::future::pending;
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio::sync::oneshot;
+
+    fn nobody() -> Client {
+        let service = tower::service_fn(|_: Request<kube::client::Body>| async {
+            Ok::<_, Infallible>(Response::new(kube::client::Body::empty()))
+        });
+        Client::new(service, "default")
+    }
+
+    /// Of two syncers of one mailbox each dials a line. When the later one ended nobody was led anywhere, until the other had
+    /// dialled again.
+    #[tokio::test]
+    async fn when_a_line_ends_one_that_is_still_open_is_used() {
+        let (tunnels, mailbox) = (Tunnels::default(), Id::ROOT);
+        let used = || tunnels.way(mailbox).ok();
+        let is = |opened: &Opened| used().is_some_and(|way| Arc::ptr_eq(&way, &opened.way));
+        let [first, second, third] = [(); 3].map(|()| tunnels.push(mailbox, nobody()));
+        assert!(is(&third));
+        drop(second);
+        assert!(is(&third));
+        drop(third);
+        assert!(is(&first));
+        drop(first);
+        assert!(used().is_none() && tunnels.mailboxes().is_empty());
+    }
 
     /// What the client sends is not taken by the pod, which says nothing either. Then nobody asks the client's side for
     /// anything, and that was the one place where it was noticed that the client had been shut out.
