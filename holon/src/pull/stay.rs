@@ -32,6 +32,8 @@ pub(super) const TOKEN_SECONDS: u64 = 24 * 60 * 60;
 const REFUSALS: u32 = 2;
 /// What to do next is said again after so many looks: ten minutes.
 const SAY_EVERY: u32 = 60;
+/// The reason in a Status that says that somebody is not known.
+const UNAUTHORIZED: &str = "Unauthorized";
 /// Where every namespace has the server's authority.
 const AUTHORITY: &str = "kube-root-ca.crt";
 
@@ -71,10 +73,13 @@ enum Refusal {
     Unknown,
 }
 
+/// Whoever is between us and the server, a proxy or a portal that wants a password, has words of their own for `401`. Only a
+/// Status with the reason that goes with it is the server's.
 fn refusal(error: &CallError) -> Option<Refusal> {
     match error {
-        CallError::Refused { code: 401, message, .. } if message == TOKEN_EXPIRED => Some(Refusal::Expired),
-        CallError::Refused { code: 401, .. } => Some(Refusal::Unknown),
+        CallError::Refused { code: 401, reason, message } if reason == UNAUTHORIZED => {
+            Some(if message == TOKEN_EXPIRED { Refusal::Expired } else { Refusal::Unknown })
+        }
         _ => None,
     }
 }
@@ -222,22 +227,35 @@ fn is_dismissed(report: &Value) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_the_server_itself_can_say_that_somebody_is_unknown() {
-        let refused = |code, message: &str| CallError::Refused {
-            code,
-            reason: String::new(),
-            message: message.to_owned(),
+    /// Two answers of a proxy that wanted to know who asks once stopped a syncer that the server knew well.
+    #[tokio::test]
+    async fn only_the_server_itself_can_say_that_somebody_is_unknown() {
+        let status = |code: u16, reason: &str, message: &str| {
+            json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+                "reason": reason, "message": message,
+            })
+            .to_string()
         };
         let rows = [
-            (refused(401, TOKEN_EXPIRED), Some(Refusal::Expired)),
-            (refused(401, "Unauthorized"), Some(Refusal::Unknown)),
-            (refused(403, "forbidden"), None),
-            (refused(503, "the store does not answer"), None),
-            (CallError::Unreachable("no route".to_owned()), None),
+            (401, status(401, UNAUTHORIZED, TOKEN_EXPIRED), Some(Refusal::Expired)),
+            (401, status(401, UNAUTHORIZED, UNAUTHORIZED), Some(Refusal::Unknown)),
+            (401, "<html>Please log in</html>".to_owned(), None),
+            (401, json!({ "error": "Unauthorized", "message": "Unauthorized" }).to_string(), None),
+            (401, String::new(), None),
+            (403, status(403, "Forbidden", "forbidden"), None),
+            (503, status(503, "ServiceUnavailable", "the store does not answer"), None),
         ];
-        for (error, expected) in rows {
-            assert_eq!(refusal(&error), expected, "{error}");
+        for (code, body, expected) in rows {
+            let answer = body.clone();
+            let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+                let body = kube::client::Body::from(answer.clone().into_bytes());
+                async move { http::Response::builder().status(code).body(body) }
+            });
+            let error =
+                Remote::new(kube::Client::new(service, "default")).read("/version").await.unwrap_err();
+            assert_eq!(refusal(&error), expected, "{code} {body}");
         }
+        assert_eq!(refusal(&CallError::Unreachable("no route".to_owned())), None);
     }
 }
