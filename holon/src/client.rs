@@ -55,13 +55,27 @@ impl Client {
 
     /// Asks, and returns the object answered with. What the server refuses is an error in the server's words.
     pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-        let (code, bytes) = self.exchange(method, path, body).await?;
-        let answer: Value = serde_json::from_slice(&bytes)
-            .with_context(|| format!("{} answered {code} with something that is not JSON", self.url))?;
+        let (code, answer) = self.answer(method, path, body).await?;
         match code.is_success() {
             true => Ok(answer),
-            false => bail!("{}", answer["message"].as_str().unwrap_or("the server gives no reason")),
+            false => bail!("{}", said(&answer)),
         }
+    }
+
+    /// What is there. None: the server says that there is nothing.
+    pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
+        match self.answer(Method::GET, path, None).await? {
+            (StatusCode::NOT_FOUND, _) => Ok(None),
+            (code, answer) if code.is_success() => Ok(Some(answer)),
+            (_, answer) => bail!("{}", said(&answer)),
+        }
+    }
+
+    async fn answer(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(StatusCode, Value)> {
+        let (code, bytes) = self.exchange(method, path, body).await?;
+        let answer = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} answered {code} with something that is not JSON", self.url))?;
+        Ok((code, answer))
     }
 
     async fn exchange(
@@ -111,6 +125,10 @@ impl Client {
     fn host(&self) -> &str {
         self.url.trim_start_matches("https://")
     }
+}
+
+fn said(answer: &Value) -> &str {
+    answer["message"].as_str().unwrap_or("the server gives no reason")
 }
 
 /// Where the server of a directory says that it is. Asked before its certificates are: to open those would make new

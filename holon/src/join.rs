@@ -302,8 +302,11 @@ impl Leave {
         }
         client.ask(Method::DELETE, &path, None).await.with_context(|| format!("cannot let {name} go"))?;
         let mut said = String::new();
-        // As long as it takes: whoever does not want to wait presses ctrl-c, and it goes on.
-        while let Ok(object) = client.ask(Method::GET, &path, None).await {
+        // As long as it takes: whoever does not want to wait presses ctrl-c, and it goes on. A server that cannot be asked
+        // says nothing about it.
+        let unknown =
+            || format!("{name} is leaving; whether it is gone is not known. `holon leave {name}` asks again");
+        while let Some(object) = client.find(&path).await.with_context(unknown)? {
             let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let leaving = conditions.into_iter().find(|condition| condition["type"] == "Leaving");
             let message =

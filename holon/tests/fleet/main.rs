@@ -17,7 +17,8 @@ mod revoked;
 mod transcripts;
 mod tunnels;
 
-use std::process::{Child, Command};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use client::Client;
@@ -268,6 +269,24 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
     world.until("its Secret goes", || world.admin.get(secret).code == 404);
     let kept = world.server.file(&format!("syncers/{}", known["status"]["mailbox"].as_str().unwrap()));
     world.until("what was kept for it goes", || !kept.exists());
+}
+
+/// Whoever waited for one to leave was told that it is gone as soon as the server could not be asked.
+#[test]
+fn whether_it_is_gone_is_not_known_when_nobody_answers() {
+    let mut world = World::joined();
+    world.put_app();
+    world.runtime.block_on(world.east.kill());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+    command.args(["leave", "east", "--data-dir"]).arg(world.server.file(""));
+    let mut leaving = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(leaving.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    world.server.kill();
+    let output = leaving.wait_with_output().unwrap();
+    let [rest, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(!output.status.success() && !rest.contains("is gone"), "{said}{rest}{error}");
+    assert!(error.contains("whether it is gone is not known"), "{error}");
 }
 
 #[test]
