@@ -28,8 +28,9 @@ use controller::remote::{Place, Remote};
 use controller::tasks::Tasks;
 use kube::Client;
 use splitter::fleet::{Fleet, Hindrance, Member, is_forgotten};
-use syncer::{Settings, Syncer};
-use tokio::task::{AbortHandle, JoinSet};
+use syncer::{Settings, Syncer, SyncerError};
+use tokio::task::{self, AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::{Inside, PAUSE};
 use crate::reach;
@@ -48,7 +49,14 @@ pub(super) struct Seats<'a> {
     inside: &'a Inside,
     server: Remote,
     running: HashMap<Key, Seat>,
-    set: JoinSet<()>,
+    /// Why the last syncer of a physical cluster ended, until another has run for a while.
+    failed: HashMap<Key, Failed>,
+    set: JoinSet<Result<(), SyncerError>>,
+}
+
+struct Failed {
+    why: String,
+    at: Instant,
 }
 
 /// One of them.
@@ -57,12 +65,14 @@ struct Seat {
     mailbox: Id,
     /// Dropped, it ends when it has finished what it writes. Until then nobody takes its place.
     stays: Option<(Opened, Tasks)>,
+    begun: Instant,
     task: AbortHandle,
 }
 
 impl<'a> Seats<'a> {
     pub(super) fn new(inside: &'a Inside, server: Remote) -> Seats<'a> {
-        Seats { inside, server, running: HashMap::new(), set: JoinSet::new() }
+        let (running, failed) = (HashMap::new(), HashMap::new());
+        Seats { inside, server, running, failed, set: JoinSet::new() }
     }
 
     /// Starts and ends what should be, for as long as it is polled.
@@ -75,10 +85,11 @@ impl<'a> Seats<'a> {
                     changed.done(key, outcome);
                 }
                 Some(ended) = self.set.join_next_with_id() => {
-                    let task = ended.map_or_else(|error| error.id(), |(task, ())| task);
-                    let ended = self.running.iter().find(|(_, seat)| seat.task.id() == task);
-                    if let Some(key) = ended.map(|(key, _)| key.clone()) {
-                        self.running.remove(&key);
+                    let (task, why) = match ended {
+                        Ok((task, ended)) => (task, ended.err().map(|error| error.to_string())),
+                        Err(error) => (error.id(), Some(error.to_string())),
+                    };
+                    if let Some(key) = self.ended(task, why) {
                         changed.add(key);
                     }
                 }
@@ -87,19 +98,45 @@ impl<'a> Seats<'a> {
         }
     }
 
+    /// One of them is no more. Whose it was.
+    fn ended(&mut self, task: task::Id, why: Option<String>) -> Option<Key> {
+        let (key, _) = self.running.iter().find(|(_, seat)| seat.task.id() == task)?;
+        let key = key.clone();
+        self.running.remove(&key);
+        if let Some(why) = why {
+            tracing::error!(physical_cluster = key.name, error = why, "a syncer ended; it is started again");
+            self.failed.insert(key.clone(), Failed { why, at: Instant::now() });
+        }
+        Some(key)
+    }
+
+    /// Why there is no syncer, or was none a moment ago. One that fails does so at once.
+    fn failure(&mut self, key: &Key) -> Option<&Failed> {
+        let lives = |seat: &Seat| seat.stays.is_some() && seat.begun.elapsed() >= PAUSE;
+        if self.running.get(key).is_some_and(lives) {
+            self.failed.remove(key);
+        }
+        self.failed.get(key)
+    }
+
     /// Makes one as it should be, and says what is in the way of that.
     async fn look(&mut self, fleet: &Fleet, key: &Key) -> Outcome {
         let member = fleet.member(key);
         let Some((member, mailbox, secret)) = member.as_ref().and_then(connected_from_here) else {
             self.end(key);
+            self.failed.remove(key);
             fleet.say(key, None);
             return Outcome::Done;
         };
         let settled = self.settle(key, member.home, mailbox, secret).await;
+        let settled = settled.and_then(|()| match self.failure(key) {
+            Some(Failed { why, .. }) => bail!("its syncer cannot run: {why}"),
+            None => Ok(()),
+        });
         let hindrance = settled
             .as_ref()
             .err()
-            .map(|error| Hindrance { message: error.to_string(), is_connected: self.is_staying(key) });
+            .map(|error| Hindrance { message: error.to_string(), is_connected: self.is_connected(key) });
         let is_news = fleet.say(key, hindrance);
         if let Some(error) = settled.err().filter(|_| is_news) {
             let (physical_cluster, error) = (&key.name, format!("{error:#}"));
@@ -113,6 +150,10 @@ impl<'a> Seats<'a> {
         if let Some(seat) = self.running.get_mut(key) {
             seat.stays = None;
         }
+    }
+
+    fn is_connected(&self, key: &Key) -> bool {
+        self.is_staying(key) && !self.failed.contains_key(key)
     }
 
     fn is_staying(&self, key: &Key) -> bool {
@@ -141,8 +182,11 @@ impl<'a> Seats<'a> {
             let message = format!("{key} of Secret {namespace}/{name} cannot be used: {error}; {CURE}");
             error.context(message)
         })?;
+        let waits = self.failed.get(key).is_some_and(|failed| failed.at.elapsed() < PAUSE);
         match self.running.contains_key(key) {
             true => self.end(key),
+            // It is looked at again soon enough.
+            false if waits => {}
             false => self.start(key, mailbox, kubeconfig, clients),
         }
         Ok(())
@@ -157,15 +201,10 @@ impl<'a> Seats<'a> {
         };
         let way = self.inside.tunnels.push(mailbox, led);
         let above = local::client(self.inside.stack.clone(), account(mailbox), &Cluster::Id(mailbox));
-        let (syncer, stop, name) = (Syncer::new(above, below, settings), Tasks::new(), key.name.clone());
-        let stopped = stop.stop();
-        let task = self.set.spawn(async move {
-            if let Err(error) = syncer.run(stopped).await {
-                tracing::error!(physical_cluster = name, %error, "a syncer ended; it is started again");
-                tokio::time::sleep(PAUSE).await;
-            }
-        });
-        self.running.insert(key.clone(), Seat { kubeconfig, mailbox, stays: Some((way, stop)), task });
+        let (syncer, stop) = (Syncer::new(above, below, settings), Tasks::new());
+        let task = self.set.spawn(syncer.run(stop.stop()));
+        let (stays, begun) = (Some((way, stop)), Instant::now());
+        self.running.insert(key.clone(), Seat { kubeconfig, mailbox, stays, begun, task });
     }
 
     async fn may_push(&self, home: Id) -> Result<bool> {

@@ -60,9 +60,14 @@ impl Server {
 
     /// The same in place, at another address.
     pub(crate) fn restart(&mut self, between: impl FnOnce(&Path)) {
+        self.restart_with(&[], between);
+    }
+
+    /// The same, with more of its options.
+    pub(crate) fn restart_with(&mut self, arguments: &[&str], between: impl FnOnce(&Path)) {
         self.kill();
         between(self.dir.path());
-        (self.child, self.url) = launch(self.dir.path(), &[], Stdio::inherit());
+        (self.child, self.url) = launch(self.dir.path(), arguments, Stdio::inherit());
     }
 
     /// What a client needs to reach a logical cluster, as `holon kubeconfig` prints it.

@@ -1,8 +1,11 @@
 //! What keeps the server from connecting to a physical cluster, and what does not.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use standin::{Options, Standin};
 
+use crate::client::Client;
 use crate::{PHYSICAL, WEB, World, base64};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -70,6 +73,37 @@ fn what_keeps_the_server_from_connecting_is_said() {
     world.until("all is well", || world.ready()["message"] == "its syncer reports");
 }
 
+/// A key that does not open what a syncer kept made it end, again and again, and only the log said so.
+#[test]
+fn a_syncer_that_cannot_run_is_said_to_be_so() {
+    let mut world = World::new();
+    let start = |world: &mut World, key: &str| {
+        let file = world.server.file("key");
+        std::fs::write(&file, base64(key)).unwrap();
+        world.server.restart_with(&["--state-key-file", file.to_str().unwrap()], |_| {});
+        world.admin = Client::new(&world.server, true);
+    };
+    let (key, other) = ("thirty-two bytes of a state key.", "thirty-two bytes of another key.");
+    start(&mut world, key);
+    world.ask("POST", SECRETS, &secret(&world.east.kubeconfig().unwrap()));
+    world.ask("POST", PHYSICAL, &physical_cluster());
+    world.put_app_when_ready();
+    start(&mut world, other);
+    world.until_said(
+        "False",
+        "CannotConnect",
+        "its syncer cannot run: cannot use the directory of its state",
+    );
+    // It stays said while it is tried again.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(12) {
+        assert_eq!(world.ready()["reason"], "CannotConnect", "{}", world.ready());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    start(&mut world, key);
+    world.until_said("True", "Reachable", "its syncer reports");
+}
+
 /// The credentials of one cluster written over those of another. The other has nothing of what was sent, which must not be taken
 /// for its having been deleted, nor for a reason to send it there.
 #[test]
@@ -83,7 +117,7 @@ fn a_secret_that_leads_to_another_cluster_changes_nothing_in_either() {
     let path = format!("{SECRETS}/east");
     world.ask("PUT", &path, &secret(&other.kubeconfig().unwrap()));
     world.until_said("False", "OtherCluster", "leads to another cluster");
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(3));
     assert_eq!(other.requests().since(&in_other).writes(), 0, "{:?}", other.requests());
     assert_eq!(world.mailbox(WEB)["status"]["readyReplicas"], 3);
     world.ask("PUT", &path, &secret(&world.east.kubeconfig().unwrap()));
