@@ -32,6 +32,7 @@ mod tend;
 mod troubles;
 pub mod tunnel;
 mod up;
+mod waiting;
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -26,6 +26,9 @@ const EPHEMERAL: &str = "ephemeralContainers";
 
 pub(crate) async fn look(sides: &Sides, subject: &Subject, pair: Pair) -> Result<Outcome, Trouble> {
     let shown = pair.mailbox.as_ref().filter(|object| is_projection(object));
+    if pair.below.is_none() {
+        sides.wait_no_more(subject);
+    }
     if !may_write(sides, &pair, &subject.key.namespace) {
         return Ok(Outcome::Done);
     }

@@ -19,6 +19,7 @@ use crate::kinds::{KindName, Row};
 use crate::mirror::{Cluster, Facts, Object, Sent, is_projection};
 use crate::state::{About, Disk, Kept};
 use crate::troubles::Troubles;
+use crate::waiting::Waiting;
 
 /// What a syncer has to be told.
 #[derive(Clone, Debug)]
@@ -127,16 +128,6 @@ struct State {
     /// On disk, and not in the mailbox any more.
     strays: BTreeSet<Subject>,
 }
-
-/// Objects that may be somebody's, once that is known here: by the uid below of whoever it would be.
-#[derive(Debug, Default)]
-struct Waiting {
-    by_uid: HashMap<String, BTreeSet<Subject>>,
-    count: usize,
-}
-
-/// In namespaces of ours there is little that is not ours; what is more than this finds its owner at the next relist.
-const WAITING_MAX: usize = 100_000;
 
 impl Sides {
     pub(crate) fn new(
@@ -333,22 +324,17 @@ impl Sides {
 
     /// Looks at this again once somebody of this uid is known.
     pub(crate) fn wait(&self, uid: &str, subject: &Subject) {
-        let waiting = &mut self.state().waiting;
-        if waiting.count < WAITING_MAX
-            && waiting.by_uid.entry(uid.to_owned()).or_default().insert(subject.clone())
-        {
-            waiting.count += 1;
-        }
+        self.state().waiting.wait(uid, subject);
     }
 
     pub(crate) fn wake(&self, uid: &str) {
-        let woken = {
-            let waiting = &mut self.state().waiting;
-            let woken = waiting.by_uid.remove(uid).unwrap_or_default();
-            waiting.count -= woken.len();
-            woken
-        };
+        let woken = self.state().waiting.wake(uid);
         woken.into_iter().for_each(|subject| self.queue.add(subject));
+    }
+
+    /// It is gone, and waits for nobody.
+    pub(crate) fn wait_no_more(&self, subject: &Subject) {
+        self.state().waiting.leave(subject);
     }
 
     /// One of the sides may serve other kinds from now on.
