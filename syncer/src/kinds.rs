@@ -56,6 +56,12 @@ impl KindName {
         self.is_in(PROJECTED)
     }
 
+    /// Whether objects of it in the mailbox are of interest that are not placed: those that are shown there, and what the
+    /// mailbox itself knows of kinds.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.is_projected() || self.is_definitions()
+    }
+
     /// Whether its objects bring about others.
     pub(crate) fn is_inert(&self) -> bool {
         self.is_in(INERT)

@@ -184,8 +184,7 @@ impl Tender {
         }
         self.stop(&name);
         let view = Arc::new(View::new(row.kind.clone()));
-        // Of projected kinds, what is projected is of interest too.
-        let labels = if name.is_projected() { String::new() } else { format!("{PLACED}={TRUE}") };
+        let labels = if name.is_mixed() { String::new() } else { format!("{PLACED}={TRUE}") };
         let scope = Scope { labels, ..Scope::default() };
         self.sides.set_followed(Followed { name: changed.clone(), row, mailbox: view.clone(), below: None });
         let sides = self.sides.clone();
@@ -283,10 +282,10 @@ impl Tender {
     }
 }
 
-/// Whether something of this kind is placed. The views of kinds that are not projected have nothing else.
+/// Whether something of this kind is placed. Most views have nothing else.
 fn has_placed(kind: &Followed) -> bool {
     let is_placed = |stored: &Arc<Stored>| Object(&stored.read(&kind.row.kind)).is_placed();
-    match kind.name.is_projected() {
+    match kind.name.is_mixed() {
         true => kind.below.is_none() && kind.mailbox.all().iter().any(is_placed),
         false => !kind.mailbox.is_empty(),
     }
@@ -303,7 +302,7 @@ fn heard_here(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) 
                 sides.redefined();
             }
             // The first of its kind, or of a kind of which not all are placed.
-            let is_first = view.len() == 1 || (new && name.is_projected());
+            let is_first = view.len() == 1 || (new && name.is_mixed());
             let followed = sides.followed(name).and_then(|kind| kind.below.clone());
             let is_divided = followed.as_ref().is_some_and(|below| new && below.is_divided());
             if is_divided || (is_first && followed.is_none()) {
