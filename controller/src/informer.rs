@@ -15,5 +15,5 @@
 mod follow;
 mod view;
 
-pub use follow::follow;
+pub use follow::{follow, follow_while_served};
 pub use view::{Key, News, Object, Scope, Trim, View};

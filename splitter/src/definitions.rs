@@ -45,7 +45,12 @@ pub(crate) async fn bring(
             done => done.map(drop),
         },
         Some(present) => match widened(&present, &own) {
-            Some(wider) => there.replace(Place::new(&view.kind, "", &name), &wider).await.map(drop),
+            Some(wider) => {
+                there.replace(Place::new(&view.kind, "", &name), &wider).await?;
+                // What was there before can be seen in another version now, which no event says.
+                splitter.follow_again(&name);
+                Ok(())
+            }
             None => Ok(()),
         },
     }

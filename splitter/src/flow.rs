@@ -10,7 +10,6 @@
 //! is never in two hands.
 
 use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,12 +17,12 @@ use std::time::Duration;
 use api::cluster::Id;
 use api::fleet::{Distribution, PhysicalCluster, StatusRule};
 use api::names::PLACEMENT;
-use controller::informer::{Key, News, Object, Scope, View, follow};
+use controller::informer::{Key, News, Object, Scope, View, follow, follow_while_served};
 use controller::queue::{Outcome, Queue};
 use controller::remote::{CallError, Remote};
 use controller::run::work;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::book::Book;
 use crate::grants::{self, Grants};
@@ -31,7 +30,7 @@ use crate::home::{self, Account, Door};
 use crate::ledger::Ledger;
 use crate::lower::depend::CLAIM;
 use crate::policies::{self, Policy, Tally};
-use crate::world::{Changed, Class, Followed, Marks, Subject, Tables, World};
+use crate::world::{Became, Changed, Class, Definitions, Followed, Marks, Subject, Tables, World};
 use crate::{current, estimate, look, tree, trim};
 
 /// Objects looked after at once, by each of the tasks that do. Most of the time each waits for its writes to be on disk, and
@@ -93,6 +92,8 @@ pub struct Splitter {
     namespaces: Mutex<HashMap<Key, u64>>,
     /// Which policies are known, and in which generation.
     policies: Mutex<HashMap<(Policy, Id, String), Version>>,
+    /// Who defines custom kinds.
+    definitions: Mutex<Definitions>,
     /// Custom kinds that are to be followed from now on.
     found: mpsc::UnboundedSender<Arc<Followed>>,
     finds: Mutex<Option<mpsc::UnboundedReceiver<Arc<Followed>>>>,
@@ -120,6 +121,7 @@ impl Splitter {
             unseen: look::Unseen::default(),
             namespaces: Mutex::default(),
             policies: Mutex::default(),
+            definitions: Mutex::default(),
             found,
             finds: Mutex::new(Some(finds)),
         }
@@ -133,10 +135,11 @@ impl Splitter {
     /// Goes on for as long as it is polled; `all` reads from all logical clusters at once. Ends only if a part of it
     /// failed in a way nobody thought of: then another one is to begin anew.
     pub async fn run(self: Arc<Self>, all: Remote) -> JoinError {
-        let mut tasks: JoinSet<Infallible> = JoinSet::new();
+        // What ends of itself is a custom kind that nobody serves any more.
+        let mut tasks: JoinSet<Arc<str>> = JoinSet::new();
         let follow_view = |splitter: &Arc<Splitter>, view: &Arc<View>, scope: Scope| {
             let (this, view, all) = (splitter.clone(), view.clone(), all.clone());
-            async move { follow(all, view, scope, move |view, news| this.hear(view, &news)).await }
+            async move { match follow(all, view, scope, move |view, news| this.hear(view, &news)).await {} }
         };
         // Whose an object is has to be known before it is heard of.
         let own = &self.world.own;
@@ -155,21 +158,42 @@ impl Splitter {
         }
         for _ in 0..TASKS {
             let this = self.clone();
-            tasks.spawn(async move { work(&this.queue, HANDS, |item| this.looked(item)).await });
+            tasks.spawn(async move { match work(&this.queue, HANDS, |item| this.looked(item)).await {} });
         }
         let finds = lock(&self.finds).take();
         let mut finds = finds.expect("a splitter runs once");
+        let mut customs: HashMap<Arc<str>, AbortHandle> = HashMap::new();
         loop {
-            tokio::select! {
-                Some(followed) = finds.recv() => {
-                    tasks.spawn(follow_view(&self, &followed.view, trim::scope(&followed.kind)));
-                }
+            let (followed, wait) = tokio::select! {
+                Some(followed) = finds.recv() => (followed, Duration::ZERO),
                 Some(ended) = tasks.join_next() => match ended {
-                    Ok(never) => match never {},
+                    // Somebody defines it, and whoever serves it has yet to hear of that.
+                    Ok(name) if lock(&self.definitions).has(&name) => match self.world.kind(&name) {
+                        Some(followed) => (followed, SOON),
+                        None => continue,
+                    },
+                    Ok(_) => continue,
+                    Err(error) if error.is_cancelled() => continue,
                     Err(error) => return error,
                 }
-            }
+            };
+            let name = followed.name.clone();
+            let task = tasks.spawn(self.clone().follow_custom(all.clone(), followed, wait));
+            customs.insert(name, task).into_iter().for_each(|before| before.abort());
         }
+    }
+
+    /// Follows a custom kind for as long as anybody serves it.
+    async fn follow_custom(
+        self: Arc<Self>,
+        all: Remote,
+        followed: Arc<Followed>,
+        wait: Duration,
+    ) -> Arc<str> {
+        tokio::time::sleep(wait).await;
+        let (view, scope) = (followed.view.clone(), trim::scope(&followed.kind));
+        follow_while_served(all, view, scope, move |view, news| self.hear(view, &news)).await;
+        followed.name.clone()
     }
 
     async fn looked(&self, item: Item) -> Outcome {
@@ -227,10 +251,7 @@ impl Splitter {
         } else if is(&own.definitions) && tree::is_measured(&object.key.name) {
             self.queue.add(Item::Nodes(cluster));
         } else if is(&own.definitions) {
-            let defined = (!gone).then(|| Followed::defined(&object.read(&view.kind))).flatten();
-            let found = defined.and_then(|followed| self.world.add_kind(followed));
-            // Nobody listens only when everything ends.
-            found.into_iter().for_each(|followed| drop(self.found.send(followed)));
+            self.hear_of_definition(view, cluster, object, gone);
         } else {
             if view.kind.name == "ServiceAccount" && view.kind.group.is_empty() {
                 home::hear_of_account(self, object);
@@ -306,6 +327,32 @@ impl Splitter {
         }
         let key = Key { cluster: Some(cluster), namespace, name: locator.name };
         self.queue.add(Item::Object(Subject { kind, key }));
+    }
+
+    /// A kind that somebody defines is followed, and no longer than that.
+    fn hear_of_definition(&self, view: &View, cluster: Id, object: &Arc<Object>, gone: bool) {
+        let name = &object.key.name;
+        let now = self.world.kind(name).map(|followed| followed.shape());
+        let mut definitions = lock(&self.definitions);
+        let became = match gone {
+            true => definitions.remove(name, cluster, now.as_ref()),
+            false => definitions.put(name, cluster, &object.read(&view.kind), now.as_ref()),
+        };
+        drop(definitions);
+        match became {
+            Became::Shaped(shape) => self.world.add_kind(shape),
+            // Whether anybody still serves it, such as a mailbox that has copies, is seen by asking once more.
+            Became::Undefined => {}
+            Became::Same => return,
+        }
+        self.follow_again(name);
+    }
+
+    /// Reads a custom kind anew, and follows it from there.
+    pub(crate) fn follow_again(&self, name: &str) {
+        let custom = self.world.kind(name).filter(|followed| followed.class == Class::Custom);
+        // Nobody listens only when everything ends.
+        custom.into_iter().for_each(|followed| drop(self.found.send(followed)));
     }
 
     /// What a policy is about is looked at if it says something else than it did. What we say about it is no news.

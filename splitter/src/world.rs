@@ -11,6 +11,7 @@
 //! what became of it are seen in the order in which they happened.
 
 mod clusters;
+mod defined;
 mod kinds;
 mod members;
 
@@ -28,6 +29,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use clusters::Clusters;
+pub(crate) use defined::{Became, Definitions, Shape};
 pub use kinds::{Class, Followed};
 pub use members::{Changed, Member, Members};
 
@@ -162,15 +164,15 @@ impl World {
         read(&self.kinds).values().find(of).cloned()
     }
 
-    /// Follows one more kind, unless it is followed already.
-    pub fn add_kind(&self, followed: Followed) -> Option<Arc<Followed>> {
+    /// Follows a custom kind from now on, in this shape. What is known of it in the same shape stays known.
+    pub(crate) fn add_kind(&self, shape: Shape) {
         let mut kinds = write(&self.kinds);
-        if kinds.contains_key(&followed.name) {
-            return None;
+        // What is built in nobody defines anew.
+        let is_kept = |known: &Arc<Followed>| known.class != Class::Custom || known.shape() == shape;
+        if !kinds.get(shape.kind.to_string().as_str()).is_some_and(is_kept) {
+            let followed = Arc::new(Followed::defined(shape));
+            kinds.insert(followed.name.clone(), followed);
         }
-        let followed = Arc::new(followed);
-        kinds.insert(followed.name.clone(), followed.clone());
-        Some(followed)
     }
 
     /// Whether everything is known that a decision needs. Custom kinds come and go, and have only themselves to wait for.

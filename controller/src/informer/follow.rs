@@ -97,34 +97,18 @@ struct Complaint {
 /// Keeps `view` up to date and tells what happens, in order.
 pub async fn follow(remote: Remote, view: Arc<View>, scope: Scope, told: impl Fn(&View, News)) -> Infallible {
     let follower = Follower { remote, view, scope, told };
-    let mut backoff = Backoff(0);
-    // Up to where the view is complete. None: read all of it.
-    let mut through = None;
-    let mut pages = true;
     loop {
-        let begun = Instant::now();
-        let ended = match &mut through {
-            None => follower.list(&mut pages).await.map(|version| through = Some(version)),
-            Some(version) => follower.watch(version, &mut backoff).await,
-        };
-        // Whatever came of it, nobody was asked again and again. That all could be read, by itself, is no sign that it can
-        // be followed.
-        if begun.elapsed() >= RETRY_MAX {
-            backoff = Backoff(0);
-        }
-        let Err(error) = ended else { continue };
-        // The server is there and will not go on from here, so begin anew.
-        if error.is_answer() || error.is_ahead() {
-            through = None;
-        }
-        // What has expired is no trouble, unless everything has by the time it is asked for.
-        let is_first = backoff.is_first();
-        let pause = backoff.next();
-        if error.code() != 410 || !is_first {
-            follower.lost(&error);
-            sleep(pause).await;
-        }
+        follower.go_on(|_| false).await;
     }
+}
+
+/// The same, until the server says that there is no such kind. Then there are no such objects either, and the view is
+/// empty and can be trusted. Only for a server that knows: one that has lost a definition still has what it defined.
+pub async fn follow_while_served(remote: Remote, view: Arc<View>, scope: Scope, told: impl Fn(&View, News)) {
+    let follower = Follower { remote, view, scope, told };
+    follower.go_on(CallError::is_not_found).await;
+    follower.keep(&HashSet::new());
+    follower.synced();
 }
 
 struct Follower<T> {
@@ -135,6 +119,40 @@ struct Follower<T> {
 }
 
 impl<T: Fn(&View, News)> Follower<T> {
+    async fn go_on(&self, ends: fn(&CallError) -> bool) {
+        let mut backoff = Backoff(0);
+        // Up to where the view is complete. None: read all of it.
+        let mut through = None;
+        let mut pages = true;
+        loop {
+            let begun = Instant::now();
+            let ended = match &mut through {
+                None => self.list(&mut pages).await.map(|version| through = Some(version)),
+                Some(version) => self.watch(version, &mut backoff).await,
+            };
+            // Whatever came of it, nobody was asked again and again. That all could be read, by itself, is no sign that it
+            // can be followed.
+            if begun.elapsed() >= RETRY_MAX {
+                backoff = Backoff(0);
+            }
+            let Err(error) = ended else { continue };
+            if ends(&error) {
+                return;
+            }
+            // The server is there and will not go on from here, so begin anew.
+            if error.is_answer() || error.is_ahead() {
+                through = None;
+            }
+            // What has expired is no trouble, unless everything has by the time it is asked for.
+            let is_first = backoff.is_first();
+            let pause = backoff.next();
+            if error.code() != 410 || !is_first {
+                self.lost(&error);
+                sleep(pause).await;
+            }
+        }
+    }
+
     /// Reads all objects. Returns up to where that is true. Where the past is forgotten faster than pages are read, the next
     /// attempt takes all in one.
     async fn list(&self, pages: &mut bool) -> Result<String, CallError> {
@@ -162,10 +180,7 @@ impl<T: Fn(&View, News)> Follower<T> {
             }
             next = page.metadata.next;
             if next.is_empty() {
-                self.view
-                    .retain(&listed)
-                    .iter()
-                    .for_each(|last| self.tell(News::Gone { last, witnessed: false }));
+                self.keep(&listed);
                 self.synced();
                 return Ok(page.metadata.resource_version);
             }
@@ -232,6 +247,12 @@ impl<T: Fn(&View, News)> Follower<T> {
             }
             other => Err(CallError::Garbled(format!("an event of type {other:?}"))),
         }
+    }
+
+    /// What is not among these is gone.
+    fn keep(&self, listed: &HashSet<Key>) {
+        let gone = self.view.retain(listed);
+        gone.iter().for_each(|last| self.tell(News::Gone { last, witnessed: false }));
     }
 
     fn put(&self, object: Object) {

@@ -8,6 +8,7 @@ use controller::informer::{Key, View};
 use controller::kind::Kind;
 use serde_json::Value;
 
+use super::Shape;
 use crate::division::{self, Rule};
 
 /// What decides where an object goes.
@@ -90,25 +91,14 @@ impl Followed {
         Some(object)
     }
 
-    /// The kind a definition is about, in the version it is stored in. Cluster-wide ones stay where they are.
-    pub fn defined(definition: &Value) -> Option<Followed> {
-        let spec = &definition["spec"];
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        if spec["scope"] != "Namespaced" {
-            return None;
-        }
-        let version = spec["versions"].as_array()?.iter().find(|version| version["storage"] == true)?;
-        let kind = Kind {
-            group: text(&spec["group"])?,
-            version: text(&version["name"])?,
-            plural: text(&spec["names"]["plural"])?,
-            name: text(&spec["names"]["kind"])?,
-            namespaced: true,
-        };
-        let path = version.pointer("/subresources/scale/specReplicasPath").and_then(Value::as_str);
-        let replicas_at = path.and_then(crate::division::pointer_of);
-        let has_status = version.pointer("/subresources/status").is_some();
-        Some(Followed { has_status, ..Followed::new(kind, Class::Custom, replicas_at) })
+    /// The same kind, seen anew.
+    pub(crate) fn defined(shape: Shape) -> Followed {
+        let Shape { kind, replicas_at, has_status } = shape;
+        Followed { has_status, ..Followed::new(kind, Class::Custom, replicas_at) }
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape { kind: self.kind.clone(), replicas_at: self.replicas_at.clone(), has_status: self.has_status }
     }
 
     /// How an object of this kind is divided.

@@ -225,3 +225,76 @@ async fn a_kind_no_cluster_serves_stays_at_home() -> Result<()> {
     assert!(why.contains("Widget"), "{why}");
     Ok(())
 }
+
+/// A kind that was defined and never placed was followed for ever, in vain: as long as it was not known whether there was
+/// anything of it, nothing that was not needed any more was taken away, in any logical cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_is_no_more_is_in_nobodys_way() -> Result<()> {
+    let fleet = Fleet::of(&["a", "b"]).await?;
+    fleet.root.make(DEFINITIONS, definition(&[])).await?;
+    fleet.root.until(WIDGETS, |found| !found.is_null()).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "a")).await?;
+    let mut one = widget();
+    one["metadata"]["annotations"] = json!({ "holon.dev/placement": "a" });
+    fleet.root.make(WIDGETS, one.clone()).await?;
+    let pending = |record: &Value| condition(record, "Placed")["reason"] == "Pending";
+    fleet.root.until(ONE_RECORD, pending).await?;
+    let definition_of = format!("{DEFINITIONS}/widgets.example.com");
+    fleet.root.delete(&definition_of).await?;
+    fleet.root.until_gone(&definition_of).await?;
+    fleet.root.until_gone(ONE_RECORD).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    fleet.root.until_available(WEB, 1).await?;
+    fleet.root.delete(WEB).await?;
+    fleet.member("a").below.until_gone(&there(SHOP)).await?;
+    // And when it comes again, it is seen again.
+    fleet.root.make(DEFINITIONS, definition(&[])).await?;
+    fleet.root.until(WIDGETS, |found| !found.is_null()).await?;
+    fleet.root.make(WIDGETS, one).await?;
+    fleet.root.until(ONE_RECORD, pending).await.map(drop)
+}
+
+/// A kind was followed in the version its definition had when it was first seen. Of what was served in another since, nothing
+/// was placed until the next start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_is_upgraded_is_followed_in_its_new_version() -> Result<()> {
+    let both = |stored: &str, old_is_served: bool| {
+        let mut both = definition(&[]);
+        let mut other = both["spec"]["versions"][0].clone();
+        other["name"] = "v2".into();
+        both["spec"]["versions"][0]["served"] = old_is_served.into();
+        both["spec"]["versions"].as_array_mut().unwrap().push(other);
+        for version in both["spec"]["versions"].as_array_mut().unwrap() {
+            version["storage"] = (version["name"] == stored).into();
+        }
+        both
+    };
+    let mut fleet = Fleet::alone().await?;
+    let standin = Standin::start(Options::new("a")).await?;
+    let below = Eyes(Remote::new(standin.client()));
+    below.make(DEFINITIONS, both("v1", true)).await?;
+    let definition_of = format!("{DEFINITIONS}/widgets.example.com");
+    let is_established = |found: &Value| condition(found, "Established")["status"] == "True";
+    below.until(&definition_of, is_established).await?;
+    fleet.join_standin("a", standin, &[]).await?;
+    fleet.root.make(DEFINITIONS, definition(&[])).await?;
+    fleet.root.until(WIDGETS, |found| !found.is_null()).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "a")).await?;
+    fleet.root.make(WIDGETS, widget()).await?;
+    let before = below.until_there(&there(ONE)).await?;
+    fleet
+        .root
+        .merge(&definition_of, json!({ "spec": { "versions": both("v2", false)["spec"]["versions"] } }))
+        .await?;
+    let widgets = WIDGETS.replace("/v1/", "/v2/");
+    fleet.root.until(&widgets, |found| !found.is_null()).await?;
+    let mut two = widget();
+    two["apiVersion"] = "example.com/v2".into();
+    two["metadata"]["name"] = "two".into();
+    fleet.root.make(&widgets, two).await?;
+    below.until_there(&there(&format!("{widgets}/two"))).await?;
+    fleet.root.merge(&format!("{widgets}/one"), json!({ "spec": { "size": 5 } })).await?;
+    let after = below.until(&there(ONE), |one| one["spec"]["size"] == 5).await?;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "it is the same one");
+    Ok(())
+}

@@ -32,6 +32,29 @@ async fn play(script: Script, scope: Scope) -> (Vec<String>, Arc<View>) {
     (told.into_inner().unwrap(), view)
 }
 
+/// What nobody defines any more was "cannot follow" for ever, and whoever wanted to know whether there was anything left of it
+/// was never told.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_no_more_has_no_objects() {
+    let answers = Arc::new(Mutex::new(vec![
+        (404, r#"{"kind":"Status","code":404,"message":"no such kind"}"#),
+        (
+            200,
+            r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a","resourceVersion":"3"}}]}"#,
+        ),
+    ]));
+    let remote = scripted::remote(move |_, _, _| {
+        let (code, answer) = answers.lock().unwrap().pop().expect("it ends");
+        (code, answer.to_owned())
+    });
+    let view = Arc::new(View::new(Kind::new("", "v1", "configmaps", "ConfigMap", true)));
+    let told = Mutex::new(Vec::new());
+    let note = |_: &View, news: News| told.lock().unwrap().push(matches!(news, News::Gone { .. }));
+    follow_while_served(remote, view.clone(), Scope::default(), note).await;
+    assert_eq!(told.into_inner().unwrap(), [false, false, true], "it came, all was read, it went");
+    assert!(view.synced() && view.keys().is_empty());
+}
+
 const EMPTY: &str = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#;
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,181 @@
+//! Custom kinds: who defines which, and in which shape they are followed.
+//!
+//! Every logical cluster has definitions of its own, and those of one name need not be alike. A kind is followed once, for
+//! all of them, in the version that most of them serve; whoever serves none of that version is not seen. With the last
+//! definition the kind goes; with the next it comes again.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use api::cluster::Id;
+use controller::kind::Kind;
+use serde_json::Value;
+
+/// What has to be known of a kind to follow it and to write to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Shape {
+    pub(crate) kind: Kind,
+    /// Where it says how many there are to be, if it can be scaled.
+    pub(crate) replicas_at: Option<String>,
+    /// Whether its status is written apart from the rest.
+    pub(crate) has_status: bool,
+}
+
+/// A definition: the kind in every version that is served, the one it is stored in first.
+fn shapes(definition: &Value) -> Vec<Shape> {
+    let spec = &definition["spec"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let shape = |version: &Value| {
+        let kind = Kind {
+            group: text(&spec["group"])?,
+            version: text(&version["name"])?,
+            plural: text(&spec["names"]["plural"])?,
+            name: text(&spec["names"]["kind"])?,
+            namespaced: true,
+        };
+        let path = version.pointer("/subresources/scale/specReplicasPath").and_then(Value::as_str);
+        let replicas_at = path.and_then(crate::division::pointer_of);
+        Some(Shape { kind, replicas_at, has_status: version.pointer("/subresources/status").is_some() })
+    };
+    // Cluster-wide ones stay where they are.
+    let versions = spec["versions"].as_array().filter(|_| spec["scope"] == "Namespaced");
+    let mut served: Vec<&Value> =
+        versions.into_iter().flatten().filter(|version| version["served"] == true).collect();
+    served.sort_by_key(|version| version["storage"] != true);
+    served.into_iter().filter_map(shape).collect()
+}
+
+/// What becomes of a kind when a definition of it comes, changes or goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Became {
+    /// It is followed in this shape from now on.
+    Shaped(Shape),
+    /// It is what it was.
+    Same,
+    /// Nobody defines it any more.
+    Undefined,
+}
+
+/// All definitions of users, by the name of the kind.
+#[derive(Debug, Default)]
+pub(crate) struct Definitions {
+    by_name: HashMap<String, BTreeMap<Id, Vec<Shape>>>,
+}
+
+impl Definitions {
+    /// `now` is the shape in which it is followed, if it is.
+    pub(crate) fn put(&mut self, name: &str, cluster: Id, definition: &Value, now: Option<&Shape>) -> Became {
+        let shapes = shapes(definition);
+        if shapes.is_empty() {
+            return self.remove(name, cluster, now);
+        }
+        let of = self.by_name.entry(name.to_owned()).or_default();
+        let is_first = of.is_empty();
+        of.insert(cluster, shapes);
+        match chosen(of, now) {
+            // It may be that nobody follows it since the last definition went.
+            Some(shape) if is_first || Some(&shape) != now => Became::Shaped(shape),
+            _ => Became::Same,
+        }
+    }
+
+    pub(crate) fn remove(&mut self, name: &str, cluster: Id, now: Option<&Shape>) -> Became {
+        let Some(of) = self.by_name.get_mut(name) else { return Became::Same };
+        of.remove(&cluster);
+        match chosen(of, now) {
+            Some(shape) if Some(&shape) != now => Became::Shaped(shape),
+            Some(_) => Became::Same,
+            None => {
+                self.by_name.remove(name);
+                Became::Undefined
+            }
+        }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+}
+
+/// The version that most logical clusters serve; of several, the present one, then one that somebody stores.
+fn chosen(of: &BTreeMap<Id, Vec<Shape>>, now: Option<&Shape>) -> Option<Shape> {
+    let served: BTreeSet<&str> = of.values().flatten().map(|shape| shape.kind.version.as_str()).collect();
+    let shaped = |version: &'_ str| {
+        let those = of.values().flatten().filter(move |shape| shape.kind.version == version);
+        those.cloned().collect::<Vec<Shape>>()
+    };
+    let best = served.into_iter().min_by_key(|version| {
+        let stores =
+            of.values().filter(|shapes| shapes.first().is_some_and(|it| it.kind.version == *version));
+        let is_present = now.is_some_and(|now| now.kind.version == *version);
+        (Reverse(shaped(version).len()), !is_present, Reverse(stores.count()), version.to_string())
+    })?;
+    let mut those = shaped(best).into_iter();
+    let first = those.next()?;
+    // Where one says how it is scaled or has a status of its own, the others have not yet said otherwise.
+    Some(those.fold(first, |all, one| Shape {
+        replicas_at: all.replicas_at.or(one.replicas_at),
+        has_status: all.has_status || one.has_status,
+        ..all
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn id(number: u8) -> Id {
+        let letter = char::from(b"bcdfghjk"[usize::from(number)]);
+        format!("~{}", letter.to_string().repeat(16)).parse().unwrap()
+    }
+
+    /// `v1` served, `v1!` stored as well, `-v1` not served any more.
+    fn definition(versions: &str) -> Value {
+        let version = |word: &str| {
+            let name = word.trim_matches(['-', '!']);
+            json!({ "name": name, "served": !word.starts_with('-'), "storage": word.ends_with('!'), "subresources": { "status": {} } })
+        };
+        json!({ "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": { "plural": "widgets", "kind": "Widget" },
+            "versions": versions.split(' ').map(version).collect::<Vec<_>>(),
+        } })
+    }
+
+    /// A kind was followed as the first who defined it had it, until the next start: what was served in another version
+    /// only was never seen.
+    #[test]
+    fn a_kind_is_followed_as_most_serve_it() {
+        let (mut all, mut now) = (Definitions::default(), None);
+        let mut check = |cluster: u8, versions: &str, expected: &str| {
+            let became = match versions {
+                "" => all.remove("widgets.example.com", id(cluster), now.as_ref()),
+                _ => all.put("widgets.example.com", id(cluster), &definition(versions), now.as_ref()),
+            };
+            let said = match &became {
+                Became::Shaped(shape) => shape.kind.version.clone(),
+                Became::Same => "same".to_owned(),
+                Became::Undefined => "undefined".to_owned(),
+            };
+            assert_eq!(said, expected, "{cluster}: {versions}");
+            if let Became::Shaped(shape) = became {
+                now = Some(shape);
+            }
+        };
+        check(0, "v1!", "v1");
+        check(0, "v1!", "same");
+        // One of each: it stays as it is.
+        check(1, "v2!", "same");
+        check(2, "v1 v2!", "same");
+        check(3, "v1 v2!", "same");
+        // An upgrade, which stops serving the old one.
+        check(2, "-v1 v2!", "v2");
+        check(0, "", "same");
+        check(1, "", "same");
+        check(2, "", "same");
+        check(3, "", "undefined");
+        check(3, "", "same");
+        // Nobody has followed it since.
+        check(0, "v2!", "v2");
+    }
+}
