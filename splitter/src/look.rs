@@ -384,8 +384,26 @@ pub(crate) async fn namespace(splitter: &Splitter, cluster: Id, name: &str) -> R
             let change = json!({ "metadata": { "uid": own.uid, "annotations": { TARGETS: says } } });
             world.server.within(cluster).patch(Place::new(kind, "", name), Patch::Merge, &change).await?;
         }
+        let own = own.read(kind);
+        for member in splitter.seen_from(cluster).iter().filter(|member| places.contains_key(member.name())) {
+            if let Some((mailbox, copy)) = namespace_copy(splitter, member, cluster, name) {
+                spread::label(splitter, mailbox, &own, &copy).await?;
+            }
+        }
     }
     empty_namespaces(splitter, cluster, name, &places).await
+}
+
+/// The copy of a namespace in the mailbox of a physical cluster, if there is one that is not on its way out.
+fn namespace_copy(splitter: &Splitter, member: &Member, cluster: Id, name: &str) -> Option<(Id, Value)> {
+    let view = &splitter.world.own.namespaces;
+    let mailbox = member.mailbox()?;
+    let there = copies::namespace_there(member, cluster, name);
+    let copy = view.get(&Key { cluster: Some(mailbox), namespace: String::new(), name: there })?;
+    let copy = copy.read(&view.kind);
+    let of = copies::locator(&copy)?;
+    let is_ours = of.logical_cluster == cluster.to_string() && of.name == name;
+    (is_ours && copy["metadata"]["deletionTimestamp"].is_null()).then_some((mailbox, copy))
 }
 
 /// Copies of a namespace in which nothing is any more, and nothing is to be.
@@ -405,26 +423,19 @@ async fn empty_namespaces(
         |member: &Arc<Member>| places.contains_key(member.name()) && meant.iter().any(|one| one == member);
     let mut waits = false;
     for member in members.iter().filter(|member| !is_place(member)) {
-        let Some(mailbox) = member.mailbox() else { continue };
-        let there = copies::namespace_there(member, cluster, name);
-        let key = Key { cluster: Some(mailbox), namespace: String::new(), name: there.clone() };
-        let Some(copy) = world.own.namespaces.get(&key) else { continue };
-        let object = copy.read(&world.own.namespaces.kind);
-        let is_ours = copies::locator(&object)
-            .is_some_and(|of| of.logical_cluster == cluster.to_string() && of.name == name);
-        if !is_ours || !object["metadata"]["deletionTimestamp"].is_null() {
-            continue;
-        }
+        let Some((mailbox, copy)) = namespace_copy(splitter, member, cluster, name) else { continue };
+        let text = |field: &str| copy["metadata"][field].as_str().unwrap_or_default();
+        let there = text("name");
         // What is only shown there goes with it.
         let holds = |followed: &Arc<Followed>| {
-            followed.class != Class::Shown && !followed.view.keys_within(mailbox, Some(&there)).is_empty()
+            followed.class != Class::Shown && !followed.view.keys_within(mailbox, Some(there)).is_empty()
         };
         if !splitter.is_entered(cluster, name) || world.kinds().iter().any(holds) {
             waits = true;
             continue;
         }
-        let place = Place::new(&world.own.namespaces.kind, "", &there);
-        world.server.within(mailbox).delete(place, &copy.uid).await?;
+        let place = Place::new(&world.own.namespaces.kind, "", there);
+        world.server.within(mailbox).delete(place, text("uid")).await?;
     }
     Ok(if waits { Outcome::Again(NAMESPACE_AGAIN) } else { Outcome::Done })
 }

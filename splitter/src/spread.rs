@@ -22,7 +22,7 @@ use crate::lower::{self, Lowered};
 use crate::moves::Readiness;
 use crate::{home, pointer};
 use orders::Order;
-pub(crate) use write::{delete, put};
+pub(crate) use write::{delete, label, put};
 
 /// What could not be done, by cluster.
 pub(crate) type Problems = Vec<(String, String)>;

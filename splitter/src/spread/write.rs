@@ -1,8 +1,11 @@
 //! Writing to mailboxes, only what differs.
 
+use std::collections::BTreeMap;
+
+use api::cluster::Id;
 use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE};
 use controller::informer::Key;
-use controller::remote::{CallError, Place};
+use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
 
 use crate::copies::{Copy, locator};
@@ -11,6 +14,8 @@ use crate::definitions;
 use crate::flow::Splitter;
 use crate::hash::word;
 use crate::lower::group_kind;
+use crate::lower::strip::is_kept_here;
+use crate::rules::Labels;
 use crate::world::{Followed, Subject};
 
 /// Makes a copy as it is wanted. Whether that took a write.
@@ -162,8 +167,7 @@ async fn make_namespace(splitter: &Splitter, subject: &Subject, copy: &Copy) -> 
     let Some(own) = world.own.namespaces.get(&here) else { return Ok(()) };
     let locator =
         json!({ "logicalCluster": subject.cluster().to_string(), "name": here.name, "uid": own.uid });
-    let mut labels = table(&own.read(&world.own.namespaces.kind)["metadata"]["labels"]);
-    labels.retain(|name, _| !crate::lower::strip::is_kept_here(name));
+    let mut labels = carried(&own.read(&world.own.namespaces.kind));
     labels.insert(PLACED.to_owned(), TRUE.to_owned());
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace",
@@ -173,6 +177,40 @@ async fn make_namespace(splitter: &Splitter, subject: &Subject, copy: &Copy) -> 
         Err(error) if error.is_conflict() => Ok(()),
         done => done.map(drop),
     }
+}
+
+/// The labels of a namespace that its copies have, too.
+fn carried(namespace: &Value) -> Labels {
+    let mut labels = table(&namespace["metadata"]["labels"]);
+    labels.retain(|name, _| name != PLACED && !is_kept_here(name));
+    labels
+}
+
+/// Gives the copy of a namespace in a mailbox the labels the user gave it since: who may do what there, and what is added to
+/// its pods, goes by them.
+pub(crate) async fn label(
+    splitter: &Splitter,
+    mailbox: Id,
+    own: &Value,
+    copy: &Value,
+) -> Result<(), CallError> {
+    let (wanted, present) = (carried(own), carried(copy));
+    let mut change: BTreeMap<&String, Option<&String>> = present.keys().map(|name| (name, None)).collect();
+    change.extend(wanted.iter().map(|(name, value)| (name, Some(value))));
+    change.retain(|name, value| *value != present.get(*name));
+    if change.is_empty() {
+        return Ok(());
+    }
+    let kind = &splitter.world.own.namespaces.kind;
+    let name = copy["metadata"]["name"].as_str().unwrap_or_default();
+    let change = json!({ "metadata": { "uid": copy["metadata"]["uid"], "labels": change } });
+    splitter
+        .world
+        .server
+        .within(mailbox)
+        .patch(Place::new(kind, "", name), Patch::Merge, &change)
+        .await
+        .map(drop)
 }
 
 #[cfg(test)]

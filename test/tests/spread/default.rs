@@ -3,7 +3,7 @@
 use anyhow::Result;
 use scenarios::eyes::{condition, until};
 use scenarios::fleet::Fleet;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::app::*;
 
@@ -59,4 +59,31 @@ async fn what_was_applied_before_there_was_any_physical_cluster_runs_when_there_
         Ok(condition(&record, "Placed")["status"] == "True")
     })
     .await
+}
+
+/// A copy of a namespace had the labels it was made with. What a mesh or a policy was told about it later nobody heard below.
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_of_a_namespace_go_down_whenever_they_are_given() -> Result<()> {
+    let fleet = Fleet::of(&["a"]).await?;
+    let mut shop = namespace("shop");
+    shop["metadata"]["labels"] = json!({ "team": "blue", "old": "yes" });
+    fleet.root.make(NAMESPACES, shop).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    fleet.root.until_available(WEB, 1).await?;
+    let below = &fleet.member("a").below;
+    let labels = |found: &Value, name: &str| found["metadata"]["labels"][name].clone();
+    let before = below.until_there(&there(SHOP)).await?;
+    assert_eq!((labels(&before, "team"), labels(&before, "old")), (json!("blue"), json!("yes")));
+    let change =
+        json!({ "metadata": { "labels": { "team": "red", "old": null, "istio-injection": "enabled" } } });
+    fleet.root.merge(SHOP, change).await?;
+    let is_new = |found: &Value| {
+        labels(found, "team") == "red"
+            && labels(found, "old").is_null()
+            && labels(found, "istio-injection") == "enabled"
+    };
+    let after = below.until(&there(SHOP), is_new).await?;
+    assert_eq!(labels(&after, "holon.dev/placed"), "true");
+    assert_eq!(labels(&after, "kubernetes.io/metadata.name"), labels(&before, "kubernetes.io/metadata.name"));
+    Ok(())
 }
