@@ -77,7 +77,7 @@ pub(crate) fn pods(world: &World, copy: &Copy) -> Vec<Value> {
         return Vec::new();
     };
     let is_own = |pod: &Value| {
-        select::labels(&selector, &crate::decide::table(&pod["metadata"]["labels"])) == Selected::Yes
+        select::labels(&selector, &crate::case::table(&pod["metadata"]["labels"])) == Selected::Yes
     };
     let keys = pods.view.keys_within(copy.mailbox, Some(&copy.namespace));
     keys.iter().filter_map(|key| pods.get(key)).filter(is_own).collect()

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::book::Entry;
+use crate::case::{Case, table};
 use crate::copies::{self, Copy};
-use crate::decide::{Case, table};
 use crate::division::Rule;
 use crate::flow::{Item, Splitter, lock};
 use crate::rules::Labels;

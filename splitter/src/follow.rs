@@ -18,8 +18,8 @@ use controller::remote::CallError;
 use serde_json::Value;
 
 use crate::book::Entry;
+use crate::case::table;
 use crate::copies::{self, Copy};
-use crate::decide::table;
 use crate::division::{self, Dividend, Part, Plan, Rule, limits};
 use crate::flow::{Item, Splitter, lock};
 use crate::look::SOON;

@@ -5,8 +5,9 @@ use controller::remote::{CallError, Patch, Place};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::case::Case;
 use crate::copies::{self, Copy};
-use crate::decide::{Case, Decided};
+use crate::decide::Decided;
 use crate::explain::sentence;
 use crate::flow::Splitter;
 use crate::follow::Places;

@@ -14,6 +14,7 @@
 //! out, the same answer for the same question, integers only.
 
 mod book;
+mod case;
 mod copies;
 mod current;
 mod decide;

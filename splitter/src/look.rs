@@ -15,8 +15,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::book::Entry;
+use crate::case::Case;
 use crate::copies::{self, Copy};
-use crate::decide::{Case, Decided, decide};
+use crate::decide::{Decided, decide};
 use crate::division::REPLICAS;
 use crate::flow::{Item, Splitter, lock};
 use crate::headcount::Crowd;

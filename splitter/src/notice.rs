@@ -5,7 +5,7 @@ use controller::kind::Kind;
 use controller::remote::CallError;
 use serde_json::{Value, json};
 
-use crate::decide::Case;
+use crate::case::Case;
 use crate::flow::Splitter;
 use crate::gather;
 use crate::hash::word;

@@ -16,8 +16,8 @@ use api::fleet::{Role, Target};
 
 use serde_json::Value;
 
+use crate::case::Case;
 use crate::copies::{self, Copy};
-use crate::decide::Case;
 use crate::division;
 use crate::targets::Pick;
 

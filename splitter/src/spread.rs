@@ -15,8 +15,9 @@ use api::names::{API_HOME, SCALED_BELOW, STANDS_FOR, TEMPLATE, TRUE};
 use controller::remote::CallError;
 use serde_json::{Value, json};
 
+use crate::case::Case;
 use crate::copies::{self, Copy};
-use crate::decide::{Case, Decided, readiness};
+use crate::decide::{Decided, readiness};
 use crate::flow::Splitter;
 use crate::lower::{self, Lowered};
 use crate::moves::Readiness;

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use api::fleet::{Role, Target};
 use serde_json::Value;
 
+use crate::case::Case;
 use crate::copies::{self, Copy};
-use crate::decide::{Case, Decided};
+use crate::decide::Decided;
 use crate::division::asks::{self, Seen, Slack};
 use crate::division::ordinals::{self, Range};
 use crate::division::rollout::{self, Bounds, Grant, Stage, Turn};

@@ -8,8 +8,8 @@ use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
 
+use crate::case::table;
 use crate::copies::{Copy, locator};
-use crate::decide::table;
 use crate::definitions;
 use crate::flow::Splitter;
 use crate::hash::word;

@@ -272,9 +272,8 @@ async fn what_does_not_fit_into_the_new_place_does_not_leave_the_old() -> Result
     Ok(())
 }
 
-/// What the first group cannot hold goes to the next, and comes back as soon as it can.
-#[tokio::test(flavor = "multi_thread")]
-async fn growth_spills_over_into_the_next_group_and_back() -> Result<()> {
+/// Three replicas fit on the first; what does not goes to the second.
+async fn spilling() -> Result<Fleet> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.change("a", json!({ "spec": { "bounds": { "cpu": "3" } } })).await?;
     let placement = json!({
@@ -286,6 +285,13 @@ async fn growth_spills_over_into_the_next_group_and_back() -> Result<()> {
     });
     fleet.root.make("/apis/holon.dev/v1alpha1/placements", placement).await?;
     fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    Ok(fleet)
+}
+
+/// What the first group cannot hold goes to the next, and comes back as soon as it can.
+#[tokio::test(flavor = "multi_thread")]
+async fn growth_spills_over_into_the_next_group_and_back() -> Result<()> {
+    let fleet = spilling().await?;
     let history = History::of_deployments(&fleet).await?;
     fleet.root.make(DEPLOYMENTS, hungry(2)).await?;
     fleet.root.until_available(WEB, 2).await?;
@@ -306,17 +312,7 @@ async fn growth_spills_over_into_the_next_group_and_back() -> Result<()> {
 /// What fell back came home only when somebody touched the bounds. That what had been in its way was deleted nobody told it.
 #[tokio::test(flavor = "multi_thread")]
 async fn room_that_becomes_free_brings_back_what_fell_back() -> Result<()> {
-    let fleet = Fleet::of(&["a", "b"]).await?;
-    fleet.change("a", json!({ "spec": { "bounds": { "cpu": "3" } } })).await?;
-    let placement = json!({
-        "apiVersion": "holon.dev/v1alpha1", "kind": "Placement", "metadata": { "name": "spill" },
-        "spec": {
-            "clusterSelector": { "names": ["a"] },
-            "fallbackGroups": [{ "name": "second", "clusterSelector": { "names": ["b"] } }],
-        },
-    });
-    fleet.root.make("/apis/holon.dev/v1alpha1/placements", placement).await?;
-    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    let fleet = spilling().await?;
     let mut other = hungry(2);
     other["metadata"]["name"] = json!("other");
     fleet.root.make(DEPLOYMENTS, other).await?;
