@@ -5,6 +5,7 @@
 
 mod connect;
 mod proxy;
+mod share;
 
 use std::path::Path;
 
@@ -32,7 +33,7 @@ pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
     multiplexed(config(kubeconfig).await?)
 }
 
-/// A client that opens one connection.
+/// A client that opens few connections: one for calls, and one for watches unless there are very many.
 pub(crate) fn multiplexed(config: Config) -> Result<Client> {
     connect::client(&config, Calls::Together)
 }
