@@ -6,7 +6,9 @@
 //! or removes. As long as the fields it says are ours stay the same after an apply, so do their values.
 //!
 //! After a restart we do not remember which fields were ours. Then values are compared, once: where they do not tell, one
-//! apply, which changes nothing if nothing differs, gives us something to remember.
+//! apply, which changes nothing if nothing differs, gives us something to remember. What others may have added meanwhile is
+//! what the book tells: in a list of which it has our items one by one the others are theirs; any other list is one value,
+//! and one item more is another value.
 
 use api::names::FIELD_MANAGER;
 use serde_json::Value;
@@ -38,37 +40,82 @@ pub fn holds(below: &Value, wanted: &Wanted, sent: Option<Sent>) -> bool {
         Some(Sent { wanted: then, fields: Some(fields) }) if then == wanted.fingerprint => {
             owned(below) == Some(fields)
         }
-        _ => covers(below, &wanted.object),
+        // There is no book: what an apply does not change will not change with the next one.
+        Some(Sent { wanted: then, fields: None }) if then == wanted.fingerprint => {
+            covers(below, &wanted.object, Lists::Any)
+        }
+        _ => covers(below, &wanted.object, Lists::By(&ours(below).collect::<Vec<_>>())),
     }
 }
 
 /// The fingerprint of the fields the server says we own.
 fn owned(below: &Value) -> Option<u64> {
-    let entries = below["metadata"]["managedFields"].as_array()?.iter();
-    let ours = entries.filter(|entry| {
-        entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && entry["subresource"].is_null()
-    });
-    let fields: Vec<Value> = ours.map(|entry| entry["fieldsV1"].clone()).collect();
+    let fields: Vec<Value> = ours(below).cloned().collect();
     (!fields.is_empty()).then(|| fingerprint(&Value::Array(fields)))
 }
 
-/// Whether every value of `wanted` is in `found`. A list may have more items than are wanted, in any place: others may add
-/// theirs.
-fn covers(found: &Value, wanted: &Value) -> bool {
+/// What the server's book says is ours: `{"f:spec": {"f:ports": {"k:{\"port\":80}": {…}}}}`. An entry for each version we have
+/// written in.
+fn ours(below: &Value) -> impl Iterator<Item = &Value> {
+    let entries = below["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let ours = entries.filter(|entry| {
+        entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && entry["subresource"].is_null()
+    });
+    ours.map(|entry| &entry["fieldsV1"])
+}
+
+/// In which lists there may be more than is wanted.
+#[derive(Clone, Copy)]
+enum Lists<'a> {
+    Any,
+    /// Those of which the book, as far as it is about this value, has items.
+    By(&'a [&'a Value]),
+}
+
+impl Lists<'_> {
+    /// Whether others may have items here, too.
+    fn are_shared(self) -> bool {
+        let Lists::By(ours) = self else { return true };
+        let mut fields = ours.iter().filter_map(|part| part.as_object()).flatten();
+        fields.any(|(name, _)| name.starts_with("k:") || name.starts_with("v:"))
+    }
+}
+
+/// Whether every value of `wanted` is in `found`. A list may have more items than are wanted, in any place, where others may
+/// add theirs.
+fn covers(found: &Value, wanted: &Value, lists: Lists) -> bool {
+    let inside = |found: &Value, wanted: &Value, is_part: &dyn Fn(&str) -> bool| match lists {
+        Lists::Any => covers(found, wanted, Lists::Any),
+        Lists::By(ours) => {
+            let fields = ours.iter().filter_map(|part| part.as_object()).flatten();
+            let parts: Vec<&Value> = fields.filter(|(name, _)| is_part(name)).map(|(_, part)| part).collect();
+            covers(found, wanted, Lists::By(&parts))
+        }
+    };
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
             wanted.iter().all(|(name, wanted)| match found.get(name) {
-                Some(found) => covers(found, wanted),
+                Some(found) => inside(found, wanted, &|part| part.strip_prefix("f:") == Some(name)),
                 // Servers leave out what is empty.
                 None => is_nothing(wanted),
             })
         }
         (Value::Array(found), Value::Array(wanted)) => {
+            let fits = found.len() == wanted.len() || lists.are_shared();
             let mut rest = found.iter();
-            wanted.iter().all(|wanted| rest.any(|found| covers(found, wanted)))
+            let mut is_there =
+                |wanted: &Value| rest.any(|found| inside(found, wanted, &|part| is_key_of(part, found)));
+            fits && wanted.iter().all(&mut is_there)
         }
         _ => found == wanted,
     }
+}
+
+/// Whether an item of a list is the one that a book knows by this: `k:{"name":"web"}`.
+fn is_key_of(part: &str, item: &Value) -> bool {
+    let key = part.strip_prefix("k:").and_then(|key| serde_json::from_str::<Value>(key).ok());
+    let Some(Value::Object(key)) = key else { return false };
+    key.iter().all(|(name, value)| item[name] == *value)
 }
 
 fn is_nothing(value: &Value) -> bool {
@@ -138,12 +185,54 @@ mod tests {
             assert_eq!(holds(&found, &wanted, None), expected, "{found}");
         };
         check(json!({ "list": [{ "name": "a", "image": "x", "pull": "Always" }, { "name": "b" }] }), true);
-        check(
-            json!({ "list": [{ "name": "injected" }, { "name": "a", "image": "x" }, { "name": "b" }] }),
-            true,
-        );
         check(json!({ "list": [{ "name": "a", "image": "y" }, { "name": "b" }] }), false);
         check(json!({ "list": [{ "name": "a", "image": "x" }] }), false);
         check(json!({}), false);
+    }
+
+    /// Somebody added a rule to a NetworkPolicy that lets nobody in, while no syncer ran. It stayed: in any list there could be
+    /// more than was sent.
+    #[test]
+    fn without_a_memory_the_book_says_where_others_may_add_items() {
+        let rules = |rules: Value| json!({ "ingress": rules });
+        let containers = |items: Value| json!({ "containers": items });
+        let web = json!({ "name": "web", "args": ["--a"], "env": [{ "name": "A" }] });
+        let by_name = json!({ "f:containers": { "k:{\"name\":\"web\"}": {
+            ".": {}, "f:name": {}, "f:args": {}, "f:env": { "k:{\"name\":\"A\"}": { ".": {}, "f:name": {} } },
+        } } });
+        let with = |field: &str, value: Value| {
+            let mut web = web.clone();
+            web[field] = value;
+            containers(json!([web]))
+        };
+        let check = |sent: Value, fields: Value, found: Value, expected: bool| {
+            let wanted = wanted(sent);
+            let mut below = below(&wanted, json!({ "f:data": fields }));
+            below["data"] = found.clone();
+            assert_eq!(holds(&below, &wanted, None), expected, "{found}");
+        };
+        // One value, which is ours or was taken from us.
+        let one = json!({ "f:ingress": {} });
+        check(rules(json!([{ "a": 1 }])), one.clone(), rules(json!([{ "a": 1 }])), true);
+        check(rules(json!([{ "a": 1 }])), one.clone(), rules(json!([{ "a": 1 }, {}])), false);
+        check(rules(json!([{ "a": 1 }])), json!({}), rules(json!([{ "a": 1 }, {}])), false);
+        check(rules(json!([])), one.clone(), rules(json!([{}])), false);
+        check(rules(json!([])), one, json!({}), true);
+        // Item by item.
+        let ours = || containers(json!([web]));
+        let injected = containers(json!([{ "name": "injected" }, web]));
+        check(ours(), by_name.clone(), ours(), true);
+        check(ours(), by_name.clone(), injected, true);
+        check(ours(), by_name.clone(), with("env", json!([{ "name": "A" }, { "name": "B" }])), true);
+        check(ours(), by_name.clone(), with("args", json!(["--a", "--b"])), false);
+        check(ours(), by_name, with("image", json!("theirs")), true);
+        let set = json!({ "f:ingress": { "v:\"a\"": {} } });
+        check(rules(json!(["a"])), set, rules(json!(["a", "b"])), true);
+        // Where no book is kept, one apply is all that can be done.
+        let wanted = wanted(rules(json!([])));
+        let mut below = wanted.object.clone();
+        below["data"] = rules(json!([1]));
+        assert!(!holds(&below, &wanted, None));
+        assert!(holds(&below, &wanted, Some(Sent::new(&wanted, &below))));
     }
 }

@@ -108,6 +108,43 @@ async fn what_somebody_changes_below_is_put_right_and_what_is_theirs_stays() -> 
     world.rests().await
 }
 
+/// While no syncer ran somebody let others in, by one more rule of a policy. It was taken for something that is theirs, and
+/// stayed for good. That nothing is written where nobody did such a thing is in `up`.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_added_to_a_list_while_no_syncer_ran_is_taken_away() -> Result<()> {
+    const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
+    let world = World::new().await?;
+    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let friends = json!({ "from": [{ "podSelector": { "matchLabels": { "app": "friends" } } }] });
+    let policy = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "friends" },
+        "spec": { "podSelector": {}, "policyTypes": ["Ingress"], "ingress": [friends] },
+    });
+    world.place(POLICIES, policy).await?;
+    let mut web = deployment("web");
+    web["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["--quiet"]);
+    world.place(DEPLOYMENTS, web).await?;
+    let running = world.start();
+    let [policy, web] = [format!("{POLICIES}/friends"), format!("{DEPLOYMENTS}/web")];
+    let rules = world.below.until_there(&policy).await?["spec"]["ingress"].take();
+    let container = "/spec/template/spec/containers/0";
+    let found = world.below.until_there(&web).await?;
+    world.rests().await?;
+    running.stop().await;
+    world.below.merge(&policy, json!({ "spec": { "ingress": [friends, {}] } })).await?;
+    let mut louder = found.pointer(container).cloned().unwrap_or_default();
+    louder["args"] = json!(["--quiet", "--loud"]);
+    // A container that is injected is theirs.
+    let template = json!({ "spec": { "containers": [louder, { "name": "injected", "image": "theirs" }] } });
+    world.below.merge(&web, json!({ "spec": { "template": template } })).await?;
+    let _running = world.start();
+    world.below.until(&policy, |found| found["spec"]["ingress"] == rules).await?;
+    let quiet = |found: &Value| found.pointer(&format!("{container}/args")) == Some(&json!(["--quiet"]));
+    let found = world.below.until(&web, quiet).await?;
+    assert_eq!(found["spec"]["template"]["spec"]["containers"][1]["name"], "injected");
+    world.rests().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_deleted_in_the_mailbox_goes_and_what_is_only_missing_stays() -> Result<()> {
     let world = World::new().await?;
