@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use api::names::{FIELD_MANAGER, SYNCER};
 use controller::informer::Key;
+use controller::kind::Kind;
 use controller::queue::Outcome;
 use controller::remote::{Patch, Place};
 use serde_json::{Value, json};
 
 use crate::kinds::KindName;
-use crate::mirror::{Cluster, Hold, Object, Sent, Step, Wanted, fingerprint, verdict};
+use crate::mirror::{Cluster, Hold, LED_BY, Object, Sent, Step, Wanted, fingerprint, verdict};
 use crate::seen::Seen;
 use crate::sides::{Followed, Pair, Sides, Subject, place};
 use crate::state::Kept;
@@ -120,6 +121,7 @@ async fn apply(
         pair.below = ask_below(sides, place).await?;
         return match &pair.below {
             Some(_) => Ok(Stepped::On),
+            None if is_superseded(sides, subject).await => Err(Hold::NotLeading.into()),
             None => send(sides, subject, pair, wanted, None).await,
         };
     };
@@ -195,7 +197,32 @@ fn has_namespace(sides: &Sides, namespace: &str) -> bool {
     let view = &pair.followed.mailbox;
     // Until the mailbox was read nobody knows whose it is; when it cannot be, what it asked for last counts.
     let is_known = view.known() || view.trouble().is_some();
-    is_known && (pair.mailbox.is_none() || pair.below.is_some())
+    is_known && (pair.mailbox.is_none() || pair.below.is_some()) && is_led(sides, &subject, &pair)
+}
+
+/// Whether a namespace says that we lead, so that whoever led before knows why something in it goes or changes. One that
+/// cannot be told so, for whatever reason, need not.
+fn is_led(sides: &Sides, subject: &Subject, namespace: &Pair) -> bool {
+    let (Some(mailbox), Some(below)) = (&namespace.mailbox, &namespace.below) else { return true };
+    let ours = Object(mailbox).is_placed() && Object(below).mailbox() == Some(&sides.settings.mailbox);
+    let stays = !Object(mailbox).is_leaving() && !Object(below).is_leaving();
+    let says = || sides.leader().is_none_or(|leader| Object(below).annotation(LED_BY) == Some(leader));
+    !ours || !stays || says() || sides.troubles.has(subject)
+}
+
+/// Whether another leads by now, as the namespace says in which something is to be made that was there before. Asked of the
+/// server itself: it may be gone because that other one deleted it.
+async fn is_superseded(sides: &Sides, subject: &Subject) -> bool {
+    let namespace = &subject.key.namespace;
+    if sides.lease.leads() || namespace.is_empty() {
+        return sides.is_superseded() && !sides.lease.leads();
+    }
+    let kind = Kind::new("", "v1", "namespaces", "Namespace", false);
+    // Who may not look at namespaces goes on as if there were no other.
+    if let Ok(Some(found)) = sides.below.get(Place::new(&kind, "", namespace)).await {
+        sides.hear_leader(Object(&found).annotation(LED_BY));
+    }
+    sides.is_superseded()
 }
 
 async fn delete(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Result<Stepped, Trouble> {
@@ -213,12 +240,36 @@ async fn delete(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Res
     if !stands {
         return Ok(Stepped::Over(Outcome::Failed));
     }
+    if !has_told(sides, subject, pair, uid).await? {
+        return Ok(Stepped::Over(Outcome::Again(NAMESPACE_WAIT)));
+    }
     drop_saved(sides, subject).await?;
     sides.below.delete(place, uid).await.map_err(Trouble::failed("CannotDelete"))?;
     sides.remember(subject, |memory| memory.deleted = gone);
     tracing::info!(kind = %pair.followed.row.kind, object = %subject.key, "deleted, as its tombstone says");
     // An event says when it is gone. If it was already, none will come.
     Ok(Stepped::Over(Outcome::Again(Duration::from_secs(1))))
+}
+
+/// Whether whoever led before us can know that this goes because we want it: its namespace says that we lead, or it does so
+/// itself before it goes.
+async fn has_told(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Result<bool, Trouble> {
+    let Some(leader) = sides.leader() else { return Ok(true) };
+    if !subject.kind.is_namespaces() {
+        let namespace = Subject::new(&KindName::new("", "namespaces"), Key::new("", &subject.key.namespace));
+        return Ok(sides.pair(&namespace).is_none_or(|pair| is_led(sides, &namespace, &pair)));
+    }
+    let says = pair.below.as_ref().and_then(|below| Object(below).annotation(LED_BY)) == Some(leader);
+    if !says {
+        let change = json!({ "metadata": { "uid": uid, "annotations": { LED_BY: leader } } });
+        let place = place(&pair.followed, &subject.key);
+        match sides.below.patch(place, Patch::Merge, &change).await {
+            // Who may delete it and not change it deletes it.
+            Err(error) if error.code() == 403 || error.is_not_found() => {}
+            told => drop(told.map_err(Trouble::failed("CannotDelete"))?),
+        }
+    }
+    Ok(true)
 }
 
 async fn release(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Stepped, Trouble> {

@@ -39,6 +39,9 @@ pub(crate) async fn hold(sides: Arc<Sides>) -> Infallible {
     let told = |attempt: Result<bool, &CallError>| {
         // Who is no longer known cannot be told to stop either.
         sides.set_cut_off(attempt.as_ref().is_err_and(|error| !error.is_answer() || error.code() == 401));
+        if let Ok(true) = attempt {
+            sides.succeed();
+        }
         let leads = attempt.unwrap_or_else(|_| sides.lease.leads());
         if led.swap(leads, std::sync::atomic::Ordering::Relaxed) != leads {
             tracing::info!(leads, "the lease of the mailbox");
@@ -94,7 +97,8 @@ impl Beat {
             }
         }
         let led = self.sides.lease.leads();
-        if self.sides.about().led != led && (led || self.sides.lease.other().is_some()) {
+        let is_known = led || self.sides.lease.other().is_some() || self.sides.is_superseded();
+        if self.sides.about().led != led && is_known {
             self.sides.change_about(|about| about.led = led).await;
         }
         if led && let Err(error) = self.report(looked.as_ref().err()).await {

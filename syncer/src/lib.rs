@@ -85,7 +85,12 @@ impl Syncer {
         let (about, kept) = match &settings.directory {
             Some(directory) => {
                 let disk = Disk::new(directory.clone(), settings.seal);
-                disk.load(&settings.mailbox).await.map_err(SyncerError::State)?
+                let (mut about, kept) = disk.load(&settings.mailbox).await.map_err(SyncerError::State)?;
+                if about.identity.is_empty() {
+                    about.identity = format!("{:016x}", rand::random::<u64>());
+                    disk.save_about(about.clone()).await.map_err(SyncerError::State)?;
+                }
+                (about, kept)
             }
             None => (About { mailbox: settings.mailbox.clone(), ..About::default() }, Vec::new()),
         };

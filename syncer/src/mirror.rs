@@ -21,4 +21,4 @@ pub use object::{Object, fingerprint};
 pub use project::{Projection, claims, is_projection, owner_references, projection};
 pub use status::{Generations, raised};
 pub use verdict::{Cluster, Facts, Hold, Step, verdict};
-pub use wanted::{SENT, Wanted};
+pub use wanted::{LED_BY, SENT, Wanted};

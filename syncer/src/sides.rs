@@ -107,6 +107,10 @@ pub(crate) struct Sides {
     namespaces: RwLock<BTreeSet<String>>,
     /// The mailbox did not answer when it was last asked for the lease.
     cut_off: AtomicBool,
+    /// What we are known by below. Empty without a disk to keep it on: then nobody is told.
+    identity: String,
+    /// Somebody else has begun to lead, as was seen below.
+    superseded: AtomicBool,
     /// What we might do when we looked last.
     may: AtomicU8,
     redefined: AtomicBool,
@@ -153,6 +157,8 @@ impl Sides {
             beat: Notify::new(),
             namespaces: RwLock::new(kept.iter().map(|kept| kept.key().namespace).collect()),
             cut_off: AtomicBool::new(false),
+            identity: about.identity.clone(),
+            superseded: AtomicBool::new(false),
             may: AtomicU8::new(0),
             redefined: AtomicBool::new(false),
             missed: AtomicBool::new(false),
@@ -172,7 +178,29 @@ impl Sides {
     /// Whether we may write below: we hold the lease, or held it last and the mailbox, where it is, is away.
     pub(crate) fn leads(&self) -> bool {
         let away = self.cut_off.load(Ordering::Relaxed) && self.lease.other().is_none();
-        self.lease.leads() || (away && self.state().about.led)
+        self.lease.leads() || (away && !self.is_superseded() && self.state().about.led)
+    }
+
+    /// What those who hold the lease are known by below.
+    pub(crate) fn leader(&self) -> Option<&str> {
+        Some(&*self.identity).filter(|identity| !identity.is_empty() && self.lease.leads())
+    }
+
+    /// A namespace of ours below says who leads. Whoever cannot reach the mailbox learns it there.
+    pub(crate) fn hear_leader(&self, said: Option<&str>) {
+        let another = said.is_some_and(|said| said != self.identity);
+        if another && !self.lease.leads() && !self.superseded.swap(true, Ordering::Relaxed) {
+            self.beat.notify_one();
+        }
+    }
+
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Relaxed)
+    }
+
+    /// We hold the lease, whatever was seen before.
+    pub(crate) fn succeed(&self) {
+        self.superseded.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn set_cut_off(&self, cut_off: bool) {
@@ -287,6 +315,7 @@ impl Sides {
                 || pair.followed.below.as_ref().is_some_and(|view| view.synced(&subject.key.namespace)),
             // To enforce, having led last is enough. To delete it is not.
             leads: if leaving { self.lease.leads() } else { self.leads() },
+            leader: self.leader(),
             cluster: self.cluster(),
         }
     }

@@ -35,6 +35,9 @@ pub(crate) struct About {
     pub(crate) cluster: Option<String>,
     /// Whether this syncer was the one that may write.
     pub(crate) led: bool,
+    /// What this syncer is known by below, also after a restart.
+    #[serde(default)]
+    pub(crate) identity: String,
 }
 
 /// An object of the mailbox.
@@ -241,7 +244,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (seal, place) in [(None, "open"), (Some([7; 32]), "sealed")] {
             let disk = Disk::new(directory.path().join(place), seal);
-            let about = About { mailbox: "~b".to_owned(), cluster: Some("uid".to_owned()), led: true };
+            let about = About {
+                mailbox: "~b".to_owned(),
+                cluster: Some("uid".to_owned()),
+                led: true,
+                identity: "me".to_owned(),
+            };
             assert_eq!(
                 disk.load("~b").await.unwrap().0,
                 About { mailbox: "~b".to_owned(), ..About::default() }

@@ -20,7 +20,7 @@ use tracing::Instrument;
 
 use crate::below::Below;
 use crate::kinds::{KindName, Row, Served, discover};
-use crate::mirror::{Object, is_projection};
+use crate::mirror::{LED_BY, Object, is_projection};
 use crate::project::claims_of;
 use crate::sides::{Followed, Sides, Subject};
 
@@ -346,6 +346,9 @@ fn appeared_here(sides: &Sides, name: &KindName, kind: &Kind, stored: &Stored) {
 fn heard_below(sides: &Sides, name: &Arc<KindName>, view: &View, news: News<'_>) {
     match news {
         News::Put { now, new } => {
+            if name.is_namespaces() {
+                sides.hear_leader(Object(&now.read(&view.kind)).annotation(LED_BY));
+            }
             sides.queue.add(Subject { kind: name.clone(), key: now.key.clone() });
             if new {
                 sides.wake(&now.uid);

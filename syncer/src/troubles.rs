@@ -116,6 +116,12 @@ impl Troubles {
         before.is_none_or(|before| before.reason != trouble.reason)
     }
 
+    /// Whether there is one.
+    pub(crate) fn has(&self, subject: &Subject) -> bool {
+        let known = self.known();
+        known.by_subject.contains_key(subject) || known.others.contains(&self.hashes.hash_one(subject))
+    }
+
     /// Whether there was one.
     pub(crate) fn clear(&self, subject: &Subject) -> bool {
         let mut known = self.known();
@@ -165,6 +171,7 @@ mod tests {
         assert!(troubles.clear(&subject(0)));
         assert!(troubles.set(&subject(2 * KEPT_MAX - 1), &trouble));
         assert_eq!(troubles.told().0, 2 * KEPT_MAX - 1);
+        assert!(!troubles.has(&subject(0)) && (1..2 * KEPT_MAX).all(|n| troubles.has(&subject(n))));
         assert_eq!((0..2 * KEPT_MAX).filter(|n| troubles.clear(&subject(*n))).count(), 2 * KEPT_MAX - 1);
         assert_eq!(troubles.told(), (0, String::new()));
     }

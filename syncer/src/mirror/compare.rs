@@ -33,7 +33,7 @@ impl Sent {
 
 /// Whether an apply would change nothing.
 pub fn holds(below: &Value, wanted: &Wanted, sent: Option<Sent>) -> bool {
-    if !wanted.was_sent(below) {
+    if !wanted.was_sent(below) || !wanted.leads(below) {
         return false;
     }
     match sent {

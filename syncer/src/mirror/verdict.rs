@@ -37,6 +37,8 @@ pub struct Facts<'a> {
     pub below_synced: bool,
     /// Nobody else looks after this mailbox.
     pub leads: bool,
+    /// What we are known by below, if we hold the lease.
+    pub leader: Option<&'a str>,
     pub cluster: Cluster,
 }
 
@@ -177,6 +179,7 @@ fn wanted(facts: &Facts, object: Object) -> Step {
         }
     }
     let wanted = Wanted::of(object.0, facts.mailbox_id).beside(object.0, facts.below);
+    let wanted = wanted.led_by(facts.leader, facts.below);
     let done = facts.below.is_some_and(|below| holds(below, &wanted, facts.sent));
     if done && object.is_marked() {
         return Step::Rest;
@@ -227,6 +230,7 @@ fn doubt(facts: &Facts) -> Option<Hold> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mirror::LED_BY;
     use api::names::{MAILBOX, PLACED, SYNCER};
     use serde_json::json;
 
@@ -268,6 +272,7 @@ mod tests {
             mailbox_synced: true,
             below_synced: true,
             leads: true,
+            leader: None,
             cluster: Cluster::Same,
         }
     }
@@ -292,6 +297,24 @@ mod tests {
         assert_eq!(verdict(&facts(Some(&mailbox), Some(&other))), apply());
         let going = with(below, "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
         assert_eq!(verdict(&facts(Some(&mailbox), Some(&going))), Step::Rest);
+    }
+
+    #[test]
+    fn a_namespace_says_who_leads_by_the_word_of_who_does() {
+        let mailbox = with(mailbox(), "/kind", json!("Namespace"));
+        let of = |leader: &str| annotated(Wanted::of(&mailbox, ID).object, LED_BY, json!(leader));
+        let (mine, theirs) = (of("me"), of("another"));
+        let decided = |leader: Option<&'static str>, below: &Value| {
+            verdict(&Facts { leader, ..facts(Some(&mailbox), Some(below)) })
+        };
+        assert_eq!(decided(Some("me"), &mine), Step::Rest);
+        assert_eq!(decided(None, &theirs), Step::Rest);
+        // Whatever is remembered: each of them writes the same fields.
+        let Step::Apply(wanted) = decided(Some("me"), &theirs) else { panic!("it says another leads") };
+        assert_eq!(wanted.object, mine);
+        let sent = Some(Sent::new(&wanted, &theirs));
+        let again = verdict(&Facts { leader: Some("me"), sent, ..facts(Some(&mailbox), Some(&theirs)) });
+        assert_eq!(again, Step::Apply(wanted));
     }
 
     #[test]

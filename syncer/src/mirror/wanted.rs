@@ -11,6 +11,10 @@ use super::object::{Object, fingerprint};
 /// has changed since.
 pub const SENT: &str = "holon.dev/sent";
 
+/// Annotation on namespaces we made below: which syncer led when it was written. Whoever led before, and is cut off from the
+/// mailbox where the lease is, sees there that another does by now.
+pub const LED_BY: &str = "holon.dev/led-by";
+
 /// All of an object's metadata that goes down. The rest is each server's own.
 const METADATA: &[&str] = &["name", "namespace", "labels", "annotations", "finalizers"];
 
@@ -121,6 +125,21 @@ impl Wanted {
         self
     }
 
+    /// The same, and a namespace says who leads. Whoever does not leaves that as it is.
+    pub fn led_by(mut self, leader: Option<&str>, below: Option<&Value>) -> Wanted {
+        let said = leader.or_else(|| Object(below?).annotation(LED_BY));
+        if let Some(said) = said.filter(|_| self.object["kind"] == "Namespace") {
+            self.object["metadata"]["annotations"][LED_BY] = said.into();
+        }
+        self
+    }
+
+    /// Whether the object below says that they lead who should.
+    pub(super) fn leads(&self, below: &Value) -> bool {
+        let wanted = Object(&self.object).annotation(LED_BY);
+        wanted.is_none() || wanted == Object(below).annotation(LED_BY)
+    }
+
     /// Whether this is what was sent last, as the object below says.
     pub fn was_sent(&self, below: &Value) -> bool {
         Object(below).annotation(SENT).is_some_and(|sent| sent == format!("{:016x}", self.fingerprint))
@@ -133,7 +152,7 @@ fn stripped(metadata: Value, labels: Value, annotations: Value) -> Value {
     };
     let mut kept: Map<_, _> = fields.into_iter().filter(|(name, _)| METADATA.contains(&&**name)).collect();
     if let Some(Value::Object(found)) = kept.get_mut("annotations") {
-        found.retain(|name, _| !ANNOTATIONS_KEPT_HERE.contains(&&**name) && name != SENT);
+        found.retain(|name, _| !ANNOTATIONS_KEPT_HERE.contains(&&**name) && name != SENT && name != LED_BY);
     }
     if let Some(Value::Array(found)) = kept.get_mut("finalizers") {
         found.retain(|name| name.as_str().is_some_and(|name| !FINALIZERS_KEPT_HERE.contains(&name)));

@@ -150,6 +150,77 @@ async fn of_two_syncers_one_writes() -> Result<()> {
     Ok(())
 }
 
+/// Of two syncers the one that led is cut off from Holon, and from Holon alone. It went on by what it knew while the other
+/// led by what was asked for since: each undid what the other did, and what was deleted came back, with nobody left to
+/// delete it.
+#[tokio::test(start_paused = true)]
+async fn who_is_cut_off_stops_when_another_has_begun_to_lead() -> Result<()> {
+    const LATER: Duration = Duration::from_secs(60);
+    let directories = [tempfile::tempdir()?, tempfile::tempdir()?];
+    let [first, second] = directories.each_ref().map(|directory| Some(directory.path().to_owned()));
+    let mut world = World::new().await?;
+    world.directory = first;
+    for name in ["shop", "closed"] {
+        world.mailbox.make(NAMESPACES, placed(namespace(name))).await?;
+    }
+    for name in ["changed", "deleted", "kept"] {
+        world.place(MAPS, map(name, "one")).await?;
+    }
+    let running = world.start();
+    let path = |name: &str| format!("{MAPS}/{name}");
+    world.below.until_there(&path("kept")).await?;
+    let link = Link::new();
+    let other =
+        Running::start(world.mailbox_server.client(), world.below_server.through(&link), second.clone());
+    sleep(LATER).await;
+    assert_eq!(link.written(), Vec::<String>::new());
+    world.mailbox_link.cut(true);
+    world.below.merge(&path("kept"), json!({ "data": { "key": "meddled" } })).await?;
+    world.below.until(&path("kept"), |found| found["data"]["key"] == "one").await?;
+    // It is deleted before the other leads, and some things after that.
+    world.mailbox.delete(&format!("{NAMESPACES}/closed")).await?;
+    world.below_link.written();
+    sleep(LATER).await;
+    world.below.until_gone(&format!("{NAMESPACES}/closed")).await?;
+    world.mailbox.delete(&path("deleted")).await?;
+    world.mailbox.merge(&path("changed"), json!({ "data": { "key": "two" } })).await?;
+    world.below.until_gone(&path("deleted")).await?;
+    sleep(LATER).await;
+    let so = async |world: &World| -> Result<()> {
+        assert_eq!(world.below_link.written(), Vec::<String>::new());
+        assert_eq!(world.below.get(&path("deleted")).await?, None);
+        assert_eq!(world.below.get(&format!("{NAMESPACES}/closed")).await?, None);
+        world.below.until(&path("changed"), |found| found["data"]["key"] == "two").await?;
+        Ok(())
+    };
+    so(&world).await?;
+    // Nor does it begin again when it is started again.
+    drop(running);
+    let running = world.start();
+    sleep(LATER).await;
+    so(&world).await?;
+    // Back again, and with the other gone, it leads by what is asked for now.
+    world.mailbox_link.mend();
+    drop(other);
+    sleep(LATER).await;
+    world.mailbox.merge(&path("changed"), json!({ "data": { "key": "three" } })).await?;
+    world.below.until(&path("changed"), |found| found["data"]["key"] == "three").await?;
+    world.rests().await?;
+    running.stop().await;
+    // Whoever begins after another went in good order tells so, and whoever begins again has nothing to tell.
+    let others = [(second.clone(), 2), (second, 0)];
+    for (directory, expected) in others {
+        link.written();
+        let other =
+            Running::start(world.mailbox_server.client(), world.below_server.through(&link), directory);
+        sleep(LATER).await;
+        let written = link.written();
+        assert!(written.len() <= expected, "{written:?}");
+        other.stop().await;
+    }
+    Ok(())
+}
+
 /// The physical cluster is away for a while, in which things are asked for, changed and deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_missed_while_a_cluster_was_away_is_made_good_when_it_is_back() -> Result<()> {
