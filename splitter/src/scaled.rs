@@ -102,9 +102,7 @@ pub(crate) fn next(seen: Option<Seen>, share: u32, is_moving: bool) -> Ask {
 /// goes or is replaced, when there are others besides; and not if the user wants none, which switches autoscaling off.
 pub(crate) fn made(case: &Case, targets: &[(&Target, &Copy)]) -> Option<u32> {
     let recorded = case.recorded();
-    if !case.is_autoscaled() || !case.rule().has_replicas() || is_moving(recorded) {
-        return None;
-    }
+    let most = case.scaled_to.filter(|_| case.rule().has_replicas() && !is_moving(recorded))?;
     let at = case.replicas_at();
     let made = |copy: &Copy| {
         let seen = Seen::of(copy, at).filter(|seen| seen.settled)?;
@@ -112,7 +110,9 @@ pub(crate) fn made(case: &Case, targets: &[(&Target, &Copy)]) -> Option<u32> {
         updated.is_none_or(|updated| updated == u64::from(seen.there)).then_some(seen.there)
     };
     let all: Option<Vec<u32>> = targets.iter().map(|(_, copy)| made(copy)).collect();
-    let total = all.filter(|all| !all.is_empty() && all.len() == recorded.len())?.into_iter().sum();
+    let total: u32 = all.filter(|all| !all.is_empty() && all.len() == recorded.len())?.into_iter().sum();
+    // No autoscaler wants more than that.
+    let total = total.min(most);
     let said = division::number(case.object, at, 1);
     (said > 0 && said != total).then_some(total)
 }
