@@ -26,8 +26,8 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use controller::remote::{CallError, Remote};
 use controller::tasks::Tasks;
-use kube::Config;
 use kube::config::Kubeconfig;
+use kube::{Client, Config};
 use serde_json::{Value, json};
 use syncer::tunnel::Tunnel;
 use syncer::{Settings, Syncer};
@@ -84,7 +84,9 @@ impl Seat {
             .with_context(|| format!("making {}", self.state_dir.display()))?;
         let config =
             below(self.kubeconfig.as_deref()).await.context("the physical cluster cannot be reached")?;
-        let places = Places::new(&self.state_dir, Remote::new(reach::multiplexed(config.clone())?), HERE);
+        // One client for all that is asked there, so that they share connections.
+        let below = reach::multiplexed(config.clone())?;
+        let places = Places::new(&self.state_dir, Remote::new(below.clone()), HERE);
         let mut stop = std::pin::pin!(stop_signal());
         loop {
             let ticket = read_ticket(&self.ticket)?;
@@ -94,7 +96,7 @@ impl Seat {
             };
             self.forget_others(&ticket.mailbox);
             let name = ticket.name.clone();
-            match self.sit(ticket, known, &places, &config, seal, stop.as_mut()).await? {
+            match self.sit(ticket, known, &places, (&config, &below), seal, stop.as_mut()).await? {
                 Ended::Asked => return Ok(()),
                 Ended::Anew => {}
                 Ended::Left => {
@@ -113,7 +115,7 @@ impl Seat {
         ticket: Ticket,
         Known { credential, is_owed }: Known,
         places: &Places,
-        config: &Config,
+        (config, below): (&Config, &Client),
         seal: Option<[u8; 32]>,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Ended> {
@@ -123,7 +125,6 @@ impl Seat {
         let token = json!({ "tokenFile": places.token() });
         let above = above(&ticket, &credential.authority, &token).await?;
         let mailbox = reach::multiplexed(above.clone())?;
-        let below = reach::multiplexed(config.clone())?;
         let mut tasks = Tasks::new();
         if !credential.is_fenced {
             let settings = Settings {
@@ -144,7 +145,7 @@ impl Seat {
         }
         let stay = Stay {
             mailbox: Remote::new(mailbox),
-            below: Remote::new(below),
+            below: Remote::new(below.clone()),
             places: places.clone(),
             // It was not known when this began. Whether it is now is to be found out, and not to be said again.
             refusals: u32::from(credential.is_fenced),

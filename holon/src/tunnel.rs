@@ -376,14 +376,16 @@ mod tests {
     async fn who_is_shut_out_is_cut_off_from_a_pod_that_does_not_read() {
         let ((mut client, above), (below, mut pod)) = (duplex(16), duplex(16));
         let (shut_out, told) = oneshot::channel::<()>();
-        let leading = tokio::spawn(lead_bytes(above, below, async { _ = told.await }, pending()));
+        let mut leading = JoinSet::new();
+        leading.spawn(lead_bytes(above, below, async { _ = told.await }, pending()));
         let mut sent = 0;
         while tokio::time::timeout(Duration::from_millis(20), client.write_all(b"more")).await.is_ok() {
             sent += 4;
         }
         assert!(sent > 32);
         drop(shut_out);
-        tokio::time::timeout(Duration::from_secs(10), leading).await.expect("it is cut off").unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(10), leading.join_next()).await;
+        ended.expect("it is cut off").unwrap().unwrap();
         assert!(client.write_all(b"more").await.is_err());
         let mut rest = Vec::new();
         pod.read_to_end(&mut rest).await.unwrap();
