@@ -49,6 +49,20 @@ pub(crate) fn of(world: &World, followed: &Followed, subject: &Subject) -> Vec<C
     members.into_iter().filter_map(copy).collect()
 }
 
+/// The same, of this very object: what a copy of an earlier one of its name still says was not said of this one.
+pub(crate) fn of_this(world: &World, followed: &Followed, subject: &Subject, object: &Value) -> Vec<Copy> {
+    let mut copies = of(world, followed, subject);
+    let is_earlier = |copy: &Value| locator(copy).is_some_and(|of| object["metadata"]["uid"] != *of.uid);
+    for copy in copies.iter_mut().filter_map(|copy| copy.object.as_mut()) {
+        if is_earlier(copy)
+            && let Some(fields) = copy.as_object_mut()
+        {
+            fields.remove("status");
+        }
+    }
+    copies
+}
+
 /// What a namespace of a logical cluster is called on a physical cluster.
 pub(crate) fn namespace_there(member: &Member, cluster: Id, namespace: &str) -> String {
     match member.object.spec.dedicated_to {

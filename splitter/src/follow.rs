@@ -47,7 +47,7 @@ pub(crate) async fn look(
     if followed.kind.name == "HorizontalPodAutoscaler" {
         add_scaled(splitter, subject, object);
     }
-    let copies = copies::of(&splitter.world, followed, subject);
+    let copies = copies::of_this(&splitter.world, followed, subject, object);
     // Where there is nothing to run anything on, a logical cluster is an API and no more.
     if splitter.seen_from(subject.cluster()).is_empty() && copies.iter().all(|copy| copy.object.is_none()) {
         return Ok(Outcome::Done);

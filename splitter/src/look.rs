@@ -185,7 +185,7 @@ async fn decided(
     let cluster = subject.cluster();
     // From now on it hears of room, also of what there is while it is decided about.
     lock(&splitter.short).insert(subject.clone());
-    let copies = copies::of(world, followed, subject);
+    let copies = copies::of_this(world, followed, subject, object);
     let members = splitter.seen_from(cluster);
     let home = home::of(splitter, subject, object, &copies).await?;
     let case = Case {

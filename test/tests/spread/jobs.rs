@@ -68,3 +68,32 @@ async fn a_job_goes_as_long_after_its_end_as_it_says() -> Result<()> {
     fleet.root.until_gone(RECORD).await?;
     fleet.root.until(&format!("{JOBS}/kept"), is_complete).await.map(drop)
 }
+
+/// A Job was deleted and made again while what it had come to was still there: the new one was told that it was complete, and
+/// never began.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_made_again_begins_again() -> Result<()> {
+    let mut fleet = Fleet::of(&["east"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "sums" },
+        "spec": { "completions": 2, "template": ending_template() },
+    });
+    fleet.root.make(JOBS, job.clone()).await?;
+    fleet.root.until(SUMS, is_complete).await?;
+    let before = fleet.member("east").below.until_there(&there(SUMS)).await?;
+    fleet.stop_syncing("east");
+    fleet.root.delete(SUMS).await?;
+    let goes = |copy: &Value| !copy["metadata"]["deletionTimestamp"].is_null();
+    fleet.member("east").mailbox.until(&there(SUMS), goes).await?;
+    fleet.root.make(JOBS, job).await?;
+    let placed = |record: &Value| condition(record, "Placed")["status"] == "True";
+    fleet.root.until(RECORD, placed).await?;
+    let job = fleet.root.until_there(SUMS).await?;
+    assert!(condition(&job, "Complete").is_null(), "{job:#}");
+    fleet.sync("east");
+    fleet.root.until(SUMS, is_complete).await?;
+    let after = fleet.member("east").below.until_there(&there(SUMS)).await?;
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    Ok(())
+}
