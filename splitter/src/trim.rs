@@ -1,6 +1,10 @@
-//! What is kept of kinds of which there are many.
+//! What is kept of objects.
 //!
 //! Every logical cluster has namespaces, and there may be a million logical clusters; of both only a few lines matter here.
+//! Of everything else all is kept but who owns which field: nobody here looks at that, and it is a third of most objects,
+//! which each look would read again.
+
+use std::collections::BTreeMap;
 
 use api::names::{LOCATOR, LOGICAL_CLUSTER, MAILBOX_OF, PLACEMENT, TARGETS};
 use controller::informer::{Key, Scope};
@@ -13,7 +17,7 @@ const ANNOTATIONS: &[&str] = &[LOGICAL_CLUSTER, PLACEMENT, TARGETS, LOCATOR];
 
 /// How a kind is followed over all logical clusters.
 pub(crate) fn scope(kind: &Kind) -> Scope {
-    let all = Scope { across: true, ..Scope::default() };
+    let all = Scope { across: true, trim: Some(without_owners), ..Scope::default() };
     match (kind.group.as_str(), kind.name.as_str()) {
         ("holon.dev", "LogicalCluster") => Scope { trim: Some(logical_cluster), ..all },
         ("", "Namespace") => Scope { trim: Some(namespace), ..all },
@@ -24,6 +28,17 @@ pub(crate) fn scope(kind: &Kind) -> Scope {
         ("", "ServiceAccount") => Scope { keep: Some(Box::new(|key: &Key| key.name != "default")), ..all },
         _ => all,
     }
+}
+
+/// Cut out of the text, which costs less than to read it. None if there is nothing to cut.
+fn without_owners(text: &RawValue) -> Option<Box<RawValue>> {
+    type Fields<'a> = BTreeMap<&'a str, &'a RawValue>;
+    let mut whole: Fields = serde_json::from_str(text.get()).ok()?;
+    let mut metadata: Fields = serde_json::from_str(whole.get("metadata")?.get()).ok()?;
+    metadata.remove("managedFields")?;
+    let metadata = to_raw_value(&metadata).ok()?;
+    whole.insert("metadata", &metadata);
+    to_raw_value(&whole).ok()
 }
 
 fn logical_cluster(text: &RawValue) -> Option<Box<RawValue>> {
@@ -52,4 +67,25 @@ fn kept(text: &RawValue, label: fn(&str) -> bool, status: &[&str]) -> Option<Box
         fields.retain(|name, _| status.contains(&&**name));
     }
     to_raw_value(&object).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn who_owns_what_is_cut_out_and_the_rest_is_as_it_was() {
+        let whole = json!({
+            "kind": "Deployment", "metadata": { "name": "web", "labels": { "a\"b": "c" } },
+            "spec": { "replicas": 3, "text": "managedFields" },
+        });
+        let text = |object: &Value| to_raw_value(object).unwrap();
+        let mut owned = whole.clone();
+        owned["metadata"]["managedFields"] = json!([{ "manager": "kubectl", "fieldsV1": { "f:spec": {} } }]);
+        let cut = without_owners(&text(&owned)).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(cut.get()).unwrap(), whole);
+        assert!(without_owners(&text(&whole)).is_none(), "it stays as it is");
+        assert!(without_owners(&text(&json!({ "kind": "odd" }))).is_none());
+    }
 }

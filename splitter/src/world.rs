@@ -201,7 +201,7 @@ impl World {
 
     /// One of a kind of our own.
     pub fn our<T: DeserializeOwned>(&self, view: &View, key: &Key) -> Option<T> {
-        serde_json::from_value(view.get(key)?.read(&view.kind)).ok()
+        serde_json::from_str(view.get(key)?.text()).ok()
     }
 
     /// Labels and annotations of a namespace.

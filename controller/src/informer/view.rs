@@ -59,9 +59,12 @@ impl Object {
         }
         tree
     }
-}
 
-impl Object {
+    /// As it was said.
+    pub fn text(&self) -> &str {
+        self.text.get()
+    }
+
     /// As much of it as somebody looks at.
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(self.text.get()).ok()
