@@ -159,6 +159,14 @@ impl Moment {
         self.sum("/status/availableReplicas")
     }
 
+    /// How many of those that are asked for are available. What is there besides while something is replaced does not count.
+    pub fn serving(&self) -> u64 {
+        let number = |copy: &Value, pointer: &str| copy.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+        let serving =
+            |copy: &Value| number(copy, "/status/availableReplicas").min(number(copy, "/spec/replicas"));
+        self.copies.values().map(serving).sum()
+    }
+
     /// How many there may be together: what is asked for, and what is still there although it is not.
     pub fn most(&self) -> u64 {
         let number = |copy: &Value, pointer: &str| copy.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);

@@ -190,7 +190,7 @@ async fn a_new_template_and_a_new_number_at_once() -> Result<()> {
         history.hears(&web).await?;
         // As in one Deployment: nothing is taken down while more are missing than may be.
         check(&history.moments("shop", "web"), |before, now| {
-            now.available() >= before.available().min(12 - unavailable) && now.asked() <= 12 + surge
+            now.serving() >= before.serving().min(12 - unavailable) && now.asked() <= 12 + surge
         });
     }
     Ok(())
