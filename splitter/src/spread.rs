@@ -120,7 +120,11 @@ fn desired(
         None => lower::template_there(case.object, &way).map_err(|error| error.to_string())?,
     };
     if keeps_template && let Some(present) = &copy.object {
-        for field in ["/spec/template", "/spec/strategy"] {
+        // The template it is to have is written as it always is: what a server filled in would make it another, and write it
+        // for nothing.
+        let is_new = template.is_some() && copy.template() == template.as_deref();
+        let kept: &[&str] = if is_new { &["/spec/strategy"] } else { &["/spec/template", "/spec/strategy"] };
+        for field in kept {
             if let Some(value) = present.pointer(field) {
                 let _ = pointer::set(&mut wanted, field, value.clone());
             }

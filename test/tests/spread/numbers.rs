@@ -1,11 +1,14 @@
 //! Replicas over several physical clusters: how many where, and never too many or too few in between.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use scenarios::eyes::{condition, until};
 use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment, check};
 use scenarios::kstatus::{self, Verdict};
 use serde_json::json;
+use standin::{Options, Pace};
 
 use crate::app::*;
 
@@ -198,4 +201,35 @@ async fn what_is_duplicated_is_whole_everywhere() -> Result<()> {
     fleet.root.until_available(WEB, 5).await?;
     fleet.root.merge(WEB, json!({ "spec": { "replicas": 1 } })).await?;
     until("each has one", async || Ok(shares(&fleet).await? == [Some(1), Some(1)])).await
+}
+
+/// What was only written otherwise was written again and again: a Deployment counts a change of its annotations as one of its
+/// own, so whoever looked saw something under way, and wrote it as that is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_as_it_should_be_is_written_once() -> Result<()> {
+    let mut fleet = Fleet::alone().await?;
+    for name in ["a", "b"] {
+        // Slow enough to be looked at on the way.
+        fleet.join(Options { pace: Pace::LIVELY, ..Options::new(name) }, &[]).await?;
+    }
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 4)).await?;
+    fleet.root.until_available(WEB, 4).await?;
+    let steady = async || {
+        let mut seen = vec![fleet.root.until_there(WEB_RECORD).await?["metadata"]["resourceVersion"].clone()];
+        for (name, member) in fleet.members() {
+            let copy = member.mailbox.until_there(&there(WEB)).await?;
+            assert_eq!(copy["metadata"]["generation"], 1, "{name}");
+            seen.push(copy["metadata"]["resourceVersion"].clone());
+        }
+        anyhow::Ok(seen)
+    };
+    // What was heard last is told.
+    let mut before = steady().await?;
+    until("nothing is written any more", async || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = steady().await?;
+        Ok(std::mem::replace(&mut before, now.clone()) == now)
+    })
+    .await
 }
