@@ -74,7 +74,8 @@ fn uid_here(sides: &Sides, subject: &Subject, named: &Value) -> Option<String> {
     let text = |field: &str| named[field].as_str().unwrap_or_default();
     let (uid, version) = (text("uid"), text("apiVersion"));
     let group = version.split_once('/').map_or("", |(group, _)| group);
-    let found = sides.named(group, text("kind")).and_then(|followed| {
+    let find = || {
+        let followed = sides.named(group, text("kind"))?;
         let namespace = if followed.row.kind.namespaced { &*subject.key.namespace } else { "" };
         let key = Key::new(namespace, text("name"));
         let pair = sides.pair(&Subject { kind: followed.name.clone(), key })?;
@@ -83,11 +84,14 @@ fn uid_here(sides: &Sides, subject: &Subject, named: &Value) -> Option<String> {
         let below = pair.below.as_ref().is_some_and(|below| Object(below).uid() == uid);
         let is_it = shows || (below && pair.is_placed(&sides.settings.mailbox));
         is_it.then(|| Object(mailbox).uid().to_owned())
-    });
-    if found.is_none() && !uid.is_empty() {
-        sides.wait(uid, subject);
-    }
-    found
+    };
+    find().or_else(|| {
+        if !uid.is_empty() {
+            sides.wait(uid, subject);
+        }
+        // It may have become known before we waited, and nobody was woken.
+        find()
+    })
 }
 
 /// Whether a placed StatefulSet made this claim.
@@ -95,12 +99,12 @@ fn is_claimed(sides: &Sides, subject: &Subject) -> bool {
     let Some(sets) = sides.named("apps", "StatefulSet") else { return false };
     let namespace = &subject.key.namespace;
     let of = |key: &Key| sets.mailbox.get(key).map(|set| set.read(&sets.row.kind));
-    let found =
-        sets.mailbox.keys_in(namespace).iter().filter_map(of).any(|set| claims(&set, &subject.key.name));
-    if !found {
+    let find =
+        || sets.mailbox.keys_in(namespace).iter().filter_map(of).any(|set| claims(&set, &subject.key.name));
+    find() || {
         sides.wait(&claims_of(namespace), subject);
+        find()
     }
-    found
 }
 
 /// What claims wait for that have no owner's uid.
