@@ -304,8 +304,7 @@ fn steady(cluster: &str) -> Target {
 /// What each place gets of it.
 fn planned(followed: &Followed, subject: &Subject, object: &Value, places: &Places, copies: &[Copy]) -> Plan {
     let key = format!("{}/{}", subject.key.namespace, subject.key.name);
-    let known = |target: &Target| target.share.and_then(|share| u32::try_from(share).ok());
-    let pods = |target: &Target| known(target).unwrap_or(1);
+    let pods = |target: &Target| target.share.and_then(|share| u32::try_from(share).ok()).unwrap_or(1);
     // What is about something that is whole everywhere is whole everywhere, too.
     let division = match places.values().all(|target| target.share.is_some()) {
         true => Division::Divide,
