@@ -8,6 +8,7 @@ use api::fleet::{Distribution, Division, Override, Placement, Target};
 use api::quantity::{self, Amounts};
 use serde_json::Value;
 
+use crate::ailing::Ailing;
 use crate::copies::{self, Copy};
 use crate::division::{self, Plan, REPLICAS, Rule};
 use crate::flow::Splitter;
@@ -44,6 +45,8 @@ pub(crate) struct Case<'a> {
     /// How many pods there are, by mailbox, of what has to be gone before it begins elsewhere. A Deployment does not count
     /// those that are told to stop and have not yet.
     pub(crate) lingering: BTreeMap<Id, u32>,
+    /// Where it is broken and waits for a new template.
+    pub(crate) ailing: Ailing,
     /// How its pods reach its logical cluster, if they do.
     pub(crate) home: Option<Home>,
     /// Which template each copy should have, by mailbox. None if it cannot be made for that physical cluster.
@@ -133,6 +136,12 @@ impl Case<'_> {
             self.copies.iter().filter(|copy| has_template && copy.is_meant && copy.object.is_some());
         let templates = present.map(|copy| (copy.mailbox, word(copy))).collect();
         Self { templates, ..self }
+    }
+
+    /// The same object, with where it is broken. Templates are known before.
+    pub(crate) fn with_ailing(self, splitter: &Splitter) -> Self {
+        let ailing = Ailing::of(splitter, &self);
+        Self { ailing, ..self }
     }
 
     /// The way of a copy to its mailbox.

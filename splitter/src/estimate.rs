@@ -28,7 +28,7 @@ use crate::flow::{Item, Splitter, lock};
 use crate::rules::Labels;
 
 /// How long a pod waits before that says something. A scheduler tries again several times within it.
-const WAITS: Duration = Duration::from_secs(60);
+pub(crate) const WAITS: Duration = Duration::from_secs(60);
 /// How long a finding holds. Adding a node takes minutes.
 const HOLDS: Duration = Duration::from_secs(600);
 
@@ -135,7 +135,7 @@ fn add_makers(splitter: &Splitter, pod: &Object, read: &Value, is_meant: fn(&Ent
     apps.for_each(|(app, _)| splitter.queue.add(Item::Object(app.clone())));
 }
 
-fn since(begun: Timestamp, now: Timestamp) -> Duration {
+pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(begun)).unwrap_or_default()
 }
 

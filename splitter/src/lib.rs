@@ -13,6 +13,7 @@
 //! It never talks to a physical cluster. All it can see and touch are logical clusters. Decisions are values in, values
 //! out, the same answer for the same question, integers only.
 
+mod ailing;
 mod book;
 mod case;
 mod copies;

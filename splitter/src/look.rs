@@ -14,6 +14,7 @@ use controller::remote::{CallError, Patch, Place};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::ailing::Ailing;
 use crate::book::Entry;
 use crate::case::Case;
 use crate::copies::{self, Copy};
@@ -203,10 +204,12 @@ async fn decided(
         claims: follow::claims(splitter, subject, object),
         home,
         lingering: BTreeMap::new(),
+        ailing: Ailing::default(),
         templates: BTreeMap::new(),
     }
     .with_lingering(splitter)
-    .with_templates();
+    .with_templates()
+    .with_ailing(splitter);
     let decided = decide(splitter, &case).await?;
     enter(splitter, &case, &decided);
     let spread = spread::spread(splitter, &case, &decided).await?;
@@ -226,7 +229,7 @@ async fn decided(
         Step::Mark | Step::Finish => Outcome::Again(MOMENT),
         Step::Wait { .. } | Step::Overdue { .. } => Outcome::Again(STILL_MOVING),
         Step::Rest => {
-            let again = decided.again.into_iter().chain(kept_for).min();
+            let again = decided.again.into_iter().chain(kept_for).chain(case.ailing.again).min();
             again.map_or(Outcome::Done, Outcome::Again)
         }
     })

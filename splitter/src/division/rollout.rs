@@ -96,6 +96,8 @@ pub struct Turn<'a> {
     pub share: u32,
     /// How many of them are not available.
     pub down: u32,
+    /// Whether some of that is broken, and has not only begun.
+    pub ails: bool,
     pub stage: Stage,
 }
 
@@ -108,6 +110,14 @@ impl<'a> Turn<'a> {
     /// Some of it is down and some is up.
     fn limps(&self) -> bool {
         self.down > 0 && !self.is_down()
+    }
+
+    /// How many are missing there because of us or of others, or may be at any moment.
+    fn spent(&self) -> u32 {
+        match self.stage {
+            Stage::Rolling(granted) => granted.unavailable.max(self.down),
+            Stage::Waiting | Stage::Done => self.down,
+        }
     }
 
     fn member(&self, takes_part: bool, min: u32) -> Member<'a> {
@@ -124,7 +134,7 @@ pub(super) fn apportion(
 ) -> BTreeMap<String, Grant> {
     let turns: Vec<Turn> = shares
         .iter()
-        .map(|(cluster, share)| Turn { cluster, share: *share, down: 0, stage: Stage::Waiting })
+        .map(|(cluster, share)| Turn { cluster, share: *share, down: 0, ails: false, stage: Stage::Waiting })
         .collect();
     shares.keys().cloned().zip(self::turns(bounds, key, &turns)).collect()
 }
@@ -132,15 +142,11 @@ pub(super) fn apportion(
 /// Who may go now, and how far. What was granted to those under way stays theirs until they have finished; what is down
 /// anywhere else counts too, because users do not care which template a missing pod would have had.
 pub fn turns(bounds: Bounds, key: &str, targets: &[Turn]) -> Vec<Grant> {
-    let spent = |turn: &Turn| match turn.stage {
-        Stage::Rolling(granted) => granted.unavailable.max(turn.down),
-        Stage::Waiting | Stage::Done => turn.down,
-    };
     let surging = |turn: &Turn| match turn.stage {
         Stage::Rolling(granted) => granted.surge,
         Stage::Waiting | Stage::Done => 0,
     };
-    let unavailable_left = left(bounds.unavailable, targets.iter().map(spent));
+    let unavailable_left = left(bounds.unavailable, targets.iter().map(Turn::spent));
     let surge_left = left(bounds.surge, targets.iter().map(surging));
     let up: Vec<Member> = targets.iter().map(|turn| turn.member(turn.down == 0, 0)).collect();
     let mut unavailable = divide(unavailable_left, key, &up).of;
@@ -163,18 +169,20 @@ pub fn turns(bounds: Bounds, key: &str, targets: &[Turn]) -> Vec<Grant> {
     targets.iter().zip(unavailable.into_iter().zip(surge)).map(grant).collect()
 }
 
-/// What is down at a target already can be replaced without taking anything else down, and that may be the cure. But what was
-/// granted for it stays granted when it is up again, so together they get no more than the bound; and if more is down than
-/// that, one at a time does.
+/// What is down at a target already can be replaced without taking anything else down. But what was granted for it stays
+/// granted when it is up again, so it has to fit with what is down elsewhere. Where something is broken the new template may be
+/// the cure, and nobody waits for others to be well that may wait for the same: there it has to fit with what others were
+/// granted, and if more is down than that, one at a time does.
 fn limping(bounds: Bounds, targets: &[Turn], unavailable: &mut [u32]) {
-    let rolling = targets.iter().filter_map(|turn| match turn.stage {
-        Stage::Rolling(granted) => Some(granted.unavailable.max(turn.down)),
-        Stage::Waiting | Stage::Done => None,
-    });
-    let mut granted: u32 = rolling.sum();
+    let all: u32 = targets.iter().map(Turn::spent).sum();
+    let is_rolling = |turn: &&Turn| matches!(turn.stage, Stage::Rolling(_));
+    let mut granted: u32 = targets.iter().filter(is_rolling).map(Turn::spent).sum();
     for (turn, unavailable) in targets.iter().zip(unavailable) {
         let alone = turn.down.min(bounds.unavailable);
-        let fits = granted == 0 || granted + alone <= bounds.unavailable;
+        let fits = match turn.ails {
+            true => granted == 0 || granted + alone <= bounds.unavailable,
+            false => all <= bounds.unavailable,
+        };
         if turn.stage == Stage::Waiting && turn.limps() && fits {
             (*unavailable, granted) = (alone, granted + alone);
         }
@@ -213,7 +221,13 @@ mod tests {
         let mut turns_left: Vec<Turn> = NAMES
             .iter()
             .zip(shares)
-            .map(|(cluster, share)| Turn { cluster, share: *share, down: 0, stage: Stage::Waiting })
+            .map(|(cluster, share)| Turn {
+                cluster,
+                share: *share,
+                down: 0,
+                ails: false,
+                stage: Stage::Waiting,
+            })
             .collect();
         let (mut most_down, mut most_extra) = (0, 0);
         while turns_left.iter().any(|turn| turn.stage != Stage::Done) {
@@ -252,7 +266,7 @@ mod tests {
 
     #[test]
     fn those_without_a_part_wait() {
-        let turn = |cluster, share, down, stage| Turn { cluster, share, down, stage };
+        let turn = |cluster, share, down, stage| Turn { cluster, share, down, ails: down > 0, stage };
         let go = |turns: &[Turn]| -> Vec<bool> {
             self::turns(Bounds { surge: 0, unavailable: 1 }, "shop/web", turns)
                 .iter()
@@ -269,25 +283,41 @@ mod tests {
         assert_eq!(go(&[turn("a", 0, 0, Stage::Waiting), turn("b", 5, 0, Stage::Waiting)]), [true, true]);
     }
 
-    /// Ten grew from one pod to two and got a new template in one edit. While the second pods started, one was down at each,
-    /// so each was allowed one; and when all were up, each took one down.
+    fn limping(share: u32, down: u32, ails: bool) -> Turn<'static> {
+        Turn { cluster: "a", share, down, ails, stage: Stage::Waiting }
+    }
+
+    fn check(surge: u32, unavailable: u32, turns: &[Turn], expected: &[(u32, u32)]) {
+        assert_eq!(turns_of(Bounds { surge, unavailable }, turns), expected, "{turns:?}");
+    }
+
+    /// Three grew from two pods to four and got a new template in one edit. Whoever has grown takes one down, and the others
+    /// have not grown yet: numbers go first.
+    #[test]
+    fn what_grows_is_waited_for() {
+        let growing = |down| limping(4, down, false);
+        check(0, 1, &[growing(2), growing(2), growing(2)], &[(0, 0), (0, 0), (0, 0)]);
+        check(0, 1, &[growing(0), growing(0), growing(2)], &[(0, 0), (0, 0), (0, 0)]);
+        // It can be replaced before it is up, within what may be missing.
+        check(0, 1, &[growing(0), growing(0), growing(1)], &[(0, 0), (0, 0), (0, 1)]);
+        check(0, 3, &[growing(1), growing(1), growing(1)], &[(0, 1), (0, 1), (0, 1)]);
+        check(1, 0, &[growing(2), growing(2)], &[(1, 0), (0, 0)]);
+    }
+
+    /// Each had one pod that was broken, so each was allowed one; and when all were up, each took one down.
     #[test]
     fn who_limps_is_not_granted_more_than_all_together() {
-        let limping = |share, down| Turn { cluster: "a", share, down, stage: Stage::Waiting };
-        let check = |surge, unavailable, turns: &[Turn], expected: &[(u32, u32)]| {
-            let granted = turns_of(Bounds { surge, unavailable }, turns);
-            assert_eq!(granted, expected, "{turns:?}");
-        };
-        check(0, 1, &[limping(2, 1), limping(2, 1), limping(2, 1)], &[(0, 1), (0, 0), (0, 0)]);
-        check(0, 2, &[limping(2, 1), limping(2, 1), limping(2, 1)], &[(0, 1), (0, 1), (0, 0)]);
+        let ailing = |share, down| limping(share, down, true);
+        check(0, 1, &[ailing(2, 1), ailing(2, 1), ailing(2, 1)], &[(0, 1), (0, 0), (0, 0)]);
+        check(0, 2, &[ailing(2, 1), ailing(2, 1), ailing(2, 1)], &[(0, 1), (0, 1), (0, 0)]);
         // Nothing may be taken down there: what is new comes first.
-        check(1, 0, &[limping(5, 1), limping(5, 1)], &[(1, 0), (0, 0)]);
+        check(1, 0, &[ailing(5, 1), ailing(5, 1)], &[(1, 0), (0, 0)]);
         // Where nothing is up, nothing is taken down.
-        check(0, 1, &[limping(3, 3), limping(1, 1), limping(2, 1)], &[(0, 3), (0, 1), (0, 1)]);
+        check(0, 1, &[ailing(3, 3), ailing(1, 1), ailing(2, 1)], &[(0, 3), (0, 1), (0, 1)]);
         // One goes already.
         let rolling = Stage::Rolling(Bounds { surge: 0, unavailable: 1 });
-        let under_way = Turn { cluster: "a", share: 2, down: 0, stage: rolling };
-        check(0, 1, &[under_way, limping(2, 1)], &[(0, 1), (0, 0)]);
+        let under_way = Turn { cluster: "a", share: 2, down: 0, ails: false, stage: rolling };
+        check(0, 1, &[under_way, ailing(2, 1)], &[(0, 1), (0, 0)]);
     }
 
     fn turns_of(bounds: Bounds, turns: &[Turn]) -> Vec<(u32, u32)> {

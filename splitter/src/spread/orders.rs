@@ -220,7 +220,8 @@ fn turn(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<
     let keep = Grant { surge: 0, unavailable: 0, goes: false };
     match decided.rule {
         Rule::Replicas => {
-            let turns: Vec<Turn> = staying.iter().map(|(_, copy)| replicas_turn(case, copy)).collect();
+            let next = if case.is_autoscaled() { BTreeMap::new() } else { allowed(case, decided) };
+            let turns: Vec<Turn> = staying.iter().map(|(_, copy)| replicas_turn(case, copy, &next)).collect();
             // The last one that is under way keeps what it was granted, too.
             if turns.iter().all(|turn| turn.stage == Stage::Done) {
                 return None;
@@ -258,14 +259,17 @@ fn turn(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<
     }
 }
 
-fn replicas_turn<'a>(case: &Case, copy: &'a Copy) -> Turn<'a> {
-    let share = case.wanted_of(copy).unwrap_or_default();
+/// What is asked for `next` is not there yet, so it counts as down: numbers go before templates.
+fn replicas_turn<'a>(case: &Case, copy: &'a Copy, next: &BTreeMap<String, u32>) -> Turn<'a> {
+    let asked = case.wanted_of(copy).unwrap_or_default();
+    let share = next.get(copy.name()).copied().unwrap_or_default().max(asked);
     let down = share.saturating_sub(copy.available());
+    let ails = case.ailing.mailboxes.contains(&copy.mailbox);
     let stage = match case.template_for(copy) {
         Some(wanted) if copy.template() != Some(wanted) => Stage::Waiting,
         // It cannot get what it should have, so nobody waits for it to have it.
         None => Stage::Done,
-        Some(_) if is_done(copy, share) => Stage::Done,
+        Some(_) if is_done(copy, asked) => Stage::Done,
         Some(_) => {
             let granted = |field: &str| {
                 let strategy = copy.object.as_ref().and_then(|object| object.pointer(STRATEGY));
@@ -274,7 +278,7 @@ fn replicas_turn<'a>(case: &Case, copy: &'a Copy) -> Turn<'a> {
             Stage::Rolling(Bounds { surge: granted("maxSurge"), unavailable: granted("maxUnavailable") })
         }
     };
-    Turn { cluster: copy.name(), share, down, stage }
+    Turn { cluster: copy.name(), share, down, ails, stage }
 }
 
 /// Whether everything at a target is new and available.

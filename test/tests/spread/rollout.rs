@@ -167,13 +167,16 @@ async fn an_override_of_ordinals_goes_from_the_highest_down() -> Result<()> {
 }
 
 /// A template and a number changed in one edit: numbers go as numbers go, templates take their turns. What grew was taken for
-/// what was down: each target was allowed to take one down, and did when it had grown.
+/// what was down: each target was allowed to take one down, and did when it had grown. Then one was allowed to before any had
+/// grown, and did when the others had not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_template_and_a_new_number_at_once() -> Result<()> {
     for (surge, unavailable) in [(1, 0), (0, 1)] {
         let mut fleet = Fleet::alone().await?;
-        for name in ["a", "b", "c"] {
-            fleet.join(Options { pace: PACE, ..Options::new(name) }, &[]).await?;
+        // Some have grown while others still do.
+        for (name, ready) in [("a", 20), ("b", 200), ("c", 600)] {
+            let pace = Pace { ready: Duration::from_millis(ready), ..PACE };
+            fleet.join(Options { pace, ..Options::new(name) }, &[]).await?;
         }
         fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
         let mut web = deployment("web", 6);
@@ -193,5 +196,50 @@ async fn a_new_template_and_a_new_number_at_once() -> Result<()> {
             now.serving() >= before.serving().min(12 - unavailable) && now.asked() <= 12 + surge
         });
     }
+    Ok(())
+}
+
+/// A pod was broken in each of two places, and one may be down. Each waited for the other to be well, and the template that
+/// would have mended both came to neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_broken_in_several_places_is_mended_in_one_after_the_other() -> Result<()> {
+    let mut fleet = Fleet::of(&["a", "b"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    let mut web = deployment("web", 4);
+    web["spec"]["strategy"] = json!({ "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } });
+    fleet.root.make(DEPLOYMENTS, web).await?;
+    fleet.root.until_available(WEB, 4).await?;
+    for name in ["a", "b"] {
+        let mailbox = fleet.member(name).mailbox.clone();
+        let pods = there("/api/v1/namespaces/shop/pods");
+        until("its pods are shown", async || Ok(mailbox.list(&pods).await?.len() == 2)).await?;
+        fleet.stop_syncing(name);
+        let pod = mailbox.list(&pods).await?.remove(0);
+        let broken = json!({ "status": {
+            "conditions": [{ "type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z" }],
+        } });
+        let pod = pod["metadata"]["name"].as_str().unwrap_or_default();
+        mailbox.merge(&format!("{pods}/{pod}/status"), broken).await?;
+        let short = json!({ "status": { "availableReplicas": 1, "unavailableReplicas": 1 } });
+        mailbox.merge(&there(&format!("{WEB}/status")), short).await?;
+    }
+    fleet.root.until(WEB, |web| web["status"]["availableReplicas"] == 2).await?;
+    let image = json!({ "spec": { "template": {
+        "spec": { "containers": [{ "name": "main", "image": "web:2" }] },
+    } } });
+    fleet.root.merge(WEB, image).await?;
+    let renewed = async || -> Result<usize> {
+        let mut renewed = 0;
+        for (_, member) in fleet.members() {
+            let copy = member.mailbox.get(&there(WEB)).await?.unwrap_or_default();
+            renewed += usize::from(copy["spec"]["template"]["spec"]["containers"][0]["image"] == "web:2");
+        }
+        Ok(renewed)
+    };
+    until("one is mended", async || Ok(renewed().await? > 0)).await?;
+    assert_eq!(renewed().await?, 1);
+    fleet.sync("a");
+    fleet.sync("b");
+    fleet.root.until_available(WEB, 4).await?;
     Ok(())
 }
