@@ -56,6 +56,17 @@ pub(crate) async fn bring(
     }
 }
 
+/// Whether the kind of an object is defined where it is. With a definition go all objects of its kind.
+pub(crate) async fn is_defined(
+    splitter: &Splitter,
+    followed: &Followed,
+    subject: &Subject,
+) -> Result<bool, CallError> {
+    let kind = &splitter.world.own.definitions.kind;
+    let here = splitter.world.server.within(subject.cluster());
+    Ok(here.get(Place::new(kind, "", &followed.name)).await?.is_some())
+}
+
 /// The same kind, with the same versions, of which an object may be anything.
 fn permissive(own: &Value) -> Value {
     let spec = &own["spec"];

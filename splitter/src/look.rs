@@ -25,7 +25,7 @@ use crate::headcount::Crowd;
 use crate::lower::depend::{self, pod_spec_at};
 use crate::moves::Step;
 use crate::world::{Class, Followed, Member, Subject};
-use crate::{current, ended, follow, gather, grants, home, ledger, record, spread};
+use crate::{current, definitions, ended, follow, gather, grants, home, ledger, record, spread};
 
 /// Until what was written is seen.
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
@@ -312,6 +312,11 @@ async fn leave(
 ) -> Result<Outcome, CallError> {
     let is_same = |object: &&Value| object["metadata"]["uid"] == *record.spec.object.uid;
     if let Some(object) = object.filter(is_same) {
+        // Kinds are followed one by one: that it is gone may have been seen of its record first.
+        let present = ask(splitter, followed, subject).await?;
+        if present.is_none_or(|present| present["metadata"]["uid"] != object["metadata"]["uid"]) {
+            return Ok(Outcome::Failed);
+        }
         let spec = record.spec.clone();
         record::release(splitter, subject, record).await?;
         if !is_decided(splitter, followed, subject, object) {
@@ -333,6 +338,16 @@ async fn leave(
     Ok(Outcome::Done)
 }
 
+/// An object as the server has it now, which may not have been seen yet.
+async fn ask(
+    splitter: &Splitter,
+    followed: &Followed,
+    subject: &Subject,
+) -> Result<Option<Value>, CallError> {
+    let place = Place::new(&followed.kind, &subject.key.namespace, &subject.key.name);
+    splitter.world.server.within(subject.cluster()).get(place).await
+}
+
 fn is_of_record(copy: &Copy, record: &Distribution) -> bool {
     let of = copy.object.as_ref().and_then(copies::locator);
     of.is_some_and(|of| of.uid == record.spec.object.uid)
@@ -346,7 +361,11 @@ async fn gone(
     subject: &Subject,
     record: Option<Distribution>,
 ) -> Result<Outcome, CallError> {
-    if record.is_some() {
+    if let Some(record) = record {
+        // Of a kind that is not defined any more nobody else can say that the owner of something is gone.
+        if followed.class == Class::Custom && !definitions::is_defined(splitter, followed, subject).await? {
+            record::delete(splitter, subject, &record).await?;
+        }
         return Ok(Outcome::Done);
     }
     forget(splitter, subject);
@@ -355,8 +374,7 @@ async fn gone(
     if left.is_empty() {
         return Ok(Outcome::Done);
     }
-    let place = Place::new(&followed.kind, &subject.key.namespace, &subject.key.name);
-    if splitter.world.server.within(subject.cluster()).get(place).await?.is_some() {
+    if ask(splitter, followed, subject).await?.is_some() {
         return Ok(Outcome::Again(MOMENT));
     }
     for copy in left {

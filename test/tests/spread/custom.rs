@@ -238,10 +238,17 @@ async fn a_kind_that_is_no_more_is_in_nobodys_way() -> Result<()> {
     one["metadata"]["annotations"] = json!({ "holon.dev/placement": "a" });
     fleet.root.make(WIDGETS, one.clone()).await?;
     let pending = |record: &Value| condition(record, "Placed")["reason"] == "Pending";
-    fleet.root.until(ONE_RECORD, pending).await?;
+    let mut record = fleet.root.until(ONE_RECORD, pending).await?;
     let definition_of = format!("{DEFINITIONS}/widgets.example.com");
     fleet.root.delete(&definition_of).await?;
     fleet.root.until_gone(&definition_of).await?;
+    fleet.root.until_gone(ONE_RECORD).await?;
+    // A record that came too late stayed: of a kind that nobody serves nobody can say that the owner is gone.
+    for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
+        record["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    let (records, _) = ONE_RECORD.rsplit_once('/').unwrap();
+    fleet.root.make(records, record).await?;
     fleet.root.until_gone(ONE_RECORD).await?;
     fleet.root.make(DEPLOYMENTS, deployment("web", 1)).await?;
     fleet.root.until_available(WEB, 1).await?;
