@@ -31,7 +31,7 @@ use crate::ledger::Ledger;
 use crate::lower::depend::CLAIM;
 use crate::policies::{self, Policy, Tally};
 use crate::world::{Became, Changed, Class, Definitions, Followed, Marks, Subject, Tables, World};
-use crate::{current, estimate, look, tree, trim};
+use crate::{current, estimate, look, namespaces, tree, trim};
 
 /// Objects looked after at once, by each of the tasks that do. Most of the time each waits for its writes to be on disk, and
 /// those that wait together are written together.
@@ -88,6 +88,8 @@ pub struct Splitter {
     pub(crate) questions: current::Questions,
     /// What we wrote and have not seen yet.
     pub(crate) unseen: look::Unseen,
+    /// Namespaces of mailboxes that are being taken away.
+    pub(crate) emptied: namespaces::Emptied,
     /// What was known of namespaces that matters to what is in them.
     namespaces: Mutex<HashMap<Key, u64>>,
     /// Which policies are known, and in which generation.
@@ -119,6 +121,7 @@ impl Splitter {
             tree: tree::Index::default(),
             questions: current::Questions::default(),
             unseen: look::Unseen::default(),
+            emptied: namespaces::Emptied::default(),
             namespaces: Mutex::default(),
             policies: Mutex::default(),
             definitions: Mutex::default(),
@@ -208,7 +211,7 @@ impl Splitter {
             Item::Nodes(cluster) => tree::nodes(self, *cluster).await,
             Item::Grants(home) => grants::look(self, *home).await,
             Item::Access(account) => home::look(self, account).await,
-            Item::Namespace(cluster, name) => look::namespace(self, *cluster, name).await,
+            Item::Namespace(cluster, name) => namespaces::look(self, *cluster, name).await,
             Item::Policy(policy, cluster, name) => policies::look(self, *policy, *cluster, name).await,
         };
         done.unwrap_or_else(|error| self.failed(&item, &error))
@@ -323,6 +326,9 @@ impl Splitter {
         let Ok(cluster) = locator.logical_cluster.parse::<Id>() else { return };
         let namespace = locator.namespace.unwrap_or_default();
         if view.kind == self.world.own.namespaces.kind {
+            if gone {
+                self.add_waiting(cluster, &locator.name);
+            }
             return self.queue.add(Item::Namespace(cluster, locator.name));
         }
         let key = Key { cluster: Some(cluster), namespace, name: locator.name };

@@ -60,7 +60,7 @@ pub(crate) async fn look(
     }
     let overrides = splitter.world.ours(&splitter.world.own.overrides, subject.cluster());
     let namespace = splitter.world.namespace(subject.cluster(), &subject.key.namespace);
-    let (mut wrote, mut refused) = (false, false);
+    let (mut wrote, mut unfinished) = (false, false);
     for (cluster, part) in &plan.parts {
         let copy = copies.iter().find(|copy| copy.is_at(cluster));
         let Some(copy) = copy.filter(|copy| !copy.is_leaving()) else { continue };
@@ -72,12 +72,16 @@ pub(crate) async fn look(
             home: None,
         };
         let problem = match lower::lower(object, Some(part), &way) {
+            Ok(Lowered::Sent(_)) if copy.object.is_none() && splitter.is_emptied(copy) => {
+                unfinished = true;
+                None
+            }
             Ok(Lowered::Sent(mut wanted)) => {
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
                 wanted["metadata"]["annotations"][api::names::STANDS_FOR] = generation.to_string().into();
                 match spread::put(splitter, followed, subject, copy, wanted).await {
                     Err(error) if spread::is_refused(&error) => {
-                        refused = true;
+                        unfinished = true;
                         Some(error.to_string())
                     }
                     put => {
@@ -109,7 +113,7 @@ pub(crate) async fn look(
     }
     gather::follower(splitter, followed, subject, object, &copies, &places).await?;
     Ok(match used.is_empty() {
-        _ if refused => Outcome::Failed,
+        _ if unfinished => Outcome::Failed,
         true => Outcome::Done,
         false => Outcome::Again(STILL_USED),
     })

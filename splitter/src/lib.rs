@@ -38,6 +38,7 @@ mod look;
 pub mod lower;
 mod members;
 pub mod moves;
+mod namespaces;
 mod notice;
 pub mod pointer;
 pub mod policies;

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::cluster::Id;
-use api::fleet::{Distribution, Role, Target};
-use api::names::{PLACEMENT, PROJECTED, TARGETS, TRUE};
+use api::fleet::{Distribution, Target};
+use api::names::{PLACEMENT, PROJECTED, TRUE};
 use api::quantity;
 use controller::informer::{Key, View};
 use controller::queue::Outcome;
-use controller::remote::{CallError, Patch, Place};
+use controller::remote::{CallError, Place};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::ailing::Ailing;
 use crate::book::Entry;
@@ -33,8 +33,6 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 pub(crate) const SOON: Duration = Duration::from_millis(50);
 /// While something moves, in case nobody says that it has arrived.
 const STILL_MOVING: Duration = Duration::from_secs(10);
-/// Until a namespace that is left is empty.
-const NAMESPACE_AGAIN: Duration = Duration::from_secs(1);
 
 /// After this long a write that is not seen has been undone by somebody.
 const LOST_AFTER: Duration = Duration::from_secs(5);
@@ -221,7 +219,7 @@ async fn decided(
         return Ok(Outcome::Again(MOMENT));
     }
     gather::gather(splitter, &case, &decided, &spread.problems).await?;
-    if spread.refused {
+    if spread.unfinished {
         return Ok(Outcome::Failed);
     }
     Ok(match decided.step {
@@ -381,85 +379,6 @@ async fn gone(
         spread::delete(splitter, followed, subject, copy).await?;
     }
     Ok(Outcome::Done)
-}
-
-/// A user's namespace: says on it where what is in it runs, and removes its copies that hold nothing any more.
-pub(crate) async fn namespace(splitter: &Splitter, cluster: Id, name: &str) -> Result<Outcome, CallError> {
-    let world = &splitter.world;
-    let mut places = follow::Places::new();
-    for (_, entry) in lock(&splitter.book).within(cluster, name) {
-        for target in &entry.targets {
-            let role = places.get(&target.cluster).map_or(target.role, |known: &Target| {
-                if known.role == Role::Steady { Role::Steady } else { target.role }
-            });
-            let place = Target { cluster: target.cluster.clone(), role, share: None };
-            places.insert(target.cluster.clone(), place);
-        }
-    }
-    let targets: Vec<Target> = places.values().cloned().collect();
-    let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
-    let kind = &world.own.namespaces.kind;
-    if let Some(own) = world.own.namespaces.get(&key) {
-        let said = world.namespace(cluster, name).annotations.get(TARGETS).cloned();
-        let says = (!targets.is_empty()).then(|| crate::explain::sentence(&targets));
-        if said != says {
-            let change = json!({ "metadata": { "uid": own.uid, "annotations": { TARGETS: says } } });
-            world.server.within(cluster).patch(Place::new(kind, "", name), Patch::Merge, &change).await?;
-        }
-        let own = own.read(kind);
-        for member in splitter.seen_from(cluster).iter().filter(|member| places.contains_key(member.name())) {
-            if let Some((mailbox, copy)) = namespace_copy(splitter, member, cluster, name) {
-                spread::label(splitter, mailbox, &own, &copy).await?;
-            }
-        }
-    }
-    empty_namespaces(splitter, cluster, name, &places).await
-}
-
-/// The copy of a namespace in the mailbox of a physical cluster, if there is one that is not on its way out.
-fn namespace_copy(splitter: &Splitter, member: &Member, cluster: Id, name: &str) -> Option<(Id, Value)> {
-    let view = &splitter.world.own.namespaces;
-    let mailbox = member.mailbox()?;
-    let there = copies::namespace_there(member, cluster, name);
-    let copy = view.get(&Key { cluster: Some(mailbox), namespace: String::new(), name: there })?;
-    let copy = copy.read(&view.kind);
-    let of = copies::locator(&copy)?;
-    let is_ours = of.logical_cluster == cluster.to_string() && of.name == name;
-    (is_ours && copy["metadata"]["deletionTimestamp"].is_null()).then_some((mailbox, copy))
-}
-
-/// Copies of a namespace in which nothing is any more, and nothing is to be.
-async fn empty_namespaces(
-    splitter: &Splitter,
-    cluster: Id,
-    name: &str,
-    places: &follow::Places,
-) -> Result<Outcome, CallError> {
-    let world = &splitter.world;
-    let members = {
-        let clusters = world.clusters();
-        world.members().all(&clusters)
-    };
-    let meant = splitter.seen_from(cluster);
-    let is_place =
-        |member: &Arc<Member>| places.contains_key(member.name()) && meant.iter().any(|one| one == member);
-    let mut waits = false;
-    for member in members.iter().filter(|member| !is_place(member)) {
-        let Some((mailbox, copy)) = namespace_copy(splitter, member, cluster, name) else { continue };
-        let text = |field: &str| copy["metadata"][field].as_str().unwrap_or_default();
-        let there = text("name");
-        // What is only shown there goes with it.
-        let holds = |followed: &Arc<Followed>| {
-            followed.class != Class::Shown && !followed.view.keys_within(mailbox, Some(there)).is_empty()
-        };
-        if !splitter.is_entered(cluster, name) || world.kinds().iter().any(holds) {
-            waits = true;
-            continue;
-        }
-        let place = Place::new(&world.own.namespaces.kind, "", there);
-        world.server.within(mailbox).delete(place, text("uid")).await?;
-    }
-    Ok(if waits { Outcome::Again(NAMESPACE_AGAIN) } else { Outcome::Done })
 }
 
 impl Splitter {

@@ -32,8 +32,9 @@ pub(crate) type Problems = Vec<(String, String)>;
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
     pub(crate) wrote: bool,
-    /// A mailbox refused something. That is no reason to leave the others as they are, but one to try again.
-    pub(crate) refused: bool,
+    /// A mailbox refused something, or cannot take it yet. That is no reason to leave the others as they are, but one to try
+    /// again.
+    pub(crate) unfinished: bool,
     pub(crate) problems: Problems,
 }
 
@@ -53,9 +54,10 @@ pub(crate) async fn spread(
     for (target, copy) in copies::at(&case.copies, targets) {
         let order = orders::of(case, decided, target, copy);
         match desired(case, decided, target, copy, order) {
+            Ok(Some(_)) if copy.object.is_none() && splitter.is_emptied(copy) => done.unfinished = true,
             Ok(Some(wanted)) => match put(splitter, case.followed, case.subject, copy, wanted).await {
                 Err(error) if is_refused(&error) => {
-                    done.refused = true;
+                    done.unfinished = true;
                     done.problems.push((target.cluster.clone(), error.to_string()));
                 }
                 wrote => done.wrote |= wrote?,

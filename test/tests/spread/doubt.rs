@@ -1,5 +1,7 @@
 //! What is in doubt stays as it is. Each of these went wrong somewhere.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use scenarios::eyes::{condition, until};
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
@@ -226,4 +228,31 @@ async fn a_copy_that_somebody_deleted_comes_back() -> Result<()> {
         .await?;
     fleet.member("b").below.until_available(&there(WEB), 2).await?;
     fleet.root.until_available(WEB, 4).await.map(drop)
+}
+
+/// The copy of a namespace was taken away because nothing was in it any more, just when the next app was sent there: with the
+/// namespace went the app, which nobody had asked for. A Job that goes and comes again runs twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_is_emptied_takes_nothing_new_along() -> Result<()> {
+    let fleet = Fleet::of(&["a"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "a")).await?;
+    let history = History::of_deployments(&fleet).await?;
+    let mailbox = &fleet.member("a").mailbox;
+    for round in 0..10 {
+        let name = format!("web-{round}");
+        fleet.root.make(DEPLOYMENTS, deployment(&name, 1)).await?;
+        let path = format!("{DEPLOYMENTS}/{name}");
+        fleet.root.until_available(&path, 1).await?;
+        fleet.root.delete(&path).await?;
+        mailbox.until_gone(&there(&path)).await?;
+        // Sooner or later, so that some come at the wrong moment.
+        tokio::time::sleep(Duration::from_millis(round % 8)).await;
+    }
+    for round in 0..10 {
+        check(&history.moments("shop", &format!("web-{round}")), |_, now| {
+            let leaves = |copy: &Value| !copy["metadata"]["deletionTimestamp"].is_null();
+            now.whole.is_null() || !now.copies.values().any(leaves)
+        });
+    }
+    Ok(())
 }
