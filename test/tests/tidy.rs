@@ -185,5 +185,8 @@ fn the_readme_begins_with_the_two_commands() {
     let commands: Vec<_> = readme.lines().filter(|line| line.starts_with("cargo ")).collect();
     assert_eq!(commands[..2], ["cargo run --release -- dev", "cargo test --workspace"]);
     let ci = std::fs::read_to_string(root().join(".ci/run")).unwrap();
-    assert!(ci.contains("\ncargo test --workspace\n"), "CI runs the README's test command as written");
+    assert!(
+        ci.contains("HOLON_REQUIRE_PEERS=1 cargo test --workspace "),
+        "CI runs the README's test command, with all peers"
+    );
 }
