@@ -30,6 +30,10 @@ pub const PHYSICAL_CLUSTER: &str = "holon.dev/physical-cluster";
 /// The value of labels and annotations that say that something is so.
 pub const TRUE: &str = "true";
 
+/// Annotation on a namespace that was sent to a physical cluster: the ids of all mailboxes it came through, the first one
+/// first. A logical cluster, also of another Holon, can be a physical cluster; what came through a mailbox is not sent there
+/// again.
+pub const VIA: &str = "holon.dev/via";
 /// Annotation on what was rewritten for a physical cluster: whose it is ([`Locator`](crate::fleet::Locator), as JSON).
 pub const LOCATOR: &str = "holon.dev/locator";
 /// Annotation on what we made on a physical cluster: the id of the mailbox it came from. What does not have it is not

@@ -1,12 +1,13 @@
-//! Objects that are not everybody's to change, by their labels.
+//! Objects that RBAC alone does not protect, by their kind or their labels.
 //!
 //! ```text
-//!   create, update, patch, delete ─► roles say yes ─► has it a guarded label, before or after? ─► Guard ─► commit
+//!   create, update, patch, delete ─► RBAC allows ─► guarded kind, or guarded label before or after? ─► Guard ─► commit
 //! ```
 //!
-//! Roles say who may change which kinds. Whoever puts a server together may keep some objects of a kind to itself: it names
-//! labels, and is asked about every write by which an object that has one of them comes, changes or goes, or by which an
-//! object gets or loses one. What has none of them costs a look at its labels. What the server's own controllers do, such as
+//! Roles say who may change which kinds. The program that embeds this server may keep some kinds, and some objects of any
+//! kind, to its own controllers. It names kinds and labels, and decides about every write that creates, changes or deletes an
+//! object of such a kind or with such a label, or that adds or removes such a label. Any other write costs a look at the
+//! object's kind and labels. What the server's own controllers do, such as
 //! collecting what belongs to nobody any more, is nobody's request and not asked about.
 
 use std::fmt;
@@ -26,6 +27,11 @@ use crate::stored;
 pub trait Guard: Send + Sync + fmt::Debug {
     /// The labels, whatever their values.
     fn labels(&self) -> &[&str];
+
+    /// The kinds, whatever their labels: group and plural.
+    fn kinds(&self) -> &[(&str, &str)] {
+        &[]
+    }
 
     /// Whether this may be done; or what whoever wants it is told.
     fn may<'a>(&'a self, deed: Deed<'a>) -> Boxed<'a, Result<(), Status>>;
@@ -65,6 +71,10 @@ fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["labels"].get(name)?.as_str()
 }
 
+fn guards_kind(guard: &dyn Guard, row: &Resource) -> bool {
+    guard.kinds().iter().any(|(group, plural)| *group == &*row.group && *plural == &*row.plural)
+}
+
 /// Whoever is asked, if anybody.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guarded(Option<Arc<dyn Guard>>);
@@ -84,7 +94,8 @@ impl Guarded {
     ) -> Result<(), Status> {
         let Some(guard) = &self.0 else { return Ok(()) };
         let mut objects = [before, after].into_iter().flatten();
-        if !objects.any(|object| guard.labels().iter().any(|name| label(object, name).is_some())) {
+        let is_labelled = |object: &Value| guard.labels().iter().any(|name| label(object, name).is_some());
+        if !guards_kind(&**guard, &call.row) && !objects.any(is_labelled) {
             return Ok(());
         }
         let part = call.subresource.as_deref();
@@ -98,7 +109,7 @@ impl Guarded {
         let Some(guard) = &self.0 else { return Ok(()) };
         let skimmed = stored::labels(entry.value());
         let has = |name: &&str| skimmed.is_none_or(|labels| labels.get(name).is_some());
-        if !guard.labels().iter().any(has) {
+        if !guards_kind(&**guard, &call.row) && !guard.labels().iter().any(has) {
             return Ok(());
         }
         match call.tree(entry) {

@@ -14,7 +14,7 @@ use apiserver::local;
 use apiserver::request::Cluster;
 use clap::Args;
 use controller::kind::Kind;
-use controller::remote::{Place, Remote};
+use controller::remote::{Patch, Place, Remote};
 use serde_json::json;
 use standin::{Options, Pace, Standin};
 use storage::embedded::{self, Embedded};
@@ -89,6 +89,10 @@ async fn join_all(running: &Running, kept: Option<&path::Path>) -> Result<Vec<St
         let standin = standin(name, kept).await.with_context(|| format!("starting the stand-in {name}"))?;
         let labels = vec![("region".to_owned(), region.to_owned())];
         join::known(&root, name, &standin.kubeconfig()?, &labels).await?;
+        // A stand-in has no host that a pod could reach, so charts with node agents are tried here too.
+        let kind = Kind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
+        let change = json!({ "spec": { "podSecurity": "privileged" } });
+        root.patch(Place::new(&kind, "", name), Patch::Merge, &change).await?;
         standins.push(standin);
     }
     for (name, _) in CLUSTERS {

@@ -1,3 +1,10 @@
+//! What RBAC cannot protect in a logical cluster, whose administrators may do everything there.
+//!
+//! Some objects state facts that grant something: which physical clusters a workload was given (Distribution), whether a
+//! physical cluster is ready and what it serves (PhysicalCluster status), which logical cluster is whose mailbox (the name and
+//! the label of a LogicalCluster). Only our controllers write those. A namespace that is deleted still takes its
+//! Distributions with it: that is the server's own controller, not a request.
+//!
 //! What is shown because it is on a physical cluster is not changed where it is shown.
 //!
 //! A user sees pods, nodes and more that nobody made in his logical cluster. Changing them there would change nothing where
@@ -10,7 +17,8 @@
 use std::sync::Arc;
 
 use api::cluster::Id;
-use api::names::{PLACED, PROJECTED, SYNCER_ACCOUNT, owner_of_mailbox};
+use api::fleet::{Distribution, PhysicalCluster};
+use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SYNCER_ACCOUNT, owner_of_mailbox};
 use apiserver::births;
 use apiserver::guard::{Deed, Guard};
 use apiserver::identity::Identity;
@@ -23,6 +31,9 @@ use storage::{Boxed, Store};
 pub(crate) const CONTROLLERS: &str = "system:holon:";
 
 const HASH: &str = "pod-template-hash";
+const LOGICAL_CLUSTERS: &str = "logicalclusters";
+const DISTRIBUTIONS: &str = Distribution::RESOURCE.plural;
+const PHYSICAL_CLUSTERS: &str = PhysicalCluster::RESOURCE.plural;
 
 /// Guards the marks of what is shown and of what is placed.
 #[derive(Debug)]
@@ -45,6 +56,9 @@ impl Marks {
             return Ok(());
         }
         let refuse = |why: &str| Err(Status::forbidden(deed.grouped(), deed.name, why));
+        if let Some(why) = self.reserved(&deed).await {
+            return refuse(why);
+        }
         let (was_placed, is_placed) = deed.label(PLACED);
         if was_placed != is_placed && !deed.who.is_administrator() && self.is_mailbox(deed.cluster).await {
             return refuse(&format!(
@@ -70,9 +84,43 @@ impl Marks {
     }
 }
 
+impl Marks {
+    /// Why only our controllers may do this, if so: it would state a fact that grants something.
+    async fn reserved(&self, deed: &Deed<'_>) -> Option<&'static str> {
+        if &*deed.row.group != GROUP {
+            return None;
+        }
+        match (&*deed.row.plural, deed.part) {
+            (DISTRIBUTIONS, _) => Some(
+                "it records what the splitter decided, and only the splitter writes it; to change where something runs, \
+                 set the annotation holon.dev/placement or edit a Placement",
+            ),
+            (PHYSICAL_CLUSTERS, Some("status")) => {
+                let is_report = is_syncer_of(deed.who, deed.cluster) && self.is_mailbox(deed.cluster).await;
+                (!is_report).then_some(
+                    "only the server writes the status of a physical cluster, from what its syncer reports",
+                )
+            }
+            (LOGICAL_CLUSTERS, _) => {
+                let (was, is) = deed.label(MAILBOX_OF);
+                let claims_name = deed.before.is_none() && owner_of_mailbox(deed.name).is_some();
+                (claims_name || deed.after.is_some() && was != is).then_some(
+                    "a logical cluster whose name begins with mailbox-, or that has the label holon.dev/mailbox-of, is the \
+                     mailbox of a physical cluster, and only the server creates those; choose another name",
+                )
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Guard for Marks {
     fn labels(&self) -> &[&str] {
         &[PROJECTED, PLACED]
+    }
+
+    fn kinds(&self) -> &[(&str, &str)] {
+        &[(GROUP, DISTRIBUTIONS), (GROUP, PHYSICAL_CLUSTERS), (GROUP, LOGICAL_CLUSTERS)]
     }
 
     fn may<'a>(&'a self, deed: Deed<'a>) -> Boxed<'a, Result<(), Status>> {

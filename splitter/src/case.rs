@@ -170,7 +170,10 @@ impl Case<'_> {
     /// What a copy says, as a target's.
     pub(crate) fn report<'a>(&self, target: &Target, copy: &'a Copy) -> Report<'a> {
         let report = Report { current: self.is_current(copy), ..copy.report(target) };
-        let share = if self.is_autoscaled() { copy.reported("replicas") } else { report.share };
+        let share = match self.is_autoscaled() {
+            true => scaled::there(copy, self.replicas_at()),
+            false => report.share,
+        };
         Report { share, ..report }
     }
 

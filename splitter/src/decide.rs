@@ -24,7 +24,7 @@ use crate::moves::{self, Exclusive, Next, Readiness, Step};
 use crate::rules::{self, Level, Wish};
 use crate::targets::{self, Candidate, Claim, Decision, Outcome, Pick, Standing, Work};
 use crate::world::Member;
-use crate::{division, record, scaled, summarize};
+use crate::{division, pod_security, record, scaled, summarize};
 
 /// What is so from now on.
 #[derive(Debug)]
@@ -183,7 +183,8 @@ fn choose(
     // Whoever decides nothing decides it for the whole namespace.
     let key = if by_default { namespace } else { &own };
     let under = case.record.as_ref().and_then(|record| record.metadata.annotations.get(WISH));
-    let standing = Standing { targets: case.recorded(), under: under.map(String::as_str) };
+    let standing = standing(splitter, case);
+    let standing = Standing { targets: &standing, under: under.map(String::as_str) };
     let decision = weighed(splitter, ledger, case, wish.spec.division, findings, |work, candidates| {
         let work = Work { key, beside: beside.as_deref(), ..work };
         targets::choose(wish, &work, candidates, &standing)
@@ -192,6 +193,26 @@ fn choose(
         ledger.set_default(case.subject.cluster(), namespace, &pick.cluster);
     }
     decision
+}
+
+/// The recorded targets that stay unless something moves them. A target to which nothing was sent holds nothing: if it may not
+/// be used, is dedicated to another logical cluster or does not answer, it is chosen anew.
+fn standing(splitter: &Splitter, case: &Case) -> Vec<Target> {
+    let path = splitter.world.clusters().path(case.subject.cluster());
+    let is_dedicated_elsewhere = |member: &Member| {
+        let to = member.object.spec.dedicated_to.as_deref();
+        to.is_some_and(|to| path.as_ref().is_none_or(|path| path.as_str() != to))
+    };
+    let is_sent =
+        |target: &Target| case.copies.iter().any(|copy| copy.is_at(&target.cluster) && copy.object.is_some());
+    let is_open = |target: &Target| {
+        let member = case.members.iter().find(|member| member.name() == target.cluster);
+        member.is_some_and(|member| {
+            let is_granted = !case.refused.contains(&(member.home, member.name().to_owned()));
+            member.is_ready() && is_granted && !is_dedicated_elsewhere(member)
+        })
+    };
+    case.recorded().iter().filter(|target| is_sent(target) || is_open(target)).cloned().collect()
 }
 
 /// What is to be placed, and all physical clusters with what is known about them, for whoever decides.
@@ -211,6 +232,7 @@ fn weighed(
         key: &case.key(),
         logical_cluster: &path,
         kinds: &kinds,
+        violations: &pod_security::violations(case.object),
         each: case.each(),
         replicas: case.replicas(case.rule()),
         extent: case.extent(division),
@@ -219,7 +241,11 @@ fn weighed(
     let candidates: Vec<Candidate> = case
         .members
         .iter()
-        .map(|member| Candidate { estimate: findings.fits(member.name()), ..candidate(ledger, case, member) })
+        .map(|member| Candidate {
+            estimate: findings.fits(member.name()),
+            circular: splitter.world.circle(member),
+            ..candidate(ledger, case, member)
+        })
         .collect();
     decides(work, &candidates)
 }

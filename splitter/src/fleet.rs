@@ -46,6 +46,8 @@ const SILENT: &str = "Silent";
 const NEVER_HEARD: &str = "NeverHeard";
 const CANNOT_CONNECT: &str = "CannotConnect";
 const LEAVING: &str = "Leaving";
+/// Condition of a physical cluster that is a logical cluster whose own work could be placed there again.
+pub(crate) const CIRCULAR: &str = "Circular";
 
 /// Looks after all physical clusters of a server.
 #[derive(Debug)]
@@ -295,7 +297,11 @@ impl Fleet {
         let mut status = report.and_then(|report| report.status).unwrap_or_else(|| before.clone());
         let said = |kind: &str| status.conditions.iter().find(|said| said.r#type == kind).cloned();
         let other = said("ClusterIdentity").filter(|said| said.status == "False");
-        let ready = ready(health, other.or_else(|| said("Ready")), hindrance);
+        let circular = before.conditions.iter().find(|said| said.r#type == CIRCULAR && said.status == "True");
+        let ready = match circular {
+            Some(circular) => ("False", CIRCULAR.to_owned(), circular.message.clone()),
+            None => ready(health, other.or_else(|| said("Ready")), hindrance),
+        };
         let (was, is) = (before.conditions.iter().find(|said| said.r#type == "Ready"), ready.0);
         let beat = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
         let beat = beat.as_ref().and_then(|lease| lease["spec"]["renewTime"].as_str());
@@ -303,6 +309,9 @@ impl Fleet {
         status.last_heartbeat_time = health::told(before.last_heartbeat_time.as_deref(), beat, is_news);
         status.conditions.retain(|said| said.r#type != "Ready");
         status.conditions.insert(0, condition(&before.conditions, "Ready", ready));
+        // The splitter's: it knows which physical clusters are logical clusters of this server.
+        status.conditions.retain(|said| said.r#type != CIRCULAR);
+        status.conditions.extend(before.conditions.iter().find(|said| said.r#type == CIRCULAR).cloned());
         status.mailbox = Some(mailbox.to_string());
         status.observed_generation = object.metadata.generation;
         status

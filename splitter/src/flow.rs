@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::cluster::Id;
-use api::fleet::{Distribution, PhysicalCluster, StatusRule};
+use api::fleet::{Distribution, StatusRule};
 use api::names::PLACEMENT;
 use controller::informer::{Key, News, Object, Scope, View, follow, follow_while_served};
 use controller::queue::{Outcome, Queue};
@@ -30,7 +30,7 @@ use crate::home::{self, Account, Door};
 use crate::ledger::Ledger;
 use crate::lower::depend::CLAIM;
 use crate::policies::{self, Policy, Tally};
-use crate::world::{Became, Changed, Class, Definitions, Followed, Marks, Subject, Tables, World};
+use crate::world::{Became, Changed, Class, Clusters, Definitions, Followed, Marks, Subject, Tables, World};
 use crate::{current, estimate, look, namespaces, tree, trim};
 
 /// Objects looked after at once, by each of the tasks that do. Most of the time each waits for its writes to be on disk, and
@@ -239,8 +239,14 @@ impl Splitter {
         if is(&own.logical) {
             let mut clusters = self.world.clusters_mut();
             let changed = if gone { clusters.remove(object) } else { clusters.put(object) };
+            let owner = Clusters::mailbox_owner(&object.key);
+            let owner = owner.map(|(home, name)| (home, name, clusters.mailbox_of(home, name)));
             drop(clusters);
             changed.into_iter().for_each(|cluster| self.add_all(Some(cluster), None));
+            if let Some((home, name, mailbox)) = owner {
+                let changed = self.world.members_mut().set_mailbox(home, name, mailbox);
+                self.reconsider_member(home, name, changed);
+            }
         } else if is(&own.physical) && !self.world.is_mailbox(cluster) {
             self.hear_of_member(object, gone);
         } else if self.world.is_mailbox(cluster) {
@@ -276,8 +282,18 @@ impl Splitter {
                 self.world.members_mut().remove(&object.key);
                 Changed::Nature
             }
-            false => self.world.members_mut().put(object),
+            false => {
+                let clusters = self.world.clusters();
+                self.world.members_mut().put(object, &clusters)
+            }
         };
+        if let Some(home) = object.key.cluster {
+            self.reconsider_member(home, &object.key.name, changed);
+        }
+    }
+
+    /// Queues everything that a change of a physical cluster concerns.
+    fn reconsider_member(&self, home: Id, name: &str, changed: Changed) {
         let users = || lock(&self.book).clusters();
         match changed {
             Changed::Nothing => {}
@@ -286,12 +302,9 @@ impl Splitter {
                 users().into_iter().for_each(|cluster| self.queue.add(Item::Nodes(cluster)));
             }
             Changed::Nature => {
-                let mailbox =
-                    object.parse::<PhysicalCluster>().and_then(|read| read.status?.mailbox?.parse().ok());
+                let mailbox = self.world.clusters().mailbox_of(home, name);
                 mailbox.into_iter().for_each(|mailbox| tree::look_again(self, mailbox));
-                if let Some(home) = object.key.cluster {
-                    self.queue.add(Item::Member(home, object.key.name.clone()));
-                }
+                self.queue.add(Item::Member(home, name.to_owned()));
                 self.add_all(None, None);
                 users().into_iter().for_each(|cluster| self.queue.add(Item::Nodes(cluster)));
             }
@@ -387,6 +400,9 @@ impl Splitter {
     }
 
     fn hear_of_namespace(&self, object: &Arc<Object>, gone: bool) {
+        if let Some(cluster) = object.key.cluster.filter(|_| object.key.name == "kube-system") {
+            self.world.clusters_mut().set_identity(&object.uid, (!gone).then_some(cluster));
+        }
         let tables = Tables::of(object).unwrap_or_default();
         let mut hasher = DefaultHasher::new();
         (&tables.labels, tables.annotations.get(PLACEMENT)).hash(&mut hasher);

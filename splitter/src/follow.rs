@@ -26,7 +26,7 @@ use crate::look::SOON;
 use crate::lower::depend::{self, Need};
 use crate::lower::{self, Lowered, Way};
 use crate::rules::select::{self, Selected};
-use crate::spread;
+use crate::spread::{self, Sent};
 use crate::targets::Pick;
 use crate::world::{Class, Followed, Subject};
 use crate::{gather, notice};
@@ -84,10 +84,14 @@ pub(crate) async fn look(
                         unfinished = true;
                         Some(error.to_string())
                     }
-                    put => {
-                        wrote |= put?;
-                        None
-                    }
+                    sent => match sent? {
+                        Sent::Unchanged => None,
+                        Sent::Written => {
+                            wrote = true;
+                            None
+                        }
+                        Sent::Denied(why) => Some(why.told(cluster)),
+                    },
                 }
             }
             Ok(Lowered::Stays(_)) => None,

@@ -29,6 +29,7 @@ pub(crate) async fn gather(
     let targets = copies::at(&case.copies, &decided.record.spec.targets);
     let reports: Vec<Report> =
         indexed(targets.iter().map(|(target, copy)| case.report(target, copy)).collect(), decided);
+    let unsent = problems.first().map(|(cluster, problem)| format!("{cluster}: {problem}"));
     let whole = Whole {
         object: case.object,
         desired: match case.is_autoscaled() {
@@ -38,6 +39,7 @@ pub(crate) async fn gather(
         is_duplicated: decided.rule.has_replicas() && decided.plan.total.is_none() && !case.is_autoscaled(),
         pending: decided.plan.pending,
         unplaced: decided.unplaced.as_deref().or(decided.short.as_deref()),
+        unsent: unsent.as_deref(),
         now: &now,
     };
     let rule = rule(splitter, case.followed, case.subject);
@@ -201,7 +203,15 @@ pub(crate) async fn follower(
     let there = |copy: &&Copy| copy.is_meant && copy.object.is_some() && places.contains_key(copy.name());
     let reports: Vec<Report> =
         copies.iter().filter(there).map(|copy| copy.report(&places[copy.name()])).collect();
-    let whole = Whole { object, desired: None, is_duplicated: false, pending: 0, unplaced: None, now: &now };
+    let whole = Whole {
+        object,
+        desired: None,
+        is_duplicated: false,
+        pending: 0,
+        unplaced: None,
+        unsent: None,
+        now: &now,
+    };
     let status = if reports.is_empty() && object["kind"] != "PersistentVolumeClaim" {
         Value::Null
     } else {

@@ -40,6 +40,7 @@ mod members;
 pub mod moves;
 mod namespaces;
 mod notice;
+pub mod pod_security;
 pub mod pointer;
 pub mod policies;
 pub mod raise;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use api::cluster::Id;
+use api::fleet::Condition;
 use api::names::SPLITTER;
 use controller::informer::Key;
 use controller::queue::Outcome;
@@ -11,12 +12,52 @@ use controller::remote::{CallError, Patch, Place};
 use serde_json::json;
 
 use crate::book::Entry;
+use crate::fleet::CIRCULAR;
 use crate::flow::{Item, Splitter, lock};
 use crate::lower::depend::CLAIM;
+use crate::targets::Rejection;
 use crate::world::Marks;
 
-/// Puts the mark on, or takes it off.
+/// Looks after what the splitter says about a physical cluster: that it is used, and that nothing may be placed there because
+/// that would close a circle.
 pub(crate) async fn look(splitter: &Splitter, home: Id, name: &str) -> Result<Outcome, CallError> {
+    report_circle(splitter, home, name).await?;
+    mark_used(splitter, home, name).await
+}
+
+/// Writes the condition [`CIRCULAR`] if it is another than before.
+async fn report_circle(splitter: &Splitter, home: Id, name: &str) -> Result<(), CallError> {
+    let world = &splitter.world;
+    let Some(member) = world.members().get(home, name).filter(|_| !world.is_mailbox(home)) else {
+        return Ok(());
+    };
+    let before = member.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let is = world.circle(&member).map(|path| Rejection::Circular { is: Some(path) }.evidence());
+    let said = before.iter().find(|said| said.r#type == CIRCULAR);
+    if said.map(|said| &said.message) == is.as_ref() {
+        return Ok(());
+    }
+    let mut conditions: Vec<Condition> =
+        before.iter().filter(|said| said.r#type != CIRCULAR).cloned().collect();
+    if let Some(message) = &is {
+        conditions.push(Condition::since(
+            before,
+            (CIRCULAR, "True", CIRCULAR, message),
+            &crate::gather::now(),
+        ));
+        tracing::warn!(physical_cluster = name, %message, "nothing is placed on a physical cluster that closes a circle");
+    }
+    let metadata = &member.object.metadata;
+    let change = json!({
+        "metadata": { "uid": metadata.uid, "resourceVersion": metadata.resource_version },
+        "status": { "conditions": conditions },
+    });
+    let place = Place::new(&world.own.physical.kind, "", name).part("status");
+    world.server.within(home).patch(place, Patch::Merge, &change).await.map(drop)
+}
+
+/// Puts the mark on, or takes it off.
+async fn mark_used(splitter: &Splitter, home: Id, name: &str) -> Result<Outcome, CallError> {
     let view = &splitter.world.own.physical;
     let key = Key { cluster: Some(home), namespace: String::new(), name: name.to_owned() };
     let Some(object) = view.get(&key).filter(|_| !splitter.world.is_mailbox(home)) else {

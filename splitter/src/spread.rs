@@ -8,6 +8,7 @@
 //! Every write says which version of the copy it replaces, so one that was decided on something old is refused.
 
 mod orders;
+mod permission;
 mod write;
 
 use api::fleet::{Distribution, Target};
@@ -23,7 +24,7 @@ use crate::lower::{self, Lowered};
 use crate::moves::Readiness;
 use crate::{home, pointer};
 use orders::Order;
-pub(crate) use write::{delete, label, put};
+pub(crate) use write::{Sent, delete, label, put};
 
 /// What could not be done, by cluster.
 pub(crate) type Problems = Vec<(String, String)>;
@@ -60,7 +61,13 @@ pub(crate) async fn spread(
                     done.unfinished = true;
                     done.problems.push((target.cluster.clone(), error.to_string()));
                 }
-                wrote => done.wrote |= wrote?,
+                sent => match sent? {
+                    Sent::Unchanged => {}
+                    Sent::Written => done.wrote = true,
+                    Sent::Denied(why) => {
+                        done.problems.push((target.cluster.clone(), why.told(&target.cluster)))
+                    }
+                },
             },
             Ok(None) => {}
             Err(problem) => done.problems.push((target.cluster.clone(), problem)),

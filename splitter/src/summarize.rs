@@ -65,11 +65,13 @@ impl Report<'_> {
         self.field(name).and_then(Value::as_i64).unwrap_or_default()
     }
 
-    /// Whether it has observed what it was sent. A kind that does not say so has, once it says anything.
-    pub fn has_observed(&self) -> bool {
+    /// Whether the target's controller has observed what the target was sent. A kind without an observedGeneration has
+    /// observed it once it reports anything. For a kind with one, a status that lacks it is partial: the first status that
+    /// kube-controller-manager writes has conditions and nothing else.
+    fn has_observed(&self, kind: &Kind) -> bool {
         match self.field(OBSERVED) {
             Some(observed) => observed.as_i64().is_some_and(|observed| observed >= self.generation),
-            None => self.status.is_some(),
+            None => self.status.is_some() && !kind.observes_generation,
         }
     }
 
@@ -97,6 +99,8 @@ pub struct Whole<'a> {
     pub pending: u32,
     /// Why it runs nowhere or not where it is wanted, if so.
     pub unplaced: Option<&'a str>,
+    /// What could not be sent, and to which target, if anything.
+    pub unsent: Option<&'a str>,
     /// RFC 3339.
     pub now: &'a str,
 }
@@ -125,6 +129,7 @@ pub struct Summary {
 const OBSERVED: &str = "observedGeneration";
 pub const STALE: &str = "StatusStale";
 pub const PLACED: &str = "Placed";
+const SENT: &str = "Sent";
 
 /// The status of an object that runs on these targets.
 pub fn summarize(whole: &Whole, reports: &[Report], rule: Option<&ReadRule>) -> Summary {
@@ -204,7 +209,8 @@ fn note(kind: &Kind, whole: &Whole, reports: &[&Report], status: &mut Value) {
     let stale = (!silent.is_empty()).then_some(("True", "Silent", message));
     let reason = if whole.pending > 0 { "NoRoom" } else { "NoTarget" };
     let unplaced = whole.unplaced.map(|why| ("False", reason, why.to_owned()));
-    for (name, said) in [(STALE, stale), (PLACED, unplaced)] {
+    let unsent = whole.unsent.map(|why| ("False", "CannotSend", why.to_owned()));
+    for (name, said) in [(STALE, stale), (PLACED, unplaced), (SENT, unsent)] {
         let Some((said, reason, message)) = said else { continue };
         if !status.is_object() {
             *status = Value::Object(Map::new());

@@ -26,6 +26,7 @@ use crate::rules::Wish;
 use crate::shares::{Member, divide};
 use api::quantity::Amounts;
 
+pub use judge::lacks_kind;
 pub use verdict::{Ceiling, Rejection};
 
 /// A physical cluster, and what is known about it besides.
@@ -40,6 +41,8 @@ pub struct Candidate<'a> {
     pub namespace: String,
     /// How many of these were found to fit there, if pods had to wait for room.
     pub estimate: Option<u32>,
+    /// The logical cluster it is, if its own work could be placed there again.
+    pub circular: Option<String>,
     /// A claim that is mounted and whose data is elsewhere, if there is one.
     pub apart_from: Option<Claim>,
     /// Why what runs there must go, if it must: silent for too long, or this app does not work there.
@@ -54,6 +57,7 @@ impl<'a> Candidate<'a> {
             taken: Amounts::new(),
             namespace: String::new(),
             estimate: None,
+            circular: None,
             apart_from: None,
             failed: None,
         }
@@ -80,6 +84,8 @@ pub struct Work<'a> {
     pub logical_cluster: &'a str,
     /// All kinds that must be served where it goes.
     pub kinds: &'a [GroupKind],
+    /// What of its pods the Pod Security Standard `baseline` does not allow.
+    pub violations: &'a [String],
     /// What one replica asks for, itself (`pods: 1`) included.
     pub each: Amounts,
     pub replicas: u32,

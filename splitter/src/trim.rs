@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use api::names::{LOCATOR, LOGICAL_CLUSTER, MAILBOX_OF, PLACEMENT, TARGETS};
+use api::names::{LOCATOR, LOGICAL_CLUSTER, MAILBOX_OF, PLACEMENT, TARGETS, VIA};
 use controller::informer::{Key, Scope};
 use controller::kind::Kind;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 /// Annotations of logical clusters and namespaces that are looked at.
-const ANNOTATIONS: &[&str] = &[LOGICAL_CLUSTER, PLACEMENT, TARGETS, LOCATOR];
+const ANNOTATIONS: &[&str] = &[LOGICAL_CLUSTER, PLACEMENT, TARGETS, LOCATOR, VIA];
 
 /// How a kind is followed over all logical clusters.
 pub(crate) fn scope(kind: &Kind) -> Scope {

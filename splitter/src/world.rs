@@ -10,6 +10,7 @@
 //! Users' logical clusters and mailboxes are logical clusters of one server, so one view of a kind has both: an object and
 //! what became of it are seen in the order in which they happened.
 
+mod circle;
 mod clusters;
 mod defined;
 mod kinds;
@@ -182,9 +183,19 @@ impl World {
             && read(&self.kinds).values().filter(built_in).all(|followed| followed.view.synced())
     }
 
-    /// Whether a logical cluster is a mailbox. Two watches tell of one, and either may be the first.
+    /// Whether a logical cluster is known to be a mailbox.
     pub fn is_mailbox(&self, cluster: Id) -> bool {
-        self.clusters().is_mailbox(cluster) || self.members().is_mailbox(cluster)
+        self.clusters().is_mailbox(cluster)
+    }
+
+    /// The logical cluster that a physical cluster is, by its path, if its own work could be placed there again.
+    pub fn circle(&self, member: &Member) -> Option<String> {
+        let clusters = self.clusters();
+        // Nearly all are real clusters.
+        clusters.with_identity(member.identity()?)?;
+        let members = self.members().all(&clusters);
+        let id = circle::closed_by(member, &members, &clusters)?;
+        Some(clusters.path(id).map_or_else(|| id.to_string(), |path| path.to_string()))
     }
 
     /// An object as it is seen now.

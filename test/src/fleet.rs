@@ -209,8 +209,14 @@ impl Fleet {
         let member = Member { mailbox, mailbox_id, below, standin, syncer: None, client };
         self.members.insert(called.to_owned(), member);
         self.sync(called);
-        home.until(&path, |found| condition(found, "Ready")["status"] == "True").await?;
+        home.until(&path, |found| condition(found, "Ready")["status"] != "Unknown").await?;
         Ok(())
+    }
+
+    /// Joins a logical cluster of this server to another one. Here it is called `path/name`.
+    pub async fn join_logical(&mut self, path: &str, name: &str, logical: &str) -> Result<()> {
+        let (home, client) = (self.eyes(path)?, self.eyes(logical)?.0.client().clone());
+        self.join_in(home, &format!("{path}/{name}"), name, client, &[], None).await
     }
 
     /// Starts the syncer of a physical cluster; one that runs already dies first.
@@ -219,7 +225,7 @@ impl Fleet {
         let member = self.members.get_mut(name).expect("it has joined");
         member.syncer = None;
         let settings = Settings {
-            name: name.to_owned(),
+            name: name.rsplit('/').next().unwrap_or(name).to_owned(),
             mailbox: member.mailbox_id.to_string(),
             directory: None,
             seal: None,

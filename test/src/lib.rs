@@ -6,6 +6,7 @@
 //!
 //! Nothing in the product depends on this package.
 
+pub mod availability;
 pub mod eyes;
 pub mod fleet;
 pub mod history;

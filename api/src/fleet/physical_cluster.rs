@@ -30,6 +30,9 @@ pub struct PhysicalClusterSpec {
     /// The path of the only logical cluster it runs anything for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedicated_to: Option<String>,
+    /// Which pods it takes. Without it, `baseline` if several logical clusters share it, else `privileged`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_security: Option<PodSecurity>,
     #[serde(default)]
     pub connection: Connection,
 }
@@ -46,9 +49,19 @@ impl Default for PhysicalClusterSpec {
             taints: Vec::new(),
             bounds: Quantities::new(),
             dedicated_to: None,
+            pod_security: None,
             connection: Connection::default(),
         }
     }
+}
+
+/// A level of the Pod Security Standards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PodSecurity {
+    /// Pods may use the host: privileged containers, hostPath, host namespaces and ports.
+    Privileged,
+    Baseline,
 }
 
 /// Keeps off what does not tolerate it.

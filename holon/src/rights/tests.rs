@@ -36,6 +36,7 @@ const OF_THE_SPLITTER: &[Request] = &[
     ("user", "delete holon.dev distributions deployment-web"),
     ("user", "patch holon.dev distributions/status deployment-web"),
     ("user", "patch holon.dev physicalclusters east"),
+    ("user", "patch holon.dev physicalclusters/status east"),
     ("user", "patch holon.dev statusrules/status mine"),
     ("user", "patch - namespaces shop"),
     ("user", "patch apps deployments/status web"),
@@ -71,6 +72,7 @@ const OF_THE_SPLITTER: &[Request] = &[
 const OF_THE_TUNNEL: &[Request] = &[
     ("user", "list - pods"),
     ("mailbox", "get - pods web-1"),
+    ("mailbox", "get - namespaces shop"),
     ("mailbox", "create apiextensions.k8s.io customresourcedefinitions"),
 ];
 
@@ -159,7 +161,6 @@ fn controllers_may_do_nothing_else() {
     let fleets = [
         ("user", "create holon.dev logicalclusters"),
         ("user", "delete holon.dev logicalclusters team-a"),
-        ("user", "patch holon.dev physicalclusters/status east"),
         ("mailbox", "create rbac.authorization.k8s.io clusterroles"),
         ("mailbox", "patch certificates.k8s.io certificatesigningrequests/status mine"),
     ];

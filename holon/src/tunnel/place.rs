@@ -31,6 +31,8 @@ pub(super) struct Place {
 
 #[derive(Debug)]
 struct Claim {
+    /// The logical cluster that says so.
+    cluster: Id,
     namespace: String,
     name: String,
     uid: String,
@@ -55,16 +57,24 @@ impl Place {
         let uid = wish.object["metadata"]["annotations"][BELOW_UID].as_str().ok_or_else(elsewhere)?;
         let path = path(namespace, name);
         let [namespace, name, uid] = [namespace, name, uid].map(str::to_owned);
-        Ok(Place { mailbox, path, shown, claim: Some(Claim { namespace, name, uid }) })
+        Ok(Place { mailbox, path, shown, claim: Some(Claim { cluster: *cluster, namespace, name, uid }) })
     }
 
-    /// Whether the pod there shows the same one as the pod here. Labels and annotations can be made up; the uid a pod has
-    /// on its physical cluster is known to those alone who are shown the pod. And another pod may have taken its name
-    /// meanwhile. `server` leads to all mailboxes.
+    /// Whether the pod there is the one that the pod here shows. Labels and annotations here can be forged, so the mailbox,
+    /// where only our controllers write, has to agree: the namespace there stands for one of this logical cluster, and the pod
+    /// there has this uid on its physical cluster. Another pod may have taken its name meanwhile. `server` reaches all
+    /// mailboxes.
     pub(super) async fn verify(&self, server: Option<Remote>) -> Result<(), Status> {
-        let Some(Claim { namespace, name, uid }) = &self.claim else { return Ok(()) };
+        let Some(Claim { cluster, namespace, name, uid }) = &self.claim else { return Ok(()) };
+        let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
+        let place = remote::Place::new(&namespaces, "", namespace);
+        let found = object(server.as_ref(), self.mailbox, place).await?.unwrap_or_default();
+        let locator = found["metadata"]["annotations"][LOCATOR].as_str();
+        let locator = locator.and_then(|text| serde_json::from_str::<Locator>(text).ok());
+        let is_theirs = locator.is_some_and(|locator| locator.logical_cluster == cluster.to_string());
         let found = pod(server.as_ref(), self.mailbox, namespace, name).await?.unwrap_or_default();
-        if found["metadata"]["annotations"][BELOW_UID] == **uid { Ok(()) } else { Err(elsewhere()) }
+        let is_it = found["metadata"]["annotations"][BELOW_UID] == **uid;
+        if is_theirs && is_it { Ok(()) } else { Err(elsewhere()) }
     }
 
     /// Where something is that the physical cluster says is there, as the client reaches it.
@@ -147,9 +157,17 @@ async fn pod(
     namespace: &str,
     name: &str,
 ) -> Result<Option<Value>, Status> {
-    let server = server.ok_or_else(no_server)?;
     let pods = Kind::new("", "v1", "pods", "Pod", true);
-    let found = server.within(mailbox).get(remote::Place::new(&pods, namespace, name)).await;
+    object(server, mailbox, remote::Place::new(&pods, namespace, name)).await
+}
+
+/// An object in a mailbox.
+async fn object(
+    server: Option<&Remote>,
+    mailbox: Id,
+    place: remote::Place<'_>,
+) -> Result<Option<Value>, Status> {
+    let found = server.ok_or_else(no_server)?.within(mailbox).get(place).await;
     found.map_err(|error| Status::unavailable(error.to_string()))
 }
 
@@ -246,27 +264,41 @@ mod tests {
     /// Whoever made these up knows the name of a pod, and not its uid.
     #[tokio::test]
     async fn nobody_gets_anywhere_by_saying_where() {
-        let claim = Claim { namespace: "shop".into(), name: "web".into(), uid: "guessed".into() };
+        let claim = Claim {
+            cluster: Id::new(1),
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "guessed".into(),
+        };
         let mut place = Place {
             mailbox: Id::new(7),
             path: "/api/v1/namespaces/shop/pods/web/proxy".into(),
             shown: "/clusters/root:a/api/v1/namespaces/mine/pods/web/proxy".into(),
             claim: Some(claim),
         };
-        let asked = |uid: &'static str| {
+        let asked = |uid: &'static str, cluster: Id| {
             let service = move |request: http::Request<kube::client::Body>| async move {
-                let path = format!("/clusters/{}/api/v1/namespaces/shop/pods/web", Id::new(7));
-                assert_eq!(request.uri().path(), path);
-                let pod =
-                    json!({ "metadata": { "name": "web", "annotations": { BELOW_UID: uid } } }).to_string();
+                let namespace = format!("/clusters/{}/api/v1/namespaces/shop", Id::new(7));
+                let annotations = if request.uri().path() == namespace {
+                    let locator =
+                        json!({ "logicalCluster": cluster.to_string(), "name": "mine", "uid": "n" });
+                    json!({ LOCATOR: locator.to_string() })
+                } else {
+                    assert_eq!(request.uri().path(), format!("{namespace}/pods/web"));
+                    json!({ BELOW_UID: uid })
+                };
+                let object = json!({ "metadata": { "name": "x", "annotations": annotations } }).to_string();
                 Ok::<_, std::convert::Infallible>(http::Response::new(
-                    http_body_util::Full::<bytes::Bytes>::from(pod),
+                    http_body_util::Full::<bytes::Bytes>::from(object),
                 ))
             };
             Remote::new(kube::Client::new(tower::service_fn(service), "default"))
         };
-        assert_eq!(place.verify(Some(asked("real"))).await.unwrap_err().code, 400);
-        assert_eq!(place.verify(Some(asked("guessed"))).await, Ok(()));
+        let (own, other) = (Id::new(1), Id::new(2));
+        assert_eq!(place.verify(Some(asked("real", own))).await.unwrap_err().code, 400);
+        assert_eq!(place.verify(Some(asked("guessed", own))).await, Ok(()));
+        // The right uid, of a pod in a namespace that stands for somebody else's.
+        assert_eq!(place.verify(Some(asked("guessed", other))).await.unwrap_err().code, 400);
         assert_eq!(place.verify(None).await.unwrap_err().code, 503);
         place.claim = None;
         assert_eq!(place.verify(None).await, Ok(()));

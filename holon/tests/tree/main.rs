@@ -6,6 +6,7 @@ mod client;
 #[path = "../common/mod.rs"]
 mod common;
 mod dedicated;
+mod hostile;
 mod looking;
 mod rollouts;
 mod touching;

@@ -93,6 +93,7 @@ fn physical_cluster() -> Sample {
             taints: vec![Taint { key: text("gpu"), value: text("only"), effect: Effect::NoExecute }],
             bounds: amounts(),
             dedicated_to: Some(text("root:team-a")),
+            pod_security: Some(PodSecurity::Baseline),
             connection,
         };
         let quota = Quota { namespace: text("shop"), name: text("cpu"), hard: amounts(), used: amounts() };

@@ -75,7 +75,7 @@ fn every_account_has_a_secret_of_its_own_however_long_its_name() {
 fn what_cannot_be_changed_keeps_the_address_it_was_given() {
     let home = Home { host: "new".into(), port: 1, secret: "s".into(), mounts: true };
     let old = Home { host: "old".into(), ..home.clone() };
-    let member = Arc::new(Member { home: Id::ROOT, object: Default::default() });
+    let member = Arc::new(Member { home: Id::ROOT, object: Default::default(), mailbox: None });
     let copy = |object: Option<Value>| Copy {
         is_meant: true,
         member: member.clone(),

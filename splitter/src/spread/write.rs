@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::cluster::Id;
-use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE};
+use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE, VIA};
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
@@ -16,40 +16,62 @@ use crate::hash::word;
 use crate::lower::group_kind;
 use crate::lower::strip::is_kept_here;
 use crate::rules::Labels;
+use crate::targets::Rejection;
 use crate::world::{Followed, Subject};
 
-/// Makes a copy as it is wanted. Whether that took a write.
+use super::permission;
+
+/// What came of a send.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    Unchanged,
+    Written,
+    /// Nothing was written, because it may not be sent there.
+    Denied(Rejection),
+}
+
+/// Makes a copy as it is wanted, if that may be sent there.
 pub(crate) async fn put(
     splitter: &Splitter,
     followed: &Followed,
     subject: &Subject,
     copy: &Copy,
     mut wanted: Value,
-) -> Result<bool, CallError> {
+) -> Result<Sent, CallError> {
     let hash = word(&[&wanted.to_string()], 12);
     wanted["metadata"]["annotations"][SPREAD] = hash.into();
     let mailbox = splitter.world.server.within(copy.mailbox);
-    let written = match &copy.object {
-        None => {
-            definitions::bring(splitter, followed, subject, copy.mailbox).await?;
-            make_namespace(splitter, subject, copy).await?;
-            mailbox.create(&followed.kind, &copy.namespace, &wanted).await?
-        }
+    let next = match &copy.object {
+        // It is of an object that is gone; this one begins when it is.
         Some(present) if is_another(present, &wanted) => {
-            // It is of an object that is gone; this one begins when it is.
-            return delete(splitter, followed, subject, copy).await;
+            let deleted = delete(splitter, followed, subject, copy).await?;
+            return Ok(if deleted { Sent::Written } else { Sent::Unchanged });
         }
         Some(present) => {
             let next = replaced(present, wanted);
             if covers(present, &next) {
-                return Ok(false);
+                return Ok(Sent::Unchanged);
             }
+            next
+        }
+        None => wanted,
+    };
+    if let Some(rejection) = permission::denial(splitter, followed, subject, copy, &next).await? {
+        return Ok(Sent::Denied(rejection));
+    }
+    let written = match &copy.object {
+        None => {
+            definitions::bring(splitter, followed, subject, copy.mailbox).await?;
+            make_namespace(splitter, subject, copy).await?;
+            mailbox.create(&followed.kind, &copy.namespace, &next).await?
+        }
+        Some(_) => {
             let place = Place::new(&followed.kind, &copy.namespace, &subject.key.name);
             mailbox.replace(place, &next).await?
         }
     };
     splitter.unseen.wrote(subject, &followed.view, copy.mailbox, &written);
-    Ok(true)
+    Ok(Sent::Written)
 }
 
 /// Deletes a copy: this one, and what it brought about below. Whether that took a write.
@@ -167,11 +189,15 @@ async fn make_namespace(splitter: &Splitter, subject: &Subject, copy: &Copy) -> 
     let Some(own) = world.own.namespaces.get(&here) else { return Ok(()) };
     let locator =
         json!({ "logicalCluster": subject.cluster().to_string(), "name": here.name, "uid": own.uid });
+    let via = match &world.namespace(subject.cluster(), &here.name).annotations.get(VIA) {
+        Some(via) => format!("{via},{}", copy.mailbox),
+        None => copy.mailbox.to_string(),
+    };
     let mut labels = carried(&own.read(&world.own.namespaces.kind));
     labels.insert(PLACED.to_owned(), TRUE.to_owned());
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace",
-        "metadata": { "name": copy.namespace, "labels": labels, "annotations": { LOCATOR: locator.to_string() } },
+        "metadata": { "name": copy.namespace, "labels": labels, "annotations": { LOCATOR: locator.to_string(), VIA: via } },
     });
     match world.server.within(copy.mailbox).create(&world.own.namespaces.kind, "", &namespace).await {
         Err(error) if error.is_conflict() => Ok(()),

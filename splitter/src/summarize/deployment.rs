@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Report, Whole, conditions};
+use super::{Report, Whole, conditions, kinds};
 use crate::division::rollout;
 use api::fleet::Role;
 
@@ -19,9 +19,10 @@ pub(super) fn finish(whole: &Whole, reports: &[&Report], status: &mut Value) {
     let enough = i64::from(desired.saturating_sub(may_miss));
     let available = number(status, "availableReplicas") >= enough;
     let complete = {
+        let kind = kinds::of(whole.object);
         let desired = i64::from(desired);
         let updated = number(status, "updatedReplicas");
-        reports.iter().all(|report| report.has_observed())
+        reports.iter().all(|report| report.has_observed(kind))
             && updated == desired
             && number(status, "replicas") == updated
             && number(status, "availableReplicas") >= desired
@@ -54,7 +55,8 @@ fn progress(whole: &Whole, reports: &[&Report], complete: bool) -> Value {
         let is = |report: &&&Report| {
             conditions::find(report, "Progressing").is_some_and(|condition| condition["status"] == wanted)
         };
-        let knows = |report: &&&Report| report.current && report.has_observed();
+        let kind = kinds::of(whole.object);
+        let knows = |report: &&&Report| report.current && report.has_observed(kind);
         reports.iter().filter(knows).filter(is).copied().collect()
     };
     for status in ["False", "Unknown"] {

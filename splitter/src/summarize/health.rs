@@ -3,13 +3,15 @@
 use api::fleet::{Counts, Health, Role, TargetReport};
 use serde_json::Value;
 
+use super::kinds::{self, Expected, Kind};
 use super::{Report, conditions};
+use crate::division;
 
 /// Conditions that say that something is wrong when they are true.
 const WRONG: &[&str] = &["Failed", "ReplicaFailure", "Degraded", "Stalled", "FailureTarget"];
 /// Conditions that say that all is well when they are true.
 const WELL: &[&str] = &["Available", "Ready", "Complete", "Succeeded"];
-/// What is there, of what is wanted. What the first of a pair lacks at the second is on its way.
+/// Of custom kinds: what is there, of what is wanted. What the first of a pair lacks at the second is on its way.
 const OF: &[(&str, &str)] =
     &[("numberAvailable", "desiredNumberScheduled"), ("numberReady", "desiredNumberScheduled")];
 /// The same, where what is wanted is the share.
@@ -41,10 +43,11 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
     {
         return (Health::Degraded, said(wrong));
     }
-    if !report.has_observed() {
+    let kind = kinds::of(object);
+    if !report.has_observed(kind) {
         return (Health::Progressing, "it has not looked at the latest change yet".to_owned());
     }
-    if let Some((there, wanted)) = numbers(report) {
+    if let Some((there, wanted)) = numbers(kind, report, object) {
         return match there >= wanted {
             true => (Health::Available, String::new()),
             false => (Health::Progressing, format!("{there} of {wanted} available")),
@@ -65,8 +68,19 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
     }
 }
 
-/// How many there are, and how many are wanted, if it is something that is counted.
-fn numbers(report: &Report) -> Option<(i64, i64)> {
+/// How many are available, and how many were asked for, if it is something that is counted. Kubernetes omits counters that
+/// are zero, so a missing one is zero.
+fn numbers(kind: &Kind, report: &Report, object: &Value) -> Option<(i64, i64)> {
+    if let Some((available, expected)) = kind.availability {
+        let wanted = match expected {
+            Expected::Counter(name) => report.number(name),
+            Expected::Replicas => {
+                let asked = || division::number(object, division::REPLICAS, 1);
+                i64::from(report.share.unwrap_or_else(asked))
+            }
+        };
+        return Some((report.number(available), wanted));
+    }
     let first = |names: &[&str]| names.iter().find_map(|name| report.field(name)?.as_i64());
     if let Some((there, wanted)) = OF.iter().find(|(_, wanted)| report.field(wanted).is_some()) {
         return Some((report.number(there), report.number(wanted)));
@@ -78,8 +92,17 @@ fn numbers(report: &Report) -> Option<(i64, i64)> {
 /// Kinds whose controllers always report.
 fn has_status(object: &Value) -> bool {
     let kind = object["kind"].as_str().unwrap_or_default();
-    ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Pod", "PersistentVolumeClaim"]
-        .contains(&kind)
+    [
+        "Deployment",
+        "ReplicaSet",
+        "ReplicationController",
+        "StatefulSet",
+        "DaemonSet",
+        "Job",
+        "Pod",
+        "PersistentVolumeClaim",
+    ]
+    .contains(&kind)
 }
 
 /// What is recorded about a target.
@@ -99,7 +122,7 @@ pub fn target(report: &Report, object: &Value, applied: bool) -> TargetReport {
 impl Report<'_> {
     /// A ConfigMap never says that it was observed.
     fn has_observed_or_silent_kind(&self, object: &Value) -> bool {
-        self.has_observed() || (self.status.is_none() && !has_status(object))
+        self.has_observed(kinds::of(object)) || (self.status.is_none() && !has_status(object))
     }
 }
 

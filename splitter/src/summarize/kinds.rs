@@ -22,10 +22,23 @@ pub(super) struct Kind {
     pub(super) exact: bool,
     /// Whether its schema has conditions.
     pub(super) has_conditions: bool,
+    /// Whether its controller always says which generation it has observed.
+    pub(super) observes_generation: bool,
+    /// The counter that says how many are available, and what it is compared with.
+    pub(super) availability: Option<(&'static str, Expected)>,
     /// Its phase when it runs nowhere.
     pub(super) phase_nowhere: Option<&'static str>,
     /// What no table can say.
     pub(super) finish: Option<Finish>,
+}
+
+/// How many are to be available.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Expected {
+    /// As many replicas as were asked for.
+    Replicas,
+    /// As many as another counter says.
+    Counter(&'static str),
 }
 
 /// Puts the last fields into a status.
@@ -41,6 +54,8 @@ const PLAIN: Kind = Kind {
     latest: &[],
     exact: false,
     has_conditions: false,
+    observes_generation: false,
+    availability: None,
     phase_nowhere: None,
     finish: None,
 };
@@ -59,6 +74,8 @@ const KINDS: &[Kind] = &[
         updated: &["updatedReplicas"],
         greatest: &["collisionCount"],
         has_conditions: true,
+        observes_generation: true,
+        availability: Some(("availableReplicas", Expected::Replicas)),
         finish: Some(deployment::finish),
         ..PLAIN
     },
@@ -73,6 +90,8 @@ const KINDS: &[Kind] = &[
             "terminatingReplicas",
         ],
         has_conditions: true,
+        observes_generation: true,
+        availability: Some(("availableReplicas", Expected::Replicas)),
         ..PLAIN
     },
     Kind {
@@ -82,6 +101,8 @@ const KINDS: &[Kind] = &[
         updated: &["updatedReplicas"],
         greatest: &["collisionCount"],
         has_conditions: true,
+        observes_generation: true,
+        availability: Some(("availableReplicas", Expected::Replicas)),
         finish: Some(deployment::revisions),
         ..PLAIN
     },
@@ -99,6 +120,17 @@ const KINDS: &[Kind] = &[
         updated: &["updatedNumberScheduled"],
         greatest: &["collisionCount"],
         has_conditions: true,
+        observes_generation: true,
+        availability: Some(("numberAvailable", Expected::Counter("desiredNumberScheduled"))),
+        ..PLAIN
+    },
+    Kind {
+        group: "",
+        kind: "ReplicationController",
+        sums: &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+        has_conditions: true,
+        observes_generation: true,
+        availability: Some(("availableReplicas", Expected::Replicas)),
         ..PLAIN
     },
     Kind {
@@ -135,6 +167,7 @@ const KINDS: &[Kind] = &[
         kind: "PodDisruptionBudget",
         sums: &["currentHealthy", "desiredHealthy", "expectedPods"],
         has_conditions: true,
+        observes_generation: true,
         finish: Some(finish::budget),
         ..PLAIN
     },

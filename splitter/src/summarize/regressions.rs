@@ -106,3 +106,53 @@ fn who_waits_his_turn_says_nothing_about_what_is_rolled_out() {
     check(Report { current: false, ..report("b", &stuck) }, "True");
     check(report("b", &behind), "True");
 }
+
+/// Every move between real clusters broke before it made: kube-controller-manager's first status of a Deployment has
+/// conditions and neither counters nor an observedGeneration. It counted as observed and available, and the source was deleted
+/// before the target had a single pod.
+#[test]
+fn a_partial_first_status_is_progress_and_a_missing_counter_is_zero() {
+    use api::fleet::Health::{Available, Progressing};
+    let check = |kind: &str, share: Option<u32>, status: Value, expected: api::fleet::Health| {
+        let object = match kind {
+            "ReplicationController" => object("v1", kind),
+            _ => object("apps/v1", kind),
+        };
+        let (health, why) = health::of(&Report { share, ..report("a", &status) }, &object);
+        assert_eq!(health, expected, "{kind} of {share:?}: {status} {why}");
+    };
+    let first = json!({ "conditions": [condition("Progressing", "True", "t1", "created new replica set")] });
+    for kind in ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "DaemonSet"] {
+        check(kind, Some(4), first.clone(), Progressing);
+        check(kind, Some(4), json!({ "replicas": 4, "availableReplicas": 4 }), Progressing);
+    }
+    for kind in ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"] {
+        check(kind, Some(4), json!({ "observedGeneration": 7 }), Progressing);
+        check(
+            kind,
+            Some(4),
+            json!({ "observedGeneration": 7, "replicas": 4, "readyReplicas": 4 }),
+            Progressing,
+        );
+        check(
+            kind,
+            Some(4),
+            json!({ "observedGeneration": 7, "replicas": 4, "availableReplicas": 3 }),
+            Progressing,
+        );
+        check(
+            kind,
+            Some(4),
+            json!({ "observedGeneration": 7, "replicas": 4, "availableReplicas": 4 }),
+            Available,
+        );
+        // Not divided: as many as its own spec asks for.
+        check(kind, None, json!({ "observedGeneration": 7, "availableReplicas": 3 }), Progressing);
+        check(kind, None, json!({ "observedGeneration": 7, "availableReplicas": 4 }), Available);
+        // None were asked for, and Kubernetes omits zeros.
+        check(kind, Some(0), json!({ "observedGeneration": 7 }), Available);
+    }
+    // A DaemonSet where no node is meant.
+    check("DaemonSet", None, json!({ "observedGeneration": 7, "desiredNumberScheduled": 0 }), Available);
+    check("DaemonSet", None, json!({ "observedGeneration": 7, "desiredNumberScheduled": 2 }), Progressing);
+}

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use api::fleet::{
-    ClusterSelector, Effect, Operator, PhysicalCluster, PlacementSpec, ServedKind, Taint, Toleration, Weights,
+    ClusterSelector, Effect, GroupKind, Operator, PhysicalCluster, PlacementSpec, PodSecurity, ServedKind,
+    Taint, Toleration, Weights,
 };
 use serde_json::Value;
+
+use crate::pod_security;
 
 use super::{Candidate, Ceiling, Extent, Pick, Rejection, Standing, Work, score};
 use crate::rules::select::{self, Selected};
@@ -177,6 +180,9 @@ fn closed(spec: &PlacementSpec, work: &Work, candidate: &Candidate, weightless: 
     if let Some(path) = cluster.spec.dedicated_to.as_deref().filter(|path| *path != work.logical_cluster) {
         return Some(Rejection::Dedicated { to: path.to_owned() });
     }
+    if let Some(path) = &candidate.circular {
+        return Some(Rejection::Circular { is: Some(path.clone()) });
+    }
     if !cluster.spec.schedulable {
         return Some(Rejection::Cordoned);
     }
@@ -186,20 +192,23 @@ fn closed(spec: &PlacementSpec, work: &Work, candidate: &Candidate, weightless: 
     if let Some(rejection) = unready(cluster) {
         return Some(rejection);
     }
-    let kinds = cluster.status.as_ref().map(|status| status.kinds.as_slice()).unwrap_or_default();
-    let serves = |kinds: &[ServedKind], group: &str, kind: &str| {
-        kinds.iter().any(|served| served.group == group && served.kind == kind)
-    };
-    // A cluster that has not reported its kinds is not known to lack any.
-    let missing =
-        work.kinds.iter().find(|asked| !kinds.is_empty() && !serves(kinds, &asked.group, &asked.kind));
-    if let Some(asked) = missing {
+    if let Some(asked) = work.kinds.iter().find(|asked| lacks_kind(cluster, asked)) {
         return Some(Rejection::NotServed(asked.clone()));
+    }
+    if pod_security::level(&cluster.spec) == PodSecurity::Baseline && !work.violations.is_empty() {
+        return Some(Rejection::PodSecurity(work.violations.to_vec()));
     }
     if let Some(claim) = &candidate.apart_from {
         return Some(Rejection::ApartFrom(claim.clone()));
     }
     weightless.then_some(Rejection::Weightless)
+}
+
+/// Whether a cluster is known not to serve a kind. One that has not reported its kinds is not known to lack any.
+pub fn lacks_kind(cluster: &PhysicalCluster, asked: &GroupKind) -> bool {
+    let kinds = cluster.status.as_ref().map(|status| status.kinds.as_slice()).unwrap_or_default();
+    let is_it = |served: &ServedKind| served.group == asked.group && served.kind == asked.kind;
+    !kinds.is_empty() && !kinds.iter().any(is_it)
 }
 
 fn unready(cluster: &PhysicalCluster) -> Option<Rejection> {

@@ -42,6 +42,7 @@ fn work(replicas: u32) -> Work<'static> {
         key: "shop/web",
         logical_cluster: "root:team-a",
         kinds: &[],
+        violations: &[],
         each,
         replicas,
         extent: Extent::Divided,

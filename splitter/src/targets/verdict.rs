@@ -29,6 +29,12 @@ pub enum Rejection {
         message: String,
     },
     NotServed(GroupKind),
+    /// It is a logical cluster, of this server if its path is known, whose own work could be placed there again.
+    Circular {
+        is: Option<String>,
+    },
+    /// What its pods ask for and the Pod Security Standard of the cluster does not allow.
+    PodSecurity(Vec<String>),
     ApartFrom(Claim),
     Weightless,
     /// A bound, or a quota, in thousandths.
@@ -44,8 +50,20 @@ pub enum Rejection {
 impl Rejection {
     /// Whether what runs there keeps exactly what it has. A bound lets it shrink, and a selector does not concern it.
     pub(super) fn freezes(&self) -> bool {
-        use Rejection::{Cordoned, NeverSeen, NotGranted, NotReady, Tainted};
-        matches!(self, Cordoned | NeverSeen | NotGranted | NotReady { .. } | Tainted(_))
+        use Rejection::{
+            Circular, Cordoned, Dedicated, NeverSeen, NotGranted, NotReady, PodSecurity, Tainted,
+        };
+        matches!(
+            self,
+            Circular { .. }
+                | Cordoned
+                | Dedicated { .. }
+                | NeverSeen
+                | NotGranted
+                | NotReady { .. }
+                | PodSecurity(_)
+                | Tainted(_)
+        )
     }
 
     /// The rule, as one word.
@@ -65,6 +83,8 @@ impl Rejection {
             Rejection::NeverSeen => "NeverReported",
             Rejection::NotReady { .. } => "NotReady",
             Rejection::NotServed(_) => "KindNotServed",
+            Rejection::Circular { .. } => "Circular",
+            Rejection::PodSecurity(_) => "PodSecurity",
             Rejection::ApartFrom(_) => "DataElsewhere",
             Rejection::Weightless => "NoWeight",
             Rejection::Exceeded { quota: None, .. } => "BoundExceeded",
@@ -91,6 +111,18 @@ impl Rejection {
                 format!("its condition Ready is {status}{message}")
             }
             Rejection::NotServed(kind) => format!("it does not serve the kind {}", kind_name(kind)),
+            Rejection::Circular { is: Some(path) } => {
+                format!(
+                    "it is logical cluster {path} of this server, whose own work could be placed on it again"
+                )
+            }
+            Rejection::Circular { is: None } => {
+                "this namespace was itself sent through it, so it would come back for ever".to_owned()
+            }
+            Rejection::PodSecurity(violations) => format!(
+                "it takes what the Pod Security Standard baseline allows, which excludes {}",
+                violations.join(", ")
+            ),
             Rejection::ApartFrom(Claim { name, at }) => format!("the data of claim {name} is on {at}"),
             Rejection::Weightless => "its weight is 0".to_owned(),
             Rejection::Exceeded { quota, resource, most, used, asked } => {
@@ -103,6 +135,11 @@ impl Rejection {
                 format!("{limit} on {resource} is {most}, of which {used} are taken; {asked} are asked for")
             }
         }
+    }
+
+    /// What stands against something that is recorded there, and what to do about it.
+    pub fn told(&self, cluster: &str) -> String {
+        format!("{}; {}", self.evidence(), self.remedy(cluster, &Wish::default_choice()))
     }
 
     /// The smallest change that would admit it.
@@ -127,6 +164,12 @@ impl Rejection {
                 "look at its syncer; it comes back after two good reports".to_owned()
             }
             Rejection::NotServed(kind) => format!("install the definition of {} there", kind_name(kind)),
+            Rejection::Circular { .. } => {
+                format!("join another cluster as {cluster}, or place this elsewhere")
+            }
+            Rejection::PodSecurity(_) => {
+                format!("set spec.podSecurity of PhysicalCluster {cluster} to privileged")
+            }
             Rejection::ApartFrom(Claim { name, at }) => {
                 format!("place it on {at}, or delete claim {name} and its data")
             }

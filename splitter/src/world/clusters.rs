@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use api::cluster::{Id, Path};
-use api::names::{MAILBOX_OF, PLACEMENT, mailbox};
-use controller::informer::Object;
+use api::names::{MAILBOX_OF, PLACEMENT, mailbox, owner_of_mailbox};
+use controller::informer::{Key, Object};
 use serde::Deserialize;
 
 /// What is known about logical clusters, by their ids.
@@ -12,6 +12,8 @@ use serde::Deserialize;
 pub struct Clusters {
     by_id: HashMap<Id, Known>,
     mailboxes: HashMap<(Id, String), Id>,
+    /// By the uid of their namespace `kube-system`.
+    identities: HashMap<String, Id>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,6 +44,7 @@ impl Clusters {
         let (parent, name) = (object.key.cluster?, object.key.name.clone());
         let owner = read.metadata.labels.get(MAILBOX_OF);
         let is_mailbox = owner.is_some_and(|owner| mailbox(owner) == name);
+        self.mailboxes.retain(|_, mailbox| *mailbox != id);
         if let Some(owner) = owner.filter(|_| is_mailbox) {
             self.mailboxes.insert((parent, owner.clone()), id);
         }
@@ -53,12 +56,37 @@ impl Clusters {
     pub fn remove(&mut self, object: &Object) -> Option<Id> {
         let id: Id = object.parse::<Read>()?.status?.id?.parse().ok()?;
         self.by_id.remove(&id);
+        self.identities.retain(|_, cluster| *cluster != id);
         self.mailboxes.retain(|_, mailbox| *mailbox != id);
         Some(id)
     }
 
+    /// The home and the name of the physical cluster whose mailbox an object of this key is, going by its name.
+    pub fn mailbox_owner(key: &Key) -> Option<(Id, &str)> {
+        Some((key.cluster?, owner_of_mailbox(&key.name)?))
+    }
+
     pub fn is_mailbox(&self, id: Id) -> bool {
         self.by_id.get(&id).is_some_and(|known| known.is_mailbox)
+    }
+
+    /// Its namespace `kube-system` has this uid; none: no longer.
+    pub(crate) fn set_identity(&mut self, uid: &str, cluster: Option<Id>) {
+        match cluster {
+            Some(cluster) => drop(self.identities.insert(uid.to_owned(), cluster)),
+            None => drop(self.identities.remove(uid)),
+        }
+    }
+
+    /// The logical cluster whose namespace `kube-system` has this uid.
+    pub(crate) fn with_identity(&self, uid: &str) -> Option<Id> {
+        self.identities.get(uid).copied()
+    }
+
+    #[cfg(test)]
+    pub(super) fn know(&mut self, id: Id, parent: Id, name: &str) {
+        let known = Known { parent, name: name.to_owned(), placement: None, is_mailbox: false };
+        self.by_id.insert(id, known);
     }
 
     /// The mailbox of a physical cluster.

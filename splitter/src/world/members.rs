@@ -1,6 +1,6 @@
 //! Physical clusters, as they can be used.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use api::cluster::Id;
@@ -15,6 +15,9 @@ pub struct Member {
     /// The logical cluster its object is in.
     pub home: Id,
     pub object: PhysicalCluster,
+    /// Its mailbox, by the logical cluster of that name below its home. `status.mailbox` only shows it: tenants have written
+    /// another cluster's mailbox there, and ran pods on that cluster.
+    pub(crate) mailbox: Option<Id>,
 }
 
 impl Member {
@@ -28,9 +31,8 @@ impl Member {
         conditions.iter().any(|said| said.r#type == "Ready" && said.status == "True")
     }
 
-    /// Its mailbox, as the fleet recorded it.
     pub fn mailbox(&self) -> Option<Id> {
-        self.object.status.as_ref()?.mailbox.as_ref()?.parse().ok()
+        self.mailbox
     }
 }
 
@@ -48,20 +50,29 @@ pub enum Changed {
 #[derive(Debug, Default)]
 pub struct Members {
     all: BTreeMap<(Id, String), Arc<Member>>,
-    /// All mailboxes they have or had.
-    mailboxes: HashSet<Id>,
 }
 
 impl Members {
-    pub fn put(&mut self, object: &Object) -> Changed {
+    pub fn put(&mut self, object: &Object, clusters: &Clusters) -> Changed {
         let Some(home) = object.key.cluster else { return Changed::Nothing };
         let Some(read) = object.parse::<PhysicalCluster>() else { return Changed::Nothing };
         let name = (home, object.key.name.clone());
-        let member = Arc::new(Member { home, object: read });
-        self.mailboxes.extend(member.mailbox());
+        let mailbox = clusters.mailbox_of(home, &name.1);
+        let member = Arc::new(Member { home, object: read, mailbox });
         match self.all.insert(name, member.clone()) {
             Some(before) => changed(&before, &member),
             None => Changed::Nature,
+        }
+    }
+
+    /// The mailbox of a physical cluster appeared or went.
+    pub fn set_mailbox(&mut self, home: Id, name: &str, mailbox: Option<Id>) -> Changed {
+        match self.all.get_mut(&(home, name.to_owned())) {
+            Some(member) if member.mailbox != mailbox => {
+                Arc::make_mut(member).mailbox = mailbox;
+                Changed::Nature
+            }
+            _ => Changed::Nothing,
         }
     }
 
@@ -99,10 +110,6 @@ impl Members {
         members.cloned().collect()
     }
 
-    pub fn is_mailbox(&self, cluster: Id) -> bool {
-        self.mailboxes.contains(&cluster)
-    }
-
     pub fn get(&self, home: Id, name: &str) -> Option<Arc<Member>> {
         self.all.get(&(home, name.to_owned())).cloned()
     }
@@ -119,9 +126,10 @@ fn changed(before: &Member, now: &Member) -> Changed {
         (
             metadata.labels.clone(),
             metadata.deletion_timestamp.is_some(),
-            status.mailbox.clone(),
+            member.mailbox,
             member.is_ready(),
             status.kinds.clone(),
+            status.uid.clone(),
         )
     };
     let room = |member: &Member| {

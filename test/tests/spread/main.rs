@@ -6,10 +6,12 @@
 mod app;
 mod both;
 mod bounds;
+mod circles;
 mod claims;
 mod custom;
 mod default;
 mod doubt;
+mod forged;
 mod jobs;
 mod kinds;
 mod meaning;

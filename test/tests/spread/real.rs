@@ -2,11 +2,13 @@
 //! run. They are needed for this and nothing else here; without them it is said, and nothing is tried.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use peers::Cluster;
+use scenarios::availability::Availability;
 use scenarios::eyes::until;
 use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment, check};
@@ -131,5 +133,62 @@ async fn fired_once_in(fleet: &Fleet) -> Result<()> {
     assert!(!names.is_empty() && minutes.len() == names.len(), "{names:?}");
     let is_told = |cron: &Value| cron["status"]["lastScheduleTime"].is_string();
     fleet.root.until(&format!("{crons}/nightly"), is_told).await?;
+    Ok(())
+}
+
+/// How often an app is moved there and back; `hack/moves` asks for more.
+const MOVES: usize = 3;
+/// How long a target that cannot run the pods is tried.
+const HOPELESS: Duration = Duration::from_secs(15);
+
+/// Every move between real clusters broke before it made. kube-controller-manager's first status of a Deployment has
+/// conditions only: no counters and no observedGeneration. It counted as observed and available, so the source was deleted
+/// within 20 ms, and ready pods went from 6 to 0 to 6. With a target that could never run the pods the app was gone for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_between_real_clusters_keeps_every_pod_ready() -> Result<()> {
+    const NAME: &str = "moves between two real Kubernetes";
+    let Some(east) = Cluster::start(NAME, &[]) else { return Ok(()) };
+    let Some(west) = Cluster::start(NAME, &[]) else { return Ok(()) };
+    let mut fleet = Fleet::alone().await?;
+    fleet.join_server("east", client(&east).await?, &[], None).await?;
+    fleet.join_server("west", client(&west).await?, &[], None).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
+    let mut web = deployment("web", 6);
+    web["spec"]["minReadySeconds"] = 1.into();
+    fleet.root.make(DEPLOYMENTS, web).await?;
+    fleet.root.until_available(WEB, 6).await?;
+    let availability = Availability::watch(&fleet, "shop", "web").await?;
+    let rounds = std::env::var("HOLON_MOVES").ok().and_then(|text| text.parse().ok()).unwrap_or(MOVES);
+    for round in 0..rounds {
+        let (from, to) = if round % 2 == 0 { ("east", "west") } else { ("west", "east") };
+        let begun = Instant::now();
+        fleet.root.place(SHOP, to).await?;
+        fleet.member(from).below.until_gone(&there(WEB)).await?;
+        fleet.root.until_available(WEB, 6).await?;
+        let lowest = availability.lowest(begun);
+        eprintln!("move {} to {to}: at least {lowest} of 6 ready, {:.1?}", round + 1, begun.elapsed());
+        assert!(lowest >= 6, "{lowest} of 6 pods were ready at some event of the move to {to}");
+    }
+
+    let (from, to, hopeless) =
+        if rounds % 2 == 0 { ("east", "west", &west) } else { ("west", "east", &east) };
+    for node in fleet.member(to).below.list("/api/v1/nodes").await? {
+        hopeless.run(&["cordon", node["metadata"]["name"].as_str().unwrap_or_default()], "");
+    }
+    let begun = Instant::now();
+    fleet.root.place(SHOP, to).await?;
+    let arrived = |object: &Value| object["status"]["observedGeneration"].is_i64();
+    fleet.member(to).below.until(&there(WEB), arrived).await?;
+    tokio::time::sleep(HOPELESS).await;
+    assert!(availability.lowest(begun) >= 6, "the source is left for a target that cannot run the pods");
+    let source = fleet.member(from).below.get(&there(WEB)).await?.unwrap_or_default();
+    assert_eq!(source["status"]["availableReplicas"], 6);
+    // Once the target can run them, the move ends.
+    for node in fleet.member(to).below.list("/api/v1/nodes").await? {
+        hopeless.run(&["uncordon", node["metadata"]["name"].as_str().unwrap_or_default()], "");
+    }
+    fleet.member(from).below.until_gone(&there(WEB)).await?;
+    assert!(availability.lowest(begun) >= 6);
+    assert!(east.down() && west.down(), "nothing is left behind");
     Ok(())
 }

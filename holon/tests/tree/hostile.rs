@@ -1,0 +1,161 @@
+//! What a tenant who is cluster-admin in their own logical cluster, and nothing elsewhere, does not get by writing anything
+//! there.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::{APPS, SHOP, World, deployment, text};
+
+const EVIL: &str = "/clusters/root:evil";
+const FLEET: &str = "/apis/holon.dev/v1alpha1";
+
+/// Makes `root:evil` with a namespace `shop`, and returns its cluster-admin.
+fn tenant(world: &World) -> Client {
+    world.holon(&["lc", "create", "evil"]);
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": { "name": "eve" },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "apiGroup": group, "kind": "User", "name": "eve" }],
+    });
+    let made = world.admin.ask("POST", &format!("{EVIL}/apis/{group}/v1/clusterrolebindings"), &binding);
+    assert_eq!(made.code, 201, "{}", made.body);
+    let eve = world.admin.with("Impersonate-User: eve");
+    let namespace = json!({ "metadata": { "name": "shop" } });
+    assert_eq!(eve.ask("POST", &format!("{EVIL}/api/v1/namespaces"), &namespace).code, 201);
+    eve
+}
+
+fn records(eve: &Client) -> Vec<Value> {
+    let list = eve.get(&format!("{EVIL}{FLEET}/namespaces/shop/distributions")).json();
+    list["items"].as_array().cloned().unwrap_or_default()
+}
+
+fn ready(eve: &Client, name: &str) -> Value {
+    eve.get(&format!("{EVIL}{APPS}/deployments/{name}")).json()["status"]["readyReplicas"].clone()
+}
+
+#[track_caller]
+fn refused(eve: &Client, method: &str, path: &str, body: &Value, because: &str) {
+    let answer = eve.ask(method, &format!("{EVIL}{path}"), body);
+    assert_eq!(answer.code, 403, "{method} {path}: {}", answer.body);
+    assert!(answer.body.contains(because), "{method} {path}: {}", answer.body);
+}
+
+/// A tenant made a LogicalCluster mailbox-fake, a PhysicalCluster fake, wrote the mailbox id of another physical cluster
+/// (readable in an annotation of their own pods) into its status, and pointed a Distribution at it: their privileged pod ran in
+/// `kube-system` of that cluster. With the id of the root logical cluster placement stopped for everybody. And a Distribution
+/// that named a cluster the tenant was never granted was believed.
+#[test]
+fn facts_that_grant_something_are_not_written_by_tenants() {
+    let world = World::new("*");
+    let eve = tenant(&world);
+    let made = eve.ask("POST", &format!("{EVIL}{APPS}/deployments"), &deployment("app", 1));
+    assert_eq!(made.code, 201, "{}", made.body);
+    world.until("the tenant's app runs", || ready(&eve, "app") == 1);
+
+    let clusters = format!("{FLEET}/logicalclusters");
+    let mailbox = json!({ "metadata": { "name": "mailbox-fake" } });
+    refused(&eve, "POST", &clusters, &mailbox, "only the server creates those");
+    let labelled = json!({ "metadata": { "name": "inner", "labels": { "holon.dev/mailbox-of": "fake" } } });
+    refused(&eve, "POST", &clusters, &labelled, "only the server creates those");
+    let inner = eve.ask("POST", &format!("{EVIL}{clusters}"), &json!({ "metadata": { "name": "inner" } }));
+    assert_eq!(inner.code, 201, "{}", inner.body);
+    let label = json!({ "metadata": { "labels": { "holon.dev/mailbox-of": "fake" } } });
+    refused(&eve, "PATCH", &format!("{clusters}/inner"), &label, "only the server creates those");
+
+    let physical = format!("{FLEET}/physicalclusters");
+    let fake = json!({ "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster", "metadata": { "name": "fake" }, "spec": { "dedicatedTo": "root:evil" },
+        "status": { "mailbox": "~bbbbbbbbbbbbbbbb" } });
+    let made = eve.ask("POST", &format!("{EVIL}{physical}"), &fake);
+    assert_eq!(made.code, 201, "{}", made.body);
+    assert_ne!(made.json()["status"]["mailbox"], "~bbbbbbbbbbbbbbbb");
+    let pods = eve.get(&format!("{EVIL}{SHOP}/pods")).json();
+    let stolen = text(&pods["items"][0], "/metadata/annotations/holon.dev~1mailbox").to_owned();
+    assert!(stolen.starts_with('~'), "{pods}");
+    for id in [stolen.as_str(), "~bbbbbbbbbbbbbbbb"] {
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "Reachable", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let status = json!({ "status": { "mailbox": id, "conditions": [ready] } });
+        refused(
+            &eve,
+            "PATCH",
+            &format!("{physical}/fake/status"),
+            &status,
+            "only the server writes the status",
+        );
+    }
+
+    let record = records(&eve).remove(0);
+    let name = text(&record, "/metadata/name");
+    let distributions = format!("{FLEET}/namespaces/shop/distributions");
+    let path = format!("{distributions}/{name}");
+    let targets = json!({ "spec": { "targets": [{ "cluster": "fake", "role": "Steady" }] } });
+    let because = "only the splitter writes it";
+    refused(&eve, "PATCH", &path, &targets, because);
+    refused(&eve, "PATCH", &format!("{path}/status"), &json!({ "status": { "verdicts": [] } }), because);
+    refused(&eve, "DELETE", &path, &Value::Null, because);
+    refused(&eve, "DELETE", &distributions, &Value::Null, because);
+    let mut own = record.clone();
+    own["metadata"] = json!({ "name": "forged" });
+    refused(&eve, "POST", &distributions, &own, because);
+
+    // Everybody's work is still placed, and nothing of the tenant's is where it does not belong.
+    world.deploy("web", 2);
+    for cluster in ["east", "west"] {
+        let pods = world.below(cluster, "/api/v1/namespaces/kube-system/pods");
+        assert_eq!(pods["items"], json!([]), "{cluster}");
+    }
+    // A namespace still takes its Distributions with it.
+    let shop = format!("{EVIL}{SHOP}");
+    assert_eq!(eve.ask("DELETE", &shop, &Value::Null).code, 200);
+    world.until("the namespace is gone", || eve.get(&shop).code == 404);
+    assert_eq!(records(&eve), Vec::<Value>::new());
+}
+
+/// Pods with the host's network and file system ran on physical clusters that others use, whatever the pod-security labels of
+/// their namespace said.
+#[test]
+fn a_shared_cluster_takes_no_pods_that_reach_the_host() {
+    let world = World::of(&["east"], "*");
+    let eve = tenant(&world);
+    let mut agent = deployment("agent", 1);
+    agent["spec"]["template"]["spec"]["hostNetwork"] = true.into();
+    agent["spec"]["template"]["spec"]["containers"][0]["securityContext"] = json!({ "privileged": true });
+    let made = eve.ask("POST", &format!("{EVIL}{APPS}/deployments"), &agent);
+    assert_eq!(made.code, 201, "{}", made.body);
+    let verdict =
+        || records(&eve).first().map(|record| record["status"]["verdicts"][0].clone()).unwrap_or_default();
+    world.until("it is said why", || verdict()["rule"] == "PodSecurity");
+    assert_eq!(verdict()["remedy"], "set spec.podSecurity of PhysicalCluster east to privileged");
+    let told = || {
+        let events = eve.get(&format!("{EVIL}{SHOP}/events")).json();
+        let events = events["items"].as_array().cloned().unwrap_or_default();
+        events.iter().any(|event| text(event, "/message").contains("hostNetwork"))
+    };
+    world.until("an Event says why", told);
+    let status = eve.get(&format!("{EVIL}{APPS}/deployments/agent")).json()["status"].clone();
+    assert!(status.to_string().contains("hostNetwork"), "{status}");
+
+    let east = format!("{FLEET}/physicalclusters/east");
+    let set = |level: &str| {
+        let change = json!({ "spec": { "podSecurity": level } });
+        assert_eq!(world.admin.ask("PATCH", &east, &change).code, 200);
+    };
+    set("privileged");
+    world.until("it runs where the admin allows it", || ready(&eve, "agent") == 1);
+    // What runs stays, and is not changed, when the admin allows it no more.
+    set("baseline");
+    let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "app:2" }] } } } });
+    let changed = eve.with("Content-Type: application/strategic-merge-patch+json");
+    let changed = changed.ask("PATCH", &format!("{EVIL}{APPS}/deployments/agent"), &image);
+    assert_eq!(changed.code, 200, "{}", changed.body);
+    let held = || {
+        let record = records(&eve).remove(0);
+        let conditions = record["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|said| said["type"] == "Sent" && text(said, "/message").contains("baseline"))
+    };
+    world.until("the change is held, and that is said", held);
+    let below = world.below("east", "/apis/apps/v1/deployments");
+    assert_eq!(below["items"][0]["spec"]["template"]["spec"]["containers"][0]["image"], "app:1");
+    assert_eq!(below["items"][0]["status"]["readyReplicas"], 1);
+}

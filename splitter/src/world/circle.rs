@@ -1,0 +1,102 @@
+//! Joins that lead back to where they began.
+//!
+//! ```text
+//!   root:a  ──may use──►  PhysicalCluster loop, which is the logical cluster root:a:b  ──may use──►  loop  ──► …
+//! ```
+//!
+//! A logical cluster can be a physical cluster. If its own work could be placed on that physical cluster again, every
+//! namespace would be sent there once more, for ever. Of the joins that close a circle together the newest is the one that
+//! may not be used, so nobody can stop an older one by closing a circle through it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use api::cluster::Id;
+
+use super::{Clusters, Member};
+
+/// The logical cluster of this server that a physical cluster is, if its own work could be placed there again.
+pub(super) fn closed_by(member: &Member, members: &[Arc<Member>], clusters: &Clusters) -> Option<Id> {
+    let first = clusters.with_identity(member.identity()?)?;
+    let (mut seen, mut queue) = (BTreeSet::from([first]), VecDeque::from([first]));
+    while let Some(at) = queue.pop_front() {
+        let lineage = clusters.lineage(at);
+        if lineage.contains(&member.home) {
+            return Some(first);
+        }
+        let usable =
+            members.iter().filter(|other| lineage.contains(&other.home) && other.age() < member.age());
+        let next = usable.filter_map(|other| clusters.with_identity(other.identity()?));
+        queue.extend(next.filter(|id| seen.insert(*id)).collect::<Vec<_>>());
+    }
+    None
+}
+
+impl Member {
+    /// The uid of its namespace `kube-system`, by which a cluster is told from every other.
+    pub(super) fn identity(&self) -> Option<&str> {
+        self.object.status.as_ref()?.uid.as_deref()
+    }
+
+    /// Sorts physical clusters by when they were created.
+    fn age(&self) -> (&str, Id, &str) {
+        let created = self.object.metadata.rest.get("creationTimestamp").and_then(|time| time.as_str());
+        (created.unwrap_or_default(), self.home, self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::fleet::PhysicalCluster;
+    use serde_json::json;
+
+    use super::*;
+
+    const fn id(number: u64) -> Id {
+        Id::new(number)
+    }
+
+    /// root ─ 1 ─ 11, root ─ 2. The identity of a logical cluster is `uid-` and its number.
+    fn clusters() -> Clusters {
+        let mut clusters = Clusters::default();
+        for (cluster, parent) in [(1, Id::ROOT), (11, id(1)), (2, Id::ROOT)] {
+            clusters.know(id(cluster), parent, &format!("c{cluster}"));
+            clusters.set_identity(&format!("uid-{cluster}"), Some(id(cluster)));
+        }
+        clusters
+    }
+
+    fn member(home: Id, name: &str, created: &str, uid: &str) -> Arc<Member> {
+        let object: PhysicalCluster = serde_json::from_value(json!({
+            "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster",
+            "metadata": { "name": name, "creationTimestamp": created }, "spec": {}, "status": { "uid": uid },
+        }))
+        .unwrap();
+        Arc::new(Member { home, object, mailbox: None })
+    }
+
+    /// A logical cluster that joined itself had 24,000 namespaces after 80 seconds.
+    #[test]
+    fn the_newest_join_that_closes_a_circle_is_not_used() {
+        let clusters = clusters();
+        let check = |members: &[Arc<Member>], expected: &[Option<Id>]| {
+            let found: Vec<Option<Id>> =
+                members.iter().map(|member| closed_by(member, members, &clusters)).collect();
+            assert_eq!(found, expected, "{members:?}");
+        };
+        // A real cluster, or one of another server.
+        check(&[member(Id::ROOT, "east", "t1", "real")], &[None]);
+        // Itself, something below it, and something that sees it because it is above both.
+        check(&[member(id(1), "self", "t1", "uid-1")], &[Some(id(1))]);
+        check(&[member(id(1), "below", "t1", "uid-11")], &[Some(id(11))]);
+        check(&[member(Id::ROOT, "any", "t1", "uid-2")], &[Some(id(2))]);
+        // Beside it, and above it: that one does not see what is below.
+        check(&[member(id(1), "beside", "t1", "uid-2")], &[None]);
+        check(&[member(id(11), "above", "t1", "uid-1")], &[None]);
+        // There and back: whichever came later.
+        let (there, back) = (member(id(1), "there", "t1", "uid-2"), member(id(2), "back", "t2", "uid-11"));
+        check(&[there.clone(), back], &[None, Some(id(11))]);
+        let earlier = member(id(2), "back", "t0", "uid-11");
+        check(&[there, earlier], &[Some(id(2)), None]);
+    }
+}

@@ -1,0 +1,98 @@
+//! How many pods of an app are ready on all physical clusters together, at every event of their own API servers.
+//!
+//! Two API servers have no common clock, and events of one may be delivered a little later than those of the other. Apps
+//! that are watched have `minReadySeconds`: a source that is left only for available pods is left that much later than
+//! their Ready events, so an order that is wrong by less does not matter.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use anyhow::Result;
+use controller::informer::{Key, News, Scope, View, follow};
+use controller::kind::Kind;
+use serde_json::Value;
+use tokio::task::AbortHandle;
+
+use crate::eyes::until;
+use crate::fleet::Fleet;
+
+/// Counts until it is dropped.
+#[derive(Debug)]
+pub struct Availability {
+    events: Arc<Mutex<Vec<Event>>>,
+    watches: Vec<AbortHandle>,
+}
+
+/// How many pods of one cluster were ready from an instant on.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    at: Instant,
+    cluster: usize,
+    ready: usize,
+}
+
+impl Drop for Availability {
+    fn drop(&mut self) {
+        self.watches.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Availability {
+    /// Watches the pods labelled `app` in the copies of a user's namespace. Returns once all watches have begun.
+    pub async fn watch(fleet: &Fleet, namespace: &str, app: &str) -> Result<Availability> {
+        let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+        let (mut watches, mut views) = (Vec::new(), Vec::new());
+        for (cluster, (_, member)) in fleet.members().enumerate() {
+            let view = Arc::new(View::new(Kind::new("", "v1", "pods", "Pod", true)));
+            let (client, seen, heard) = (member.below.0.clone(), view.clone(), events.clone());
+            let (there, app) = (Fleet::below(namespace), app.to_owned());
+            watches.push(
+                tokio::spawn(async move {
+                    let mut ready: BTreeMap<Key, bool> = BTreeMap::new();
+                    let told = Mutex::new(move |view: &View, news: News<'_>| {
+                        let (object, pod) = match news {
+                            News::Put { now, .. } => (now, now.read(&view.kind)),
+                            News::Gone { last, .. } => (last, Value::Null),
+                            News::Synced | News::Lost => return,
+                        };
+                        if object.key.namespace == there {
+                            ready.insert(object.key.clone(), is_ready(&pod, &app));
+                            let ready = ready.values().filter(|ready| **ready).count();
+                            heard.lock().unwrap().push(Event { at: Instant::now(), cluster, ready });
+                        }
+                    });
+                    match follow(client, seen, Scope::default(), |view, news| {
+                        told.lock().unwrap()(view, news)
+                    })
+                    .await {}
+                })
+                .abort_handle(),
+            );
+            views.push(view);
+        }
+        until("all pods are watched", async || Ok(views.iter().all(|view| view.synced()))).await?;
+        Ok(Availability { events, watches })
+    }
+
+    /// The fewest ready pods there were at any event since `since`.
+    pub fn lowest(&self, since: Instant) -> usize {
+        let events = self.events.lock().unwrap().clone();
+        let clusters = events.iter().map(|event| event.cluster + 1).max().unwrap_or(0);
+        let at = |cluster: usize, at: Instant| {
+            let before = events.iter().rfind(|event| event.cluster == cluster && event.at <= at);
+            before.map_or(0, |event| event.ready)
+        };
+        let sum = |event: &Event| (0..clusters).map(|cluster| at(cluster, event.at)).sum();
+        events.iter().filter(|event| event.at >= since).map(sum).min().unwrap_or(usize::MAX)
+    }
+}
+
+fn is_ready(pod: &Value, app: &str) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    pod["metadata"]["labels"]["app"] == *app
+        && pod["metadata"]["deletionTimestamp"].is_null()
+        && conditions
+            .into_iter()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}

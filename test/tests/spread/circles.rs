@@ -1,0 +1,91 @@
+//! Logical clusters that are physical clusters of others, and what would come back to where it began.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use scenarios::eyes::{Eyes, condition};
+use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
+use serde_json::Value;
+
+use crate::app::*;
+
+/// Long enough for a circle to have gone around many times: once takes milliseconds.
+const A_WHILE: Duration = Duration::from_secs(3);
+
+async fn namespaces(eyes: &Eyes) -> Result<usize> {
+    Ok(eyes.list(NAMESPACES).await?.len())
+}
+
+async fn ready(eyes: &Eyes, name: &str) -> Result<Value> {
+    let object = eyes.get(&format!("{PHYSICAL_CLUSTERS}/{name}")).await?.unwrap_or_default();
+    Ok(condition(&object, "Ready").clone())
+}
+
+/// A logical cluster was joined to one it is below. What was placed there was placed there again, in a namespace of another
+/// name, and so on: 24,000 entries in 80 seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_that_closes_a_circle_is_refused() -> Result<()> {
+    let mut fleet = Fleet::alone().await?;
+    let team = fleet.logical("team").await?;
+    fleet.join_logical("root", "loop", "root:team").await?;
+    let is_told = |found: &Value| condition(found, "Ready")["reason"] == "Circular";
+    let told = fleet.root.until(&format!("{PHYSICAL_CLUSTERS}/loop"), is_told).await?;
+    let message = condition(&told, "Ready")["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(
+        message,
+        "it is logical cluster root:team of this server, whose own work could be placed on it again"
+    );
+    let before = namespaces(&team).await?;
+    team.make(NAMESPACES, placed_namespace("shop", "loop")).await?;
+    team.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    let verdict = |record: &Value| record["status"]["verdicts"][0]["rule"] == "Circular";
+    team.until(WEB_RECORD, verdict).await?;
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!(namespaces(&team).await?, before + 1, "only what the user made");
+    Ok(())
+}
+
+/// One that cannot be reached again that way may be joined, and a later join that would close the circle may not.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_later_join_is_the_one_that_is_refused() -> Result<()> {
+    let mut fleet = Fleet::alone().await?;
+    let (one, two) = (fleet.logical("one").await?, fleet.logical("two").await?);
+    fleet.join_logical("root:one", "there", "root:two").await?;
+    one.until(&format!("{PHYSICAL_CLUSTERS}/there"), |found| condition(found, "Ready")["status"] == "True")
+        .await?;
+    // Creation times have whole seconds.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    fleet.join_logical("root:two", "back", "root:one").await?;
+    let is_told = |found: &Value| condition(found, "Ready")["reason"] == "Circular";
+    two.until(&format!("{PHYSICAL_CLUSTERS}/back"), is_told).await?;
+    assert_eq!(ready(&one, "there").await?["status"], "True");
+    one.make(NAMESPACES, placed_namespace("shop", "there")).await?;
+    one.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    one.until(WEB_RECORD, |record| targets(record) == ["there Steady 1"]).await?;
+    tokio::time::sleep(A_WHILE).await;
+    // Four that every logical cluster has, and the one that was sent there.
+    assert_eq!(namespaces(&two).await?, 4 + 1);
+    Ok(())
+}
+
+/// The same through another Holon, which nobody here knows to lead back: what came through a mailbox is not sent there again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_through_a_mailbox_is_not_sent_there_again() -> Result<()> {
+    let (mut here, mut elsewhere) = (Fleet::alone().await?, Fleet::alone().await?);
+    let (ours, theirs) = (here.logical("ours").await?, elsewhere.logical("theirs").await?);
+    here.join_server("there", theirs.0.client().clone(), &[], None).await?;
+    elsewhere.join_server("back", ours.0.client().clone(), &[], None).await?;
+    let before = namespaces(&ours).await?;
+    ours.make(NAMESPACES, placed_namespace("shop", "there")).await?;
+    ours.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    tokio::time::sleep(A_WHILE).await;
+    // What the user made, and what came back once.
+    let found = namespaces(&ours).await?;
+    assert!(found <= before + 2, "{found} namespaces, of which {before} were there before");
+    let records = ours.list("/apis/holon.dev/v1alpha1/distributions").await?;
+    let held = |record: &&Value| {
+        condition(record, "Sent")["message"].as_str().unwrap_or_default().contains("come back for ever")
+    };
+    assert_eq!(records.iter().filter(held).count(), 1, "{records:#?}");
+    Ok(())
+}

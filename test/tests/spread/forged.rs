@@ -1,0 +1,123 @@
+//! Facts that tenants have forged. The server refuses to write them now (`holon/tests/tree/hostile.rs`); a store may have them
+//! from before, so the splitter does not believe them either. Here nothing refuses them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use scenarios::eyes::{Eyes, condition, until};
+use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
+use serde_json::{Value, json};
+
+use crate::app::*;
+
+/// Long enough for a splitter that believes it to have sent something: it takes milliseconds.
+const A_WHILE: Duration = Duration::from_secs(2);
+
+/// What a physical cluster runs, by namespace.
+async fn namespaces_with_deployments(fleet: &Fleet, name: &str) -> Result<Vec<String>> {
+    let found = fleet.member(name).below.list("/apis/apps/v1/deployments").await?;
+    let namespace = |one: &Value| one["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    Ok(found.iter().map(namespace).collect())
+}
+
+const APP_RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/deployment-app";
+
+/// Writes a target into the record of `app`, as a tenant did.
+async fn forge_target(tenant: &Eyes, cluster: &str) -> Result<()> {
+    tenant.until(APP_RECORD, |record| record["status"]["verdicts"].is_array()).await?;
+    let targets = json!([{ "cluster": cluster, "role": "Steady", "share": 1 }]);
+    tenant.merge(APP_RECORD, json!({ "spec": { "targets": targets } })).await.map(drop)
+}
+
+/// A tenant's PhysicalCluster whose status named another cluster's mailbox, with a LogicalCluster in the way of a mailbox of
+/// its own: the tenant's pod ran in an unhashed namespace of the other cluster. With the id of the root logical cluster nothing
+/// was placed any more, for anybody, until a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_names_a_mailbox_leads_nowhere() -> Result<()> {
+    let fleet = Fleet::of(&["east"]).await?;
+    let evil = fleet.logical("evil").await?;
+    let kind = |kind: &str, name: &str| json!({ "apiVersion": "holon.dev/v1alpha1", "kind": kind, "metadata": { "name": name } });
+    evil.make("/apis/holon.dev/v1alpha1/logicalclusters", kind("LogicalCluster", "mailbox-fake")).await?;
+    let mut fake = kind("PhysicalCluster", "fake");
+    fake["spec"]["dedicatedTo"] = "root:evil".into();
+    evil.make(PHYSICAL_CLUSTERS, fake).await?;
+    let fake = format!("{PHYSICAL_CLUSTERS}/fake");
+    evil.until(&fake, |found| condition(found, "Ready")["reason"] == "NoMailbox").await?;
+    for id in [fleet.member("east").mailbox_id.to_string(), api::cluster::Id::ROOT.to_string()] {
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "Reachable", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let forged = json!({ "status": { "mailbox": id, "conditions": [ready] } });
+        evil.merge(&format!("{fake}/status"), forged).await?;
+    }
+    let forged = json!({ "status": { "mailbox": fleet.member("east").mailbox_id.to_string() } });
+    evil.merge(&format!("{fake}/status"), forged).await?;
+    evil.make(NAMESPACES, placed_namespace("shop", "fake")).await?;
+    evil.make(DEPLOYMENTS, deployment("app", 1)).await?;
+    forge_target(&evil, "fake").await?;
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!(namespaces_with_deployments(&fleet, "east").await?, Vec::<String>::new());
+
+    // Everybody else's work is placed.
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 2)).await?;
+    fleet.root.until_available(WEB, 2).await?;
+    assert_eq!(namespaces_with_deployments(&fleet, "east").await?, [Fleet::below("shop")]);
+    Ok(())
+}
+
+/// Targets that a record named were believed to be allowed. On a cluster that was dedicated to somebody else a tenant's pod ran
+/// in the owner's own namespace, beside its Secrets.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_does_not_say_that_something_may_be_sent() -> Result<()> {
+    let fleet = Fleet::of(&["east"]).await?;
+    fleet.change("east", json!({ "spec": { "dedicatedTo": "root:owner" } })).await?;
+    let (owner, evil) = (fleet.logical("owner").await?, fleet.logical("evil").await?);
+    owner.make(NAMESPACES, namespace("shop")).await?;
+    owner.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    owner.until_available(WEB, 1).await?;
+    evil.make(NAMESPACES, namespace("shop")).await?;
+    let mut theirs = deployment("app", 1);
+    theirs["spec"]["template"]["spec"]["containers"][0]["image"] = "evil:1".into();
+    evil.make(DEPLOYMENTS, theirs).await?;
+    forge_target(&evil, "east").await?;
+    let is_said = |record: &Value| condition(record, "Placed")["status"] == "False";
+    evil.until(APP_RECORD, is_said).await?;
+    tokio::time::sleep(A_WHILE).await;
+    let below = fleet.member("east").below.list("/apis/apps/v1/deployments").await?;
+    let images: Vec<&Value> =
+        below.iter().map(|one| &one["spec"]["template"]["spec"]["containers"][0]["image"]).collect();
+    assert_eq!(images, ["web:1"]);
+    Ok(())
+}
+
+/// A cluster that something runs on is dedicated to another tenant: what runs is held, neither changed nor deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_not_be_sent_any_more_is_held_and_not_deleted() -> Result<()> {
+    let fleet = Fleet::of(&["east"]).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    fleet.root.make(DEPLOYMENTS, deployment("web", 2)).await?;
+    fleet.root.until_available(WEB, 2).await?;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/holon:use-physical-clusters";
+    fleet.root.delete(rbac).await?;
+    let is_revoked = |record: &Value| record["status"]["verdicts"][0]["rule"] == "UseNotGranted";
+    fleet.root.until(WEB_RECORD, is_revoked).await?;
+    let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "web:2" }] } } } });
+    fleet.root.merge(WEB, image).await?;
+    let held = fleet.root.until(WEB_RECORD, |record| condition(record, "Sent")["status"] == "False").await?;
+    let message = condition(&held, "Sent")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains("may not use it; grant the verb use on physicalclusters east"), "{message}");
+    let web = fleet.root.until(WEB, |web| condition(web, "Sent")["reason"] == "CannotSend").await?;
+    assert_eq!(web["status"]["availableReplicas"], 2);
+    until("an Event says so", async || {
+        let events = fleet.root.list("/api/v1/namespaces/shop/events").await?;
+        Ok(events
+            .iter()
+            .any(|event| event["reason"] == "CannotSend" && event["involvedObject"]["name"] == "web"))
+    })
+    .await?;
+    let below = fleet.member("east").below.get(&there(WEB)).await?.unwrap_or_default();
+    assert_eq!(below["spec"]["template"]["spec"]["containers"][0]["image"], "web:1");
+    // Who deletes it deletes it there, too.
+    fleet.root.delete(WEB).await?;
+    fleet.member("east").below.until_gone(&there(WEB)).await?;
+    Ok(())
+}
