@@ -127,7 +127,7 @@ async fn unknown(
         });
         let runs = runs.unwrap_or_else(|| "nowhere yet".to_owned());
         return format!(
-            "nothing is decided about a {kind}: it goes wherever something is that needs it. Namespace {namespace} runs on: {runs}"
+            "nothing is decided about a {kind}: it goes wherever something is that needs it. Namespace {namespace} is placed on: {runs}"
         );
     }
     match decided.is_empty() {
@@ -151,7 +151,7 @@ fn told(record: &Distribution, namespace: &str) -> String {
         Source::Dependency => format!("because {} needs it", record.spec.chosen_by.name),
     };
     let runs = sentence(&record.spec.targets);
-    let mut text = format!("{} {namespace}/{} runs on {runs}: {by}\n", of.kind, of.name);
+    let mut text = format!("{} {namespace}/{} is placed on {runs}: {by}\n", of.kind, of.name);
     let nothing = api::fleet::DistributionStatus::default();
     let status = record.status.as_ref().unwrap_or(&nothing);
     for said in &status.conditions {
@@ -160,8 +160,9 @@ fn told(record: &Distribution, namespace: &str) -> String {
             text.push_str(&format!("  {} ({}): {}\n", said.r#type, said.reason, said.message));
         }
     }
-    for target in status.targets.iter().filter(|target| !target.message.is_empty()) {
-        text.push_str(&format!("  {}: {}\n", target.cluster, target.message));
+    for target in &status.targets {
+        let message = if target.message.is_empty() { String::new() } else { format!(", {}", target.message) };
+        text.push_str(&format!("  {}: {:?}{message}\n", target.cluster, target.health));
     }
     text.push('\n');
     text.push_str(&table(&status.verdicts));

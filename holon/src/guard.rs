@@ -17,13 +17,15 @@
 use std::sync::Arc;
 
 use api::cluster::Id;
-use api::fleet::{Distribution, PhysicalCluster};
+use api::fleet::{Distribution, Mistake, Override, PhysicalCluster, Placement, StatusRule};
 use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SYNCER_ACCOUNT, owner_of_mailbox};
 use apiserver::births;
 use apiserver::guard::{Deed, Guard};
 use apiserver::identity::Identity;
-use openapi::status::Status;
+use openapi::field::FieldError;
+use openapi::status::{Grouped, Status};
 use serde_json::Value;
+use splitter::policies::mistakes;
 use splitter::raise::pods::CLUSTER;
 use storage::{Boxed, Store};
 
@@ -59,6 +61,7 @@ impl Marks {
         if let Some(why) = self.reserved(&deed).await {
             return refuse(why);
         }
+        check_expressions(&deed)?;
         let (was_placed, is_placed) = deed.label(PLACED);
         if was_placed != is_placed && !deed.who.is_administrator() && self.is_mailbox(deed.cluster).await {
             return refuse(&format!(
@@ -120,7 +123,14 @@ impl Guard for Marks {
     }
 
     fn kinds(&self) -> &[(&str, &str)] {
-        &[(GROUP, DISTRIBUTIONS), (GROUP, PHYSICAL_CLUSTERS), (GROUP, LOGICAL_CLUSTERS)]
+        &[
+            (GROUP, DISTRIBUTIONS),
+            (GROUP, PHYSICAL_CLUSTERS),
+            (GROUP, LOGICAL_CLUSTERS),
+            (GROUP, Placement::RESOURCE.plural),
+            (GROUP, Override::RESOURCE.plural),
+            (GROUP, StatusRule::RESOURCE.plural),
+        ]
     }
 
     fn may<'a>(&'a self, deed: Deed<'a>) -> Boxed<'a, Result<(), Status>> {
@@ -130,6 +140,32 @@ impl Guard for Marks {
 
 fn is_ours(who: &Identity) -> bool {
     who.has_mandate() && who.name().starts_with(CONTROLLERS)
+}
+
+/// Refuses a policy whose expressions cannot be compiled, so that its writer hears of it and no object waits for it. One that
+/// was stored earlier may be changed elsewhere.
+fn check_expressions(deed: &Deed) -> Result<(), Status> {
+    let Some(after) = deed.after.filter(|_| &*deed.row.group == GROUP && deed.part.is_none()) else {
+        return Ok(());
+    };
+    if deed.before.is_some_and(|before| before["spec"] == after["spec"]) {
+        return Ok(());
+    }
+    let error = |mistake: Mistake| {
+        let at = format!("{}:{}: {}", mistake.line, mistake.column, mistake.message);
+        let value = after.pointer(&pointer(&mistake.field)).cloned().unwrap_or_default();
+        FieldError::invalid(mistake.field, value, at)
+    };
+    let errors: Vec<FieldError> = mistakes(&deed.row.plural, after).into_iter().map(error).collect();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Status::invalid(Grouped::new(&deed.row.group, &deed.row.kind), deed.name, &errors)),
+    }
+}
+
+/// `spec.rules[0].expression` as a JSON pointer.
+fn pointer(field: &str) -> String {
+    format!("/{}", field.replace('[', ".").replace(']', "").replace('.', "/"))
 }
 
 /// Whether somebody is the service account of the syncer of a mailbox.
@@ -176,6 +212,7 @@ mod tests {
     use apiserver::births::Birth;
     use apiserver::identity::User;
     use openapi::catalog;
+    use openapi::resource::Resource;
     use serde_json::json;
     use storage::memory::Memory;
 
@@ -209,6 +246,54 @@ mod tests {
         let row = catalog::find("", "v1", plural).unwrap();
         let deed = Deed { cluster, who, row, name: "x", part: None, before, after };
         marks().await.decide(deed).await.err().map(|status| status.message)
+    }
+
+    /// Tenants wrote the status of physical clusters, records and mailboxes, and were believed.
+    #[tokio::test]
+    async fn only_our_controllers_write_facts_that_grant_something() {
+        let admin = known("admin", "system:masters", None);
+        let syncer = |home| {
+            known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(home))
+        };
+        let splitter = Identity::known(User {
+            name: "system:holon:splitter".to_owned(),
+            mandate: Some(crate::rights::splitter()),
+            ..User::default()
+        });
+        let object = |name: &str, labels: Value| json!({ "metadata": { "name": name, "labels": labels } });
+        let (plain, marked) = (object("x", json!({})), object("x", json!({ MAILBOX_OF: "x" })));
+        let check = async |who: &Identity,
+                           cluster,
+                           (plural, part, name): (&str, Option<&str>, &str),
+                           change: Change<'_>,
+                           may| {
+            let pods = catalog::find("", "v1", "pods").unwrap();
+            let row = Resource { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
+            let (before, after) = change;
+            let deed = Deed { cluster, who, row: &row, name, part, before, after };
+            let refused = marks().await.decide(deed).await.err();
+            assert_eq!(refused.is_none(), may, "{who:?} {plural} {name} {change:?}: {refused:?}");
+        };
+        let changes = [(None, Some(&plain)), (Some(&plain), Some(&plain)), (Some(&plain), None)];
+        for change in changes {
+            check(&admin, USER, (DISTRIBUTIONS, None, "x"), change, false).await;
+            check(&splitter, USER, (DISTRIBUTIONS, None, "x"), change, true).await;
+            check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), change, true).await;
+        }
+        let written = (Some(&plain), Some(&plain));
+        check(&admin, USER, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, false).await;
+        check(&syncer(MAILBOX), MAILBOX, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, true).await;
+        // A service account of that name in a logical cluster that is no mailbox.
+        check(&syncer(USER), USER, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, false).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "mailbox-x"), (None, Some(&plain)), false).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "x"), (None, Some(&marked)), false).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "x"), (Some(&plain), Some(&marked)), false).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "mailbox-x"), (Some(&marked), Some(&plain)), false)
+            .await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "mailbox-x"), (Some(&marked), Some(&marked)), true)
+            .await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "mailbox-x"), (Some(&marked), None), true).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "x"), (None, Some(&plain)), true).await;
     }
 
     #[tokio::test]
@@ -251,6 +336,48 @@ mod tests {
             told(&admin, USER, "services", (Some(&shown), None)).await.is_some(),
             "only pods are deleted"
         );
+    }
+
+    /// An Override with a misspelt variable was accepted, and nothing that it selected could be sent any more. What was wrong
+    /// stood only in its status.
+    #[tokio::test]
+    async fn an_expression_that_does_not_compile_is_refused_with_line_and_column() {
+        let admin = known("admin", "system:masters", None);
+        let check = async |plural: &str, kind: &str, change: Change<'_>| {
+            let pods = catalog::find("", "v1", "pods").unwrap();
+            let row = Resource {
+                group: GROUP.into(),
+                plural: plural.into(),
+                kind: kind.into(),
+                ..(**pods).clone()
+            };
+            let (before, after) = change;
+            let deed = Deed { cluster: USER, who: &admin, row: &row, name: "x", part: None, before, after };
+            marks().await.decide(deed).await.err().map(|status| (status.code, status.message))
+        };
+        let policy = |expression: &str| {
+            let computed = json!([{ "path": "/spec/replicas", "expression": expression }]);
+            json!({ "metadata": { "name": "x" }, "spec": { "rules": [{ "computed": computed }] } })
+        };
+        let (good, bad) = (policy("object.spec.replicas + 1"), policy("1 +\n objekt.spec"));
+        assert_eq!(check("overrides", "Override", (None, Some(&good))).await, None);
+        let (code, message) = check("overrides", "Override", (Some(&good), Some(&bad))).await.unwrap();
+        assert_eq!(code, 422);
+        let expected = "Override.holon.dev \"x\" is invalid: spec.rules[0].computed[0].expression: Invalid value: \
+                        \"1 +\\n objekt.spec\": 2:2: ";
+        assert!(message.starts_with(expected), "{message}");
+        // One from before may be labelled, and mended.
+        assert_eq!(check("overrides", "Override", (Some(&bad), Some(&bad))).await, None);
+        assert_eq!(check("overrides", "Override", (Some(&bad), Some(&good))).await, None);
+        let placement =
+            json!({ "spec": { "clusterSelector": { "expressions": ["cluster.metadata.name =="] } } });
+        let (code, message) = check("placements", "Placement", (None, Some(&placement))).await.unwrap();
+        assert!(code == 422 && message.contains("spec.clusterSelector.expressions[0]"), "{message}");
+        // Many and long: refused before any of it is compiled.
+        let long = vec![format!("cluster.metadata.name == '{}'", "a".repeat(4000)); 100];
+        let huge = json!({ "spec": { "clusterSelector": { "expressions": long } } });
+        let (code, message) = check("placements", "Placement", (None, Some(&huge))).await.unwrap();
+        assert!(code == 422 && message.contains("65536 is the most"), "{message}");
     }
 
     /// A stolen syncer could have made the splitter take something for a copy.

@@ -243,6 +243,7 @@ fn weighed(
         .iter()
         .map(|member| Candidate {
             estimate: findings.fits(member.name()),
+            waiting: findings.waiting(member.name()),
             circular: splitter.world.circle(member),
             ..candidate(ledger, case, member)
         })

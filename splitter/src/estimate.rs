@@ -43,6 +43,8 @@ pub(crate) struct Finding {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Findings {
     by_cluster: BTreeMap<String, Finding>,
+    /// How many pods wait for a node at this moment.
+    waiting: BTreeMap<String, u32>,
     /// When to look again, if nothing happens.
     pub(crate) again: Option<Duration>,
 }
@@ -52,7 +54,7 @@ impl Findings {
     pub(crate) fn of(splitter: &Splitter, case: &Case) -> Findings {
         let text = case.record.as_ref().and_then(|record| record.metadata.annotations.get(ESTIMATES));
         let by_cluster = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let mut findings = Findings { by_cluster, again: None };
+        let mut findings = Findings { by_cluster, ..Findings::default() };
         let now = Timestamp::now();
         findings.forget(now);
         if case.rule() == Rule::Replicas {
@@ -76,6 +78,9 @@ impl Findings {
     /// asked for is less as soon as something was found out, and the pods are still the same.
     fn find(&mut self, cluster: &str, pods: &[Option<Timestamp>], now: Timestamp) {
         let waiting = || pods.iter().flatten();
+        if let Ok(count @ 1..) = u32::try_from(waiting().count()) {
+            self.waiting.insert(cluster.to_owned(), count);
+        }
         let long = waiting().filter(|begun| since(**begun, now) >= WAITS).count();
         let left = waiting().map(|begun| WAITS.saturating_sub(since(*begun, now)));
         let next = left.filter(|left| !left.is_zero()).min();
@@ -90,6 +95,11 @@ impl Findings {
     /// How many fit on a cluster, if anything was found out.
     pub(crate) fn fits(&self, cluster: &str) -> Option<u32> {
         self.by_cluster.get(cluster).map(|finding| finding.fits)
+    }
+
+    /// How many of its pods wait for a node on a cluster. A cluster does not report those as taken.
+    pub(crate) fn waiting(&self, cluster: &str) -> u32 {
+        self.waiting.get(cluster).copied().unwrap_or_default()
     }
 
     /// The same if so many have no other place: they wait where they would have been, for whoever adds nodes to see them.

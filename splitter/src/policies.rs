@@ -17,7 +17,7 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::expression::Expression;
 use crate::flow::{Splitter, lock};
@@ -118,6 +118,50 @@ fn accepted(before: &[Condition], mistakes: &[Mistake]) -> Condition {
         Some(first) => ("Accepted", "False", "Mistaken", told(first)),
     };
     Condition::since(before, (said.0, said.1, said.2, &said.3), &now())
+}
+
+/// All expressions of one policy together. They are compiled while its writer waits.
+const EXPRESSIONS_MAX_BYTES: usize = 64 * 1024;
+
+/// What is wrong with the expressions of a policy that is about to be written. `plural` is that of its kind; of any other kind
+/// nothing is.
+pub fn mistakes(plural: &str, policy: &Value) -> Vec<Mistake> {
+    fn spec<T: DeserializeOwned + Default>(policy: &Value) -> T {
+        serde_json::from_value(policy["spec"].clone()).unwrap_or_default()
+    }
+    let is_policy = [Placement::RESOURCE, Override::RESOURCE, StatusRule::RESOURCE];
+    if !is_policy.iter().any(|row| row.plural == plural) {
+        return Vec::new();
+    }
+    let bytes = expression_bytes(&policy["spec"]);
+    if bytes > EXPRESSIONS_MAX_BYTES {
+        let message =
+            format!("its expressions have {bytes} bytes together; {EXPRESSIONS_MAX_BYTES} is the most");
+        return vec![Mistake { field: "spec".to_owned(), line: 1, column: 1, message }];
+    }
+    match plural {
+        _ if plural == Placement::RESOURCE.plural => placement_mistakes(&spec(policy)),
+        _ if plural == Override::RESOURCE.plural => override_mistakes(&spec(policy)),
+        _ => rule_mistakes(&spec(policy)),
+    }
+}
+
+/// Of everything that is, or may hold, an expression.
+fn expression_bytes(value: &Value) -> usize {
+    match value {
+        Value::Object(fields) => {
+            let text = |(name, value): (&String, &Value)| match (name.as_str(), value) {
+                ("expression", Value::String(text)) => text.len(),
+                ("expressions", Value::Array(list)) => {
+                    list.iter().filter_map(Value::as_str).map(str::len).sum()
+                }
+                (_, value) => expression_bytes(value),
+            };
+            fields.iter().map(text).sum()
+        }
+        Value::Array(items) => items.iter().map(expression_bytes).sum(),
+        _ => 0,
+    }
 }
 
 /// A mistake as a sentence.

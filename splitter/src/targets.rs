@@ -41,6 +41,8 @@ pub struct Candidate<'a> {
     pub namespace: String,
     /// How many of these were found to fit there, if pods had to wait for room.
     pub estimate: Option<u32>,
+    /// How many of its pods wait there for a node.
+    pub waiting: u32,
     /// The logical cluster it is, if its own work could be placed there again.
     pub circular: Option<String>,
     /// A claim that is mounted and whose data is elsewhere, if there is one.
@@ -57,6 +59,7 @@ impl<'a> Candidate<'a> {
             taken: Amounts::new(),
             namespace: String::new(),
             estimate: None,
+            waiting: 0,
             circular: None,
             apart_from: None,
             failed: None,

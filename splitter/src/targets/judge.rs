@@ -246,7 +246,8 @@ struct Room {
 }
 
 impl Room {
-    /// What a cluster reports as taken is taken by this, too, if it runs there: its share fits on top of what is left. A
+    /// What a cluster reports as taken is taken by this, too, if it runs there: its share fits on top of what is left, less
+    /// the pods that wait for a node, which take nothing yet. A
     /// bound is counted without it; one that was lowered lets nothing grow, and moves nothing.
     fn of(work: &Work, candidate: &Candidate, share: Option<u32>) -> Room {
         let here = share.unwrap_or_default();
@@ -264,7 +265,7 @@ impl Room {
             limits.iter().filter(|limit| limit.quota.is_some() == quota).filter_map(within).min()
         };
         Room {
-            fits: free.as_ref().and_then(|free| more(free, here)),
+            fits: free.as_ref().and_then(|free| more(free, here.saturating_sub(candidate.waiting))),
             free,
             bounded: of(false),
             quota: of(true),

@@ -161,6 +161,22 @@ fn a_filter_never_evicts() {
     }
 }
 
+/// Pods of an app waited for a node. Their share counted as room on top of what was free, so the cluster seemed to have room
+/// for all of them, and `explain` said so.
+#[test]
+fn pods_that_wait_for_a_node_are_no_room() {
+    let east = plain("east", 4);
+    let fits = |waiting: u32| {
+        let fleet = [Candidate { waiting, ..Candidate::new(&east) }];
+        let targets = steady(&[("east", 6)]);
+        let decision =
+            choose(&annotated("*"), &work(6), &fleet, &Standing { targets: &targets, under: None });
+        decision.verdicts[0].capacity.as_ref().and_then(|capacity| capacity.fits).unwrap()
+    };
+    let all = fits(0);
+    assert_eq!((fits(2), fits(6), fits(9)), (all - 2, all - 6, all - 6));
+}
+
 #[test]
 fn a_drain_a_taint_that_evicts_and_a_failure_move_it() {
     let drained = cluster("east", json!({}), json!({ "drain": true }), json!({}));

@@ -297,7 +297,7 @@ pub(super) fn unread(
     picks: &[Pick],
     why: &str,
 ) -> Vec<Verdict> {
-    let stays = || "it runs there and stays".to_owned();
+    let stays = || "it is placed there and stays".to_owned();
     let row = |one: &Judged| {
         let is_picked = picks.iter().any(|pick| pick.cluster == one.name());
         let said = match (is_picked, &one.rejection) {
@@ -342,7 +342,7 @@ fn row(
     let name = one.name();
     let said = match (pick, &one.rejection) {
         (Some(_), Some(why)) => {
-            let message = format!("it runs there and stays, although {}", why.evidence());
+            let message = format!("it is placed there and stays, although {}", why.evidence());
             (VerdictKind::Chosen, why.rule(), message, String::new())
         }
         (Some(pick), None) => {
@@ -375,7 +375,7 @@ fn chosen(wish: &Wish, one: &Judged, pick: &Pick) -> String {
         }
         None => String::new(),
     };
-    let stays = if one.stays.is_some() { "it runs there and stays" } else { "chosen" };
+    let stays = if one.stays.is_some() { "it is placed there and stays" } else { "chosen" };
     let most = pick.most().map(|most| format!("; {most}")).unwrap_or_default();
     format!("{stays} by {}{group}{room}{most}", policy(wish))
 }
@@ -412,7 +412,7 @@ fn passed_over(
             _ => format!("only {number} wanted"),
         };
         let message = match here {
-            true => format!("{few}, and it runs on {names} already"),
+            true => format!("{few}, and it is placed on {names} already"),
             false => format!("{few}, and {names} came first: more room, or the tie fell so"),
         };
         let remedy = match wish.by.source {

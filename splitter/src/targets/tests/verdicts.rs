@@ -262,7 +262,7 @@ fn those_passed_over_learn_why() {
         (
             VerdictKind::Admitted,
             text("NumberOfClusters"),
-            text("only 1 wanted, and it runs on east already"),
+            text("only 1 wanted, and it is placed on east already"),
             text("set spec.numberOfClusters of Placement policy to 2")
         )
     );
@@ -297,7 +297,7 @@ fn those_passed_over_learn_why() {
         (
             VerdictKind::Chosen,
             text("NotSchedulable"),
-            text("it runs there and stays, although it is not schedulable"),
+            text("it is placed there and stays, although it is not schedulable"),
             text("")
         )
     );
