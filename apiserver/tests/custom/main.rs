@@ -3,5 +3,6 @@
 mod elsewhere;
 mod leaving;
 mod own;
+mod resting;
 mod serving;
 mod world;
