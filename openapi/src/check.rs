@@ -44,7 +44,7 @@ use path::Found;
 /// What is wrong with a new object.
 pub fn create(row: &Resource, object: &Value) -> Vec<FieldError> {
     let mut found = Found::default();
-    metadata::check(row, object, &mut found);
+    metadata::check(row, None, object, &mut found);
     match row.origin {
         Origin::BuiltIn => {
             plan::check_object(&row.type_name, object, &mut found);
@@ -59,7 +59,7 @@ pub fn create(row: &Resource, object: &Value) -> Vec<FieldError> {
 pub fn update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = Found::default();
     metadata::check_update(old, new, &mut found);
-    metadata::check(row, new, &mut found);
+    metadata::check(row, None, new, &mut found);
     if row.origin == Origin::BuiltIn {
         let change_first = change::comes_first(&row.type_name);
         if change_first {
@@ -79,7 +79,7 @@ pub fn update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
 pub fn status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = Found::default();
     metadata::check_update(old, new, &mut found);
-    metadata::check(row, new, &mut found);
+    metadata::check(row, Some("status"), new, &mut found);
     match row.origin {
         Origin::BuiltIn => {
             plan::check_status(&row.type_name, new, &mut found);
@@ -88,4 +88,12 @@ pub fn status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
         Origin::Custom => found.errors.extend(custom::check_object_status(row, old, new)),
     }
     found.errors
+}
+
+/// What whoever writes a custom object is told about it, beside that it was written.
+pub fn warnings(row: &Resource, old: Option<&Value>, new: &Value) -> Vec<String> {
+    match row.origin {
+        Origin::BuiltIn => Vec::new(),
+        Origin::Custom => metadata::finalizer_warnings(old, new),
+    }
 }

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::check::metadata::STANDARD_FINALIZERS;
+use crate::check::metadata::{UNQUALIFIED_FINALIZER, is_qualified_finalizer};
 use crate::check::net;
 use crate::check::path::{Found, Path};
 use crate::check::resources;
@@ -80,9 +80,8 @@ fn namespace_finalizers(spec: &Value, at: &Path<'_>, found: &mut Found) {
     let at = at.field("finalizers");
     for name in items(spec, "finalizers").iter().filter_map(Value::as_str) {
         found.faults(&at, name, qualified_name(name));
-        if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
-            let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            found.invalid(&at, name, detail);
+        if !is_qualified_finalizer(name) {
+            found.invalid(&at, name, UNQUALIFIED_FINALIZER);
         }
     }
 }
