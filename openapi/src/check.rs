@@ -5,7 +5,8 @@
 //!    |
 //! plan     the tables and the schemas, put together once           "in a Deployment, at spec.template.spec.containers…"
 //!    |
-//! create, update, status      an object in, faults out             "spec.template.spec.containers[0].ports[0]…"
+//! create, update, status,     an object in, faults out             "spec.template.spec.containers[0].ports[0]…"
+//! subresource
 //! ```
 //!
 //! A rule is said once, of a type, and holds wherever the type stands. Most rules are rows; what needs two fields at a
@@ -87,6 +88,19 @@ pub fn status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
         }
         Origin::Custom => found.errors.extend(custom::check_object_status(row, old, new)),
     }
+    found.errors
+}
+
+/// What is wrong with an object after a write to one of its subresources, other than its status.
+pub fn subresource(row: &Resource, part: &str, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut found = Found::default();
+    let Some((scope, check)) = change::of_part(&row.type_name, part) else { return Vec::new() };
+    metadata::check_update(old, new, &mut found);
+    metadata::check(row, Some(part), new, &mut found);
+    if scope == change::Scope::Whole {
+        plan::check_object(&row.type_name, new, &mut found);
+    }
+    check(old, new, &mut found);
     found.errors
 }
 
