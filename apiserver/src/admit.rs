@@ -18,7 +18,7 @@ use crate::addresses::{self, Claims};
 use crate::auth::{escalation, signers};
 use crate::call::Call;
 use crate::owners::{self, Owners};
-use crate::{metadata, parts, special};
+use crate::{metadata, special};
 
 /// Makes what was sent into a new object. Its name, and what it has claimed.
 pub(crate) async fn create(
@@ -57,6 +57,7 @@ pub(crate) async fn update(
     match call.subresource.as_deref() {
         None => fill::prepare_update(row, old, new, now),
         Some("status") => fill::prepare_status(row, old, new, now),
+        Some("approval") => fill::prepare_approval(old, new, now),
         Some(_) => {}
     }
     let mut errors = metadata::condemned(old, new);
@@ -69,7 +70,7 @@ pub(crate) async fn update(
             wrong
         }
         Some("status") => check::status(&call.row, old, new),
-        Some(part) => parts::check(part, old, new),
+        Some(part) => check::subresource(row, part, old, new),
     });
     refuse(call, name, &errors)?;
     signers::check(call, Some(old), new)?;

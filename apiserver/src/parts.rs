@@ -7,12 +7,9 @@
 //! Everything here is pure. Parts that do something, rather than change something, are in
 //! [`verbs::act`](crate::verbs::act); the one that is an object of another kind is [`scale`](crate::scale).
 
-use openapi::field::FieldError;
 use openapi::patch::apply::Reset;
 use openapi::resource::Resource;
 use serde_json::{Value, json};
-
-use crate::metadata;
 
 /// The parts that are served.
 pub(crate) const SERVED: &[&str] = &[
@@ -35,19 +32,20 @@ const PLACES: &[(&str, &[&str])] = &[
     ("status", &["/status"]),
 ];
 
-/// What `part` makes of the old object, given what was sent.
+/// Parts through which metadata can be written, too; the table of what each resets says how much of it.
+const DESCRIBED: &[&str] = &["approval", "finalize", "status"];
+
+/// What `part` makes of the old object, given what was sent. Whether that is right is for the checks to say.
 pub(crate) fn confined(row: &Resource, part: &str, old: &Value, sent: &Value) -> Value {
     let mut new = old.clone();
-    if part == "status" {
+    if DESCRIBED.contains(&part) {
         new["metadata"] = described(Reset::of(row, Some(part)), &old["metadata"], &sent["metadata"]);
     }
     for pointer in PLACES.iter().filter(|(name, _)| *name == part).flat_map(|(_, pointers)| *pointers) {
         set(&mut new, pointer, sent.pointer(pointer).cloned());
     }
-    match part {
-        "resize" => resize(&mut new, sent),
-        "approval" => new.pointer_mut("/status/conditions").map_or((), dated),
-        _ => {}
+    if part == "resize" {
+        resize(&mut new, sent);
     }
     new
 }
@@ -76,71 +74,26 @@ fn set(object: &mut Value, pointer: &str, value: Option<Value>) {
     }
 }
 
-/// Gives each container the resources that were sent for the one of its name.
+const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+const RESIZED: [&str; 2] = ["/resizePolicy", "/resources"];
+
+/// Gives the pod and each container the resources that were sent for it. A list of other containers than those that
+/// are there is taken as it was sent: it is refused, and its faults are told as those of any other pod.
 fn resize(new: &mut Value, sent: &Value) {
-    for list in ["containers", "initContainers"] {
-        let containers = new.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten() {
-            let mut found = sent["spec"][list].as_array().into_iter().flatten();
-            if let Some(found) = found.find(|found| found["name"] == container["name"]) {
-                set(container, "/resources", found.get("resources").cloned());
-            }
-        }
+    let list = |pod: &Value, name: &str| pod["spec"][name].as_array().cloned().unwrap_or_default();
+    if CONTAINERS.iter().any(|name| list(new, name).len() != list(sent, name).len()) {
+        return set(new, "/spec", sent.get("spec").cloned());
     }
-}
-
-/// Who judges a request for a certificate need not say when.
-fn dated(conditions: &mut Value) {
-    for condition in conditions.as_array_mut().into_iter().flatten().filter(|found| found.is_object()) {
-        for time in ["lastUpdateTime", "lastTransitionTime"] {
-            if condition[time].is_null() {
-                condition[time] = metadata::now().into();
-            }
+    set(new, "/spec/resources", sent.pointer("/spec/resources").cloned());
+    for name in CONTAINERS {
+        let (mut containers, others) = (list(new, name), list(sent, name));
+        let are_same = containers.iter().zip(&others).all(|(one, other)| one["name"] == other["name"]);
+        for (container, other) in containers.iter_mut().zip(&others) {
+            RESIZED.iter().for_each(|field| set(container, field, other.pointer(field).cloned()));
         }
+        let containers = if are_same { containers } else { others };
+        set(new, &format!("/spec/{name}"), Some(containers.into()).filter(|_| !new["spec"][name].is_null()));
     }
-}
-
-/// What a part may not do to what is there already.
-pub(crate) fn check(part: &str, old: &Value, new: &Value) -> Vec<FieldError> {
-    match part {
-        "approval" => judged(&old["status"]["conditions"], &new["status"]["conditions"]),
-        "ephemeralcontainers" => {
-            added(&old["spec"]["ephemeralContainers"], &new["spec"]["ephemeralContainers"])
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// A judgement stands.
-fn judged(old: &Value, new: &Value) -> Vec<FieldError> {
-    let has = |kind: &str| items(new).any(|condition| condition["type"] == kind);
-    let lasting = items(old).filter_map(|condition| condition["type"].as_str());
-    let lost = lasting.filter(|kind| ["Approved", "Denied", "Failed"].contains(kind) && !has(kind));
-    lost.map(|kind| {
-        let why = format!("updates may not remove a condition of type {kind:?}");
-        FieldError::forbidden("status.conditions", why)
-    })
-    .collect()
-}
-
-/// Containers for a look inside can be added, not taken away or exchanged.
-fn added(old: &Value, new: &Value) -> Vec<FieldError> {
-    let found = |name: &Value| items(new).find(|container| container["name"] == *name);
-    let wrong = items(old).filter_map(|container| {
-        let what = match found(&container["name"]) {
-            None => "removed",
-            Some(now) if now != container => "changed",
-            Some(_) => return None,
-        };
-        let name = container["name"].as_str().unwrap_or_default();
-        let why = format!("existing ephemeral containers {name:?} may not be {what}\n");
-        Some(FieldError::forbidden("spec.ephemeralContainers", why))
-    });
-    wrong.collect()
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -166,6 +119,9 @@ mod tests {
         check(row("", "pods"), "new", "old");
         check(row("apps", "deployments"), "old", "new");
         check(row("storage.k8s.io", "volumeattachments"), "old", "old");
+        let request = row("certificates.k8s.io", "certificatesigningrequests");
+        let judged = confined(request, "approval", &old, &sent);
+        assert_eq!((&judged["metadata"], &judged["status"]), (&sent["metadata"], &old["status"]));
     }
 
     #[test]
@@ -176,9 +132,9 @@ mod tests {
             "status": { "phase": "Active", "conditions": [] },
         });
         let sent = json!({
-            "metadata": { "name": "b" },
+            "metadata": { "name": "a" },
             "spec": {
-                "containers": [{ "name": "d" }, { "name": "c", "image": "j", "resources": { "x": 2 } }],
+                "containers": [{ "name": "c", "image": "j", "resources": { "x": 2 } }],
                 "ephemeralContainers": [{ "name": "e" }],
             },
             "status": { "phase": "Other", "conditions": [{ "type": "Ready", "lastUpdateTime": "t", "lastTransitionTime": "t" }] },
@@ -193,25 +149,5 @@ mod tests {
         check("ephemeralcontainers", "/spec/ephemeralContainers", json!([{ "name": "e" }]));
         check("finalize", "/spec/finalizers", Value::Null);
         check("resize", "/spec/containers", json!([{ "name": "c", "image": "i", "resources": { "x": 2 } }]));
-    }
-
-    #[test]
-    fn what_is_there_is_not_taken_back() {
-        let with = |list: Value| json!({ "spec": { "ephemeralContainers": list.clone() }, "status": { "conditions": list } });
-        let old = with(json!([{ "name": "d", "type": "Approved" }]));
-        let told = |part: &str, new: Value| -> Vec<String> {
-            check(part, &old, &with(new)).iter().map(FieldError::body).collect()
-        };
-        let more = json!([{ "name": "e", "type": "Other" }, { "name": "d", "type": "Approved" }]);
-        assert!(told("approval", more.clone()).is_empty() && told("ephemeralcontainers", more).is_empty());
-        let none = json!([]);
-        assert_eq!(
-            told("approval", none.clone()),
-            ["Forbidden: updates may not remove a condition of type \"Approved\""]
-        );
-        let gone = "Forbidden: existing ephemeral containers \"d\" may not be removed\n";
-        assert_eq!(told("ephemeralcontainers", none), [gone]);
-        let changed = "Forbidden: existing ephemeral containers \"d\" may not be changed\n";
-        assert_eq!(told("ephemeralcontainers", json!([{ "name": "d", "image": "x" }])), [changed]);
     }
 }

@@ -3,8 +3,8 @@
 //! A warning changes nothing and refuses nothing. It is a row of a table: a kind, what must hold of the object, and the
 //! words, which are Kubernetes's. What is said about pods is said wherever there is a pod, or a template of one.
 
-use openapi::custom;
 use openapi::resource::Resource;
+use openapi::{check, custom};
 use serde_json::Value;
 
 use crate::keys::Collection;
@@ -17,7 +17,7 @@ const DEPRECATED: &[(&str, &str, &str, &str)] =
 
 /// Which writes a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum On {
+enum On {
     Create,
     Write,
 }
@@ -191,8 +191,9 @@ pub(crate) fn deprecated(named: &request::Resource) -> Option<&'static str> {
     found.map(|(.., text)| *text)
 }
 
-/// What is said about an object that somebody writes.
-pub(crate) fn about(row: &Resource, on: On, object: &Value) -> Vec<String> {
+/// What is said about an object that somebody writes, in the place of `old` if there was one.
+pub(crate) fn about(row: &Resource, old: Option<&Value>, object: &Value) -> Vec<String> {
+    let on = if old.is_some() { Write } else { Create };
     let is_meant = |group: &str, kind: &str| (group, kind) == (&*row.group, &*row.kind);
     let of_kind = RULES.iter().filter(|Rule(group, kind, rule_on, when, _)| {
         let in_time = on == Create || *rule_on == Write;
@@ -206,6 +207,7 @@ pub(crate) fn about(row: &Resource, on: On, object: &Value) -> Vec<String> {
     if (Collection { group: &row.group, plural: &row.plural }) == DEFINITIONS {
         said.extend(custom::warnings(None, object));
     }
+    said.extend(check::warnings(row, old, object));
     said
 }
 
@@ -238,7 +240,7 @@ mod tests {
     fn what_is_odd_is_said_once_and_in_order() {
         let said = |plural: (&str, &str), on, object: Value| {
             let row = catalog::find(plural.0, "v1", plural.1).unwrap();
-            about(row, on, &object)
+            about(row, Some(&json!({})).filter(|_| on == Write), &object)
         };
         let service =
             json!({ "spec": { "clusterIP": "None", "externalIPs": ["1.2.3.4"], "externalName": "a.b" } });

@@ -5,7 +5,8 @@
 //!    |
 //! plan     the tables and the schemas, put together once           "in a Deployment, at spec.template.spec.containers…"
 //!    |
-//! create, update, status      an object in, faults out             "spec.template.spec.containers[0].ports[0]…"
+//! create, update, status,     an object in, faults out             "spec.template.spec.containers[0].ports[0]…"
+//! subresource
 //! ```
 //!
 //! A rule is said once, of a type, and holds wherever the type stands. Most rules are rows; what needs two fields at a
@@ -44,7 +45,7 @@ use path::Found;
 /// What is wrong with a new object.
 pub fn create(row: &Resource, object: &Value) -> Vec<FieldError> {
     let mut found = Found::default();
-    metadata::check(row, object, &mut found);
+    metadata::check(row, None, object, &mut found);
     match row.origin {
         Origin::BuiltIn => {
             plan::check_object(&row.type_name, object, &mut found);
@@ -59,7 +60,7 @@ pub fn create(row: &Resource, object: &Value) -> Vec<FieldError> {
 pub fn update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = Found::default();
     metadata::check_update(old, new, &mut found);
-    metadata::check(row, new, &mut found);
+    metadata::check(row, None, new, &mut found);
     if row.origin == Origin::BuiltIn {
         let change_first = change::comes_first(&row.type_name);
         if change_first {
@@ -79,7 +80,7 @@ pub fn update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
 pub fn status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = Found::default();
     metadata::check_update(old, new, &mut found);
-    metadata::check(row, new, &mut found);
+    metadata::check(row, Some("status"), new, &mut found);
     match row.origin {
         Origin::BuiltIn => {
             plan::check_status(&row.type_name, new, &mut found);
@@ -88,4 +89,25 @@ pub fn status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
         Origin::Custom => found.errors.extend(custom::check_object_status(row, old, new)),
     }
     found.errors
+}
+
+/// What is wrong with an object after a write to one of its subresources, other than its status.
+pub fn subresource(row: &Resource, part: &str, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut found = Found::default();
+    let Some((scope, check)) = change::of_part(&row.type_name, part) else { return Vec::new() };
+    metadata::check_update(old, new, &mut found);
+    metadata::check(row, Some(part), new, &mut found);
+    if scope == change::Scope::Whole {
+        plan::check_object(&row.type_name, new, &mut found);
+    }
+    check(old, new, &mut found);
+    found.errors
+}
+
+/// What whoever writes a custom object is told about it, beside that it was written.
+pub fn warnings(row: &Resource, old: Option<&Value>, new: &Value) -> Vec<String> {
+    match row.origin {
+        Origin::BuiltIn => Vec::new(),
+        Origin::Custom => metadata::finalizer_warnings(old, new),
+    }
 }

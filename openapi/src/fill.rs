@@ -106,6 +106,16 @@ pub fn prepare_update(row: &Resource, old: &Value, new: &mut Value, now: Timesta
     fill(row, new);
 }
 
+/// Gives the conditions of a request for a certificate that somebody judged the times they do not say.
+pub fn prepare_approval(old: &Value, new: &mut Value, now: Timestamp) {
+    status::date_conditions(old, new, now);
+}
+
+/// How well a pod with this spec is served when there is not enough for all.
+pub(crate) fn qos_class(spec: &Value) -> &'static str {
+    newborn::quality(spec.as_object().unwrap_or(&Map::new()))
+}
+
 /// Gives a filled object that came for its status alone the rest of `old`, whatever it says itself. What may change of
 /// its metadata is not decided here. The result is filled again.
 pub fn prepare_status(row: &Resource, old: &Value, new: &mut Value, now: Timestamp) {

@@ -78,7 +78,12 @@ pub(super) async fn look(controllers: &Controllers, (cluster, group): Group) -> 
         |entry: &Entry| Place::of(entry.key()).is_some_and(|place| kinds::group(place.name) == &*group);
     let entries: Vec<Entry> = listed.value.entries.into_iter().filter(ours).collect();
     let mut taken = Taken::built_in(controllers.kinds.common().rows(), &group);
-    entries.iter().filter_map(Outline::of).for_each(|outline| taken.add(&outline.accepted()));
+    // A definition of what is built in has no names. If those its status claims counted as taken, it would be in
+    // conflict with itself, lose them, be in conflict no more, get them back, and be written for ever.
+    let is_free =
+        |entry: &&Entry| Place::of(entry.key()).is_some_and(|place| !kinds::is_reserved(place.name));
+    let outlines = entries.iter().filter(is_free).filter_map(Outline::of);
+    outlines.for_each(|outline| taken.add(&outline.accepted()));
     let mut outcome = Outcome::Done;
     for entry in &entries {
         let is_leaving = Head::of(entry).is_some_and(|head| head.is_leaving());

@@ -3,6 +3,7 @@
 //! ```text
 //!   an owner is gone        ─► its dependents go, unless another owner still holds them
 //!   `foregroundDeletion`    ─► the dependents that block go first, then the owner
+//!     … of a circle         ─► the last object of the circle to be deleted stops being blocked, and so do the others
 //!   `orphan`                ─► the dependents forget the owner, then it goes
 //! ```
 //!
@@ -10,6 +11,7 @@
 //! kind that nobody serves, or that an object of this place cannot have, is neither there nor gone: then the object
 //! stays.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +31,9 @@ use crate::kinds::Kinds;
 const BEGINNING: Duration = Duration::from_millis(100);
 /// Kinds come and go; an owner of an unknown one is looked for again after this long.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(300);
+/// How many owners are read to find out whether an object waits for itself. Owners are chains of three or four; the
+/// bound keeps a chain of a hundred thousand, which a tenant can build, from costing its square in reads.
+const CIRCLE_OWNERS_MAX: usize = 1000;
 
 /// What an owner is to the object that names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +123,7 @@ async fn standing(controllers: &Controllers, place: &Place<'_>, owner: &Owner) -
     let found = controllers.seen.get(&key).await?.value;
     Ok(match found.as_ref().and_then(Head::of).filter(|head| head.uid == owner.uid) {
         None => Standing::Gone,
-        Some(head) if head.is_leaving() && head.has_finalizer(FOREGROUND) => Standing::Waiting,
+        Some(head) if head.waits_for_dependents() => Standing::Waiting,
         Some(_) => Standing::Solid,
     })
 }
@@ -179,20 +184,98 @@ async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), T
     amend(&*controllers.seen, &row, &entry, |object| forget(object, &[uid.to_owned()])).await
 }
 
-/// Whether dependents that block are still there. Those that are not leaving yet are asked to.
+/// Whether dependents that block are still there. Those that are not leaving yet are asked to, and those that wait for
+/// the object themselves are made not to block it.
 async fn blocked(controllers: &Controllers, place: &Place<'_>, head: &Head) -> Result<bool, Trouble> {
-    let mut blocked = false;
+    let mut blocking = Vec::new();
     for key in dependents(controllers, place, head) {
-        let dependent = controllers.seen.get(&key).await?.value.as_ref().and_then(Head::of);
-        let Some(dependent) = dependent else { continue };
+        let Some(entry) = controllers.seen.get(&key).await?.value else { continue };
+        let Some(dependent) = Head::of(&entry) else { continue };
         if dependent.owners().iter().any(|owner| owner.uid == head.uid && owner.blocks()) {
-            blocked = true;
-            if !dependent.is_leaving() {
-                controllers.garbage.add(key);
-            }
+            blocking.push((entry, dependent));
         }
     }
-    Ok(blocked)
+    let waiting = match blocking.iter().any(|(_, dependent)| dependent.waits_for_dependents()) {
+        true => waiting_for(controllers, place, head).await?,
+        false => HashSet::new(),
+    };
+    let mut is_blocked = false;
+    for (entry, dependent) in blocking {
+        if waiting.contains(&dependent.uid) {
+            unblock(controllers, &entry, &head.uid).await?;
+            continue;
+        }
+        is_blocked = true;
+        if !dependent.is_leaving() {
+            controllers.garbage.add(entry.key().clone());
+        }
+    }
+    Ok(is_blocked)
+}
+
+/// The uids of the objects that cannot go before this one has gone: the owners it blocks, the owners those block, and
+/// so on. The object itself is among them if it is its own owner.
+///
+/// ```text
+///   a ◄─ b ◄─ c ◄─ a      "◄─" is a blocking reference to an owner, and all three wait for their dependents:
+///                         c, a and b wait for b, of which c is also what b waits for
+/// ```
+///
+/// kube-controller-manager looks one step far, before it deletes a dependent. That misses a circle of which a client
+/// deleted every object.
+async fn waiting_for(
+    controllers: &Controllers,
+    place: &Place<'_>,
+    head: &Head,
+) -> Result<HashSet<String>, Trouble> {
+    let mut waiting = HashSet::new();
+    let mut next = blocked_owners(controllers, place, head).await?;
+    for _ in 0..CIRCLE_OWNERS_MAX {
+        let Some((key, uid)) = next.pop() else { break };
+        let found = controllers.seen.get(&key).await?.value.as_ref().and_then(Head::of);
+        let Some(owner) = found.filter(|owner| owner.uid == uid && owner.waits_for_dependents()) else {
+            continue;
+        };
+        if waiting.insert(uid)
+            && let Some(place) = Place::of(&key)
+        {
+            next.extend(blocked_owners(controllers, &place, &owner).await?);
+        }
+    }
+    Ok(waiting)
+}
+
+/// Where the owners are that wait for this object if they are deleted in the foreground, and their uids.
+async fn blocked_owners(
+    controllers: &Controllers,
+    place: &Place<'_>,
+    head: &Head,
+) -> Result<Vec<(Key, String)>, Trouble> {
+    let blocked: Vec<_> =
+        head.owners().iter().filter(|owner| owner.blocks()).take(CIRCLE_OWNERS_MAX).collect();
+    let find = |kinds: &Kinds| -> Vec<(Key, String)> {
+        let keyed = |owner: &&Owner| Some((owner_key(kinds, place, owner)?, owner.uid.clone()));
+        blocked.iter().filter_map(keyed).collect()
+    };
+    let known = find(&controllers.kinds.of(place.cluster));
+    if known.len() == blocked.len() {
+        return Ok(known);
+    }
+    Ok(find(&*controllers.kinds.fresh(place.cluster).await?))
+}
+
+/// Makes a dependent no longer block this owner.
+async fn unblock(controllers: &Controllers, entry: &Entry, uid: &str) -> Result<(), Trouble> {
+    let Some(place) = Place::of(entry.key()) else { return Ok(()) };
+    let Some(row) = row(controllers, &place).await? else { return Ok(()) };
+    tracing::debug!(key = ?entry.key(), owner = uid, "breaking a circle of owners");
+    amend(&*controllers.seen, &row, entry, |object| {
+        let owners = object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten();
+        for owner in owners.filter(|owner| owner["uid"] == uid) {
+            owner["blockOwnerDeletion"] = false.into();
+        }
+    })
+    .await
 }
 
 fn forget(object: &mut Value, uids: &[String]) {

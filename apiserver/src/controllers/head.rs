@@ -5,6 +5,7 @@
 use serde::Deserialize;
 use storage::Entry;
 
+use crate::deletion::FOREGROUND;
 use crate::stored;
 
 /// Who an object is, whose it is, and whether it is leaving.
@@ -52,6 +53,11 @@ impl Head {
 
     pub(super) fn is_leaving(&self) -> bool {
         self.deletion_timestamp.is_some()
+    }
+
+    /// Whether it was deleted in the foreground: it goes after its dependents.
+    pub(super) fn waits_for_dependents(&self) -> bool {
+        self.is_leaving() && self.has_finalizer(FOREGROUND)
     }
 
     pub(super) fn has_finalizer(&self, name: &str) -> bool {

@@ -49,14 +49,19 @@ impl Taken {
     }
 }
 
-/// Gives a definition the names it can have, and says what came of it.
+/// Gives a definition the names it can have, and says what came of it. Settling twice with the same names taken changes
+/// nothing the second time: the controller is woken by its own writes.
 pub(super) fn settle(definition: &mut Value, taken: &Taken) {
-    // Of what comes with the server a definition never had anything, whatever it says.
-    let is_reserved = kinds::is_reserved(definition["metadata"]["name"].as_str().unwrap_or_default());
+    let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+    // What is built in never has names by a definition, whatever the definition's status says.
+    let is_reserved = kinds::is_reserved(name);
     let had = if is_reserved { Value::Null } else { definition["status"]["acceptedNames"].clone() };
-    let (names, mut accepted) = accept(&definition["spec"]["names"], &had, taken);
-    if is_reserved && accepted.holds {
-        accepted = Condition::new(ACCEPTED, false, "Reserved", "what is so called comes with the server");
+    let (mut names, mut accepted) = accept(&definition["spec"]["names"], &had, taken);
+    if is_reserved {
+        names = json!({ "plural": "", "kind": "" });
+        if accepted.holds {
+            accepted = Condition::new(ACCEPTED, false, "Reserved", format!("{name:?} is built in"));
+        }
     }
     let is_established = !is_reserved && conditions::holds(definition, ESTABLISHED);
     if !definition["status"].is_object() {

@@ -220,6 +220,81 @@ async fn in_the_foreground_the_last_dependent_goes_before_the_owner() {
     world.end().await;
 }
 
+/// Somebody deleted the first object of a circle in the foreground. The collector deleted the others in the foreground
+/// too, and then each waited for the next: all stayed for ever, and so did their namespace.
+#[tokio::test]
+async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
+    for length in [1, 2, 3, 7] {
+        let mut world = World::asleep().await;
+        let names = circle(&world, length).await;
+        world.wake();
+        world.settled().await;
+        world.delete("configmaps", "shop", &names[0], Propagation::Foreground).await;
+        for name in &names {
+            world.gone("configmaps", "shop", name).await;
+        }
+        world.end().await;
+    }
+}
+
+/// The same if whoever made the circle deleted every object of it, before any controller looked.
+#[tokio::test]
+async fn a_circle_of_owners_that_are_all_deleted_goes() {
+    for length in [1, 2, 3, 7] {
+        let mut world = World::asleep().await;
+        let names = circle(&world, length).await;
+        for name in &names {
+            world.delete("configmaps", "shop", name, Propagation::Foreground).await;
+        }
+        world.wake();
+        for name in &names {
+            world.gone("configmaps", "shop", name).await;
+        }
+        world.end().await;
+    }
+}
+
+/// A circle is broken where it is closed, and nowhere else: what hangs on it still goes before its owner.
+#[tokio::test]
+async fn what_a_circle_owns_still_goes_before_it() {
+    let mut world = World::asleep().await;
+    let names = circle(&world, 2).await;
+    let held = json!({ "finalizers": ["a.b/c"], "ownerReferences": owner(&names[1]) });
+    world.put("secrets", "shop", "held", held).await;
+    world.wake();
+    world.settled().await;
+    world.delete("configmaps", "shop", &names[0], Propagation::Foreground).await;
+    world
+        .until("what hangs on the circle is deleted", async || {
+            let held = world.get("secrets", "shop", "held").await.expect("a finalizer holds it");
+            held["metadata"]["deletionTimestamp"].is_string()
+        })
+        .await;
+    world.settled().await;
+    assert!(world.get("configmaps", "shop", &names[1]).await.is_some(), "it waits for what it owns");
+    let key = world.key("secrets", "shop", "held");
+    let entry = world.store.get(&key).await.unwrap().value.unwrap();
+    world.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
+    for name in &names {
+        world.gone("configmaps", "shop", name).await;
+    }
+    world.end().await;
+}
+
+/// Objects of which each is owned by the one before, and the first by the last.
+async fn circle(world: &World, length: usize) -> Vec<String> {
+    let name = |number: usize| format!("of-{length}-{}", number % length);
+    for number in 0..length {
+        let owned = json!({ "ownerReferences": owner(&name(number + length - 1)) });
+        world.put("configmaps", "shop", &name(number), owned).await;
+    }
+    (0..length).map(name).collect()
+}
+
+fn owner(name: &str) -> Value {
+    owned_by(&[("v1", "ConfigMap", name)])["ownerReferences"].clone()
+}
+
 #[tokio::test]
 async fn orphans_stay_and_forget_their_owner() {
     let world = World::new().await;

@@ -22,7 +22,6 @@ use crate::metadata;
 use crate::owners::{self, Owners};
 use crate::render::Style;
 use crate::server::Body;
-use crate::warnings::On;
 
 pub(crate) async fn apply(
     store: &dyn Store,
@@ -115,7 +114,7 @@ async fn make(
         return Err(Status::conflict(call.grouped(), name, &why));
     }
     metadata::of(&mut object)?.remove("resourceVersion");
-    said.extend(update::about(call, On::Create, &object));
+    said.extend(update::about(call, None, &object));
     Ok(create::attempt(store, call, object, owners).await?.ok())
 }
 
@@ -133,7 +132,7 @@ async fn change(
     update::named(call, name, &new)?;
     same_uid(call, name, &old, &new)?;
     update::expected(call, name, &new, entry, Version::May)?;
-    said.extend(update::about(call, On::Write, &new));
+    said.extend(update::about(call, Some(&old), &new));
     update::replace(store, call, entry, new, owners).await
 }
 

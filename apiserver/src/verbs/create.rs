@@ -19,7 +19,7 @@ use crate::quotas::Size;
 use crate::render::Style;
 use crate::server::Body;
 use crate::special::Holder;
-use crate::warnings::{self, On};
+use crate::warnings;
 
 /// A generated name that is taken is drawn again this often.
 const ATTEMPTS: usize = 8;
@@ -32,7 +32,7 @@ pub(crate) async fn create(
 ) -> Result<Response<Body>, Status> {
     let Sent { mut object, warnings: mut said } = body::object(call, bytes)?;
     let owners = Owners::said(&mut object);
-    said.extend(warnings::about(&call.row, On::Create, &object));
+    said.extend(warnings::about(&call.row, None, &object));
     let made = match metadata::text(&object, "name").is_empty() {
         true => generated(store, call, &object, &owners).await?,
         false => match attempt(store, call, object, owners).await? {

@@ -24,7 +24,6 @@ use crate::call::Call;
 use crate::owners::Owners;
 use crate::render::Style;
 use crate::server::Body;
-use crate::warnings::On;
 
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 const JSON_PATCH: &str = "application/json-patch+json";
@@ -54,7 +53,7 @@ pub(crate) async fn patch(
         update::named(call, name, &new)?;
         apply::same_uid(call, name, &old, &new)?;
         update::expected(call, name, &new, &entry, Version::May)?;
-        said.extend(update::about(call, On::Write, &new));
+        said.extend(update::about(call, Some(&old), &new));
         let owners = Owners::said(&mut new);
         if let Some(entry) = update::replace(store, call, &entry, new, owners).await? {
             return Ok(warned(style.answer(StatusCode::OK, &entry)?, &said));

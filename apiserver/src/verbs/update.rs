@@ -22,7 +22,7 @@ use crate::quotas::Size;
 use crate::render::Style;
 use crate::server::Body;
 use crate::stored;
-use crate::warnings::{self, On};
+use crate::warnings;
 
 /// Whether a write names the version it replaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,29 +45,30 @@ pub(crate) async fn update(
     let version = if call.row.update_needs_version { Version::Must } else { Version::May };
     // Who names a version loses at once if it is another by now; who names none replaces whatever is there.
     for _ in 0..ATTEMPTS {
-        let (code, written) = match get::find(store, call).await {
+        let (code, replaced, written) = match get::find(store, call).await {
             Err(status) if status.code == 404 && creates => {
-                (StatusCode::CREATED, create_in_place(store, call, name, &sent.object, owners.clone()).await?)
+                let made = create_in_place(store, call, name, &sent.object, owners.clone()).await?;
+                (StatusCode::CREATED, None, made)
             }
             found => {
                 let entry = found?;
                 expected(call, name, &sent.object, &entry, version)?;
-                (StatusCode::OK, replace(store, call, &entry, sent.object.clone(), owners.clone()).await?)
+                let written = replace(store, call, &entry, sent.object.clone(), owners.clone()).await?;
+                (StatusCode::OK, Some(call.tree(&entry)?), written)
             }
         };
         if let Some(entry) = written {
-            let on = if code == StatusCode::CREATED { On::Create } else { On::Write };
             let mut said = sent.warnings;
-            said.extend(about(call, on, &sent.object));
+            said.extend(about(call, replaced.as_ref(), &sent.object));
             return Ok(warned(style.answer(code, &entry)?, &said));
         }
     }
     Err(Status::modified(call.grouped(), name))
 }
 
-/// What is said about an object that is written as a whole.
-pub(crate) fn about(call: &Call, on: On, object: &Value) -> Vec<String> {
-    if call.subresource.is_some() { Vec::new() } else { warnings::about(&call.row, on, object) }
+/// What is said about an object that is written as a whole, in the place of another or as a new one.
+pub(crate) fn about(call: &Call, old: Option<&Value>, object: &Value) -> Vec<String> {
+    if call.subresource.is_some() { Vec::new() } else { warnings::about(&call.row, old, object) }
 }
 
 /// Some kinds are created by whoever replaces what is not there. The version does not matter then, the uid does.

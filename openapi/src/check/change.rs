@@ -6,7 +6,8 @@ use crate::custom;
 
 use super::path::{Found, Path};
 use super::tables::{
-    access, batch, clusters, config, events, network, pods, quotas, services, storage, workloads,
+    access, batch, certificates, clusters, config, events, network, pods, quotas, services, storage,
+    workloads,
 };
 use super::value::{at, same};
 use super::words::IMMUTABLE;
@@ -133,12 +134,50 @@ pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mu
     }
 }
 
-/// What is not allowed of a status, whatever it was before.
-const STATUSES: &[Look] = &[("core.v1.Pod", pods::check_status), ("core.v1.Service", services::check_status)];
+/// A kind, and a look at what changed of an object of it.
+type Compare = (&'static str, fn(&Value, &Value, &mut Found));
+
+/// What is not allowed of a status.
+const STATUSES: &[Compare] = &[
+    ("batch.v1.Job", batch::check_job_status),
+    ("certificates.v1.CertificateSigningRequest", certificates::check_status),
+    ("core.v1.Namespace", clusters::check_namespace_status),
+    ("core.v1.Node", clusters::check_node_status),
+    ("core.v1.PersistentVolumeClaim", storage::check_claim_status),
+    ("core.v1.Pod", pods::check_status),
+    ("core.v1.Service", services::check_status),
+    ("networking.v1.Ingress", network::check_ingress_status),
+];
+
+/// How much of an object Kubernetes looks at when a subresource is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All of it, as if it were new.
+    Whole,
+    /// Its metadata, and what the rule looks at.
+    Metadata,
+}
+
+/// A subresource other than the status, how much is looked at, and what may not change by it.
+type Part = (&'static str, &'static str, Scope, fn(&Value, &Value, &mut Found));
+
+const PARTS: &[Part] = &[
+    ("certificates.v1.CertificateSigningRequest", "approval", Scope::Whole, certificates::check_approval),
+    ("core.v1.Namespace", "finalize", Scope::Metadata, clusters::check_finalize),
+    ("core.v1.Pod", "ephemeralcontainers", Scope::Whole, pods::check_ephemeral_containers),
+    ("core.v1.Pod", "resize", Scope::Whole, pods::check_resize),
+];
+
+/// The rules for a subresource of a kind; none if it has none.
+pub(super) fn of_part(type_name: &str, part: &str) -> Option<(Scope, fn(&Value, &Value, &mut Found))> {
+    let name = short(type_name);
+    let found = PARTS.iter().find(|(kind, of, ..)| *kind == name && *of == part)?;
+    Some((found.2, found.3))
+}
 
 pub(super) fn check_status(type_name: &str, old: &Value, new: &Value, found: &mut Found) {
     let checks = STATUSES.iter().filter(|(name, _)| type_name.strip_prefix(PREFIX) == Some(*name));
-    checks.for_each(|(_, check)| check(new, found));
+    checks.for_each(|(_, check)| check(old, new, found));
     let colliding = type_name.strip_prefix(PREFIX).is_some_and(|name| COLLIDING.contains(&name));
     let count = |object| at(object, "status.collisionCount").as_i64();
     if colliding && count(old).is_some_and(|before| count(new).unwrap_or(-1) < before) {
@@ -174,6 +213,8 @@ mod tests {
     #[test]
     fn rows_are_for_kinds_there_are() {
         let names = CHANGES.iter().map(|(name, _)| *name).chain(BIRTHS.iter().map(|(name, _)| *name));
+        let names = names.chain(STATUSES.iter().map(|(name, _)| *name));
+        let names = names.chain(PARTS.iter().map(|(name, ..)| *name));
         for name in names {
             assert!(catalog::built_in().iter().any(|row| short(&row.type_name) == name), "{name}");
         }

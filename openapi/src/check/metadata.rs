@@ -1,11 +1,13 @@
 //! What holds for the metadata of every object.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::field::{Fault, FieldError};
 use crate::go;
 use crate::names::{NameRule, dns1123_label, qualified_name};
-use crate::resource::Resource;
+use crate::resource::{Origin, Resource};
 
 use super::kinds::name_rule;
 use super::path::{Found, Path};
@@ -13,12 +15,70 @@ use super::value::{get, items, same, text, truth};
 use super::words;
 
 const METADATA: &str = "metadata";
-pub(super) const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+pub(super) const UNQUALIFIED_FINALIZER: &str =
+    "name is neither a standard finalizer name nor is it fully qualified";
 
-/// Names, labels, annotations, owners and finalizers.
-pub(super) fn check(row: &Resource, object: &Value, found: &mut Found) {
+/// Built-in resources, and parts of them, whose finalizers need no domain: by name, and `*` for a whole group. Asked of
+/// a Kubernetes API server, kind by kind.
+const ANY_FINALIZER: &[&str] = &[
+    "*.admissionregistration.k8s.io",
+    "apiservices.apiregistration.k8s.io",
+    "cronjobs.batch/status",
+    "customresourcedefinitions.apiextensions.k8s.io",
+    "events",
+    "leases.coordination.k8s.io",
+    "poddisruptionbudgets.policy",
+    "poddisruptionbudgets.policy/status",
+    "runtimeclasses.node.k8s.io",
+];
+
+/// Names, labels, annotations, owners and finalizers. `part` is the subresource that is written, if it is one.
+pub(super) fn check(row: &Resource, part: Option<&str>, object: &Value, found: &mut Found) {
     let at = Path::TOP.field(METADATA);
-    check_at(get(object, METADATA), &at, name_rule(row), row.namespaced, found);
+    let metadata = get(object, METADATA);
+    check_at(metadata, &at, name_rule(row), row.namespaced, found);
+    let (finalizers, at) = (items(metadata, "finalizers"), at.field("finalizers"));
+    for (index, name) in finalizers.iter().filter_map(Value::as_str).enumerate() {
+        if !is_qualified_finalizer(name) && needs_domain(row, part) {
+            found.invalid(&at.index(index), name, UNQUALIFIED_FINALIZER);
+        }
+    }
+}
+
+/// Whether the finalizers of a kind are refused unless they say whose they are. Custom kinds only warn: many operators
+/// have finalizers without a domain.
+fn needs_domain(row: &Resource, part: Option<&str>) -> bool {
+    let name = row.qualified();
+    let is_listed = |listed: &&str| match (listed.strip_prefix("*."), part) {
+        (Some(group), _) => *row.group == *group,
+        (None, None) => **listed == name,
+        (None, Some(part)) => listed.split_once('/') == Some((name.as_str(), part)),
+    };
+    row.origin == Origin::BuiltIn && !ANY_FINALIZER.iter().any(|listed| is_listed(&listed))
+}
+
+pub(super) fn is_qualified_finalizer(name: &str) -> bool {
+    name.contains('/') || STANDARD_FINALIZERS.contains(&name)
+}
+
+/// What whoever writes a custom object is told about the finalizers it did not have before.
+pub(crate) fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let of = |object: &Value| -> BTreeSet<String> {
+        let names = items(get(object, METADATA), "finalizers").iter().filter_map(Value::as_str);
+        names.map(str::to_owned).collect()
+    };
+    let known = old.map(of).unwrap_or_default();
+    let added = of(new).into_iter().filter(|name| !known.contains(name) && !is_qualified_finalizer(name));
+    let warning = |name: String| {
+        let path = if name.contains('.') { " including a path (/)" } else { "" };
+        format!(
+            "metadata.finalizers: {}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts \
+             with other finalizer writers",
+            go::quote(&name)
+        )
+    };
+    added.map(warning).collect()
 }
 
 /// The same for the metadata of an object inside another, which need not have a name.
@@ -102,12 +162,6 @@ fn finalizers(metadata: &Value, at: &Path<'_>, found: &mut Found) {
     for finalizer in finalizers.iter().filter_map(Value::as_str) {
         found.faults(at, finalizer, qualified_name(finalizer));
     }
-    for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
-        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
-            let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            found.invalid(&at.index(index), finalizer, detail);
-        }
-    }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer.as_str() == Some(name));
     if has("orphan") && has("foregroundDeletion") {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
@@ -135,6 +189,24 @@ pub(super) fn check_update(old: &Value, new: &Value, found: &mut Found) {
         let value = get(new, field);
         if !same(get(old, field), value) {
             found.invalid(&at.field(field), value.clone(), words::IMMUTABLE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog;
+
+    #[test]
+    fn finalizers_without_a_domain_are_for_kinds_there_are() {
+        for listed in ANY_FINALIZER {
+            let name = listed.split('/').next().unwrap_or_default();
+            let is_meant = |row: &Resource| match name.strip_prefix("*.") {
+                Some(group) => *row.group == *group,
+                None => row.qualified() == name,
+            };
+            assert!(catalog::built_in().iter().any(|row| is_meant(row)), "{listed}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(super) mod access;
 pub(super) mod batch;
+pub(super) mod certificates;
 pub(super) mod clusters;
 pub(super) mod config;
 mod containers;
@@ -28,6 +29,7 @@ use super::rule::{Rule, Table};
 const TABLES: &[Table] = &[
     access::RULES,
     batch::RULES,
+    certificates::RULES,
     clusters::RULES,
     config::RULES,
     containers::RULES,

@@ -28,7 +28,7 @@ pub(super) fn pod(pod: &mut Fields, now: &str) {
 // --- Quality of service ---
 
 /// Guaranteed where every container gets exactly what it asks for, of both kinds; BestEffort where none asks.
-fn quality(spec: &Fields) -> &'static str {
+pub(super) fn quality(spec: &Fields) -> &'static str {
     let mut requests = Amounts::new();
     let mut limits = Amounts::new();
     let mut all_limited = true;

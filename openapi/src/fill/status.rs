@@ -11,7 +11,10 @@ type Step = fn(old: &Fields, new: &mut Fields, now: &str);
 
 /// What happens to the status of a kind. Both are statuses, not objects.
 const STEPS: &[(&str, Step)] = &[
-    ("certificatesigningrequests.certificates.k8s.io", condition_times),
+    ("certificatesigningrequests.certificates.k8s.io", |old, new, now| {
+        keep_judgements(old, new);
+        condition_times(old, new, now);
+    }),
     ("persistentvolumes", phase_time),
     ("pods", |old, new, _| silent_kubelet(old, new)),
 ];
@@ -64,6 +67,28 @@ fn keep_generation(old: Option<&Fields>, new: &mut Fields) {
     let before = old.map_or(0, |old| number(old, GENERATION));
     if number(new, GENERATION) == 0 && before != 0 {
         new.insert(GENERATION.to_owned(), before.into());
+    }
+}
+
+pub(super) fn date_conditions(old: &Value, new: &mut Value, now: Timestamp) {
+    let nothing = Fields::new();
+    let before = old.get("status").and_then(Value::as_object).unwrap_or(&nothing);
+    if let Some(status) = new.get_mut("status").and_then(Value::as_object_mut) {
+        condition_times(before, status, &create::moment(now));
+    }
+}
+
+/// Whoever signs repeats what was decided, and need not do so word by word. If they add or leave out a decision, it is
+/// for the checks to say so.
+fn keep_judgements(old: &Fields, new: &mut Fields) {
+    for kind in ["Approved", "Denied"] {
+        let of_kind = |condition: &&Fields| text(condition, "type") == kind;
+        let before: Vec<Fields> = items(old, "conditions").filter(of_kind).cloned().collect();
+        if items(new, "conditions").filter(of_kind).count() != before.len() {
+            continue;
+        }
+        let after = items_mut(new, "conditions").filter(|condition| text(condition, "type") == kind);
+        after.zip(before).for_each(|(after, before)| *after = before);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Kinds whose pods end: jobs and cron jobs.
 
+mod status;
+
 use serde_json::Value;
 
 use crate::check::cron;
@@ -12,6 +14,8 @@ use crate::check::words::{self, domain_prefixed_path};
 use crate::names::{dns1123_label, qualified_name};
 
 use super::workloads::{not_selected, selects_template};
+
+pub(crate) use status::check_job_status;
 
 pub(super) const RULES: Table = &[
     ("batch.v1.Job", &[Whole(generated_selector), Into("spec"), Whole(job)]),

@@ -1,10 +1,10 @@
-//! Kinds about the cluster itself: nodes, namespaces, classes, leases, requests for certificates.
+//! Kinds about the cluster itself: nodes, namespaces, classes, leases.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
-use crate::check::metadata::STANDARD_FINALIZERS;
+use crate::check::metadata::{UNQUALIFIED_FINALIZER, is_qualified_finalizer};
 use crate::check::net;
 use crate::check::path::{Found, Path};
 use crate::check::resources;
@@ -12,6 +12,8 @@ use crate::check::rule::Check::{AtLeast, Labels, OneOf, Text};
 use crate::check::rule::Rule::{Field, Into, Whole};
 use crate::check::rule::{REQUIRED, Table};
 use crate::check::value::{at as path_in, entries, get, int, items, text, truth};
+use crate::field::Fault;
+use crate::go;
 use crate::names::{dns1123_label, qualified_name};
 
 pub(super) const RULES: Table = &[
@@ -34,18 +36,12 @@ pub(super) const RULES: Table = &[
             Field("leaseTransitions", &[AtLeast(0, "must be greater than or equal to 0")]),
         ],
     ),
-    ("certificates.v1.CertificateSigningRequestSpec", &[Whole(certificate)]),
 ];
 
 fn node(node: &Value, at: &Path<'_>, found: &mut Found) {
     let spec = get(node, "spec");
     super::scheduling::taints(items(spec, "taints"), &at.field("metadata.taints"), found);
-    for part in ["capacity", "allocatable"] {
-        for (name, value) in entries(get(node, "status"), part) {
-            let list = at.field("status").field(part).to_string();
-            resources::amount(name, value, &Path::TOP.field(&list).field(name), found);
-        }
-    }
+    node_amounts(node, found);
     let (ranges, at) = (items(spec, "podCIDRs"), at.field("spec.podCIDRs"));
     for (index, range) in ranges.iter().filter_map(Value::as_str).enumerate() {
         found.faults(&at.index(index), range, net::cidr(range));
@@ -53,6 +49,87 @@ fn node(node: &Value, at: &Path<'_>, found: &mut Found) {
     let sixes = ranges.iter().filter_map(Value::as_str).filter(|range| range.contains(':')).count();
     if ranges.len() > 2 || (ranges.len() == 2 && sixes != 1) {
         found.invalid(&at, ranges.to_vec(), "may specify no more than one CIDR for each IP family");
+    }
+}
+
+/// How much a node has.
+fn node_amounts(node: &Value, found: &mut Found) {
+    let at = Path::TOP.field("status");
+    for part in ["capacity", "allocatable"] {
+        for (name, value) in entries(get(node, "status"), part) {
+            resources::amount(name, value, &at.field(part).field(name), found);
+        }
+    }
+}
+
+/// What a kubelet may say of its node.
+pub(crate) fn check_node_status(_old: &Value, new: &Value, found: &mut Found) {
+    node_amounts(new, found);
+    let (status, at) = (get(new, "status"), Path::TOP.field("status"));
+    features(items(status, "declaredFeatures"), &at.field("declaredFeatures"), found);
+    let (addresses, at) = (items(status, "addresses"), at.field("addresses"));
+    let mut seen = HashSet::new();
+    for (index, address) in addresses.iter().enumerate() {
+        let (kind, address) = (text(address, "type"), text(address, "address"));
+        if !seen.insert((kind, address)) {
+            let shown = format!("{{\"Type\":{},\"Address\":{}}}", go::quote(kind), go::quote(address));
+            found.shown(&at.index(index), Fault::Duplicate, &shown, "");
+        }
+    }
+}
+
+const MAX_FEATURE_CHARS: usize = 253;
+
+/// Names of features, each once, in order.
+fn features(features: &[Value], at: &Path<'_>, found: &mut Found) {
+    let names: Vec<&str> = features.iter().filter_map(Value::as_str).collect();
+    for (index, name) in names.iter().enumerate() {
+        if name.len() > MAX_FEATURE_CHARS {
+            let detail =
+                format!("invalid feature name {name:?}: must be no more than {MAX_FEATURE_CHARS} characters");
+            found.invalid(&at.index(index), *name, detail);
+        } else if !is_feature(name) {
+            let detail = format!(
+                "invalid feature name {name:?}: must start with an UpperCamelCase segment, with subsequent segments \
+                 separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric \
+                 characters and slashes"
+            );
+            found.invalid(&at.index(index), *name, detail);
+        }
+        match names.get(index + 1) {
+            Some(next) if next == name => found.duplicate(&at.index(index + 1), *next),
+            Some(next) if next < name => {
+                found.invalid(&at.index(index + 1), *next, "list must be sorted alphabetically");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_feature(name: &str) -> bool {
+    let is_word =
+        |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    name.starts_with(|first: char| first.is_ascii_uppercase()) && name.split('/').all(is_word)
+}
+
+/// A namespace is in the phase its deletion says.
+pub(crate) fn check_namespace_status(_old: &Value, new: &Value, found: &mut Found) {
+    let (at, phase) = (Path::TOP.field("status.Phase"), text(get(new, "status"), "phase"));
+    match (path_in(new, "metadata.deletionTimestamp").is_null(), phase) {
+        (true, "Active") | (false, "Terminating") => {}
+        (true, _) => found.invalid(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty"),
+        (false, _) => {
+            found.invalid(&at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty");
+        }
+    }
+}
+
+/// What a namespace waits for before it goes.
+pub(crate) fn check_finalize(_old: &Value, new: &Value, found: &mut Found) {
+    let at = Path::TOP.field("spec.finalizers");
+    let names = items(get(new, "spec"), "finalizers");
+    for (index, name) in names.iter().filter_map(Value::as_str).enumerate() {
+        finalizer_name(name, &at.index(index), found);
     }
 }
 
@@ -79,11 +156,14 @@ pub(crate) fn check_update_node(old: &Value, new: &Value, found: &mut Found) {
 fn namespace_finalizers(spec: &Value, at: &Path<'_>, found: &mut Found) {
     let at = at.field("finalizers");
     for name in items(spec, "finalizers").iter().filter_map(Value::as_str) {
-        found.faults(&at, name, qualified_name(name));
-        if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
-            let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            found.invalid(&at, name, detail);
-        }
+        finalizer_name(name, &at, found);
+    }
+}
+
+fn finalizer_name(name: &str, at: &Path<'_>, found: &mut Found) {
+    found.faults(at, name, qualified_name(name));
+    if !is_qualified_finalizer(name) {
+        found.invalid(at, name, UNQUALIFIED_FINALIZER);
     }
 }
 
@@ -118,101 +198,4 @@ fn priority(class: &Value, at: &Path<'_>, found: &mut Found) {
 fn overhead(overhead: &Value, at: &Path<'_>, found: &mut Found) {
     let limits = json!({ "limits": get(overhead, "podFixed") });
     resources::container_requirements(&limits, at, found);
-}
-
-const USAGES: &[&str] = &[
-    "any",
-    "cert sign",
-    "client auth",
-    "code signing",
-    "content commitment",
-    "crl sign",
-    "data encipherment",
-    "decipher only",
-    "digital signature",
-    "email protection",
-    "encipher only",
-    "ipsec end system",
-    "ipsec tunnel",
-    "ipsec user",
-    "key agreement",
-    "key encipherment",
-    "microsoft sgc",
-    "netscape sgc",
-    "ocsp signing",
-    "s/mime",
-    "server auth",
-    "signing",
-    "timestamping",
-];
-
-fn certificate(spec: &Value, at: &Path<'_>, found: &mut Found) {
-    let request = text(spec, "request");
-    if !is_request(request) {
-        found.invalid(&at.field("request"), request, "PEM block type must be CERTIFICATE REQUEST");
-    }
-    let usages = items(spec, "usages");
-    if usages.is_empty() {
-        found.required(&at.field("usages"), "");
-    }
-    for (index, usage) in usages.iter().enumerate() {
-        let list = at.field("usages");
-        let name = usage.as_str().unwrap_or_default();
-        if !USAGES.contains(&name) {
-            found.not_supported(&list.index(index), name, USAGES);
-        }
-        if usages[..index].contains(usage) {
-            found.duplicate(&list.index(index), name);
-        }
-    }
-    signer(text(spec, "signerName"), &at.field("signerName"), found);
-    let seconds = get(spec, "expirationSeconds");
-    if seconds.as_i64().is_some_and(|seconds| seconds < 600) {
-        let detail = "may not specify a duration less than 600 seconds (10 minutes)";
-        found.invalid(&at.field("expirationSeconds"), seconds.clone(), detail);
-    }
-}
-
-/// Whether the first block of PEM in base64 is a request. What it asks for is for the signer to read.
-fn is_request(base64: &str) -> bool {
-    let pem = STANDARD.decode(base64).unwrap_or_default();
-    let pem = String::from_utf8_lossy(&pem);
-    let label = |line: &str, mark: &str| -> Option<String> {
-        Some(line.trim_end().strip_prefix(mark)?.strip_suffix("-----")?.to_owned())
-    };
-    let mut lines = pem.lines();
-    let begun = lines.find_map(|line| label(line, "-----BEGIN "));
-    let ended = lines.find_map(|line| label(line, "-----END "));
-    begun.as_deref() == Some("CERTIFICATE REQUEST") && begun == ended
-}
-
-/// `example.com/signer`.
-fn signer(name: &str, at: &Path<'_>, found: &mut Found) {
-    if name.is_empty() {
-        return found.required(at, "");
-    }
-    let parts: Vec<_> = name.split('/').collect();
-    match parts.as_slice() {
-        [domain, path] => {
-            if domain.len() > 253 {
-                found.too_long(at, 253);
-            }
-            let faults = crate::names::dns1123_subdomain(domain);
-            if !faults.is_empty() {
-                found.invalid(at, *domain, faults.join(","));
-            } else if domain.split('.').count() < 2 {
-                let detail = "should be a domain with at least two segments separated by dots";
-                found.invalid(at, *domain, detail);
-            }
-            if path.is_empty() {
-                let detail = "validating label \"\": a lowercase RFC 1123 subdomain must consist of lower case \
-                              alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
-                found.invalid(at, "", detail);
-            }
-        }
-        _ => {
-            let detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-            found.invalid(at, name, detail);
-        }
-    }
 }

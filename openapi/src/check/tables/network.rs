@@ -247,6 +247,29 @@ fn cidrs(value: &Value, at: &Path<'_>, found: &mut Found) {
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
+/// Where an ingress can be reached. An address that was there before may be wrong.
+pub(crate) fn check_ingress_status(old: &Value, new: &Value, found: &mut Found) {
+    let points = |object| items(path_in(object, "status.loadBalancer"), "ingress");
+    reachable(points(old), points(new), found);
+}
+
+/// Addresses and names of what balances load.
+pub(super) fn reachable(old: &[Value], new: &[Value], found: &mut Found) {
+    let at = Path::TOP.field("status.loadBalancer.ingress");
+    for (index, point) in new.iter().enumerate() {
+        let (at, ip, name) = (at.index(index), text(point, "ip"), text(point, "hostname"));
+        if !ip.is_empty() && !old.iter().any(|known| text(known, "ip") == ip) {
+            found.faults(&at.field("ip"), ip, net::ip(ip));
+        }
+        if !name.is_empty() {
+            found.faults(&at.field("hostname"), name, dns1123_subdomain(name));
+            if net::is_ip(name) {
+                found.invalid(&at.field("hostname"), name, "must be a DNS name, not an IP address");
+            }
+        }
+    }
+}
+
 /// The old and the new way to name a class say the same.
 pub(crate) fn check_create_ingress(ingress: &Value, found: &mut Found) {
     let annotation = get(path_in(ingress, "metadata.annotations"), CLASS_ANNOTATION).as_str();

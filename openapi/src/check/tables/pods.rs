@@ -4,6 +4,8 @@
 //! a template of `PodTemplateSpec`.
 
 mod spec;
+mod status;
+mod subresources;
 mod update;
 
 use serde_json::Value;
@@ -18,7 +20,10 @@ use crate::check::words::{self, search_domain};
 use crate::names::{dns1123_label, dns1123_subdomain, qualified_name};
 
 use super::volumes;
+use update::MIRROR;
 
+pub(crate) use status::check_status;
+pub(crate) use subresources::{check_ephemeral_containers, check_resize};
 pub(crate) use update::check as check_update;
 
 pub(super) const RULES: Table = &[
@@ -218,7 +223,6 @@ fn template(template: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Annotations that mean something for pods.
@@ -237,13 +241,10 @@ fn annotations(annotations: &Value, spec: &Value, at: &Path<'_>, found: &mut Fou
     }
 }
 
-/// A pod has one address, or one of each family.
-pub(crate) fn check_status(pod: &Value, found: &mut Found) {
-    let ips: Vec<_> = items(get(pod, "status"), "podIPs").iter().map(|ip| text(ip, "ip")).collect();
-    let families = ips.iter().map(|ip| net::is_v6(ip)).collect::<std::collections::BTreeSet<_>>();
-    if ips.len() > families.len() && ips.iter().all(|ip| net::is_ip(ip)) {
-        let shown: Vec<_> = ips.iter().map(|ip| serde_json::json!({ "IP": ip })).collect();
-        let detail = "may specify no more than one IP for each IP family";
-        found.invalid(&Path::TOP.field("status.podIPs"), Value::from(shown), detail);
-    }
+/// What may be said in annotations that mean something for pods, and what may not change about them.
+fn check_annotation_update(old: &Value, new: &Value, found: &mut Found) {
+    let (before, after) = (get(old, "metadata"), get(new, "metadata"));
+    update::mirror(before, after, found);
+    let path = Path::TOP.field("metadata.annotations");
+    annotations(get(after, "annotations"), get(new, "spec"), &path, found);
 }

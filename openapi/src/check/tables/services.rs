@@ -234,10 +234,25 @@ fn traffic(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Only what is balanced has an address for it.
-pub(crate) fn check_status(service: &Value, found: &mut Found) {
-    let ingress = items(at(service, "status.loadBalancer"), "ingress");
-    if !ingress.is_empty() && text(get(service, "spec"), "type") != "LoadBalancer" {
-        let detail = "may only be used when `spec.type` is 'LoadBalancer'";
-        found.forbidden(&Path::TOP.field("status.loadBalancer.ingress"), detail);
+pub(crate) fn check_status(old: &Value, new: &Value, found: &mut Found) {
+    let points = |service| items(at(service, "status.loadBalancer"), "ingress");
+    let path = Path::TOP.field("status.loadBalancer.ingress");
+    if !points(new).is_empty() && text(get(new, "spec"), "type") != "LoadBalancer" {
+        return found.forbidden(&path, "may only be used when `spec.type` is 'LoadBalancer'");
+    }
+    super::network::reachable(points(old), points(new), found);
+    for (index, point) in points(new).iter().enumerate() {
+        let (item, mode) = (path.index(index), get(point, "ipMode").as_str());
+        let at = item.field("ipMode");
+        match (text(point, "ip"), mode) {
+            ("", None) => {}
+            ("", Some(_)) => found.forbidden(&at, "may not be specified when `ip` is not set"),
+            (_, None) => found.required(&at, "must be specified when `ip` is set"),
+            (_, Some(mode)) if !MODES.contains(&mode) => found.not_supported(&at, mode, MODES),
+            _ => {}
+        }
     }
 }
+
+/// What becomes of packets to the address of what balances load.
+const MODES: &[&str] = &["Proxy", "VIP"];

@@ -351,6 +351,55 @@ pub(crate) fn check_update_claim(old: &Value, new: &Value, found: &mut Found) {
     }
 }
 
+const RESIZES: &[&str] = &[
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
+
+/// What a claim has, and how far it is on its way to more.
+pub(crate) fn check_claim_status(_old: &Value, new: &Value, found: &mut Found) {
+    let (status, at) = (get(new, "status"), Path::TOP.field("status"));
+    let capacity = at.field("capacity");
+    for (name, amount) in entries(status, "capacity") {
+        not_negative(amount, &capacity.key(name), found);
+    }
+    let steps = at.field("allocatedResourceStatuses");
+    for (name, step) in entries(status, "allocatedResourceStatuses") {
+        claimed(name, &steps, found);
+        if !step.as_str().is_some_and(|step| RESIZES.contains(&step)) {
+            found.not_supported(&steps, name.as_str(), RESIZES);
+        }
+    }
+    let amounts = at.field("allocatedResources");
+    for (name, amount) in entries(status, "allocatedResources") {
+        if claimed(name, &amounts, found) {
+            not_negative(amount, &amounts.key(name), found);
+        }
+    }
+}
+
+/// A negative amount, whole, as Kubernetes shows it here.
+fn not_negative(amount: &Value, at: &Path<'_>, found: &mut Found) {
+    let amount = quantity(amount);
+    if amount.is_negative() {
+        found.invalid(at, amount.ceil().unwrap_or(i64::MIN), "must be a valid resource quantity");
+    }
+}
+
+/// Whether a claim can have this. Of Kubernetes's own resources that is storage alone.
+fn claimed(name: &str, at: &Path<'_>, found: &mut Found) -> bool {
+    let before = found.count();
+    found.faults(at, name, qualified_name(name));
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    if found.count() == before && is_native && name != "storage" {
+        found.not_supported(at, name, &["storage"]);
+    }
+    found.count() == before
+}
+
 /// A volume stays where it is.
 pub(crate) fn check_update_volume(old: &Value, new: &Value, found: &mut Found) {
     let (old, new) = (get(old, "spec"), get(new, "spec"));

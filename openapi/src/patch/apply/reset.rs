@@ -76,6 +76,7 @@ const TABLE: &[(&str, &str, Reset)] = &[
             &["spec", "containers", "*", "resources"],
             &["spec", "initContainers", "*", "resizePolicy"],
             &["spec", "initContainers", "*", "resources"],
+            &["spec", "resources"],
         ]),
     ),
     (

@@ -39,9 +39,10 @@ pub(crate) fn check(old: &Value, new: &Value, found: &mut Found) {
     }
 }
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Says that a pod is the image of one that a kubelet started from a file.
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
-fn mirror(old: &Value, new: &Value, found: &mut Found) {
+pub(super) fn mirror(old: &Value, new: &Value, found: &mut Found) {
     let at = Path::TOP.field("metadata.annotations");
     let (old, new) = (get(get(old, "annotations"), MIRROR), get(get(new, "annotations"), MIRROR));
     if old.is_null() && !new.is_null() {

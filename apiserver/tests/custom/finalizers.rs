@@ -1,0 +1,46 @@
+//! What finalizers of custom objects may be called.
+
+use serde_json::{Value, json};
+
+use super::world::{DEFINITIONS, World, widgets};
+
+const WIDGETS: &str = "/apis/shop.example/v1/namespaces/default/widgets";
+
+fn widget(finalizers: Value) -> Value {
+    json!({
+        "apiVersion": "shop.example/v1", "kind": "Widget", "metadata": { "name": "w", "finalizers": finalizers },
+    })
+}
+
+/// Flux, Argo CD and many other operators have finalizers like `finalizers.fluxcd.io`, without a slash. Their objects
+/// were refused, as Kubernetes refuses such a ConfigMap; of a custom kind Kubernetes accepts them, and warns.
+#[tokio::test]
+async fn a_finalizer_without_a_domain_is_warned_about_once() {
+    let world = World::new().await;
+    world.define("", widgets(json!({}))).await;
+    let warnings = |headers: &http::HeaderMap| -> Vec<String> {
+        headers.get_all("warning").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    };
+    let made = world.ask("POST", WIDGETS, widget(json!(["plain", "finalizers.fluxcd.io", "x.y/z"]))).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    let told = |name: &str, path: &str| {
+        format!(
+            "299 - \"metadata.finalizers: \\\"{name}\\\": prefer a domain-qualified finalizer name{path} to avoid \
+             accidental conflicts with other finalizer writers\""
+        )
+    };
+    let expected = [told("finalizers.fluxcd.io", " including a path (/)"), told("plain", "")];
+    assert_eq!(warnings(&made.headers), expected);
+    let path = format!("{WIDGETS}/w");
+    let patch = json!({ "metadata": { "finalizers": ["plain", "more"] } });
+    let patched = world.patch(&path, "application/merge-patch+json", patch.clone()).await;
+    assert_eq!((patched.code, warnings(&patched.headers)), (200, vec![told("more", "")]));
+    let again = world.patch(&path, "application/merge-patch+json", patch).await;
+    assert_eq!((again.code, warnings(&again.headers)), (200, vec![]));
+    let definition = json!({ "metadata": { "finalizers": ["plain"] } });
+    let held = world.merge(&format!("{DEFINITIONS}/widgets.shop.example"), definition).await;
+    assert_eq!(held["metadata"]["finalizers"], json!(["plain"]));
+    // Nothing of this is true of kinds that are built in.
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "w", "finalizers": ["plain"] } });
+    assert_eq!(world.ask("POST", "/api/v1/namespaces/default/configmaps", map).await.code, 422);
+}

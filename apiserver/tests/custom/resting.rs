@@ -1,0 +1,138 @@
+//! Whatever is written into definitions, the controllers come to rest.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::world::{DEFINITIONS, World, widgets};
+
+/// A controller that does not rest writes some hundred times a second.
+const A_WHILE: Duration = Duration::from_millis(500);
+
+/// A definition of `plural` in `group`, with these names besides.
+fn definition(plural: &str, group: &str, names: Value) -> Value {
+    let mut definition = widgets(json!({}));
+    let kind = format!("Kind{plural}");
+    let mut all =
+        json!({ "plural": plural, "singular": plural, "kind": kind, "listKind": format!("{kind}List") });
+    for (field, name) in names.as_object().unwrap() {
+        all[field] = name.clone();
+    }
+    definition["metadata"] = json!({
+        "name": format!("{plural}.{group}"),
+        "annotations": { "api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/1" },
+    });
+    definition["spec"]["group"] = group.into();
+    definition["spec"]["names"] = all;
+    definition
+}
+
+/// The version of every definition, once each of them has been told about its names.
+async fn versions(world: &World) -> BTreeMap<String, Value> {
+    let told =
+        |definition: &Value| definition["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
+    let all = |body: &Value| body["items"].as_array().cloned().unwrap_or_default();
+    let body = world.until(DEFINITIONS, |answer| all(&answer.body).iter().all(told)).await.body;
+    let version = |definition: &Value| {
+        (
+            definition["metadata"]["name"].as_str().unwrap().to_owned(),
+            definition["metadata"]["resourceVersion"].clone(),
+        )
+    };
+    all(&body).iter().map(version).collect()
+}
+
+/// Must hold within a few rounds of the controllers.
+async fn rests(world: &World) {
+    versions(world).await;
+    tokio::time::sleep(A_WHILE).await;
+    let before = versions(world).await;
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!(versions(world).await, before, "somebody keeps writing");
+}
+
+/// A tenant defined `apiservices.apiregistration.k8s.io`, which is built in and not served. Its names counted as taken
+/// by itself on every second look, so the controller took them away and gave them back, about 385 times a second, each
+/// time with a write to disk, for as long as the definition was there.
+#[tokio::test]
+async fn definitions_of_what_is_built_in_are_told_so_once() {
+    let world = World::new().await;
+    let reserved = [
+        ("apiservices", "apiregistration.k8s.io"),
+        ("validatingwebhookconfigurations", "admissionregistration.k8s.io"),
+        ("customresourcedefinitions", "apiextensions.k8s.io"),
+        ("widgets", "apiextensions.k8s.io"),
+        ("networkpolicies", "networking.k8s.io"),
+    ];
+    for (plural, group) in reserved {
+        world.create(DEFINITIONS, definition(plural, group, json!({}))).await;
+    }
+    rests(&world).await;
+    for (plural, group) in reserved {
+        let name = format!("{plural}.{group}");
+        // The tenant may claim to have what it was refused.
+        let claimed = definition(plural, group, json!({}))["spec"]["names"].clone();
+        let yes = json!({ "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let condition = |kind: &str| {
+            let mut condition = yes.clone();
+            condition["type"] = kind.into();
+            condition
+        };
+        let twice = ["Established", "NamesAccepted", "Established"].map(condition);
+        let status = json!({ "status": { "acceptedNames": claimed, "conditions": twice } });
+        world.merge(&format!("{DEFINITIONS}/{name}/status"), status).await;
+    }
+    rests(&world).await;
+    for (plural, group) in reserved {
+        let told = world.condition("", &format!("{plural}.{group}"), "NamesAccepted", "False").await;
+        assert_eq!(told["status"]["acceptedNames"], json!({ "plural": "", "kind": "" }), "{plural}");
+        assert_eq!(world.get(&format!("/apis/{group}/v1/{plural}x")).await.code, 404, "{plural}");
+    }
+    let told = world.condition("", "apiservices.apiregistration.k8s.io", "Established", "False").await;
+    assert_eq!(told["status"]["conditions"][1]["reason"], "Reserved", "{}", told["status"]);
+    assert_eq!(
+        told["status"]["conditions"][1]["message"],
+        "\"apiservices.apiregistration.k8s.io\" is built in"
+    );
+}
+
+/// Names that conflict, in every field that can: with another definition, with themselves, with what is built in.
+#[tokio::test]
+async fn definitions_that_want_the_same_names_come_to_rest() {
+    let world = World::new().await;
+    let wanted = [
+        (
+            "as",
+            "g.example",
+            json!({ "singular": "a", "kind": "A", "listKind": "AList", "shortNames": ["x", "y"] }),
+        ),
+        ("bs", "g.example", json!({ "singular": "a", "shortNames": ["as", "x", "z"] })),
+        ("cs", "g.example", json!({ "kind": "A" })),
+        ("ds", "g.example", json!({ "listKind": "AList", "kind": "AListX" })),
+        ("es", "g.example", json!({ "kind": "AList", "singular": "cs", "shortNames": ["es", "es"] })),
+        ("fs", "g.example", json!({ "singular": "es", "shortNames": ["bs"], "categories": ["all", "all"] })),
+        ("others", "networking.k8s.io", json!({ "kind": "NetworkPolicy", "shortNames": ["netpol", "ing"] })),
+        ("others", "apiregistration.k8s.io", json!({ "kind": "APIService", "singular": "apiservices" })),
+        ("others", "x.k8s.io", json!({})),
+    ];
+    for (plural, group, names) in &wanted {
+        world.create(DEFINITIONS, definition(plural, group, names.clone())).await;
+    }
+    let mut unapproved = definition("more", "x.k8s.io", json!({}));
+    unapproved["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": "unapproved, for now" });
+    world.create(DEFINITIONS, unapproved.clone()).await;
+    unapproved["metadata"] = json!({ "name": "more.x.k8s.io" });
+    assert_eq!(world.ask("POST", DEFINITIONS, unapproved).await.code, 422);
+    rests(&world).await;
+    // Each claims the names of the next, and then the first goes and its names are free.
+    for (one, other) in wanted.iter().zip(wanted.iter().cycle().skip(1)) {
+        let claimed = definition(other.0, other.1, other.2.clone())["spec"]["names"].clone();
+        let path = format!("{DEFINITIONS}/{}.{}/status", one.0, one.1);
+        world.merge(&path, json!({ "status": { "acceptedNames": claimed } })).await;
+    }
+    rests(&world).await;
+    assert_eq!(world.ask("DELETE", &format!("{DEFINITIONS}/as.g.example"), Value::Null).await.code, 200);
+    world.until_gone(&format!("{DEFINITIONS}/as.g.example")).await;
+    rests(&world).await;
+}
