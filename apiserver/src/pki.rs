@@ -9,6 +9,7 @@
 //! are the groups. Keys are readable by their owner only, and are never logged.
 
 mod rotation;
+mod sec1;
 mod serving;
 mod subject;
 
@@ -100,7 +101,8 @@ impl Authority {
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, PkiError> {
         let mut params = leaf(user, groups);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let made = self.sign(params)?;
+        let made =
+            self.sign(params, |key| sec1::private_key_pem(key).unwrap_or_else(|| key.serialize_pem()))?;
         match groups {
             [] | [_] => Ok(made),
             // Of several organisations the library writes the last and forgets the others.
@@ -123,17 +125,21 @@ impl Authority {
             };
             params.subject_alt_names.push(san);
         }
-        let identity = self.sign(params)?;
+        let identity = self.sign(params, KeyPair::serialize_pem)?;
         write_private(&self.dir.join("serving.crt"), &identity.certificate)?;
         write_private(&self.dir.join("serving.key"), &identity.key)?;
         Ok(identity)
     }
 
-    fn sign(&self, params: CertificateParams) -> Result<Identity, PkiError> {
+    fn sign(
+        &self,
+        params: CertificateParams,
+        written: impl FnOnce(&KeyPair) -> String,
+    ) -> Result<Identity, PkiError> {
         let issuer = Issuer::from_ca_cert_pem(&self.signer()?, KeyPair::from_pem(&self.key)?)?;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &issuer)?;
-        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(Identity { certificate: certificate.pem(), key: written(&key) })
     }
 
     /// TLS as we offer it: 1.2 and 1.3, HTTP/2 and 1.1, client certificates of this authority welcome, and of `others`.
