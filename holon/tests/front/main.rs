@@ -11,3 +11,4 @@ mod forms;
 mod identities;
 mod operations;
 mod reviews;
+mod together;
