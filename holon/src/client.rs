@@ -65,6 +65,11 @@ impl Client {
         }
     }
 
+    /// Merges a change into an object.
+    pub(crate) async fn patch(&self, path: &str, change: &Value) -> Result<Value> {
+        self.ask(Method::PATCH, path, Some(change)).await
+    }
+
     /// What is there. None: the server says that there is nothing.
     pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
         match self.answer(Method::GET, path, None).await? {
@@ -88,9 +93,11 @@ impl Client {
         body: Option<&Value>,
     ) -> Result<(StatusCode, Bytes)> {
         let (sender, connection) = self.connect().await?;
+        let written =
+            if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let mut request = Request::builder().method(method).uri(path).header("host", self.host());
         if body.is_some() {
-            request = request.header("content-type", "application/json");
+            request = request.header("content-type", written);
         }
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = request.body(Full::new(Bytes::from(body)))?;
