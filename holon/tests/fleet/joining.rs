@@ -3,6 +3,8 @@
 use std::net::TcpListener;
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::{PHYSICAL, World};
 
 /// A command that has this long, and then counts as failed: what is tested here once never ended.
@@ -49,4 +51,32 @@ fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
         let (worked, _, error) = holon_within(&world, "50", &["leave", "dead", "--forget"]);
         assert!(worked, "{error}");
     }
+}
+
+/// A physical cluster burned down with work on it. `holon leave --forget` waited for that work to be moved, which it never
+/// was, because there was no other cluster: the finalizer of the splitter stayed, and the object with it.
+#[test]
+fn a_cluster_with_work_on_it_can_be_forgotten() {
+    let mut world = World::joined();
+    let (worked, said) = world.holon(&["lc", "create", "team-a"]);
+    assert!(worked, "{said}");
+    let ours = "/clusters/root:team-a";
+    for (path, mut object) in crate::app() {
+        object["metadata"]["labels"] = json!({});
+        let made = world.admin.ask("POST", &format!("{ours}{path}"), &object);
+        assert_eq!(made.code, 201, "{}", made.body);
+    }
+    let web = || world.admin.get(&format!("{ours}{}", crate::WEB)).json();
+    world.until("it runs", || web()["status"]["readyReplicas"] == 3);
+    let finalizers = || world.admin.get(&format!("{PHYSICAL}/east")).json()["metadata"]["finalizers"].clone();
+    world.until("it is marked as used", || finalizers().to_string().contains("splitter"));
+    world.runtime.block_on(world.east.kill());
+    // First without: that waits for the work to be moved, and then the administrator decides otherwise.
+    let (worked, out, _) = holon_within(&world, "5", &["leave", "east"]);
+    assert!(!worked && out.contains("is moved first"), "{out}");
+    let (worked, out, error) = holon_within(&world, "50", &["leave", "east", "--forget"]);
+    assert!(worked && out.contains("east is gone"), "{out}{error}");
+    assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
+    // The object is still there, and is nowhere.
+    assert_eq!(web()["spec"]["replicas"], 3);
 }

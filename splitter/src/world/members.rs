@@ -118,7 +118,7 @@ fn changed(before: &Member, now: &Member) -> Changed {
         let metadata = &member.object.metadata;
         (
             metadata.labels.clone(),
-            metadata.deletion_timestamp.is_some(),
+            (metadata.deletion_timestamp.is_some(), crate::fleet::is_forgotten(&member.object)),
             status.mailbox.clone(),
             member.is_ready(),
             status.kinds.clone(),
