@@ -15,6 +15,7 @@
 //! ```text
 //!   ~births / ~bbbbbbbbbbbbbbbb
 //!   ~keys   / ~bbbbbbbbbbbbbbbb
+//!   ~pki    / authority            the certificate authority of servers that share an etcd
 //! ```
 
 use api::cluster::Id;
@@ -31,6 +32,12 @@ const BIRTHS: &str = "~births/";
 
 /// The same for the keys that logical clusters sign with.
 const SIGNING: &str = "~keys/";
+
+/// The certificate authority that the servers of one etcd share, private key included. Like the others beside the objects it
+/// is in no group, so no path of the API leads here.
+pub(crate) fn shared_authority() -> Key {
+    Key::from("~pki/authority")
+}
 
 /// The keys a logical cluster signs with.
 pub(crate) fn signing(cluster: Id) -> Key {
@@ -174,6 +181,18 @@ mod tests {
         assert!(!holds(pods.range(other, None)));
         assert!(!holds(Collection { group: "", plural: "pod" }.everywhere()));
         assert!(!holds(Collection { group: "metrics.k8s.io", plural: "pods" }.everywhere()));
+    }
+
+    #[test]
+    fn no_object_is_where_the_shared_authority_is() {
+        let key = shared_authority();
+        assert_eq!(Place::of(&key), None);
+        // A definition may name any group and any plural that are DNS names.
+        for (group, plural) in [("pki", "authority"), ("", "authority"), ("~pki", "authority"), ("~pki", "")]
+        {
+            let collection = Collection { group, plural };
+            assert!(!collection.everywhere().contains(key.as_bytes()), "{collection:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   <dir>/ca.crt, ca.key             who vouches for the others
+//!   <dir>/next.key                   who will, while the authority is being replaced
+//!   <dir>/shared                     that servers of one etcd share it, see [`shared`]
 //!   <dir>/serving.crt, serving.key   what the server shows
 //! ```
 //!
@@ -9,7 +11,9 @@
 //! are the groups. Keys are readable by their owner only, and are never logged.
 
 mod rotation;
+mod sec1;
 mod serving;
+mod shared;
 mod subject;
 
 use std::io;
@@ -25,6 +29,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use storage::{CommitError, ReadError};
 
 pub use self::rotation::Rotated;
 pub use self::serving::{Offer, Serving};
@@ -43,6 +48,23 @@ pub enum PkiError {
     Groups(String),
     #[error("the certificates in {} cannot be used: {reason}; remove them to have new ones made", dir.display())]
     Unusable { dir: PathBuf, reason: String },
+    #[error("there is no certificate authority in {}; `holon start` makes one", dir.display())]
+    Absent { dir: PathBuf },
+    #[error("cannot read the certificate authority that the servers of this etcd share: {0}")]
+    ReadShared(#[from] ReadError),
+    #[error("cannot write the certificate authority that the servers of this etcd share: {0}")]
+    WriteShared(#[from] CommitError),
+    #[error("the certificate authority that the servers of this etcd share cannot be read: {reason}")]
+    UnusableShared { reason: String },
+    #[error(
+        "the certificate authority in {at} is not the one that the servers of this etcd share; to use the shared one, move \
+         {at} away and start again (kubeconfigs made with the old one are then refused); otherwise name another etcd or \
+         another --data-dir",
+        at = dir.display()
+    )]
+    Differs { dir: PathBuf },
+    #[error("the certificate authority in {} is shared by the servers of an etcd; name that etcd with --etcd-endpoints", dir.display())]
+    IsShared { dir: PathBuf },
 }
 
 /// The authority, and where its files are.
@@ -78,14 +100,20 @@ impl std::fmt::Debug for Authority {
 impl Authority {
     /// Reads the authority in `dir`, or makes one there.
     pub fn open(dir: &Path) -> Result<Authority, PkiError> {
-        use std::os::unix::fs::DirBuilderExt;
-        let io = |act| move |source| PkiError::Io { act, path: dir.to_owned(), source };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("create"))?;
         if !dir.join("ca.key").exists() {
             let made = make_authority()?;
+            create_private_dir(dir)?;
             write_private(&dir.join("ca.crt"), &made.certificate)?;
             // The key last: with it there, both are.
             write_private(&dir.join("ca.key"), &made.key)?;
+        }
+        Authority::existing(dir)
+    }
+
+    /// Reads the authority in `dir`, and makes none: for commands beside a server, which would not know the new one.
+    pub fn existing(dir: &Path) -> Result<Authority, PkiError> {
+        if !dir.join("ca.key").exists() {
+            return Err(PkiError::Absent { dir: dir.to_owned() });
         }
         let (certificate, key) = (read(&dir.join("ca.crt"))?, read(&dir.join("ca.key"))?);
         Ok(Authority { dir: dir.to_owned(), certificate, key })
@@ -100,7 +128,8 @@ impl Authority {
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, PkiError> {
         let mut params = leaf(user, groups);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let made = self.sign(params)?;
+        let made =
+            self.sign(params, |key| sec1::private_key_pem(key).unwrap_or_else(|| key.serialize_pem()))?;
         match groups {
             [] | [_] => Ok(made),
             // Of several organisations the library writes the last and forgets the others.
@@ -123,17 +152,21 @@ impl Authority {
             };
             params.subject_alt_names.push(san);
         }
-        let identity = self.sign(params)?;
+        let identity = self.sign(params, KeyPair::serialize_pem)?;
         write_private(&self.dir.join("serving.crt"), &identity.certificate)?;
         write_private(&self.dir.join("serving.key"), &identity.key)?;
         Ok(identity)
     }
 
-    fn sign(&self, params: CertificateParams) -> Result<Identity, PkiError> {
+    fn sign(
+        &self,
+        params: CertificateParams,
+        written: impl FnOnce(&KeyPair) -> String,
+    ) -> Result<Identity, PkiError> {
         let issuer = Issuer::from_ca_cert_pem(&self.signer()?, KeyPair::from_pem(&self.key)?)?;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &issuer)?;
-        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(Identity { certificate: certificate.pem(), key: written(&key) })
     }
 
     /// TLS as we offer it: 1.2 and 1.3, HTTP/2 and 1.1, client certificates of this authority welcome, and of `others`.
@@ -197,6 +230,12 @@ impl Authority {
     fn unusable(&self, reason: String) -> PkiError {
         PkiError::Unusable { dir: self.dir.clone(), reason }
     }
+}
+
+fn create_private_dir(dir: &Path) -> Result<(), PkiError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|source| PkiError::Io { act: "create", path: dir.to_owned(), source })
 }
 
 fn make_authority() -> Result<Identity, PkiError> {

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use apiserver::pki::Authority;
 use controller::remote::Remote;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -18,7 +18,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::kubeconfig::{self, ADDRESS, ADMIN};
-use crate::reach;
+use crate::{data_dir, reach};
+
+/// How long a server may take to accept a connection: one that is there does at once, a packet filter never does.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) struct Client {
     data_dir: PathBuf,
@@ -31,7 +34,7 @@ impl Client {
     /// Finds the server that runs, or last ran, in a directory.
     pub(crate) fn open(data_dir: &Path) -> Result<Client> {
         let url = address(data_dir)?;
-        let authority = Authority::open(&data_dir.join("pki"))?;
+        let authority = data_dir::authority(data_dir)?;
         let tls = authority.client_tls(&authority.client(ADMIN.0, ADMIN.1)?)?;
         Ok(Client { data_dir: data_dir.to_owned(), url, tls })
     }
@@ -42,12 +45,12 @@ impl Client {
 
     /// Whom clients of the server trust, as PEM.
     pub(crate) fn authority(&self) -> Result<String> {
-        Ok(Authority::open(&self.data_dir.join("pki"))?.certificate().to_owned())
+        Ok(data_dir::authority(&self.data_dir)?.certificate().to_owned())
     }
 
     /// The same administrator in one logical cluster, for whoever needs more than one request.
     pub(crate) async fn remote(&self, path: &api::cluster::Path) -> Result<Remote> {
-        let authority = Authority::open(&self.data_dir.join("pki"))?;
+        let authority = data_dir::authority(&self.data_dir)?;
         let admin = authority.client(ADMIN.0, ADMIN.1)?;
         let text = kubeconfig::write(&self.url, &authority, (ADMIN.0, &admin), std::slice::from_ref(path));
         Ok(Remote::new(reach::client(&text).await?))
@@ -60,6 +63,11 @@ impl Client {
             true => Ok(answer),
             false => bail!("{}", said(&answer)),
         }
+    }
+
+    /// Merges a change into an object.
+    pub(crate) async fn patch(&self, path: &str, change: &Value) -> Result<Value> {
+        self.ask(Method::PATCH, path, Some(change)).await
     }
 
     /// What is there. None: the server says that there is nothing.
@@ -85,9 +93,11 @@ impl Client {
         body: Option<&Value>,
     ) -> Result<(StatusCode, Bytes)> {
         let (sender, connection) = self.connect().await?;
+        let written =
+            if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let mut request = Request::builder().method(method).uri(path).header("host", self.host());
         if body.is_some() {
-            request = request.header("content-type", "application/json");
+            request = request.header("content-type", written);
         }
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = request.body(Full::new(Bytes::from(body)))?;
@@ -105,7 +115,9 @@ impl Client {
     async fn connect(
         &self,
     ) -> Result<(http1::SendRequest<Full<Bytes>>, impl Future<Output = Result<(), hyper::Error>>)> {
-        let stream = TcpStream::connect(self.host()).await.map_err(|error| {
+        let connected = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(self.host())).await;
+        let connected = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+        let stream = connected.map_err(|error| {
             let dir = self.data_dir.display();
             anyhow!(
                 "no server answers at {} ({error}); start it with `holon start --data-dir {dir}`",
@@ -131,9 +143,8 @@ fn said(answer: &Value) -> &str {
     answer["message"].as_str().unwrap_or("the server gives no reason")
 }
 
-/// Where the server of a directory says that it is. Asked before its certificates are: to open those would make new
-/// ones where there are none, which no server knows.
+/// Where the server of a directory says that it is.
 pub(crate) fn address(data_dir: &Path) -> Result<String> {
-    let said = std::fs::read_to_string(data_dir.join(ADDRESS));
+    let said = std::fs::read_to_string(data_dir::existing(data_dir)?.join(ADDRESS));
     said.with_context(|| format!("no server has run in {}; name its --data-dir", data_dir.display()))
 }

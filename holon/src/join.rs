@@ -21,8 +21,10 @@ use crate::client::Client;
 use crate::pull::{HERE, Ticket, Wanted};
 use crate::{pull, reach, seal};
 
-/// A physical cluster that answers is there within seconds; the rest is for slow ones.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How often somebody who waits is told what for.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+/// How long an object that is taken back may take to go. The fleet looks at one that leaves every two seconds.
+const REMOVE_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Where the Secret is.
 const NAMESPACE: &str = "kube-system";
@@ -65,6 +67,12 @@ pub(crate) struct Join {
     /// A label to choose it by, for instance region=eu; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    /// How long to wait for it
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+    /// Keep its object even if it never answers: the server goes on trying
+    #[arg(long, conflicts_with = "print")]
+    keep: bool,
     #[command(flatten)]
     place: Where,
 }
@@ -125,8 +133,8 @@ impl Join {
             let object = client.ask(Method::GET, &path, None).await?;
             match object["status"]["mailbox"].as_str() {
                 Some(id) => break id.to_owned(),
-                None if begun.elapsed() > PATIENCE => {
-                    bail!("{name} has no mailbox after {PATIENCE:?}; see the server's log")
+                None if begun.elapsed() > self.timeout() => {
+                    bail!("{name} has no mailbox after {:?}; see the server's log", self.timeout())
                 }
                 None => tokio::time::sleep(LOOK_EVERY).await,
             }
@@ -164,13 +172,23 @@ impl Join {
         Ok(text)
     }
 
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
     async fn join(&self, kubeconfig: &Value) -> Result<()> {
         let Join { name, place, labels, .. } = self;
         let client = Client::open(&place.data_dir)?;
         let root = client.remote(&place.home).await?;
+        let is_new = client.find(&self.path()).await?.is_none();
         known(&root, name, &kubeconfig.to_string(), labels).await?;
-        println!("{name} is known; waiting for it to answer");
-        let there = self.wait(&client).await?;
+        eprintln!("{name} is known; waiting up to {:?} for it to answer", self.timeout());
+        let there = match self.wait(&client).await? {
+            Waited::Answered(object) => object,
+            Waited::TimedOut { object, reason } => {
+                return self.give_up(&client, is_new, &object, &reason).await;
+            }
+        };
         let status = &there["status"];
         let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
         println!(
@@ -189,30 +207,89 @@ impl Join {
         Ok(())
     }
 
-    async fn wait(&self, client: &Client) -> Result<Value> {
-        let (begun, path) = (Instant::now(), format!("{}/{}", self.place.physical_clusters(), self.name));
-        let mut said = String::new();
+    fn path(&self) -> String {
+        format!("{}/{}", self.place.physical_clusters(), self.name)
+    }
+
+    /// Waits until the physical cluster answers and has been counted, and says on stderr what it waits for.
+    async fn wait(&self, client: &Client) -> Result<Waited> {
+        let (begun, path) = (Instant::now(), self.path());
+        let (mut said, mut said_at) = (String::new(), Instant::now());
         loop {
             let object = client.ask(Method::GET, &path, None).await?;
             let (ready, counted) = (ready(&object), !object["status"]["version"].is_null());
             if ready["status"] == "True" && counted {
-                return Ok(object);
+                return Ok(Waited::Answered(object));
             }
-            let message = ready["message"].as_str().unwrap_or_default();
-            if ready["status"] == "False" && message != said {
-                println!("{}: {message}", self.name);
-                message.clone_into(&mut said);
+            let reason = match (&ready["status"], ready["message"].as_str()) {
+                (status, Some(message)) if status != "True" => message.to_owned(),
+                // Ready is by the heartbeat of the syncer, which beats before anybody has answered it.
+                (status, _) if status == "True" => {
+                    "the server connects; the physical cluster has not answered yet".to_owned()
+                }
+                _ => "the server has not tried to connect yet".to_owned(),
+            };
+            if reason != said || said_at.elapsed() > SAY_EVERY {
+                eprintln!("{} ({:.0?}): {reason}", self.name, begun.elapsed());
+                (said, said_at) = (reason.clone(), Instant::now());
             }
-            if begun.elapsed() > PATIENCE {
-                bail!(
-                    "{} has not answered within {PATIENCE:?}; it stays known. See `kubectl describe physicalcluster {}` and the server's log",
-                    self.name,
-                    self.name
-                );
+            if begun.elapsed() > self.timeout() {
+                return Ok(Waited::TimedOut { object, reason });
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+
+    /// Fails, and takes the object back if this command made it and the physical cluster was never heard of: nothing can
+    /// have been sent there.
+    async fn give_up(&self, client: &Client, is_new: bool, object: &Value, reason: &str) -> Result<()> {
+        let Join { name, .. } = self;
+        let failed = format!("{name} has not answered within {:?}: {reason}", self.timeout());
+        let has_answered = !object["status"]["version"].is_null();
+        if self.keep || !is_new || has_answered {
+            bail!(
+                "{failed}. Its object stays, and the server goes on trying: `kubectl describe physicalcluster {name}` says \
+                 how it goes, `holon leave {name} --forget` removes it"
+            );
+        }
+        let advice = "Check that the server reaches the address in the kubeconfig, then join again; --timeout waits longer, \
+                      --keep lets the server go on trying";
+        match self.remove(client).await {
+            Ok(()) => bail!("{failed}. Its object was removed again. {advice}"),
+            Err(error) => bail!(
+                "{failed}. Its object could not be removed again ({error:#}): `holon leave {name} --forget` does. {advice}"
+            ),
+        }
+    }
+
+    async fn remove(&self, client: &Client) -> Result<()> {
+        let path = self.path();
+        forget(client, &path).await?;
+        client.ask(Method::DELETE, &path, None).await?;
+        let begun = Instant::now();
+        while client.find(&path).await?.is_some() {
+            ensure!(begun.elapsed() < REMOVE_WITHIN, "it is still leaving after {REMOVE_WITHIN:?}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+}
+
+/// What came of waiting for a physical cluster.
+enum Waited {
+    Answered(Value),
+    /// As the object was last, and why.
+    TimedOut {
+        object: Value,
+        reason: String,
+    },
+}
+
+/// Marks a physical cluster so that it leaves without being emptied. The fleet writes its status meanwhile, so this is a
+/// patch and not a replacement, which would conflict.
+async fn forget(client: &Client, path: &str) -> Result<Value> {
+    let change = json!({ "metadata": { "annotations": { FORGET: TRUE } } });
+    client.patch(path, &change).await
 }
 
 /// Makes a physical cluster known in a logical cluster, with the kubeconfig it is reached by.
@@ -296,9 +373,7 @@ impl Leave {
         let object = client.ask(Method::GET, &path, None).await?;
         let dials_in = !object["spec"]["connection"]["pull"].is_null();
         if self.forget {
-            let mut object = object;
-            object["metadata"]["annotations"][FORGET] = TRUE.into();
-            client.ask(Method::PUT, &path, Some(&object)).await?;
+            forget(&client, &path).await?;
         }
         client.ask(Method::DELETE, &path, None).await.with_context(|| format!("cannot let {name} go"))?;
         let mut said = String::new();

@@ -3,6 +3,7 @@
 mod advertise;
 mod ca;
 mod client;
+mod data_dir;
 mod dev;
 mod explain;
 mod fleet;

@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use crate::advertise::{Advertised, Written};
 use crate::guard::Marks;
 use crate::tunnel::Tunnels;
-use crate::{fleet, kubeconfig, rights, seal};
+use crate::{data_dir, fleet, kubeconfig, rights, seal};
 
 /// How long everything together may take to stop. A little more than the server gives its connections.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
@@ -52,7 +52,8 @@ pub(crate) struct Start {
     /// common
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise_address: Option<Written>,
-    /// Keep the store in this etcd instead, for instance http://127.0.0.1:2379; may be given several times
+    /// Keep the store in this etcd instead, for instance http://127.0.0.1:2379; may be given several times. Servers of one
+    /// etcd also share their certificate authority through it
     #[arg(long = "etcd-endpoints", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
     /// Once told to stop, fail /readyz and go on serving for so long, until load balancers have noticed
@@ -146,7 +147,7 @@ impl Start {
         let address = listener.local_addr().context("asking for the address")?;
         let (server, advertised) =
             (format!("https://{address}"), Advertised::new(self.advertise_address.as_ref(), address));
-        let authority = Authority::open(&self.data_dir.join("pki"))?;
+        let authority = self.authority(&*store).await?;
         let offer = self.certificates(&authority, address, &advertised, &mut tasks)?;
         let elsewhere = format!("https://{advertised}");
         write_private(&self.data_dir.join(kubeconfig::ADDRESS), &elsewhere)?;
@@ -189,6 +190,15 @@ impl Start {
             failed = beside => failed,
             () = again => bail!("stopped at once, as asked a second time"),
         }
+    }
+
+    /// The authority of this server: its own, or that of all servers of the etcd.
+    async fn authority(&self, store: &dyn Store) -> Result<Authority> {
+        let dir = data_dir::pki(&self.data_dir);
+        Ok(match self.etcd_endpoints.is_empty() {
+            true => Authority::open(&dir)?,
+            false => Authority::shared(&dir, store).await?,
+        })
     }
 
     /// What clients meet, renewed for as long as the server runs.
@@ -293,11 +303,12 @@ impl Start {
             });
             return Ok(Arc::new(store));
         }
-        let dir = self.data_dir.join("store");
+        let dir = data_dir::store(&self.data_dir);
         // Reads everything into memory, so off the async threads.
         let options = Options { history_age, ..Options::default() };
         let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, options)).await;
-        Ok(Arc::new(opened.context("opening the store")??))
+        let opened = opened.context("opening the store")?;
+        Ok(Arc::new(opened.map_err(|error| data_dir::explain(&self.data_dir, error))?))
     }
 
     fn kubeconfig(&self, authority: &Authority, server: &str) -> Result<String> {

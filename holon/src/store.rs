@@ -7,10 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use storage::embedded::{self, Embedded, Options};
+use storage::backup::BackupError;
+use storage::embedded::{self, Embedded, OpenError, Options};
 use storage::{Key, Page, Range, backup};
+
+use crate::data_dir;
+
+/// The file every store has.
+const FORMAT: &str = "FORMAT";
 
 #[derive(Subcommand)]
 pub(crate) enum Store {
@@ -24,13 +30,13 @@ pub(crate) enum Store {
         #[arg(long)]
         accept_loss: bool,
     },
-    /// Write everything, as it is at one revision, into a file
+    /// Write every object, as it is at one revision, into a file. Certificates are not in it: copy DATA_DIR/pki as well
     Export {
         #[command(flatten)]
         place: Place,
         file: PathBuf,
     },
-    /// Make a new store from an exported file
+    /// Make a new store from an exported file, in a data directory that has none
     Import {
         #[command(flatten)]
         place: Place,
@@ -40,7 +46,7 @@ pub(crate) enum Store {
 
 #[derive(Args)]
 pub(crate) struct Place {
-    /// Where the store is
+    /// The data directory of the server, as `holon start` takes it
     #[arg(long, default_value = ".holon")]
     data_dir: PathBuf,
 }
@@ -56,13 +62,32 @@ impl Store {
     }
 }
 
-/// Opens a store that is there; a mistyped path must not make a new one.
-fn open(dir: &Path) -> Result<Embedded> {
-    if !dir.join("FORMAT").exists() {
-        bail!("there is no store in {}; name its directory with --data-dir", dir.display());
+/// Where the store of a data directory is. A command beside the server makes none.
+fn find(data_dir: &Path) -> Result<PathBuf> {
+    let store = data_dir::store(data_dir::existing(data_dir)?);
+    if store.join(FORMAT).exists() {
+        return Ok(store);
     }
+    if data_dir.join(FORMAT).exists() {
+        bail!(
+            "{dir} is a store, not a data directory; --data-dir names the directory whose `store` it is",
+            dir = data_dir.display()
+        );
+    }
+    bail!(
+        "there is no store in {}; its server has not been started, or keeps its objects in etcd",
+        data_dir.display()
+    );
+}
+
+fn open(store: &Path) -> Result<Embedded, OpenError> {
     let progress = Arc::new(|progress| eprintln!("reading: {progress}"));
-    Ok(Embedded::open(dir, Options { progress, ..Options::default() })?)
+    Embedded::open(store, Options { progress, ..Options::default() })
+}
+
+/// Opens the store of a data directory.
+fn open_in(data_dir: &Path) -> Result<Embedded> {
+    open(&find(data_dir)?).map_err(|error| data_dir::explain(data_dir, error))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
@@ -71,7 +96,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 
 fn check(dir: &Path) -> Result<()> {
     let begun = Instant::now();
-    let store = open(dir)?;
+    let store = open_in(dir)?;
     runtime()?.block_on(async {
         use storage::Store as _;
         let page = Page { limit: Some(0), count: true, ..Page::default() };
@@ -88,16 +113,19 @@ fn check(dir: &Path) -> Result<()> {
 }
 
 fn recover(dir: &Path, accept_loss: bool) -> Result<()> {
-    match open(dir) {
+    let store = find(dir)?;
+    match open(&store) {
         Ok(_) => {
             println!("{} is not damaged; nothing to do", dir.display());
             return Ok(());
         }
         // Only damage is to be recovered from; a store that is in use, or cannot be read just now, is not.
-        Err(error) if accept_loss && is_damage(&error) => eprintln!("{error}\nrecovering what is readable"),
-        Err(error) => return Err(error),
+        Err(error @ OpenError::Damaged { .. }) if accept_loss => {
+            eprintln!("{}\nrecovering what is readable", data_dir::explain(dir, error));
+        }
+        Err(error) => return Err(data_dir::explain(dir, error)),
     }
-    let recovery = embedded::recover(dir)?;
+    let recovery = embedded::recover(&store)?;
     println!("{} entries kept; the store goes on after revision {}", recovery.entries, recovery.revision);
     match recovery.lost.as_slice() {
         [] => println!("no revision after the last compaction is missing"),
@@ -115,12 +143,8 @@ fn recover(dir: &Path, accept_loss: bool) -> Result<()> {
     Ok(())
 }
 
-fn is_damage(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(embedded::OpenError::Damaged { .. }))
-}
-
 fn export(dir: &Path, path: &Path) -> Result<()> {
-    let store = open(dir)?;
+    let store = open_in(dir)?;
     // Written beside and renamed, so that a file by that name is a whole backup.
     let temporary = path.with_extension("partial");
     // For its owner only: a backup holds every secret the store holds.
@@ -137,7 +161,25 @@ fn export(dir: &Path, path: &Path) -> Result<()> {
 
 fn import(dir: &Path, path: &Path) -> Result<()> {
     let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-    let summary = backup::import(dir, &mut BufReader::new(file))?;
-    println!("{} entries at revision {} restored into {}", summary.entries, summary.revision, dir.display());
+    if dir.join(FORMAT).exists() {
+        bail!("{} is a store, not a data directory; name another --data-dir", dir.display());
+    }
+    let summary =
+        backup::import(&data_dir::store(dir), &mut BufReader::new(file)).map_err(|error| match error {
+            BackupError::Open(OpenError::NotEmpty { dir: store }) => anyhow!(
+                "{} already holds a store; name another --data-dir, or move {} away first",
+                dir.display(),
+                store.display()
+            ),
+            other => other.into(),
+        })?;
+    let (revision, shown) = (summary.revision, dir.display());
+    println!("{} entries at revision {revision} restored into {shown}. Next, type:", summary.entries);
+    println!("  holon start --data-dir {shown}");
+    if !data_dir::pki(dir).exists() {
+        println!(
+            "It makes a new certificate authority. For existing kubeconfigs to work, first copy the old server's pki to {shown}/pki."
+        );
+    }
     Ok(())
 }

@@ -25,11 +25,11 @@ fn fails(output: &Output, with: &str) {
     assert!(!output.status.success() && said(output).contains(with), "expected {with:?}: {}", said(output));
 }
 
-/// A store as a server leaves it behind: two entries, one of them written twice.
+/// The store of a data directory as a server leaves it behind: two entries, one of them written twice.
 fn fill(dir: &Path) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let store = Embedded::open(&dir.join("kept"), Options::default()).unwrap();
+        let store = Embedded::open(&dir.join("kept/store"), Options::default()).unwrap();
         let mut expect = Expect::Absent;
         for (key, value) in [("a/1", "one"), ("a/2", "two"), ("a/1", "three")] {
             let expected = if value == "three" { expect } else { Expect::Absent };
@@ -52,9 +52,17 @@ fn a_store_is_checked_backed_up_and_restored() {
     assert_eq!(mode & 0o777, 0o600, "a backup is for its owner only");
     succeeds(&holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]), "restored into two");
     succeeds(&holon(dir, &["store", "check", "--data-dir", "two"]), "2 entries at revision");
-    fails(&holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]), "already holds a store");
-    fails(&holon(dir, &["store", "check", "--data-dir", "none"]), "name its directory with --data-dir");
+    let again = holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]);
+    fails(&again, "two already holds a store; name another --data-dir, or move two/store away first");
+    for verb in ["check", "recover"] {
+        fails(&holon(dir, &["store", verb, "--data-dir", "none"]), "no data directory at none");
+    }
     assert!(!dir.join("none").exists(), "looking makes nothing");
+    // The directory that these commands once took.
+    fails(&holon(dir, &["store", "check", "--data-dir", "kept/store"]), "is a store, not a data directory");
+    fails(&holon(dir, &["store", "import", "--data-dir", "kept/store", "b.holon"]), "is a store");
+    std::fs::create_dir(dir.join("empty")).unwrap();
+    fails(&holon(dir, &["store", "check", "--data-dir", "empty"]), "there is no store in empty");
     succeeds(&holon(dir, &["store", "recover", "--data-dir", "two"]), "is not damaged");
 }
 
@@ -63,7 +71,7 @@ fn a_damaged_store_says_which_command_recovers_it_and_that_command_does() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     fill(dir);
-    let journal = dir.join("kept/log/0.jnl");
+    let journal = dir.join("kept/store/log/0.jnl");
     let mut bytes = std::fs::read(&journal).unwrap();
     let at = bytes.windows(3).position(|window| window == b"two").unwrap();
     bytes[at] ^= 1;

@@ -1,11 +1,11 @@
 //! A physical cluster that is used is marked so: it cannot leave before what runs there has another place, nor while it has
-//! data that nobody has deleted.
+//! data that nobody has deleted. One that is forgotten (annotated, and deleted) leaves at once, with all that.
 
 use std::collections::BTreeSet;
 
 use api::cluster::Id;
 use api::fleet::Condition;
-use api::names::SPLITTER;
+use api::names::{FORGET, SPLITTER, TRUE};
 use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place};
@@ -72,7 +72,9 @@ async fn mark_used(splitter: &Splitter, home: Id, name: &str) -> Result<Outcome,
         .filter_map(|finalizer| finalizer.as_str().map(str::to_owned))
         .collect();
     let is_marked = finalizers.iter().any(|finalizer| finalizer == SPLITTER);
-    let is_used = splitter.is_used(home, name);
+    // Nothing is moved away from a cluster that will never answer again, so waiting for that would keep it for ever.
+    let is_forgotten = !metadata["deletionTimestamp"].is_null() && metadata["annotations"][FORGET] == TRUE;
+    let is_used = !is_forgotten && splitter.is_used(home, name);
     match (is_marked, is_used) {
         (false, true) if metadata["deletionTimestamp"].is_null() => finalizers.push(SPLITTER.to_owned()),
         (true, false) => finalizers.retain(|finalizer| finalizer != SPLITTER),

@@ -78,6 +78,7 @@ fn expected(world: &World, pods: &[&Value]) -> i64 {
     for owner in pods.iter().filter_map(|pod| controller(pod)) {
         let kind = match text(owner, "/kind") {
             "ReplicaSet" => Kind::ReplicaSets,
+            "ReplicationController" => Kind::ReplicationControllers,
             "StatefulSet" => Kind::StatefulSets,
             _ => continue,
         };

@@ -8,6 +8,7 @@ mod session;
 mod shell;
 mod socket;
 mod spdy;
+mod streams;
 mod usage;
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -31,7 +32,7 @@ use attach::Attached;
 use files::Disk;
 pub(crate) use files::Files;
 use forward::Ports;
-use session::Session;
+use session::{Carrier, Session};
 use shell::Scene;
 
 /// The parts of a pod that are answered for.
@@ -91,7 +92,12 @@ impl Containers {
                 "container not found ({container:?}) in pod {pod}_{space}"
             )));
         }
-        let answer = socket::accept(&wish.headers)?;
+        // What is attached to is looked at over WebSocket alone.
+        let is_spdy = wish.part == "exec" && spdy::is_wanted(&wish.headers);
+        let answer = match is_spdy {
+            true => streams::accept(&wish.headers)?,
+            false => socket::accept(&wish.headers)?,
+        };
         let upgrade = wish.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
         let (pod, tty) = (uid(&wish.object).to_owned(), is_true(wish.text("tty")));
         if wish.part == "attach" {
@@ -106,7 +112,20 @@ impl Containers {
             tty,
             scene: Scene::of(&wish.object, &container, disk),
         };
-        self.begin(async move { session.run(upgrade.open().await?).await });
+        let wanted = streams::Wanted {
+            stdin: session.stdin,
+            stdout: is_true(wish.text("stdout")),
+            // A terminal has one stream.
+            stderr: is_true(wish.text("stderr")) && !tty,
+        };
+        self.begin(async move {
+            let stream = upgrade.open().await?;
+            let carrier = match is_spdy {
+                true => Carrier::spdy(stream, wanted).await?,
+                false => Carrier::websocket(stream),
+            };
+            session.run(carrier).await
+        });
         Ok(answer)
     }
 

@@ -14,6 +14,7 @@ pub(crate) enum Kind {
     Nodes,
     Pods,
     ReplicaSets,
+    ReplicationControllers,
     Services,
     Slices,
     StatefulSets,
@@ -61,6 +62,10 @@ const ROWS: &[(Kind, Row)] = &[
     (Kind::Nodes, without_namespace(row("", "v1", "nodes", "Node", "kubelet"))),
     (Kind::Pods, row("", "v1", "pods", "Pod", "kubelet")),
     (Kind::ReplicaSets, row("apps", "v1", "replicasets", "ReplicaSet", "replicaset-controller")),
+    (
+        Kind::ReplicationControllers,
+        row("", "v1", "replicationcontrollers", "ReplicationController", "replication-controller"),
+    ),
     (Kind::Services, row("", "v1", "services", "Service", "service-controller")),
     (
         Kind::Slices,

@@ -56,6 +56,8 @@ struct Desk {
     kubectl: PathBuf,
     dir: tempfile::TempDir,
     _standin: Standin,
+    /// Said to kubectl in its environment.
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Desk {
@@ -65,7 +67,7 @@ impl Desk {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("kubeconfig"), standin.kubeconfig().unwrap()).unwrap();
         std::fs::write(dir.path().join("manifest.yaml"), MANIFEST).unwrap();
-        Some(Desk { kubectl, dir, _standin: standin })
+        Some(Desk { kubectl, dir, _standin: standin, environment: Vec::new() })
     }
 
     fn path(&self, file: &str) -> String {
@@ -83,7 +85,7 @@ impl Desk {
         let mut command = Command::new(&self.kubectl);
         command.arg("--kubeconfig").arg(self.path("kubeconfig")).args(line.split(' '));
         // In a home of its own: it keeps what it has learned about servers.
-        command.env("HOME", self.dir.path());
+        command.env("HOME", self.dir.path()).envs(self.environment.iter().copied());
         command
     }
 
@@ -207,6 +209,27 @@ async fn what_kubectl_shows_is_what_it_shows_anywhere() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_run_in_containers() {
     let Some(desk) = Desk::open("commands_run_in_containers", Options::new("east")).await else { return };
+    run_commands(&desk).await;
+}
+
+/// Whoever had a kubectl before 1.31, or a Go program with the SPDY executor of client-go, got "Upgrade request required" for
+/// every exec: stand-ins spoke WebSocket alone, where every Kubernetes speaks both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_run_in_containers_over_spdy() {
+    let test = "commands_run_in_containers_over_spdy";
+    let Some(mut desk) = Desk::open(test, Options::new("east")).await else { return };
+    desk.environment = vec![("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")];
+    run_commands(&desk).await;
+    // More than one frame, both ways; and what is copied is packed.
+    let much = "0123456789abcdef\n".repeat(20_000);
+    assert_eq!(desk.feed("exec -i box -- cat", &much).await, much);
+    std::fs::write(desk.path("much"), &much).unwrap();
+    desk.run(&format!("cp {} box:/tmp/much", desk.path("much"))).await;
+    desk.run(&format!("cp box:/tmp/much {}", desk.path("back"))).await;
+    assert_eq!(std::fs::read_to_string(desk.path("back")).unwrap(), much);
+}
+
+async fn run_commands(desk: &Desk) {
     desk.run("run box --image=busybox --env=COLOUR=blue").await;
     desk.run("wait --for=condition=ready pod/box --timeout=60s").await;
     assert_eq!(desk.run("exec box -- echo hello there").await, "hello there\n");

@@ -30,33 +30,79 @@ pub enum Rotated {
     Forgotten,
 }
 
+/// All that makes an authority: what is trusted, what signs, and what will.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct AuthorityState {
+    /// All that are trusted, as PEM.
+    pub(super) certificate: String,
+    pub(super) key: String,
+    pub(super) next_key: Option<String>,
+}
+
+impl AuthorityState {
+    /// What is in a directory.
+    pub(super) fn read(dir: &Path) -> Result<AuthorityState, PkiError> {
+        let Authority { certificate, key, .. } = Authority::existing(dir)?;
+        let next = dir.join("next.key");
+        let next_key = next.exists().then(|| super::read(&next)).transpose()?;
+        Ok(AuthorityState { certificate, key, next_key })
+    }
+
+    /// The state after the next step.
+    pub(super) fn next(&self, dir: &Path) -> Result<(AuthorityState, Rotated), PkiError> {
+        let is_introduced = blocks(&self.certificate).len() > 1;
+        match &self.next_key {
+            Some(next_key) if is_introduced => {
+                let signing = AuthorityState { key: next_key.clone(), next_key: None, ..self.clone() };
+                Ok((signing, Rotated::Signing))
+            }
+            None if is_introduced => {
+                let Self { certificate, key, .. } = self.clone();
+                let certificate = Authority { dir: dir.to_owned(), certificate, key }.signer()?;
+                Ok((AuthorityState { certificate, ..self.clone() }, Rotated::Forgotten))
+            }
+            // A key whose certificate was never written is of a step that was interrupted.
+            _ => {
+                let made = make_authority()?;
+                let certificate = format!("{}{}", self.certificate, made.certificate);
+                let trusted = AuthorityState { certificate, key: self.key.clone(), next_key: Some(made.key) };
+                Ok((trusted, Rotated::Trusted))
+            }
+        }
+    }
+
+    /// Writes the files that differ. Each step changes one of them for good, and that one is put in place at once.
+    pub(super) fn write(&self, dir: &Path) -> Result<(), PkiError> {
+        super::create_private_dir(dir)?;
+        let differs = |path: &Path, contents: &str| super::read(path).ok().as_deref() != Some(contents);
+        let next = dir.join("next.key");
+        if let Some(key) = self.next_key.as_ref().filter(|key| differs(&next, key)) {
+            put(key, &next)?;
+        }
+        // The key last: with it there, both are.
+        for (contents, name) in [(&self.certificate, "ca.crt"), (&self.key, "ca.key")] {
+            let path = dir.join(name);
+            if differs(&path, contents) {
+                put(contents, &path)?;
+            }
+        }
+        if self.next_key.is_none() && next.exists() {
+            let removed = std::fs::remove_file(&next);
+            removed.map_err(|source| PkiError::Io { act: "remove", path: next, source })?;
+        }
+        Ok(())
+    }
+}
+
 impl Authority {
     /// Takes the next step. Servers act on it when they are started again.
     pub fn rotate(&self) -> Result<Rotated, PkiError> {
-        let (ca, next) = (self.dir.join("ca.crt"), self.dir.join("next.key"));
-        let trusted = blocks(&self.certificate);
-        match (next.exists(), trusted.len()) {
-            (true, 2..) => {
-                put(&super::read(&next)?, &self.dir.join("ca.key"))?;
-                std::fs::remove_file(&next).map_err(|source| PkiError::Io {
-                    act: "remove",
-                    path: next,
-                    source,
-                })?;
-                Ok(Rotated::Signing)
-            }
-            (false, 2..) => {
-                let signer = self.signer()?;
-                put(&signer, &ca)?;
-                Ok(Rotated::Forgotten)
-            }
-            _ => {
-                let made = make_authority()?;
-                write_private(&next, &made.key)?;
-                put(&format!("{}{}", self.certificate, made.certificate), &ca)?;
-                Ok(Rotated::Trusted)
-            }
+        if super::shared::is_marked(&self.dir) {
+            return Err(PkiError::IsShared { dir: self.dir.clone() });
         }
+        let (state, done) = AuthorityState::read(&self.dir)?.next(&self.dir)?;
+        state.write(&self.dir)?;
+        Ok(done)
     }
 
     /// The certificate, of those that are trusted, that belongs to the key.

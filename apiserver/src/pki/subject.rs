@@ -15,10 +15,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const UTF8: u8 = 0x0c;
-const BITS: u8 = 0x03;
+pub(super) const BITS: u8 = 0x03;
 const COMMON_NAME: &[u8] = &[0x06, 3, 0x55, 4, 3];
 const ORGANISATION: &[u8] = &[0x06, 3, 0x55, 4, 10];
 /// ECDSA with SHA-256, which the authority signs with.
@@ -43,7 +43,8 @@ pub(super) fn renamed(certificate: &str, key: &str, user: &str, groups: &[&str])
     let pair =
         EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.secret_pkcs8_der(), &random).ok()?;
     let signature = pair.sign(&random, &signed).ok()?;
-    Some(pem(&der(SEQUENCE, &[&signed, ALGORITHM, &der(BITS, &[&[0], signature.as_ref()])])))
+    let certificate = der(SEQUENCE, &[&signed, ALGORITHM, &der(BITS, &[&[0], signature.as_ref()])]);
+    Some(pem("CERTIFICATE", &certificate))
 }
 
 fn subject(user: &str, groups: &[&str]) -> Vec<u8> {
@@ -59,7 +60,7 @@ fn subject(user: &str, groups: &[&str]) -> Vec<u8> {
 }
 
 /// A tag, a length and contents.
-fn der(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
+pub(super) fn der(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
     let contents = contents.concat();
     let length = contents.len().to_be_bytes();
     let length = &length[length.iter().position(|byte| *byte != 0).unwrap_or(length.len() - 1)..];
@@ -72,14 +73,14 @@ fn der(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-fn pem(der: &[u8]) -> String {
+pub(super) fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
-    let mut out = String::from("-----BEGIN CERTIFICATE-----\n");
+    let mut out = format!("-----BEGIN {label}-----\n");
     for line in text.as_bytes().chunks(64) {
         out.push_str(&String::from_utf8_lossy(line));
         out.push('\n');
     }
-    out + "-----END CERTIFICATE-----\n"
+    out + &format!("-----END {label}-----\n")
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod common;
 mod connecting;
 mod dev;
 mod inside;
+mod joining;
 mod offline;
 mod pull;
 mod real;

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use crate::client::Client;
 use crate::common::Server;
 
-fn holon(server: &Server, arguments: &[&str]) -> (bool, String) {
+pub(crate) fn holon(server: &Server, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
     let Output { status, stdout, stderr } =
         command.args(arguments).arg("--data-dir").arg(server.file("")).output().unwrap();
@@ -94,12 +94,13 @@ fn a_kubeconfig_has_a_context_for_each_logical_cluster_asked_for() {
     let written = std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap();
     assert_eq!(contexts(&written), ["root", "root:a", "root:b"]);
     assert!(written.contains("current-context: root\n"));
+    assert!(holon(&server, &["lc", "create", "b"]).0);
     let (worked, printed) = holon(&server, &["kubeconfig", "root:b", "root", "root:b"]);
     assert!(worked, "{printed}");
     assert_eq!(contexts(&printed), ["root:b", "root"]);
     let (worked, said) = holon(&server, &["kubeconfig", "Root"]);
     assert!(!worked && said.contains("names no logical cluster"), "{said}");
-    assert!(server.kubeconfig("root:c").contains("/clusters/root:c\n"));
+    assert!(server.kubeconfig("root:b").contains("/clusters/root:b\n"));
     assert!(server.stop());
 }
 

@@ -7,7 +7,9 @@ mod client;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod data_dir;
 mod forms;
 mod identities;
 mod operations;
 mod reviews;
+mod together;

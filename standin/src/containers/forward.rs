@@ -5,33 +5,24 @@
 use std::collections::HashMap;
 use std::io;
 
-use apiserver::server::{Body, whole};
-use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use http_body_util::Empty;
+use apiserver::server::Body;
+use http::{HeaderMap, Response};
 use openapi::status::Status;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::spdy::{Heard, Spdy};
+use super::spdy::{self, Heard, Spdy};
 use crate::object::{list, name, namespace, number};
 
-const SPDY: &str = "SPDY/3.1";
 const PROTOCOL: &str = "portforward.k8s.io";
 
 /// The answer that changes over, if the client asks for what we speak. kubectl asks for another way first, and for this one
 /// when that is refused.
 pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
-    if headers.get(UPGRADE).is_none_or(|wanted| !wanted.as_bytes().eq_ignore_ascii_case(SPDY.as_bytes())) {
-        return Err(Status::bad_request("Upgrade request required"));
+    match spdy::is_wanted(headers) {
+        true => Ok(spdy::switch(PROTOCOL)),
+        false => Err(Status::bad_request("Upgrade request required")),
     }
-    let mut answer = Response::new(whole(Empty::new()));
-    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = answer.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static(SPDY));
-    headers.insert("x-stream-protocol-version", HeaderValue::from_static(PROTOCOL));
-    Ok(answer)
 }
 
 /// The ports of a pod.

@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::shell::Scene;
 use super::socket::{Channel, Said, Socket};
+use super::streams::{Streams, Wanted};
 
 /// What a client wants to run, and how.
 #[derive(Clone, Debug)]
@@ -15,6 +16,44 @@ pub(super) struct Session {
     pub(super) stdin: bool,
     pub(super) tty: bool,
     pub(super) scene: Scene,
+}
+
+/// What carries a session: messages over WebSocket, or streams over SPDY.
+pub(super) enum Carrier<S> {
+    WebSocket(Socket<S>),
+    Spdy(Streams<S>),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Carrier<S> {
+    pub(super) fn websocket(stream: S) -> Carrier<S> {
+        Carrier::WebSocket(Socket::new(stream))
+    }
+
+    pub(super) async fn spdy(stream: S, wanted: Wanted) -> io::Result<Carrier<S>> {
+        Ok(Carrier::Spdy(Streams::open(stream, wanted).await?))
+    }
+
+    /// What the client says next; none once it has left.
+    async fn next(&mut self) -> io::Result<Option<Said>> {
+        match self {
+            Carrier::WebSocket(socket) => socket.next().await,
+            Carrier::Spdy(streams) => streams.next().await,
+        }
+    }
+
+    async fn send(&mut self, channel: Channel, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Carrier::WebSocket(socket) => socket.send(channel, bytes).await,
+            Carrier::Spdy(streams) => streams.send(channel, bytes).await,
+        }
+    }
+
+    async fn close(self) -> io::Result<()> {
+        match self {
+            Carrier::WebSocket(socket) => socket.close().await,
+            Carrier::Spdy(streams) => streams.close().await,
+        }
+    }
 }
 
 /// What is sent at a time, as a kubelet does.
@@ -27,8 +66,8 @@ const PROMPT: &str = "$ ";
 
 impl Session {
     /// Runs to its end, or until the client has left.
-    pub(super) async fn run(self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-        let mut socket = Socket::new(stream);
+    pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin>(self, carrier: Carrier<S>) -> io::Result<()> {
+        let mut socket = carrier;
         let is_shell = matches!(self.command.as_slice(), [shell] if shell.ends_with("sh"));
         let exit = match (self.stdin, self.tty) {
             (true, true) if is_shell => self.converse(&mut socket).await?,
@@ -46,7 +85,7 @@ impl Session {
     async fn once(
         &self,
         stdin: &[u8],
-        socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>,
+        socket: &mut Carrier<impl AsyncRead + AsyncWrite + Unpin>,
     ) -> io::Result<u8> {
         let output = self.scene.run(&self.command, stdin);
         let stderr = if self.tty { Channel::Stdout } else { Channel::Stderr };
@@ -62,7 +101,7 @@ impl Session {
     }
 
     /// A shell on a terminal: shows what is typed, runs each line, and ends with `exit`.
-    async fn converse(&self, socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> io::Result<u8> {
+    async fn converse(&self, socket: &mut Carrier<impl AsyncRead + AsyncWrite + Unpin>) -> io::Result<u8> {
         let (mut line, mut exit) = (String::new(), 0);
         socket.send(Channel::Stdout, PROMPT.as_bytes()).await?;
         while let Some(Said::Stdin(typed)) = socket.next().await? {
@@ -101,7 +140,7 @@ impl Session {
 }
 
 /// Gives back what comes, as it comes.
-async fn echo(socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> io::Result<u8> {
+async fn echo(socket: &mut Carrier<impl AsyncRead + AsyncWrite + Unpin>) -> io::Result<u8> {
     while let Some(Said::Stdin(bytes)) = socket.next().await? {
         socket.send(Channel::Stdout, &bytes).await?;
     }
@@ -109,7 +148,7 @@ async fn echo(socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> io::R
 }
 
 /// All that comes, until the client says that nothing more does.
-async fn collect(socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> io::Result<Vec<u8>> {
+async fn collect(socket: &mut Carrier<impl AsyncRead + AsyncWrite + Unpin>) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     while let Some(Said::Stdin(bytes)) = socket.next().await? {
         all.extend_from_slice(&bytes);

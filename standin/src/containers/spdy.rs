@@ -1,4 +1,4 @@
-//! SPDY/3.1, as far as `kubectl port-forward` speaks it: streams that are opened, written to and ended, on one connection.
+//! SPDY/3.1, as far as `kubectl port-forward` and `exec` speak it: streams that are opened, written to and ended, on one connection.
 //!
 //! ```text
 //!   control: 1 | version 15 bits | type 16 | flags 8 | length 24 | …      data: 0 | stream 31 | flags 8 | length 24 | bytes
@@ -9,8 +9,16 @@
 
 use std::io;
 
+use apiserver::server::{Body, whole};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::Empty;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+const NAME: &str = "SPDY/3.1";
+/// The header in which a client says what it speaks on the streams, and is told what is spoken.
+pub(super) const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
 
 const VERSION: u16 = 3;
 const OPENED: u16 = 1;
@@ -107,6 +115,22 @@ fn known() -> Vec<u8> {
     words.chain(KNOWN_TEXT.bytes()).collect()
 }
 
+/// Whether a client asks to change over to SPDY.
+pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
+    headers.get(UPGRADE).is_some_and(|wanted| wanted.as_bytes().eq_ignore_ascii_case(NAME.as_bytes()))
+}
+
+/// The answer that changes over.
+pub(super) fn switch(protocol: &'static str) -> Response<Body> {
+    let mut answer = Response::new(whole(Empty::new()));
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = answer.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static(NAME));
+    headers.insert(STREAM_PROTOCOL, HeaderValue::from_static(protocol));
+    answer
+}
+
 /// What the client does.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
@@ -158,6 +182,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Spdy<S> {
                 _ => {}
             }
         }
+    }
+
+    /// Hangs up.
+    pub(super) async fn shutdown(&mut self) -> io::Result<()> {
+        self.stream.shutdown().await
     }
 
     pub(super) async fn send(&mut self, stream: u32, bytes: &[u8], is_last: bool) -> io::Result<()> {

@@ -27,7 +27,7 @@ pub(crate) fn adopt(world: &World, kind: Kind, owner: &Value, plan: &mut Plan) {
 
 /// The same for objects of any kind.
 pub(crate) fn take(world: &World, kind: Kind, owner: &Value, taken: Kind, plan: &mut Plan) {
-    let selector = &owner["spec"]["selector"];
+    let selector = &selector(kind, owner);
     for orphan in world.orphans(taken, namespace(owner), selector) {
         let mut adopted = orphan.clone();
         let mut owners = list(orphan, "/metadata/ownerReferences").to_vec();
@@ -42,6 +42,15 @@ pub(crate) fn take(world: &World, kind: Kind, owner: &Value, taken: Kind, plan: 
         let others = owners.filter(|other| other["uid"] != owner["metadata"]["uid"]).cloned();
         released["metadata"]["ownerReferences"] = others.collect::<Vec<_>>().into();
         plan.update(taken, stray, released);
+    }
+}
+
+/// What an owner selects by. A ReplicationController writes bare labels where everybody else writes a selector.
+fn selector(kind: Kind, owner: &Value) -> Value {
+    let selector = &owner["spec"]["selector"];
+    match kind {
+        Kind::ReplicationControllers => json!({ "matchLabels": selector }),
+        _ => selector.clone(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! ReplicaSets: so many pods of one template.
+//! ReplicaSets, and ReplicationControllers, which are the same under an older name: so many pods of one template.
 //!
 //! Too few are made, too many deleted, those first that are missed least. What is finished or leaving does not count.
 
@@ -21,14 +21,16 @@ pub(crate) const RETRY: std::time::Duration = std::time::Duration::from_secs(5);
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) {
-    for set in world.all(Kind::ReplicaSets, space) {
-        look(world, set, now, plan);
+    for kind in [Kind::ReplicaSets, Kind::ReplicationControllers] {
+        for set in world.all(kind, space) {
+            look(world, kind, set, now, plan);
+        }
     }
 }
 
-fn look(world: &World, set: &Value, now: Timestamp, plan: &mut Plan) {
+fn look(world: &World, kind: Kind, set: &Value, now: Timestamp, plan: &mut Plan) {
     if !is_leaving(set) {
-        adopt(world, Kind::ReplicaSets, set, plan);
+        adopt(world, kind, set, plan);
     }
     let pods = world.owned(Kind::Pods, set);
     let (active, leaving) = counted(&pods);
@@ -40,28 +42,28 @@ fn look(world: &World, set: &Value, now: Timestamp, plan: &mut Plan) {
             Some((at, _)) if crate::clock::later(at, RETRY) > now => {
                 plan.wake(crate::clock::later(at, RETRY))
             }
-            _ => scale(set, &active, missing, plan),
+            _ => scale(kind, set, &active, missing, plan),
         }
     }
-    let status = status(set, &active, leaving, refused, now, plan);
-    plan.status(Kind::ReplicaSets, set, status);
+    let mut status = status(set, &active, refused, now, plan);
+    // ReplicationControllers do not say how many leave.
+    if kind == Kind::ReplicaSets {
+        status["terminatingReplicas"] = leaving.into();
+    }
+    plan.status(kind, set, status);
 }
 
-fn scale(set: &Value, active: &[&Value], missing: i64, plan: &mut Plan) {
+fn scale(kind: Kind, set: &Value, active: &[&Value], missing: i64, plan: &mut Plan) {
     for _ in 0..missing {
-        let mut pod = of_template(Kind::ReplicaSets, set, &set["spec"]["template"]);
+        let mut pod = of_template(kind, set, &set["spec"]["template"]);
         pod["metadata"]["generateName"] = format!("{}-", name(set)).into();
-        plan.create(
-            Kind::Pods,
-            pod,
-            Event::new(Kind::ReplicaSets, set, "SuccessfulCreate", "Created pod: {}"),
-        );
+        plan.create(Kind::Pods, pod, Event::new(kind, set, "SuccessfulCreate", "Created pod: {}"));
     }
     if missing < 0 {
         for pod in least_missed(active).into_iter().take(missing.unsigned_abs() as usize) {
             plan.delete(Kind::Pods, pod);
             let told = format!("Deleted pod: {}", name(pod));
-            plan.tell(Event::new(Kind::ReplicaSets, set, "SuccessfulDelete", told));
+            plan.tell(Event::new(kind, set, "SuccessfulDelete", told));
         }
     }
 }
@@ -97,7 +99,6 @@ fn least_missed<'a>(active: &[&'a Value]) -> Vec<&'a Value> {
 fn status(
     set: &Value,
     active: &[&Value],
-    leaving: usize,
     refused: Option<(Timestamp, &str)>,
     now: Timestamp,
     plan: &mut Plan,
@@ -128,7 +129,6 @@ fn status(
         "fullyLabeledReplicas": active.iter().filter(labelled).count(),
         "readyReplicas": active.iter().filter(|pod| is_true(pod, "Ready")).count(),
         "availableReplicas": available,
-        "terminatingReplicas": leaving,
         "observedGeneration": generation(set),
         "conditions": failure.into_iter().collect::<Vec<_>>(),
     })

@@ -77,6 +77,33 @@ fn a_replica_set_lets_the_least_missed_go() {
     check(2, &[("a", "ready"), ("b", "Failed")], &["create Pod web-*"]);
 }
 
+/// A chart from 2016 has a ReplicationController. Stand-ins ran no controller for it: it stayed at 0 of 2 for ever.
+#[test]
+fn a_replication_controller_has_its_pods() {
+    let mut set = owner("web", json!({ "replicas": 2 }));
+    // Bare labels, as this kind has them.
+    set["spec"]["selector"] = json!({ "app": "web" });
+    let kind = Kind::ReplicationControllers;
+    let look = |pods: Vec<Value>| {
+        let pods = pods.into_iter().map(|pod| (Kind::Pods, pod));
+        let world = World::with(pods.chain([(kind, set.clone())]).collect::<Vec<_>>(), NOW);
+        let mut plan = Plan::default();
+        replicasets::step(&world, "shop", NOW, &mut plan);
+        plan
+    };
+    let new = look(vec![]).summary();
+    assert_eq!(new, ["create Pod web-*", "create Pod web-*", "status ReplicationController web"]);
+    let mut orphan = pod(kind, &set, "b", "ready");
+    orphan["metadata"]["ownerReferences"] = json!([]);
+    let plan = look(vec![pod(kind, &set, "a", "ready"), orphan]);
+    assert!(plan.updated("b").is_some_and(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == "web"));
+    let ready = look(["a", "b"].map(|name| pod(kind, &set, name, "ready")).to_vec());
+    let status = ready.status_of("web").unwrap();
+    assert_eq!((&status["readyReplicas"], &status["availableReplicas"]), (&json!(2), &json!(2)));
+    // The type has no such field; the server would warn about it.
+    assert!(status.get("terminatingReplicas").is_none(), "{status}");
+}
+
 #[test]
 fn a_stateful_set_goes_one_by_one() {
     let check = |spec: Value, pods: &[(&str, &str)], expected: &[&str]| {

@@ -9,6 +9,9 @@ use crate::object::time;
 use crate::plan::Plan;
 use crate::world::World;
 
+/// What every node has on its disk. Pods that ask for some are not scheduled where nobody says how much there is.
+const EPHEMERAL_STORAGE: &str = "100Gi";
+
 /// What a node has: quantities by resource (`cpu: 4`, `memory: 8Gi`, `pods: 110`), and labels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeShape {
@@ -20,7 +23,12 @@ pub struct NodeShape {
 impl NodeShape {
     /// A node with so much room.
     pub fn new(name: impl Into<String>, cpu: &str, memory: &str, pods: u32) -> NodeShape {
-        let capacity = [("cpu", cpu.to_owned()), ("memory", memory.to_owned()), ("pods", pods.to_string())];
+        let capacity = [
+            ("cpu", cpu.to_owned()),
+            ("ephemeral-storage", EPHEMERAL_STORAGE.to_owned()),
+            ("memory", memory.to_owned()),
+            ("pods", pods.to_string()),
+        ];
         let capacity = capacity.into_iter().map(|(resource, amount)| (resource.to_owned(), amount)).collect();
         NodeShape { name: name.into(), capacity, labels: Vec::new() }
     }

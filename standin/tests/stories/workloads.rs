@@ -280,3 +280,45 @@ async fn an_eviction_waits_until_a_pod_can_be_spared() {
     world.until_gone(&format!("{CORE}/pods/{pod}")).await;
     world.until(&format!("{budgets}/web"), allowed(1)).await;
 }
+
+/// A chart from 2016 has a ReplicationController, and its pods ask for room on the node's disk. Stand-ins ran no controller
+/// for the first, and no node had any of the second: nothing ever ran.
+#[tokio::test]
+async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
+    let world = World::new().await;
+    let node = world.get("/api/v1/nodes/east-1").await;
+    for field in ["capacity", "allocatable"] {
+        assert_eq!(node["status"][field]["ephemeral-storage"], "100Gi", "{node}");
+    }
+    let requests = |amount: &str| json!({ "requests": { "ephemeral-storage": amount } });
+    let old = |name: &str, amount: &str| {
+        let container = json!({ "name": "web", "image": "nginx", "resources": requests(amount) });
+        json!({
+            "metadata": { "name": name },
+            "spec": {
+                "replicas": 2, "selector": { "app": name },
+                "template": { "metadata": { "labels": { "app": name } }, "spec": { "containers": [container] } },
+            },
+        })
+    };
+    let path = format!("{CORE}/replicationcontrollers");
+    world.create(&path, old("web", "1Gi")).await;
+    let web = world.until(&format!("{path}/web"), |web| web["status"]["availableReplicas"] == 2).await;
+    assert_eq!(web["status"]["observedGeneration"], 1, "{web}");
+    let pods = world.get(&format!("{CORE}/pods")).await;
+    let owner = &pods["items"][0]["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["name"]), (&json!("ReplicationController"), &json!("web")));
+    world.merge(&format!("{path}/web"), json!({ "spec": { "replicas": 1 } })).await;
+    world.until(&format!("{path}/web"), |web| web["status"]["replicas"] == 1).await;
+    // What no disk has room for waits, and says why.
+    world.create(&path, old("huge", "1Ti")).await;
+    let told = |pods: &Value| {
+        let texts = pods["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|pod| condition(pod, "PodScheduled").to_string());
+        texts.filter(|text| text.contains("Insufficient ephemeral-storage")).count() == 2
+    };
+    world.until(&format!("{CORE}/pods"), told).await;
+}

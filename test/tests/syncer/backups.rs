@@ -111,7 +111,7 @@ async fn ready(ground: &Ground, replicas: u64) -> Result<()> {
 /// Writes the backup, or makes a store of it.
 fn store(holon: &Server, verb: &str) -> Result<()> {
     let mut command = holon.other(&["store", verb]);
-    command.arg("--data-dir").arg(holon.file("store")).arg(holon.file("backup"));
+    command.arg("--data-dir").arg(holon.file("")).arg(holon.file("backup"));
     let output = command.output()?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())

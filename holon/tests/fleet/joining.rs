@@ -1,0 +1,82 @@
+//! Joining what never answers, and letting go of what never will again.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::{PHYSICAL, World};
+
+/// A command that has this long, and then counts as failed: what is tested here once never ended.
+fn holon_within(world: &World, seconds: &str, arguments: &[&str]) -> (bool, String, String) {
+    let mut command = Command::new("timeout");
+    command.arg(seconds).arg(env!("CARGO_BIN_EXE_holon")).args(arguments);
+    let output = command.arg("--data-dir").arg(world.server.file("")).output().unwrap();
+    let [out, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    (output.status.success(), out, error)
+}
+
+/// An administrator joined a physical cluster by an address that a firewall drops. The command said nothing for a minute,
+/// then failed, and left an object behind that had to be found and deleted by hand.
+#[test]
+fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
+    let world = World::new();
+    // It takes connections, and never says a word on them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = world.server.file("dead.kubeconfig");
+    let dead = [silent.local_addr().unwrap().to_string(), "127.0.0.1:1".to_owned()];
+    for address in dead {
+        let text = world.east.kubeconfig().unwrap();
+        std::fs::write(&file, text.replace(&world.east.address().to_string(), &address)).unwrap();
+        let join = ["join", "dead", "--timeout", "7", "--kubeconfig", file.to_str().unwrap()];
+        let (worked, out, error) = holon_within(&world, "50", &join);
+        assert!(!worked && out.is_empty(), "{out}{error}");
+        for words in
+            ["waiting up to 7s", "dead (", "has not answered within 7s", "was removed again", "--keep"]
+        {
+            assert!(error.contains(words), "{words:?} is not in {error}");
+        }
+        assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 404);
+        let secret = "/api/v1/namespaces/kube-system/secrets/physical-cluster-dead";
+        world.until("its Secret goes", || world.admin.get(secret).code == 404);
+
+        let kept = [&join[..], &["--keep"]].concat();
+        let (worked, _, error) = holon_within(&world, "50", &kept);
+        assert!(!worked && error.contains("the server goes on trying"), "{error}");
+        assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 200);
+        // Joined before by somebody else: not ours to remove.
+        let (worked, _, error) = holon_within(&world, "50", &join);
+        assert!(!worked && error.contains("Its object stays"), "{error}");
+        assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 200);
+        let (worked, _, error) = holon_within(&world, "50", &["leave", "dead", "--forget"]);
+        assert!(worked, "{error}");
+    }
+}
+
+/// A physical cluster burned down with work on it. `holon leave --forget` waited for that work to be moved, which it never
+/// was, because there was no other cluster: the finalizer of the splitter stayed, and the object with it.
+#[test]
+fn a_cluster_with_work_on_it_can_be_forgotten() {
+    let mut world = World::joined();
+    let (worked, said) = world.holon(&["lc", "create", "team-a"]);
+    assert!(worked, "{said}");
+    let ours = "/clusters/root:team-a";
+    for (path, mut object) in crate::app() {
+        object["metadata"]["labels"] = json!({});
+        let made = world.admin.ask("POST", &format!("{ours}{path}"), &object);
+        assert_eq!(made.code, 201, "{}", made.body);
+    }
+    let web = || world.admin.get(&format!("{ours}{}", crate::WEB)).json();
+    world.until("it runs", || web()["status"]["readyReplicas"] == 3);
+    let finalizers = || world.admin.get(&format!("{PHYSICAL}/east")).json()["metadata"]["finalizers"].clone();
+    world.until("it is marked as used", || finalizers().to_string().contains("splitter"));
+    world.runtime.block_on(world.east.kill());
+    // First without: that waits for the work to be moved, and then the administrator decides otherwise.
+    let (worked, out, _) = holon_within(&world, "5", &["leave", "east"]);
+    assert!(!worked && out.contains("is moved first"), "{out}");
+    let (worked, out, error) = holon_within(&world, "50", &["leave", "east", "--forget"]);
+    assert!(worked && out.contains("east is gone"), "{out}{error}");
+    assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
+    // The object is still there, and is nowhere.
+    assert_eq!(web()["spec"]["replicas"], 3);
+}

@@ -1,0 +1,97 @@
+//! Several servers on one etcd are one server to their clients.
+
+use std::process::Command;
+
+use apiserver::pki::Authority;
+use peers::Etcd;
+
+use crate::client::Client;
+use crate::common::Server;
+
+fn code(client: &Client, server: &Server) -> Option<u16> {
+    client.at(server).try_get("/api").map(|answer| answer.code)
+}
+
+/// An operator started a second server with an empty data directory on the same etcd. It made a certificate authority of its
+/// own: whoever had a kubeconfig of the first was refused by the second, and did not trust it.
+#[test]
+fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
+    let test = "kubeconfigs_of_one_server_work_with_every_server_of_the_etcd";
+    let Some(program) = peers::need(test, "etcd") else { return };
+    let etcd = Etcd::start(program, 1);
+    let endpoint = etcd.endpoint(0);
+    let options = ["--etcd-endpoints", &endpoint];
+    // Both at once, so that both may find that there is no authority yet.
+    let (one, other) = std::thread::scope(|scope| {
+        let one = scope.spawn(|| Server::start_with(&options));
+        let other = scope.spawn(|| Server::start_with(&options));
+        (one.join().unwrap(), other.join().unwrap())
+    });
+    for (of, at) in [(&one, &other), (&other, &one)] {
+        assert_eq!(code(&Client::new(of, true), at), Some(200));
+    }
+    // No path leads to the private key, whoever asks.
+    let admin = Client::new(&one, true);
+    for path in [
+        "/apis/~pki/authority",
+        "/apis/~pki/v1/authority",
+        "/clusters/*/apis/~pki/v1/authority",
+        "/clusters/~pki/authority",
+        "/~pki/authority",
+        "/api/v1/~pki/authority",
+    ] {
+        let answer = admin.get(path);
+        assert!(answer.code >= 400 && !answer.body.contains("PRIVATE KEY"), "{path}: {}", answer.body);
+    }
+    // One that has another authority does not start, and says what to do; nothing of it is lost.
+    let dir = tempfile::tempdir().unwrap();
+    let before = Authority::open(&dir.path().join("pki")).unwrap();
+    let mut stranger = Command::new(env!("CARGO_BIN_EXE_holon"));
+    stranger.args(["start", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).args(options);
+    let output = stranger.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && error.contains("is not the one that the servers of this etcd share"),
+        "{error}"
+    );
+    assert!(error.contains("move"), "{error}");
+    assert_eq!(Authority::existing(&dir.path().join("pki")).unwrap().certificate(), before.certificate());
+}
+
+/// The authority of a server that was alone is what its servers share when it is given an etcd.
+#[test]
+fn a_shared_authority_is_replaced_in_three_steps_for_all_servers() {
+    let test = "a_shared_authority_is_replaced_in_three_steps_for_all_servers";
+    let Some(program) = peers::need(test, "etcd") else { return };
+    let etcd = Etcd::start(program, 1);
+    let endpoint = etcd.endpoint(0);
+    let options = ["--etcd-endpoints", &*endpoint];
+    let alone = Server::start();
+    let old = Client::new(&alone, true);
+    let mut one = alone.again_after(&options, |_| {});
+    let mut other = Server::start_with(&options);
+    assert_eq!((code(&old, &one), code(&old, &other)), (Some(200), Some(200)));
+    let rotate = |server: &Server, options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+        command.args(["ca", "rotate", "--data-dir"]).arg(server.file("")).args(options);
+        let output = command.output().unwrap();
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        (output.status.success(), said)
+    };
+    let (worked, said) = rotate(&one, &[]);
+    assert!(!worked && said.contains("--etcd-endpoints"), "{said}");
+    let step = |on_other: bool, expected: &str, one: &mut Server, other: &mut Server| {
+        let (worked, said) = rotate(if on_other { &*other } else { &*one }, &options);
+        assert!(worked && said.contains(expected) && said.contains("all servers"), "{said}");
+        [one, other].into_iter().for_each(|server| server.restart_with(&options, |_| {}));
+    };
+    step(false, "Step 1 of 3", &mut one, &mut other);
+    assert_eq!((code(&old, &one), code(&old, &other)), (Some(200), Some(200)));
+    let early = Client::new(&other, true);
+    step(true, "Step 2 of 3", &mut one, &mut other);
+    assert_eq!((code(&early, &one), code(&early, &other)), (Some(200), Some(200)));
+    let new = Client::new(&one, true);
+    step(false, "Step 3 of 3", &mut one, &mut other);
+    assert_eq!((code(&early, &one), code(&early, &other)), (None, None), "the old one is worth nothing");
+    assert_eq!((code(&new, &one), code(&new, &other)), (Some(200), Some(200)));
+}
