@@ -103,6 +103,11 @@ pub const DISMISSED: &str = "holon.dev/dismissed";
 /// See [`DISMISSED`].
 pub const HEARD: &str = "heard";
 
+/// Whether a label or annotation of this key is reserved for Holon.
+pub fn is_own_key(key: &str) -> bool {
+    key.strip_prefix(GROUP).is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// What the name of a mailbox begins with.
 const MAILBOX_PREFIX: &str = "mailbox-";
 

@@ -7,6 +7,7 @@ mod client;
 mod common;
 mod dedicated;
 mod looking;
+mod real;
 mod rollouts;
 mod touching;
 
