@@ -33,6 +33,20 @@ impl Real {
         self.below(path)["items"].as_array().cloned().unwrap_or_default()
     }
 
+    /// Makes objects downstream that an administrator would have made there.
+    fn apply_below(&self, objects: &[Value]) {
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+        self.cluster.run(&["apply", "-f", "-"], &list.to_string());
+    }
+
+    /// What the namespace `shop` is called downstream.
+    fn shop_below(&self) -> String {
+        let namespaces = self.below_items(&format!("/api/v1/namespaces?{PLACED}"));
+        let is_shop = |namespace: &&Value| text(namespace, "/metadata/name").starts_with("shop-");
+        let shop = namespaces.iter().find(is_shop).expect("the namespace is downstream");
+        text(shop, "/metadata/name").to_owned()
+    }
+
     /// What the PhysicalCluster says about whether everything is as its mailbox wants it.
     fn synced(&self) -> Value {
         let east = self.world.admin.get("/apis/holon.dev/v1alpha1/physicalclusters/east").json();
@@ -49,6 +63,13 @@ impl Real {
             std::thread::sleep(Duration::from_millis(100));
             said = self.synced();
         }
+    }
+
+    /// The messages of the Events the user sees for this reason.
+    fn told(&self, reason: &str) -> Vec<String> {
+        let events = self.world.list(&format!("{SHOP}/events"));
+        let about = events.iter().filter(|event| event["reason"] == reason);
+        about.map(|event| text(event, "/message").to_owned()).collect()
     }
 }
 
@@ -73,6 +94,24 @@ fn stateful_set(name: &str, templates: &[(&str, &str)]) -> Value {
         "template": template(name), "volumeClaimTemplates": templates.iter().map(claim).collect::<Vec<_>>(),
     });
     json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": name }, "spec": spec })
+}
+
+/// A class of storage, and two volumes of it.
+fn storage(class: &str, grows: bool) -> Vec<Value> {
+    let volume = |number: u32| {
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("{class}-{number}") },
+            "spec": {
+                "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+                "persistentVolumeReclaimPolicy": "Retain", "hostPath": { "path": format!("/tmp/{class}-{number}") },
+            },
+        })
+    };
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": class },
+        "provisioner": "kubernetes.io/no-provisioner", "allowVolumeExpansion": grows,
+    });
+    vec![class, volume(0), volume(1)]
 }
 
 /// A user made a Deployment and a Service. kube-controller-manager copied the Service's labels, `holon.dev/placed` among
@@ -139,4 +178,96 @@ fn endpoints_are_shown_and_copied_marks_place_nothing() {
     std::thread::sleep(Duration::from_secs(3));
     real.until_synced();
     assert!(real.cluster.down());
+}
+
+/// A user ran a database. The claims that its StatefulSet made were shown, and the user could neither delete nor resize one
+/// (403). They vanished from sight with the StatefulSet, and stayed on the physical cluster for good, also when the namespace
+/// was deleted: 212 were found there.
+#[test]
+fn claims_of_a_stateful_set_are_resized_kept_and_deleted_as_their_user_says() {
+    let Some(real) = Real::start("claims_of_a_stateful_set_are_resized_kept_and_deleted") else { return };
+    let world = &real.world;
+    real.apply_below(&[storage("grows", true), storage("fixed", false)].concat());
+    world.make(STATEFUL_SETS, stateful_set("db", &[("data", "grows"), ("log", "fixed")]));
+    let data = format!("{CLAIMS}/data-db-0");
+    let log = format!("{CLAIMS}/log-db-0");
+    let is_bound = |path: &str| world.get(path)["status"]["phase"] == "Bound";
+    world.until("both claims are bound", || is_bound(&data) && is_bound(&log));
+    world.until("the pod runs", || world.pods("db").iter().any(is_running));
+    let there = format!("/api/v1/namespaces/{}", real.shop_below());
+    let claim_below = |name: &str| real.below(&format!("{there}/persistentvolumeclaims/{name}"));
+
+    resizes(&real, &data, &log, &claim_below);
+
+    // A claim that a pod uses is deleted when the pod is: until then it says that it is on its way.
+    assert_eq!(world.ask("DELETE", &log, &Value::Null).code, 200);
+    world.until("the real one is terminating", || {
+        claim_below("log-db-0")["metadata"]["deletionTimestamp"].is_string()
+    });
+    assert!(world.get(&log)["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(world.ask("DELETE", &format!("{STATEFUL_SETS}/db"), &Value::Null).code, 200);
+    let names_below = || -> Vec<String> {
+        let claims = real.below_items(&format!("{there}/persistentvolumeclaims"));
+        claims.iter().map(|claim| text(claim, "/metadata/name").to_owned()).collect()
+    };
+    world.until("it is gone on both sides", || {
+        world.ask("GET", &log, &Value::Null).code == 404 && names_below() == ["data-db-0"]
+    });
+
+    // The other one stays as in Kubernetes, for as long as its user wants it.
+    world.until("nothing of the set is left", || world.list(&format!("{SHOP}/pods")).is_empty());
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(
+        (world.ask("GET", &data, &Value::Null).code, names_below()),
+        (200, vec!["data-db-0".to_owned()])
+    );
+    assert_eq!(world.ask("DELETE", &data, &Value::Null).code, 200);
+    world.until("it is gone on both sides", || {
+        world.ask("GET", &data, &Value::Null).code == 404 && names_below().is_empty()
+    });
+
+    // With a namespace go its claims, those whose set is gone and those whose set goes with it.
+    for name in ["kept", "db"] {
+        world.make(STATEFUL_SETS, stateful_set(name, &[("new", "none")]));
+    }
+    world.until("their claims are seen", || world.list(CLAIMS).len() == 2);
+    assert_eq!(world.ask("DELETE", &format!("{STATEFUL_SETS}/kept"), &Value::Null).code, 200);
+    world.until("one set is gone", || world.list(&format!("{SHOP}/pods")).len() == 1);
+    assert_eq!(world.ask("DELETE", SHOP, &Value::Null).code, 200);
+    world.until("the namespace is gone", || world.ask("GET", SHOP, &Value::Null).code == 404);
+    world.until("nothing is left downstream", || {
+        real.below_items("/api/v1/persistentvolumeclaims").is_empty()
+            && real.below_items(&format!("/api/v1/namespaces?{PLACED}")).is_empty()
+    });
+    real.until_synced();
+    assert!(real.cluster.down());
+}
+
+/// What the physical cluster lets a claim have it gets; what it refuses is said to the user and taken back.
+fn resizes(real: &Real, data: &str, log: &str, claim_below: &dyn Fn(&str) -> Value) {
+    const STORAGE: &str = "/spec/resources/requests/storage";
+    let world = &real.world;
+    let resized = |storage: &str| json!({ "spec": { "resources": { "requests": { "storage": storage } } } });
+    let answer = world.ask("PATCH", data, &resized("2Gi"));
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    world.until("the real one is to be larger", || text(&claim_below("data-db-0"), STORAGE) == "2Gi");
+    assert_eq!(text(&world.get(data), STORAGE), "2Gi");
+    let relabelled = world.ask("PATCH", data, &json!({ "metadata": { "labels": { "a": "b" } } }));
+    assert_eq!(relabelled.code, 403, "{}", relabelled.body);
+    let before = claim_below("log-db-0")["metadata"]["uid"].take();
+    let answer = world.ask("PATCH", log, &resized("3Gi"));
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    world.until("the user is told that it is refused", || {
+        let told = real.told("CannotResize");
+        told.iter().any(|message| message.contains("east") && message.contains("must support resize"))
+    });
+    world.until("it is as it was", || text(&world.get(log), STORAGE) == "1Gi");
+    // To show the claim anew is no wish to delete it.
+    std::thread::sleep(Duration::from_secs(3));
+    let log_below = claim_below("log-db-0");
+    assert_eq!(text(&log_below, STORAGE), "1Gi");
+    assert_eq!(log_below["metadata"]["uid"], before, "it is another claim");
+    assert!(log_below["metadata"]["deletionTimestamp"].is_null(), "{log_below:#}");
+    assert_eq!(text(&world.get(data), STORAGE), "2Gi");
+    real.until_synced();
 }
