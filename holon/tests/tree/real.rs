@@ -271,3 +271,66 @@ fn resizes(real: &Real, data: &str, log: &str, claim_below: &dyn Fn(&str) -> Val
     assert_eq!(text(&world.get(data), STORAGE), "2Gi");
     real.until_synced();
 }
+
+/// A user deleted a Deployment with `--cascade=orphan`, and a Job without saying what is to become of its pods, which means
+/// the same: a real kube-apiserver keeps a Job's pods by default, with a warning. Here both were gone, ran on downstream for
+/// ever, and the pods that were shown stayed Terminating for ever.
+///
+/// In Kubernetes the pods would stay. Here they go with their workload, as with propagation in the background, and an Event
+/// says so. To keep them would be half a promise: the record of a workload is what says where the ConfigMaps, Secrets and
+/// Services of its pods have to be, and without it those are taken away from under the pods.
+#[test]
+fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
+    let Some(real) = Real::start("a_workload_that_is_deleted_without_its_pods_takes_them_along") else {
+        return;
+    };
+    let world = &real.world;
+    world.deploy("web", 2);
+    world.make(STATEFUL_SETS, stateful_set("db", &[]));
+    let mut once = template("once");
+    once["spec"]["restartPolicy"] = "Never".into();
+    let jobs = "/apis/batch/v1/namespaces/shop/jobs";
+    world.make(jobs, json!({ "metadata": { "name": "once" }, "spec": { "template": once } }));
+    world.until("the job is done", || world.get(&format!("{jobs}/once"))["status"]["succeeded"] == 1);
+    world.until("all pods are seen", || world.list(&format!("{SHOP}/pods")).len() == 4);
+    let orphan = json!({ "propagationPolicy": "Orphan" });
+    for (path, options) in [
+        (format!("{APPS}/deployments/web"), &orphan),
+        (format!("{STATEFUL_SETS}/db"), &orphan),
+        (format!("{jobs}/once"), &Value::Null),
+    ] {
+        let answer = world.ask("DELETE", &path, options);
+        assert_eq!(answer.code, 200, "{path}: {}", answer.body);
+    }
+    world.until("nothing is left", || {
+        let records = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions";
+        let shown = [&format!("{SHOP}/pods"), &format!("{APPS}/replicasets"), records];
+        let there = [
+            "/api/v1/pods",
+            "/apis/apps/v1/replicasets",
+            "/apis/apps/v1/statefulsets",
+            "/apis/batch/v1/jobs",
+        ];
+        shown.iter().all(|path| world.list(path).is_empty())
+            && there.iter().all(|path| real.below_items(path).is_empty())
+    });
+    let events = world.list(&format!("{SHOP}/events"));
+    let told: Vec<&str> = events
+        .iter()
+        .filter(|event| event["reason"] == "NotOrphaned")
+        .map(|event| text(event, "/involvedObject/name"))
+        .collect();
+    assert!(["web", "db", "once"].iter().all(|name| told.contains(name)), "{told:?}");
+
+    // The same, and another of its name at once, as whoever changes what cannot be changed does it.
+    world.deploy("web", 1);
+    let before = world.pods("web").remove(0)["metadata"]["uid"].clone();
+    assert_eq!(world.ask("DELETE", &format!("{APPS}/deployments/web"), &orphan).code, 200);
+    world.until("it is gone", || {
+        world.ask("GET", &format!("{APPS}/deployments/web"), &Value::Null).code == 404
+    });
+    world.deploy("web", 2);
+    assert!(world.pods("web").iter().all(|pod| pod["metadata"]["uid"] != before));
+    real.until_synced();
+    assert!(real.cluster.down());
+}
