@@ -79,6 +79,9 @@ pub const TEMPLATE: &str = "holon.dev/template";
 /// Annotation on an object in a mailbox, with the value [`TRUE`]: how many replicas there are is decided below, by what
 /// scales it there.
 pub const SCALED_BELOW: &str = "holon.dev/scaled-below";
+/// Annotation on a Service in a mailbox: the node ports that its user asked for, with commas between them. The mailbox gives
+/// its Services others, which mean nothing on the physical cluster.
+pub const NODE_PORTS: &str = "holon.dev/node-ports";
 /// Annotation on an object of a custom kind that can be scaled, with the value [`TRUE`]: its replicas are divided.
 pub const DIVIDE: &str = "holon.dev/divide";
 

@@ -16,6 +16,8 @@ const TOLD_MAX: usize = 20;
 /// Of what a server says, so much.
 const MESSAGE_BYTES_MAX: usize = 512;
 
+/// The physical cluster found an object invalid, as when somebody else there has the node port it asks for.
+pub(crate) const REFUSED: &str = "Refused";
 /// The physical cluster did not let a claim have another amount of storage.
 pub(crate) const CANNOT_RESIZE: &str = "CannotResize";
 
@@ -58,7 +60,7 @@ impl Trouble {
 
     /// Whether the physical cluster refused what the user asked for, so that the user can do something about it.
     pub(crate) fn is_for_user(&self) -> bool {
-        self.reason == CANNOT_RESIZE
+        [REFUSED, CANNOT_RESIZE].contains(&self.reason)
     }
 
     /// Whether it is about this object rather than about all of them.

@@ -334,3 +334,55 @@ fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
     real.until_synced();
     assert!(real.cluster.down());
 }
+
+/// A user asked for node port 30080, because a load balancer outside leads there. Downstream the Service got another one, and
+/// nobody said so.
+#[test]
+fn a_node_port_that_is_asked_for_is_the_real_one_or_its_user_is_told() {
+    let Some(real) = Real::start("a_node_port_that_is_asked_for_is_the_real_one") else { return };
+    let world = &real.world;
+    world.deploy("web", 1);
+    let services = format!("{SHOP}/services");
+    let node_port = |name: &str, number: Option<u32>| {
+        let mut port = json!({ "port": 80 });
+        port["nodePort"] = number.map_or(Value::Null, Value::from);
+        service(name, json!({ "type": "NodePort", "selector": { "app": "web" }, "ports": [port] }))
+    };
+    let number_of = |service: &Value| service["spec"]["ports"][0]["nodePort"].clone();
+    let mut theirs = node_port("theirs", Some(30090));
+    theirs["metadata"]["namespace"] = "default".into();
+    real.apply_below(&[theirs]);
+
+    world.make(&services, node_port("asked", Some(30080)));
+    world.make(&services, node_port("any", None));
+    world.until("both are downstream", || real.below_items(&format!("/api/v1/services?{PLACED}")).len() == 2);
+    let there = format!("/api/v1/namespaces/{}/services", real.shop_below());
+    assert_eq!(number_of(&real.below(&format!("{there}/asked"))), 30080);
+    assert!(number_of(&real.below(&format!("{there}/any"))).is_u64());
+
+    world.make(&services, node_port("taken", Some(30090)));
+    let names =
+        |message: &str| ["east", "30090", "already allocated"].iter().all(|word| message.contains(word));
+    world.until("an Event says that somebody else has it", || {
+        real.told("Refused").iter().any(|message| names(message))
+    });
+    world.until("and so does a condition", || {
+        let taken = world.get(&format!("{services}/taken"));
+        let conditions = taken["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|said| said["status"] == "False" && names(text(said, "/message")))
+    });
+    assert!(real.below_items(&there).iter().all(|found| found["metadata"]["name"] != "taken"));
+    // With another number it is let in, and nothing is said any more.
+    let ports = json!({ "spec": { "ports": [{ "port": 80, "protocol": "TCP", "nodePort": 30091 }] } });
+    assert_eq!(world.ask("PATCH", &format!("{services}/taken"), &ports).code, 200);
+    world.until("it is downstream", || {
+        let found = real.below_items(&there);
+        found.iter().any(|found| found["metadata"]["name"] == "taken" && number_of(found) == 30091)
+    });
+    world.until("its condition is gone", || {
+        let status = world.get(&format!("{services}/taken"))["status"].take();
+        status["conditions"].as_array().is_none_or(Vec::is_empty)
+    });
+    real.until_synced();
+    assert!(real.cluster.down());
+}
