@@ -83,6 +83,9 @@ pub const TEMPLATE: &str = "holon.dev/template";
 /// Annotation on an object in a mailbox, with the value [`TRUE`]: how many replicas there are is decided below, by what
 /// scales it there.
 pub const SCALED_BELOW: &str = "holon.dev/scaled-below";
+/// Annotation on a Service in a mailbox: the node ports that its user asked for, with commas between them. The mailbox gives
+/// its Services others, which mean nothing on the physical cluster.
+pub const NODE_PORTS: &str = "holon.dev/node-ports";
 /// Annotation on an object of a custom kind that can be scaled, with the value [`TRUE`]: its replicas are divided.
 pub const DIVIDE: &str = "holon.dev/divide";
 
@@ -106,6 +109,11 @@ pub const SEAT_OF: &str = "holon.dev/seat-of";
 pub const DISMISSED: &str = "holon.dev/dismissed";
 /// See [`DISMISSED`].
 pub const HEARD: &str = "heard";
+
+/// Whether a label or annotation of this key is reserved for Holon.
+pub fn is_own_key(key: &str) -> bool {
+    key.strip_prefix(GROUP).is_some_and(|rest| rest.starts_with('/'))
+}
 
 /// What the name of a mailbox begins with.
 const MAILBOX_PREFIX: &str = "mailbox-";

@@ -8,7 +8,8 @@
 //! What is shown because it is on a physical cluster is not changed where it is shown.
 //!
 //! A user sees pods, nodes and more that nobody made in his logical cluster. Changing them there would change nothing where
-//! they are, so he is told what to change instead. Deleting a pod is the exception: the real one is deleted.
+//! they are, so he is told what to change instead. The exceptions are done to the real one: a pod or a claim is
+//! deleted, and a claim asks for another amount of storage.
 //!
 //! The marks that say what is shown and what is placed are also what our controllers go by, and what leads `kubectl logs` to
 //! the right cluster. So they are theirs: of the splitter everywhere, and of a syncer in its own mailbox, where it shows but
@@ -26,7 +27,7 @@ use openapi::field::FieldError;
 use openapi::status::{Grouped, Status};
 use serde_json::Value;
 use splitter::policies::mistakes;
-use splitter::raise::pods::CLUSTER;
+use splitter::raise::pods::{CLUSTER, is_deletable};
 use storage::{Boxed, Store};
 
 /// What our own controllers are called. Nobody else has a mandate, whatever they call themselves.
@@ -36,6 +37,9 @@ const HASH: &str = "pod-template-hash";
 const LOGICAL_CLUSTERS: &str = "logicalclusters";
 const DISTRIBUTIONS: &str = Distribution::RESOURCE.plural;
 const PHYSICAL_CLUSTERS: &str = PhysicalCluster::RESOURCE.plural;
+
+/// Metadata that the server itself changes with every write.
+const KEPT_BY_SERVER: &[&str] = &["generation", "managedFields", "resourceVersion"];
 
 /// Guards the marks of what is shown and of what is placed.
 #[derive(Debug)]
@@ -76,9 +80,7 @@ impl Marks {
             return Ok(());
         }
         match (was_shown, deed.before) {
-            (Some(_), Some(before)) if deed.after.is_some() || !is_pod(&deed) => {
-                refuse(&reason(&deed, before))
-            }
+            (Some(_), Some(before)) if !is_passed_on(&deed, before) => refuse(&reason(&deed, before)),
             (Some(_), _) => Ok(()),
             (None, _) => refuse(&format!(
                 "the label {PROJECTED} is on what is shown because it is on a physical cluster; the server alone sets it"
@@ -173,8 +175,31 @@ pub(crate) fn is_syncer_of(who: &Identity, cluster: Id) -> bool {
     who.home() == Some(cluster) && who.name() == format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}")
 }
 
-fn is_pod(deed: &Deed) -> bool {
-    deed.row.group.is_empty() && &*deed.row.plural == "pods"
+/// Whether what a user does to something shown is passed on to the real object.
+fn is_passed_on(deed: &Deed, before: &Value) -> bool {
+    match deed.after {
+        None => is_deletable(&deed.row.group, &deed.row.kind),
+        Some(after) => {
+            (&*deed.row.group, &*deed.row.kind) == ("", "PersistentVolumeClaim")
+                && deed.part.is_none()
+                && is_resized(before, after)
+        }
+    }
+}
+
+/// Whether a claim asks for another amount of storage, and nothing else about it changes.
+fn is_resized(before: &Value, after: &Value) -> bool {
+    let rest = |claim: &Value| {
+        let mut rest = claim.clone();
+        if let Some(requests) = rest.pointer_mut("/spec/resources/requests").and_then(Value::as_object_mut) {
+            requests.remove("storage");
+        }
+        if let Some(metadata) = rest["metadata"].as_object_mut() {
+            metadata.retain(|field, _| !KEPT_BY_SERVER.contains(&field.as_str()));
+        }
+        rest
+    };
+    rest(before) == rest(after)
 }
 
 /// Why it is not to be changed here, and what to do instead.
@@ -334,7 +359,7 @@ mod tests {
         }
         assert!(
             told(&admin, USER, "services", (Some(&shown), None)).await.is_some(),
-            "only pods are deleted"
+            "it goes with its owner"
         );
     }
 
@@ -378,6 +403,41 @@ mod tests {
         let huge = json!({ "spec": { "clusterSelector": { "expressions": long } } });
         let (code, message) = check("placements", "Placement", (None, Some(&huge))).await.unwrap();
         assert!(code == 422 && message.contains("65536 is the most"), "{message}");
+    }
+
+    /// The claims that a StatefulSet makes are its user's data. The user could neither delete nor resize one.
+    #[tokio::test]
+    async fn a_user_resizes_and_deletes_a_shown_claim_and_changes_nothing_else_about_it() {
+        let claim = |storage: &str, change: fn(&mut Value)| {
+            let mut claim = json!({
+                "metadata": { "name": "x", "labels": { PROJECTED: "true", CLUSTER: "east" }, "resourceVersion": storage },
+                "spec": { "storageClassName": "fast", "resources": { "requests": { "storage": storage } } },
+            });
+            change(&mut claim);
+            claim
+        };
+        let admin = known("admin", "system:masters", None);
+        let before = claim("1Gi", |_| {});
+        for (after, may) in [
+            (Some(claim("2Gi", |_| {})), true),
+            (None, true),
+            (Some(claim("2Gi", |claim| claim["spec"]["storageClassName"] = "slow".into())), false),
+            (Some(claim("2Gi", |claim| claim["spec"]["resources"]["requests"]["cpu"] = "1".into())), false),
+            (Some(claim("2Gi", |claim| claim["metadata"]["labels"]["a"] = "b".into())), false),
+            (Some(claim("2Gi", |claim| claim["metadata"]["labels"][PROJECTED] = Value::Null)), false),
+            (
+                Some(claim("2Gi", |claim| {
+                    claim["metadata"]["annotations"] = json!({ "holon.dev/shown": "" })
+                })),
+                false,
+            ),
+            (Some(claim("2Gi", |claim| claim["metadata"]["finalizers"] = json!([]))), false),
+            (Some(claim("2Gi", |claim| claim["status"] = json!({ "phase": "Bound" }))), false),
+        ] {
+            let change = (Some(&before), after.as_ref());
+            let told = told(&admin, USER, "persistentvolumeclaims", change).await;
+            assert_eq!(told.is_none(), may, "{after:?} {told:?}");
+        }
     }
 
     /// A stolen syncer could have made the splitter take something for a copy.

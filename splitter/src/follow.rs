@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::fleet::{Division, LabelSelector, Role, Target};
-use api::names::SCALED_BELOW;
+use api::names::{PROJECTED, SCALED_BELOW, TRUE};
 use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::CallError;
@@ -44,6 +44,10 @@ pub(crate) async fn look(
     subject: &Subject,
     object: &Value,
 ) -> Result<Outcome, CallError> {
+    // What is shown from a mailbox has the status it has there, and goes nowhere.
+    if object["metadata"]["labels"][PROJECTED] == TRUE {
+        return Ok(Outcome::Done);
+    }
     if followed.kind.name == "HorizontalPodAutoscaler" {
         add_scaled(splitter, subject, object);
     }

@@ -25,7 +25,7 @@ use crate::headcount::Crowd;
 use crate::lower::depend::{self, pod_spec_at};
 use crate::moves::Step;
 use crate::world::{Class, Followed, Member, Subject};
-use crate::{current, definitions, ended, follow, gather, grants, home, ledger, record, spread};
+use crate::{current, definitions, ended, follow, gather, grants, home, ledger, notice, record, spread};
 
 /// Until what was written is seen.
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
@@ -100,6 +100,10 @@ pub(crate) async fn look(splitter: &Splitter, subject: &Subject) -> Result<Outco
     let Some(object) = object else {
         return gone(splitter, &followed, subject, record).await;
     };
+    let is_another = |record: &&Distribution| object["metadata"]["uid"] != *record.spec.object.uid;
+    if let Some(record) = record.as_ref().filter(|record| record::is_orphaned(record)).filter(is_another) {
+        return abandon(splitter, subject, record).await;
+    }
     // Without any cluster, or of a kind that none reports at the moment, it is still what it was when it was decided about.
     let was_decided = record.is_some() && matches!(followed.class, Class::Work | Class::Custom);
     if was_decided || is_decided(splitter, &followed, subject, &object) {
@@ -351,6 +355,19 @@ fn is_of_record(copy: &Copy, record: &Distribution) -> bool {
     of.is_some_and(|of| of.uid == record.spec.object.uid)
 }
 
+/// The object of a record was deleted without its dependents. The record is one of them, so nobody else deletes it, and
+/// without a record nothing says where the pods' ConfigMaps, Secrets and Services have to be. So pods do not outlive their
+/// workload: the copies go as if the deletion had asked for propagation in the background, and the user is told.
+async fn abandon(
+    splitter: &Splitter,
+    subject: &Subject,
+    record: &Distribution,
+) -> Result<Outcome, CallError> {
+    notice::tell_not_orphaned(splitter, subject, &record.spec.object).await?;
+    record::delete(splitter, subject, record).await?;
+    Ok(Outcome::Done)
+}
+
 /// It is not there. With a record, the record's own end says what becomes of its copies; without one, its copies go once
 /// the server has said that it is not there.
 async fn gone(
@@ -360,6 +377,9 @@ async fn gone(
     record: Option<Distribution>,
 ) -> Result<Outcome, CallError> {
     if let Some(record) = record {
+        if record::is_orphaned(&record) && ask(splitter, followed, subject).await?.is_none() {
+            return abandon(splitter, subject, &record).await;
+        }
         // Of a kind that is not defined any more nobody else can say that the owner of something is gone.
         if followed.class == Class::Custom && !definitions::is_defined(splitter, followed, subject).await? {
             record::delete(splitter, subject, &record).await?;

@@ -17,7 +17,7 @@ pub mod overrides;
 pub mod strip;
 
 use api::fleet::{Locator, Override, PhysicalCluster};
-use api::names::{LOCATOR, PLACED, PROJECTED, TEMPLATE, TRUE};
+use api::names::{LOCATOR, NODE_PORTS, PLACED, PROJECTED, TEMPLATE, TRUE};
 use serde_json::{Value, json};
 
 use crate::division::Part;
@@ -108,7 +108,17 @@ pub fn lower(object: &Value, part: Option<&Part>, way: &Way) -> Result<Lowered, 
     let mut changed = overrides::apply(lowered, &subject, way.cluster, way.overrides)?;
     // Whatever an Override did to them, they are ours.
     marks.put(&mut changed);
+    mark_node_ports(&mut changed);
     Ok(Lowered::Sent(changed))
+}
+
+/// Says which node ports of a Service are asked for: those that are left here.
+fn mark_node_ports(lowered: &mut Value) {
+    let ports = lowered.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
+    let asked: Vec<String> = ports.filter_map(|port| Some(port["nodePort"].as_i64()?.to_string())).collect();
+    if group_kind(lowered) == ("", "Service") && !asked.is_empty() {
+        lowered["metadata"]["annotations"][NODE_PORTS] = asked.join(",").into();
+    }
 }
 
 /// What tells the template an object has at one target from its others: also when only what is rewritten for that target is

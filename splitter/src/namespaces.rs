@@ -20,7 +20,7 @@ use crate::copies::{self, Copy};
 use crate::flow::{Item, Splitter, lock};
 use crate::follow::Places;
 use crate::spread;
-use crate::world::{Class, Followed, Member};
+use crate::world::{Class, Followed, Marks, Member};
 
 /// Until a namespace that is left is empty.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -139,16 +139,27 @@ async fn take_away(
     let meant = splitter.seen_from(cluster);
     let is_meant = |member: &Member| meant.iter().any(|one| one.mailbox() == member.mailbox());
     let is_place = |places: &Places, member: &Member| places.contains_key(member.name()) && is_meant(member);
+    let own = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
+    let lives = world.own.namespaces.get(&own).is_some();
     let mut waits = false;
     for member in members.iter().filter(|member| !is_place(places, member)) {
         let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) else { continue };
         let text = |field: &str| copy["metadata"][field].as_str().unwrap_or_default();
         let there = text("name");
-        // What is only shown there goes with it.
+        // What is only shown there goes with it; while the user has the namespace, claims and their data do not.
         let holds = |followed: &Arc<Followed>| {
-            followed.class != Class::Shown && !followed.view.keys_within(mailbox, Some(there)).is_empty()
+            let is_placed =
+                |key: &Key| followed.view.get(key).is_some_and(|one| !Marks::of(&one).is_projected);
+            let keys = followed.view.keys_within(mailbox, Some(there));
+            followed.class != Class::Shown && keys.iter().any(|key| lives || is_placed(key))
         };
         if !splitter.is_entered(cluster, name) || world.kinds().iter().any(holds) {
+            waits = true;
+            continue;
+        }
+        // With the copy goes the data of its claims. A view may be late, the server is not.
+        let own = Place::new(&world.own.namespaces.kind, "", name);
+        if !lives && world.server.within(cluster).get(own).await?.is_some() {
             waits = true;
             continue;
         }

@@ -1,6 +1,6 @@
 //! Telling users, once, that something does not run, or not where it is wanted: an Event they see with `kubectl describe`.
 
-use api::fleet::{Condition, DistributionStatus};
+use api::fleet::{Condition, DistributionStatus, ObjectReference};
 use controller::kind::Kind;
 use controller::remote::CallError;
 use serde_json::{Value, json};
@@ -36,6 +36,22 @@ pub(crate) async fn tell_problem(
 ) -> Result<(), CallError> {
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     write(splitter, subject, object, ("CannotSend", problem), &gather::now(), version).await
+}
+
+/// Tells that pods were deleted with their workload although it was deleted without its dependents.
+pub(crate) async fn tell_not_orphaned(
+    splitter: &Splitter,
+    subject: &Subject,
+    of: &ObjectReference,
+) -> Result<(), CallError> {
+    let object = json!({ "apiVersion": of.api_version, "kind": of.kind, "metadata": { "uid": of.uid } });
+    let message = "pods on physical clusters do not outlive their workload: they were deleted with it, as with \
+                   propagationPolicy Background";
+    match write(splitter, subject, &object, ("NotOrphaned", message), &gather::now(), &of.uid).await {
+        // Its namespace is gone, and whoever deleted that knows.
+        Err(error) if error.is_not_found() => Ok(()),
+        told => told,
+    }
 }
 
 /// Writes an Event. What is said again of the same `occasion` is not written again.

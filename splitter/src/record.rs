@@ -47,6 +47,12 @@ pub(crate) fn is_leaving(record: &Distribution) -> bool {
     record.metadata.deletion_timestamp.is_some()
 }
 
+/// Whether the garbage collector took a record from its object, which was deleted without its dependents.
+pub(crate) fn is_orphaned(record: &Distribution) -> bool {
+    let owners = record.metadata.rest.get("ownerReferences").and_then(Value::as_array);
+    owners.is_none_or(Vec::is_empty)
+}
+
 fn reference(object: &Value) -> ObjectReference {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     ObjectReference {

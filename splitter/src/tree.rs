@@ -6,7 +6,8 @@
 //!   ReplicaSets of a Deployment ────► sets ───► one per template, of all mailboxes
 //!   PhysicalClusters ───────────────► nodes ──► a Node each that is used
 //!   that use is measured ───────────► usage ──► the same, of what is used
-//!                  a Pod is deleted ◄── one ◄── a Pod is deleted
+//!      a Pod or claim is deleted ◄──── one ◄── a Pod or claim is deleted
+//!           a claim asks for more ◄──── one ◄── a claim asks for more
 //! ```
 //!
 //! What is shown names its source, so news of either is a wish to look at the source; only the ReplicaSets of a Deployment

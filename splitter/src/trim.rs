@@ -1,8 +1,8 @@
 //! What is kept of objects.
 //!
 //! Every logical cluster has namespaces, and there may be a million logical clusters; of both only a few lines matter here.
-//! Of everything else all is kept but who owns which field: nobody here looks at that, and it is a third of most objects,
-//! which each look would read again.
+//! Of everything else all is kept but who owns which field, which is a third of most objects and would be read again at
+//! each look. Services keep it: it tells the node ports a user asked for from those the server gave.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +21,7 @@ pub(crate) fn scope(kind: &Kind) -> Scope {
     match (kind.group.as_str(), kind.name.as_str()) {
         ("holon.dev", "LogicalCluster") => Scope { trim: Some(logical_cluster), ..all },
         ("", "Namespace") => Scope { trim: Some(namespace), ..all },
+        ("", "Service") => Scope { trim: None, ..all },
         // Every namespace has these, and they stay where they are.
         ("", "ConfigMap") => {
             Scope { keep: Some(Box::new(|key: &Key| key.name != "kube-root-ca.crt")), ..all }

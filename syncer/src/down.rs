@@ -21,7 +21,7 @@ use crate::mirror::{Cluster, Hold, LED_BY, Object, Sent, Step, Wanted, fingerpri
 use crate::seen::Seen;
 use crate::sides::{Followed, Pair, Sides, Subject, place};
 use crate::state::Kept;
-use crate::troubles::{Cure, Trouble};
+use crate::troubles::{Cure, REFUSED, Trouble};
 use crate::up;
 
 /// Mark, apply, rest, and twice a surprise on the way.
@@ -150,7 +150,14 @@ async fn send(
     }
     let place = place(&pair.followed, &subject.key);
     let patch = Patch::Apply { manager: FIELD_MANAGER };
-    let applied = sides.below.patch(place, patch, &object).await.map_err(Trouble::failed("CannotApply"))?;
+    let applied = match sides.below.patch(place, patch, &object).await {
+        Err(error) if error.code() == 422 => {
+            let refused = Trouble::failed(REFUSED)(error);
+            up::refused(sides, subject, pair, &refused.message).await?;
+            return Err(refused);
+        }
+        applied => applied.map_err(Trouble::failed("CannotApply"))?,
+    };
     tracing::debug!(kind = %pair.followed.row.kind, object = %subject.key, "applied");
     sides.remember(subject, |memory| memory.sent = Some(Sent::new(&wanted, &applied)));
     if pair.followed.name.is_definitions() {

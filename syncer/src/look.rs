@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::names::FIELD_MANAGER;
+use api::names::{BELOW_UID, FIELD_MANAGER, PHYSICAL_CLUSTER, PROJECTED, TRUE};
 use controller::queue::Outcome;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -57,9 +57,15 @@ async fn troubled(sides: &Sides, subject: &Subject, trouble: &Trouble) {
     if !is_news || !trouble.is_of_one() || !sides.lease.leads() {
         return;
     }
-    let Some(object) = sides.pair(subject).and_then(|pair| pair.mailbox) else { return };
+    if let Some(object) = sides.pair(subject).and_then(|pair| pair.mailbox) {
+        tell(sides, &object, trouble).await;
+    }
+}
+
+/// Writes an Event about an object of the mailbox.
+pub(crate) async fn tell(sides: &Sides, object: &Value, trouble: &Trouble) {
     let kind = controller::kind::Kind::new("", "v1", "events", "Event", true);
-    let event = event(&object, trouble);
+    let event = event(object, trouble, &sides.settings.name);
     let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
     // The report says it too; an event that cannot be written is not missed.
     if let Err(error) = sides.mailbox.create(&kind, namespace, &event).await {
@@ -67,19 +73,29 @@ async fn troubled(sides: &Sides, subject: &Subject, trouble: &Trouble) {
     }
 }
 
-fn event(object: &Value, trouble: &Trouble) -> Value {
+/// An Event in the mailbox. What is for the user is labelled as everything else that users are shown from there.
+fn event(object: &Value, trouble: &Trouble, physical_cluster: &str) -> Value {
     let about = Object(object);
     let namespace = if about.namespace().is_empty() { "default" } else { about.namespace() };
     let now = Timestamp::now();
     let (second, exact) = (now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), now.as_nanosecond());
+    let (labels, message) = match trouble.is_for_user() {
+        true => (
+            json!({ PROJECTED: TRUE, PHYSICAL_CLUSTER: physical_cluster }),
+            format!("physical cluster {physical_cluster}: {}", trouble.message),
+        ),
+        false => (json!({}), trouble.message.clone()),
+    };
+    // A projection may have to be made anew; what it shows stays the same.
+    let uid = about.annotation(BELOW_UID).unwrap_or(about.uid());
     json!({
         "apiVersion": "v1", "kind": "Event", "type": "Warning",
-        "metadata": { "name": format!("{}.{exact:x}", about.name()), "namespace": namespace },
+        "metadata": { "name": format!("{}.{exact:x}", about.name()), "namespace": namespace, "labels": labels },
         "involvedObject": {
             "apiVersion": object["apiVersion"], "kind": object["kind"], "name": about.name(),
-            "namespace": about.namespace(), "uid": about.uid(),
+            "namespace": about.namespace(), "uid": uid,
         },
-        "reason": trouble.reason, "message": trouble.message, "source": { "component": FIELD_MANAGER },
+        "reason": trouble.reason, "message": message, "source": { "component": FIELD_MANAGER },
         "firstTimestamp": second, "lastTimestamp": second, "count": 1,
     })
 }

@@ -3,11 +3,12 @@
 //! ```text
 //!   below: ours, through its owners ──► the same in the mailbox, with the mailbox's uids
 //!   below: gone                     ──► gone there too
-//!   mailbox: a pod is deleted       ──► the real one is deleted, if nobody else's going took it along
+//!   mailbox: a held one is deleted  ──► the real one is deleted, if nobody else's going took it along
+//!   mailbox: a claim asks for more  ──► the real one does
 //! ```
 //!
-//! A pod in the mailbox carries our finalizer, so that its deletion is something we read. Its owners' going is no wish to
-//! delete it: what becomes of it then is decided below.
+//! Pods and claims are held: in the mailbox they carry our finalizer, so that their deletion is something we read. Their
+//! owners' going is no wish to delete them: what becomes of them then is decided below.
 
 use api::names::BELOW_UID;
 use controller::informer::Key;
@@ -16,23 +17,28 @@ use controller::remote::Patch;
 use serde_json::{Value, json};
 
 use crate::down::unmark;
+use crate::kinds::KindName;
 use crate::mirror::{Cluster, Object, Projection, SENT, claims, is_projection, owner_references, projection};
 use crate::sides::{Pair, Sides, Subject, place};
-use crate::troubles::{Cure, Trouble};
-use crate::{mirror, up};
+use crate::troubles::{CANNOT_RESIZE, Cure, Trouble};
+use crate::{look, mirror, up};
 
 /// Containers that are added to a pod that runs.
 const EPHEMERAL: &str = "ephemeralContainers";
+/// How much storage a claim asks for.
+const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
 
 pub(crate) async fn look(sides: &Sides, subject: &Subject, pair: Pair) -> Result<Outcome, Trouble> {
-    let shown = pair.mailbox.as_ref().filter(|object| is_projection(object));
+    // An Event of our own is shown to users too, and is of nothing downstream.
+    let is_shown = |object: &&Value| is_projection(object) && Object(object).annotation(BELOW_UID).is_some();
+    let shown = pair.mailbox.as_ref().filter(is_shown);
     if pair.below.is_none() {
         sides.wait_no_more(subject);
     }
     if !may_write(sides, &pair, &subject.key.namespace) {
         return Ok(Outcome::Done);
     }
-    let wanted = pair.below.as_ref().and_then(|below| wanted(sides, subject, below));
+    let wanted = pair.below.as_ref().and_then(|below| wanted(sides, subject, below, shown));
     match (wanted, shown) {
         (None, None) => sides.forget(subject),
         // It is there, and nobody's as far as is known; which is far enough only when everything is.
@@ -56,7 +62,7 @@ fn may_write(sides: &Sides, pair: &Pair, namespace: &str) -> bool {
 }
 
 /// What the mailbox should show. None for what is not ours, or not yet known to be.
-fn wanted(sides: &Sides, subject: &Subject, below: &Value) -> Option<Projection> {
+fn wanted(sides: &Sides, subject: &Subject, below: &Value, shown: Option<&Value>) -> Option<Projection> {
     if subject.kind.is_events() {
         let mut event = below.clone();
         event["involvedObject"]["uid"] = uid_here(sides, subject, &below["involvedObject"])?.into();
@@ -64,9 +70,22 @@ fn wanted(sides: &Sides, subject: &Subject, below: &Value) -> Option<Projection>
         return Some(projection(&event, &sides.settings.name, Vec::new(), false));
     }
     let owners = owner_references(below, |owner| uid_here(sides, subject, owner));
-    let claimed = subject.kind.is_claims() && is_claimed(sides, subject);
-    let name = &sides.settings.name;
-    (claimed || !owners.is_empty()).then(|| projection(below, name, owners, subject.kind.is_pods()))
+    let is_ours = !owners.is_empty()
+        || (subject.kind.is_claims()
+            && (is_claimed(sides, subject) || is_kept(sides, subject, below, shown)));
+    let held = subject.kind.is_pods() || subject.kind.is_claims();
+    is_ours.then(|| projection(below, &sides.settings.name, owners, held))
+}
+
+/// Whether a claim is shown although no StatefulSet of the mailbox claims it: nothing owns it downstream either, so it was
+/// kept when its StatefulSet went, and its user has to delete it. In a namespace we made every such claim is its user's; in
+/// another one those are that were shown before.
+fn is_kept(sides: &Sides, subject: &Subject, below: &Value, shown: Option<&Value>) -> bool {
+    let is_shown = |shown: &Value| Object(shown).annotation(BELOW_UID) == Some(Object(below).uid());
+    let namespace = Subject::new(&KindName::new("", "namespaces"), Key::new("", &subject.key.namespace));
+    let made_for = |pair: Pair| Some(Object(pair.below.as_ref()?).mailbox()?.to_owned());
+    let is_ours = || sides.pair(&namespace).and_then(made_for).as_ref() == Some(&sides.settings.mailbox);
+    Object(below).owners().next().is_none() && (shown.is_some_and(is_shown) || is_ours())
 }
 
 /// The uid in the mailbox of what is named here by kind, name and uid. What is not known may become so.
@@ -161,14 +180,18 @@ async fn update(
     }
     match (Object(shown).is_leaving(), Object(below).is_leaving()) {
         (true, false) => return ask_to_go(sides, subject, pair, &wanted, shown).await,
-        // It is on its way; the mailbox shows that too. Nothing else shows so without going at once.
-        (false, true) if subject.kind.is_pods() => {
+        // It is on its way; the mailbox shows that too. What is not held would go at once.
+        (false, true) if Object(shown).is_marked() => {
             let seconds = below["metadata"]["deletionGracePeriodSeconds"].as_i64();
             let place = place(&pair.followed, &subject.key);
             let told = sides.mailbox.delete_within(place, Object(shown).uid(), seconds).await;
             told.map_err(Trouble::failed("CannotShow"))?;
         }
         _ => {}
+    }
+    let is_whole = wanted.is_shown(shown) && !Object(below).is_leaving();
+    if is_whole && resize(sides, subject, pair, &wanted, shown).await? == Resized::Refused {
+        return Ok(Outcome::Failed);
     }
     let mut now = shown.clone();
     if !wanted.is_shown(shown) && !Object(shown).is_leaving() {
@@ -222,6 +245,43 @@ async fn rewrite(
     }
 }
 
+/// What came of asking for another amount of storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Resized {
+    Done,
+    Refused,
+}
+
+/// Asks for as much storage downstream as a claim in the mailbox does. The mailbox shows what we wrote last, so a different
+/// amount is what its user asked for since. What the physical cluster refuses is taken back in the mailbox, and its user told.
+async fn resize(
+    sides: &Sides,
+    subject: &Subject,
+    pair: &Pair,
+    wanted: &Projection,
+    shown: &Value,
+) -> Result<Resized, Trouble> {
+    let requested = shown.pointer(STORAGE_REQUEST).filter(|_| subject.kind.is_claims());
+    let Some(requested) = requested.filter(|size| wanted.object.pointer(STORAGE_REQUEST) != Some(*size))
+    else {
+        return Ok(Resized::Done);
+    };
+    let change = json!([
+        { "op": "test", "path": "/metadata/uid", "value": Object(shown).annotation(BELOW_UID) },
+        { "op": "replace", "path": STORAGE_REQUEST, "value": requested },
+    ]);
+    let place = place(&pair.followed, &subject.key);
+    match sides.below.patch(place, Patch::Json, &change).await {
+        Ok(_) => Ok(Resized::Done),
+        Err(error) if matches!(error.code(), 403 | 422) => {
+            look::tell(sides, shown, &Trouble::failed(CANNOT_RESIZE)(error)).await;
+            rewrite(sides, subject, pair, wanted, shown).await?;
+            Ok(Resized::Refused)
+        }
+        Err(error) => Err(Trouble::failed(CANNOT_RESIZE)(error)),
+    }
+}
+
 /// A projection was deleted. If that was meant for it, the real one goes.
 async fn ask_to_go(
     sides: &Sides,
@@ -235,14 +295,14 @@ async fn ask_to_go(
         remove(sides, subject, pair, shown).await?;
         return Ok(Outcome::Failed);
     }
-    if subject.kind.is_pods() && Object(shown).is_marked() && do_owners_stay(sides, subject, shown).await? {
+    if Object(shown).is_marked() && do_owners_stay(sides, subject, shown).await? {
         let place = place(&pair.followed, &subject.key);
         let seconds = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
         // The one it shows, which is the one that is there: otherwise it would have been replaced.
         let uid = Object(shown).annotation(BELOW_UID).unwrap_or_default();
         let deleted = sides.below.delete_within(place, uid, seconds).await;
         deleted.map_err(Trouble::failed("CannotDelete"))?;
-        tracing::info!(pod = %subject.key, "deleted, as was asked for in the mailbox");
+        tracing::info!(kind = %pair.followed.row.kind, object = %subject.key, "deleted, as requested in the mailbox");
     }
     Ok(Outcome::Done)
 }
@@ -264,12 +324,11 @@ async fn do_owners_stay(sides: &Sides, subject: &Subject, shown: &Value) -> Resu
     Ok(true)
 }
 
-/// Takes a projection out of the mailbox at once.
+/// Takes a projection out of the mailbox at once. Our finalizer goes first: a held one that is to be shown anew must at no
+/// moment look as if somebody had deleted it, which would be passed on to the real one.
 async fn remove(sides: &Sides, subject: &Subject, pair: &Pair, shown: &Value) -> Result<(), Trouble> {
+    unmark(sides, &pair.followed, subject, shown).await?;
     let place = place(&pair.followed, &subject.key);
     let deleted = sides.mailbox.delete_within(place, Object(shown).uid(), Some(0)).await;
-    if deleted.map_err(Trouble::failed("CannotShow"))? {
-        unmark(sides, &pair.followed, subject, shown).await?;
-    }
-    Ok(())
+    deleted.map(drop).map_err(Trouble::failed("CannotShow"))
 }

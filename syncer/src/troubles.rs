@@ -16,6 +16,11 @@ const TOLD_MAX: usize = 20;
 /// Of what a server says, so much.
 const MESSAGE_BYTES_MAX: usize = 512;
 
+/// The physical cluster found an object invalid, as when somebody else there has the node port it asks for.
+pub(crate) const REFUSED: &str = "Refused";
+/// The physical cluster did not let a claim have another amount of storage.
+pub(crate) const CANNOT_RESIZE: &str = "CannotResize";
+
 /// Why something was not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Trouble {
@@ -51,6 +56,11 @@ impl Trouble {
             let cure = if matches!(error.code(), 409 | 422) { Cure::Reread } else { Cure::Retry };
             Trouble { cure, ..Trouble::failed(reason)(error) }
         }
+    }
+
+    /// Whether the physical cluster refused what the user asked for, so that the user can do something about it.
+    pub(crate) fn is_for_user(&self) -> bool {
+        [REFUSED, CANNOT_RESIZE].contains(&self.reason)
     }
 
     /// Whether it is about this object rather than about all of them.
@@ -113,7 +123,10 @@ impl Troubles {
         }
         known.others.remove(&other);
         let before = known.by_subject.insert(subject.clone(), trouble.clone());
-        before.is_none_or(|before| before.reason != trouble.reason)
+        // Other messages change with the moment; what a user is told is about what the user wrote.
+        before.is_none_or(|before| {
+            before.reason != trouble.reason || trouble.is_for_user() && before.message != trouble.message
+        })
     }
 
     /// Whether there is one.

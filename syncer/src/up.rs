@@ -1,11 +1,12 @@
 //! The status of an object below, into the mailbox.
 
 use controller::remote::Patch;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::mirror::{Generations, Object, Wanted, fingerprint, holds, raised};
 use crate::sides::{Pair, Sides, Subject, place};
-use crate::troubles::Trouble;
+use crate::troubles::{REFUSED, Trouble};
 
 /// Writes the status of a placed object, if it differs.
 pub(crate) async fn status(sides: &Sides, subject: &Subject, pair: &Pair) -> Result<(), Trouble> {
@@ -23,6 +24,36 @@ pub(crate) async fn status(sides: &Sides, subject: &Subject, pair: &Pair) -> Res
         Some(status) => write(sides, subject, pair, mailbox, status).await,
         None => Ok(()),
     }
+}
+
+/// Kinds that users look at for conditions of their own, and of which nothing else says what became of them.
+const CONDITIONED: &[(&str, &str)] = &[("", "services")];
+/// Condition of these: whether it is on its physical clusters as it should be. It goes with the next status from there.
+const SENT: &str = "Sent";
+
+/// Says on a placed object that the physical cluster refused it.
+pub(crate) async fn refused(
+    sides: &Sides,
+    subject: &Subject,
+    pair: &Pair,
+    message: &str,
+) -> Result<(), Trouble> {
+    let is_conditioned = CONDITIONED.contains(&(&*subject.kind.group, &*subject.kind.plural));
+    let Some(mailbox) = pair.mailbox.as_ref().filter(|_| is_conditioned) else { return Ok(()) };
+    let message = format!("physical cluster {}: {message}", sides.settings.name);
+    let mut status = mailbox["status"].as_object().cloned().unwrap_or_default();
+    let found = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let is_said = |said: &Value| said["type"] == SENT && said["message"] == *message;
+    if found.iter().any(is_said) {
+        return Ok(());
+    }
+    let mut conditions: Vec<Value> = found.into_iter().filter(|said| said["type"] != SENT).collect();
+    conditions.push(json!({
+        "type": SENT, "status": "False", "reason": REFUSED, "message": message,
+        "lastTransitionTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    }));
+    status.insert("conditions".to_owned(), conditions.into());
+    write(sides, subject, pair, mailbox, Value::Object(status)).await
 }
 
 /// Writes this status into the mailbox, if it has another.

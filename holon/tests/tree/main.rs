@@ -8,6 +8,7 @@ mod common;
 mod dedicated;
 mod hostile;
 mod looking;
+mod real;
 mod rollouts;
 mod touching;
 

@@ -65,7 +65,6 @@ const FIELDS: &[Field] = &[
     service(&["spec", "ipFamilyPolicy"]),
     service(&["spec", "clusterIP"]),
     field("", "Service", &["spec", "healthCheckNodePort"]),
-    field("", "Service", &["spec", "ports", "*", "nodePort"]),
     job(&["spec", "selector"]),
     job(&["spec", "template", "metadata", "labels", "controller-uid"]),
     job(&["spec", "template", "metadata", "labels", "job-name"]),
@@ -89,6 +88,9 @@ pub(super) fn strip(object: &mut Value) {
     for field in fields {
         remove(object, field.path);
     }
+    if group.is_empty() && kind == "Service" {
+        strip_given_node_ports(object);
+    }
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
@@ -107,6 +109,29 @@ fn retain(table: Option<&mut Value>, without: &[&str]) {
     if let Some(Value::Object(table)) = table {
         table.retain(|name, _| !without.iter().any(|prefix| name.starts_with(prefix)));
     }
+}
+
+/// Takes away the node ports that the server gave a Service. Those its user asked for stay: somebody owns these fields,
+/// and nobody owns what the server fills in.
+fn strip_given_node_ports(service: &mut Value) {
+    let entries = service["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let owned: Vec<(i64, String)> = entries
+        .filter_map(|entry| entry.pointer("/fieldsV1/f:spec/f:ports")?.as_object())
+        .flatten()
+        .filter(|(_, fields)| fields.get("f:nodePort").is_some())
+        .filter_map(|(key, _)| port_key(&serde_json::from_str(key.strip_prefix("k:")?).ok()?))
+        .collect();
+    at_each(service, &["spec", "ports", "*"], &mut |port| {
+        let is_owned = port_key(port).is_some_and(|key| owned.contains(&key));
+        if let (false, Value::Object(fields)) = (is_owned, port) {
+            fields.remove("nodePort");
+        }
+    });
+}
+
+/// What tells a port of a Service from its others.
+fn port_key(port: &Value) -> Option<(i64, String)> {
+    Some((port["port"].as_i64()?, port["protocol"].as_str().unwrap_or("TCP").to_owned()))
 }
 
 fn strip_token(spec: &mut Value) {

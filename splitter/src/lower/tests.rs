@@ -93,6 +93,22 @@ fn kinds_lose_what_is_each_servers_own() {
         json!({ "spec": { "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "ports": [{ "port": 80, "nodePort": 30000 }] } }),
         json!({ "spec": { "ports": [{ "port": 80 }] } }),
     );
+    // A port that somebody asked for has an owner, one that the server gave has none.
+    let owned = json!([
+        { "fieldsV1": { "f:spec": { "f:ports": { "k:{\"port\":80,\"protocol\":\"TCP\"}": { "f:nodePort": {}, "f:port": {} } } } } },
+        { "fieldsV1": { "f:spec": { "f:ports": { "k:{\"port\":81,\"protocol\":\"TCP\"}": { "f:port": {} } } } } },
+    ]);
+    check(
+        "v1",
+        "Service",
+        json!({ "metadata": { "managedFields": owned }, "spec": { "type": "NodePort", "ports": [
+            { "port": 80, "nodePort": 30080, "protocol": "TCP" }, { "port": 80, "nodePort": 30001, "protocol": "UDP" },
+            { "port": 81, "nodePort": 30002 },
+        ] } }),
+        json!({ "spec": { "type": "NodePort", "ports": [
+            { "port": 80, "nodePort": 30080, "protocol": "TCP" }, { "port": 80, "protocol": "UDP" }, { "port": 81 },
+        ] } }),
+    );
     check(
         "v1",
         "Service",

@@ -12,6 +12,7 @@ use api::names::{
 use serde_json::{Value, json};
 
 use crate::hash::word;
+use crate::lower::group_kind;
 
 /// Label: the physical cluster something is on.
 pub const CLUSTER: &str = api::names::PHYSICAL_CLUSTER;
@@ -82,6 +83,11 @@ pub fn apart(one: &Below) -> String {
     format!("{start}-{hash}")
 }
 
+/// Whether a user who deletes what is shown of this kind deletes the real one. Everything else goes with its owner.
+pub fn is_deletable(group: &str, kind: &str) -> bool {
+    group.is_empty() && ["Pod", "PersistentVolumeClaim"].contains(&kind)
+}
+
 /// Something of a mailbox as the user sees it: in his namespace, under this name, owned by his objects. With the status it
 /// has there, which servers want to be written apart.
 pub fn raised(projected: &Value, below: &Below, here: &Here) -> Value {
@@ -106,9 +112,12 @@ pub fn raised(projected: &Value, below: &Below, here: &Here) -> Value {
     if !here.owners.is_empty() {
         metadata["ownerReferences"] = Value::Array(here.owners.clone());
     }
-    if shown["kind"] == "Pod" {
-        // So that deleting it is something that is read, and done where it is.
+    // So that deleting it is something that is read, and done where it is.
+    let (group, kind) = group_kind(projected);
+    if is_deletable(group, kind) {
         metadata["finalizers"] = json!([SPLITTER]);
+    }
+    if shown["kind"] == "Pod" {
         if let Some(node) = shown["spec"]["nodeName"].as_str() {
             metadata["annotations"][NODE] = node.into();
             shown["spec"]["nodeName"] = below.cluster.into();

@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::names::LOCATOR_BELOW;
+use api::names::{LOCATOR_BELOW, SPLITTER};
 use controller::informer::Key;
 use controller::queue::Outcome;
-use controller::remote::{CallError, Place};
-use serde_json::Value;
+use controller::remote::{CallError, Patch, Place};
+use serde_json::{Value, json};
 
 use super::find::{self, below_uid};
 use super::origin::{self, Origin, Unknown};
@@ -27,6 +27,8 @@ use crate::world::{Followed, Subject};
 
 /// The server has it and the view does not: it is late.
 const SOON: Duration = Duration::from_millis(50);
+/// How much storage a claim asks for.
+const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
 
 pub(super) async fn show(splitter: &Splitter, source: &Subject) -> Result<Outcome, CallError> {
     let Some(followed) = splitter.world.kind(&source.kind) else { return Ok(Outcome::Done) };
@@ -104,8 +106,10 @@ impl<'a> Look<'a> {
         Below { cluster: self.origin.member.name(), name: &self.source.key.name, uid: below_uid(self.there) }
     }
 
-    fn is_pod(&self) -> bool {
-        self.wall.followed.is("", "Pod")
+    /// Whether deleting what is shown is something we read: it carries our finalizer.
+    fn is_held(&self, shown: &Value) -> bool {
+        let finalizers = shown["metadata"]["finalizers"].as_array().into_iter().flatten();
+        finalizers.into_iter().any(|finalizer| finalizer == SPLITTER)
     }
 
     fn key(&self, name: &str) -> Key {
@@ -132,7 +136,7 @@ impl<'a> Look<'a> {
 
     async fn update(&self, key: &Key, shown: &Value) -> Result<Outcome, CallError> {
         let picture = self.picture(&key.name);
-        if is_leaving(shown) && self.is_pod() {
+        if is_leaving(shown) && self.is_held(shown) {
             return self.part(key, shown, picture.ok().as_ref()).await;
         }
         let picture = match picture {
@@ -140,19 +144,42 @@ impl<'a> Look<'a> {
             Err(unknown) => return Ok(later(self.splitter, self.source, unknown)),
         };
         let mut now = shown.clone();
-        if is_leaving(self.there) && self.is_pod() {
+        if is_leaving(self.there) && self.is_held(shown) {
             let seconds = self.there["metadata"]["deletionGracePeriodSeconds"].as_i64();
             self.wall.mark(key, shown, seconds).await?;
             // Nothing but its status changes from now on.
             now["metadata"]["deletionTimestamp"] = self.there["metadata"]["deletionTimestamp"].clone();
         }
+        self.resize(&picture, &now).await?;
         match self.wall.update(key, &picture, &now).await? {
             Hung::Yes => Ok(Outcome::Done),
             Hung::Anew => Ok(Outcome::Failed),
         }
     }
 
-    /// A pod that is shown was deleted. If that was meant for it, the real one goes. If it only went with its owners, what
+    /// Asks for as much storage in the mailbox as the user asks for. While the mailbox shows what it did when we wrote last, a
+    /// different amount is what the user asked for since; otherwise the mailbox is newer.
+    async fn resize(&self, picture: &Picture, shown: &Value) -> Result<(), CallError> {
+        let followed = self.wall.followed;
+        let requested = shown.pointer(STORAGE_REQUEST).filter(|_| followed.is("", "PersistentVolumeClaim"));
+        let is_pending = |size: &&Value| self.there.pointer(STORAGE_REQUEST) != Some(*size);
+        let Some(requested) = requested.filter(is_pending).filter(|_| picture.is_shown_by(shown)) else {
+            return Ok(());
+        };
+        let change = json!([
+            { "op": "test", "path": "/metadata/uid", "value": text(self.there, "uid") },
+            { "op": "replace", "path": STORAGE_REQUEST, "value": requested },
+        ]);
+        let place = Place::new(&followed.kind, &self.source.key.namespace, &self.source.key.name);
+        let mailbox = self.splitter.world.server.within(self.origin.mailbox);
+        match mailbox.patch(place, Patch::Json, &change).await {
+            // Another claim has its name there by now, which will be shown.
+            Err(error) if error.code() == 422 => Ok(()),
+            asked => asked.map(drop),
+        }
+    }
+
+    /// Something held that is shown was deleted. If that was meant for it, the real one goes. If it only went with its owners, what
     /// becomes of it is decided where it is, and seen here as long as that is reported.
     async fn part(&self, key: &Key, shown: &Value, picture: Option<&Picture>) -> Result<Outcome, CallError> {
         // It went with owners that have others in their place by now: it is shown anew, as theirs.
@@ -169,7 +196,7 @@ impl<'a> Look<'a> {
                     Place::new(&self.wall.followed.kind, &self.source.key.namespace, &self.source.key.name);
                 let mailbox = self.splitter.world.server.within(self.origin.mailbox);
                 mailbox.delete_within(place, text(self.there, "uid"), seconds).await?;
-                tracing::info!(pod = %key, cluster = self.origin.member.name(), "deleted, as its user asked for");
+                tracing::info!(kind = %self.wall.followed.kind, object = %key, cluster = self.origin.member.name(), "deleted, as its user asked for");
             }
         } else if !stays || !self.origin.member.is_ready() {
             // Nobody says what becomes of it, or its user is not there to see it.

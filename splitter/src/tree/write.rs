@@ -31,7 +31,7 @@ impl Picture {
     }
 
     /// Whether this is what was written last, and nobody has taken it from its owners since.
-    fn is_shown_by(&self, shown: &Value) -> bool {
+    pub(super) fn is_shown_by(&self, shown: &Value) -> bool {
         annotation(shown, SHOWN) == annotation(&self.object, SHOWN)
             && shown["metadata"]["ownerReferences"] == *self.owners()
     }
@@ -160,10 +160,11 @@ impl Wall<'_> {
         self.server.delete_within(self.place(key), text(shown, "uid"), grace_seconds).await.map(drop)
     }
 
-    /// Takes something away at once.
+    /// Takes something away at once. It is held no longer before it is deleted: what is to be shown anew must at no moment
+    /// look as if its user had deleted it, which would be passed on to the real one.
     pub(super) async fn remove(&self, key: &Key, shown: &Value) -> Result<(), CallError> {
-        self.mark(key, shown, Some(0)).await?;
-        self.release(key, shown).await
+        self.release(key, shown).await?;
+        self.mark(key, shown, Some(0)).await
     }
 
     /// Holds it no longer.

@@ -1,6 +1,6 @@
 //! Reading objects of any kind.
 
-use api::names::{MAILBOX, PLACED, SYNCER, TRUE};
+use api::names::{FIELD_MANAGER, MAILBOX, PLACED, SYNCER, TRUE};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -42,11 +42,22 @@ impl<'a> Object<'a> {
         self.label(PLACED) == Some(TRUE)
     }
 
-    /// The mailbox an object below was made for. Controllers copy annotations to what they make, as they do from a
-    /// Deployment to its ReplicaSets: that is not ours, although it says so.
+    /// The mailbox an object below was made for. Controllers copy labels and annotations to what they make, as they do
+    /// from a Deployment to its ReplicaSets, and a user can write ours into a template: neither makes an object ours. What
+    /// nobody can copy is that the server recorded our apply.
     pub fn mailbox(self) -> Option<&'a str> {
-        let is_made = self.owners().any(|owner| owner["controller"] == true);
-        self.annotation(MAILBOX).filter(|_| self.is_placed() || !is_made)
+        let is_ours = self.was_applied_by_us().unwrap_or_else(|| {
+            let is_made = self.owners().any(|owner| owner["controller"] == true);
+            self.is_placed() || !is_made
+        });
+        self.annotation(MAILBOX).filter(|_| is_ours)
+    }
+
+    /// Whether the server recorded that we applied this object. None where it keeps no such record.
+    fn was_applied_by_us(self) -> Option<bool> {
+        let entries = self.0["metadata"]["managedFields"].as_array().filter(|entries| !entries.is_empty())?;
+        let is_ours = |entry: &Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
+        Some(entries.iter().any(is_ours))
     }
 
     /// Whether our finalizer is on it.
@@ -122,6 +133,27 @@ mod tests {
         check(placed, made.clone(), Some("~b"));
         check(json!({}), json!([{ "controller": false }]), Some("~b"));
         check(json!({}), made, None);
+    }
+
+    /// The EndpointSlices of a Service carry its labels, and the claims of a StatefulSet what its user wrote into the
+    /// claim template, here the marks of a placed object. Such a claim has no owner. It was held as an object without a
+    /// tombstone, and the physical cluster said `Synced=False` for everybody on it.
+    #[test]
+    fn copied_marks_do_not_make_an_object_ours_and_our_recorded_apply_does() {
+        let check = |managers: &[(&str, &str)], expected: Option<&str>| {
+            let entry =
+                |(manager, operation): &(&str, &str)| json!({ "manager": manager, "operation": operation });
+            let metadata = json!({
+                "annotations": { MAILBOX: "~b" }, "labels": { PLACED: TRUE },
+                "managedFields": managers.iter().map(entry).collect::<Vec<_>>(),
+            });
+            assert_eq!(Object(&json!({ "metadata": metadata })).mailbox(), expected, "{managers:?}");
+        };
+        check(&[("kube-controller-manager", "Update")], None);
+        check(&[("kube-controller-manager", "Update"), (FIELD_MANAGER, "Apply")], Some("~b"));
+        check(&[(FIELD_MANAGER, "Update")], None);
+        // A server that keeps no record, or had it removed.
+        check(&[], Some("~b"));
     }
 
     #[test]

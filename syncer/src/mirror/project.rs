@@ -4,14 +4,11 @@
 //! looks at the mailbox finds the pods of a ReplicaSet the usual way. It says which object it shows, and what was written
 //! last, so that it is written again only when the object below has changed.
 
-use api::names::{BELOW_UID, MAILBOX, ORIGIN, PHYSICAL_CLUSTER, PROJECTED, SYNCER, TRUE};
+use api::names::{BELOW_UID, PHYSICAL_CLUSTER, PROJECTED, SYNCER, TRUE, is_own_key};
 use serde_json::{Map, Value, json};
 
 use super::object::{Object, fingerprint};
 use super::wanted::SENT;
-
-/// Marks of the object that brought this one about, which controllers copy along.
-const COPIED: &[&str] = &[MAILBOX, ORIGIN, SENT];
 
 /// What the mailbox should have for an object below.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,13 +35,11 @@ pub fn projection(below: &Value, physical_cluster: &str, owners: Vec<Value>, hel
     if !object.namespace().is_empty() {
         metadata.insert("namespace".to_owned(), object.namespace().into());
     }
-    let ours = json!({ PROJECTED: TRUE, PHYSICAL_CLUSTER: physical_cluster });
-    metadata.insert("labels".to_owned(), joined(&below["metadata"]["labels"], ours));
-    let mut annotations = joined(&below["metadata"]["annotations"], json!({ BELOW_UID: object.uid() }));
-    if let Some(all) = annotations.as_object_mut() {
-        all.retain(|name, _| !COPIED.contains(&&**name));
-    }
-    metadata.insert("annotations".to_owned(), annotations);
+    let labels = json!({ PROJECTED: TRUE, PHYSICAL_CLUSTER: physical_cluster });
+    metadata.insert("labels".to_owned(), replace_own_keys(&below["metadata"]["labels"], labels));
+    let annotations = json!({ BELOW_UID: object.uid() });
+    metadata
+        .insert("annotations".to_owned(), replace_own_keys(&below["metadata"]["annotations"], annotations));
     if !owners.is_empty() {
         metadata.insert("ownerReferences".to_owned(), Value::Array(owners));
     }
@@ -74,8 +69,12 @@ impl Projection {
     }
 }
 
-fn joined(found: &Value, ours: Value) -> Value {
+/// Labels or annotations of an object downstream, with the keys of Holon that the projection sets and no others.
+/// Controllers copy labels and annotations to what they make: the EndpointSlices of a Service carry the Service's labels,
+/// `holon.dev/placed` included. A user may also write such keys into a template. In a mailbox they would mean something.
+fn replace_own_keys(found: &Value, ours: Value) -> Value {
     let mut all = found.as_object().cloned().unwrap_or_default();
+    all.retain(|key, _| !is_own_key(key));
     all.extend(ours.as_object().cloned().unwrap_or_default());
     Value::Object(all)
 }
@@ -107,6 +106,8 @@ pub fn claims(stateful_set: &Value, claim: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use api::names::{MAILBOX, ORIGIN, PLACED};
+
     use super::*;
 
     fn pod() -> Value {
@@ -114,7 +115,9 @@ mod tests {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": "web-1", "namespace": "shop", "uid": "below", "resourceVersion": "9", "generateName": "web-",
-                "annotations": { MAILBOX: "~b", ORIGIN: "o", SENT: "s" }, "labels": { "app": "web" }, "managedFields": [{}], "finalizers": ["theirs"],
+                "annotations": { MAILBOX: "~b", ORIGIN: "o", SENT: "s", "holon.dev/locator": "{}", "note": "n" },
+                "labels": { "app": "web", PLACED: TRUE, "holon.dev/template": "forged" },
+                "managedFields": [{}], "finalizers": ["theirs"],
                 "ownerReferences": [
                     { "kind": "ReplicaSet", "name": "web", "uid": "set", "controller": true, "blockOwnerDeletion": true },
                     { "kind": "Other", "name": "x", "uid": "unknown" },
@@ -135,7 +138,7 @@ mod tests {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": "web-1", "namespace": "shop", "labels": { "app": "web", PROJECTED: TRUE, PHYSICAL_CLUSTER: "east" },
-                "annotations": { BELOW_UID: "below" }, "finalizers": [SYNCER],
+                "annotations": { BELOW_UID: "below", "note": "n" }, "finalizers": [SYNCER],
                 "ownerReferences": [{ "kind": "ReplicaSet", "name": "web", "uid": "here", "controller": true }],
             },
             "spec": { "nodeName": "n" },

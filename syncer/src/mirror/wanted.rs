@@ -1,7 +1,8 @@
 //! What an object in the mailbox asks for below: itself, without what servers set and with our marks.
 
 use api::names::{
-    ADOPT, LOGICAL_CLUSTER, MAILBOX, ORIGIN, PLACED, SCALED_BELOW, SPREAD, STANDS_FOR, SYNCER, TEMPLATE, TRUE,
+    ADOPT, LOGICAL_CLUSTER, MAILBOX, NODE_PORTS, ORIGIN, PLACED, SCALED_BELOW, SPREAD, STANDS_FOR, SYNCER,
+    TEMPLATE, TRUE,
 };
 use serde_json::{Map, Value, json};
 
@@ -21,6 +22,7 @@ const METADATA: &[&str] = &["name", "namespace", "labels", "annotations", "final
 /// Annotations that are about the object in the mailbox, or that a controller below writes.
 const ANNOTATIONS_KEPT_HERE: &[&str] = &[
     ADOPT,
+    NODE_PORTS,
     SCALED_BELOW,
     SPREAD,
     STANDS_FOR,
@@ -73,7 +75,6 @@ const FILLED: &[Filled] = &[
     service(&["spec", "ipFamilyPolicy"]),
     service(&["spec", "clusterIP"]),
     filled("", "Service", &["spec", "healthCheckNodePort"]),
-    filled("", "Service", &["spec", "ports", "*", "nodePort"]),
     job(&["spec", "selector"]),
     job(&["spec", "template", "metadata", "labels", "controller-uid"]),
     job(&["spec", "template", "metadata", "labels", "job-name"]),
@@ -98,6 +99,7 @@ impl Wanted {
             fields.remove("status");
         }
         strip_filled(&mut wanted);
+        strip_given_node_ports(&mut wanted);
         let labels = json!({ PLACED: TRUE });
         let annotations = json!({ MAILBOX: mailbox, ORIGIN: Object(object).uid() });
         let metadata = wanted["metadata"].take();
@@ -186,6 +188,19 @@ fn strip_filled(object: &mut Value) {
     }
 }
 
+/// Takes away the node ports that the mailbox gave a Service. Those its user asked for are sent.
+fn strip_given_node_ports(object: &mut Value) {
+    let asked = Object(object).annotation(NODE_PORTS).unwrap_or_default().to_owned();
+    let is_service = object["kind"] == "Service" && object["apiVersion"] == "v1";
+    let ports = object.pointer_mut("/spec/ports").and_then(Value::as_array_mut).filter(|_| is_service);
+    for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let is_asked = |number: &Value| asked.split(',').any(|asked| asked == number.to_string());
+        if !port.get("nodePort").is_some_and(is_asked) {
+            port.remove("nodePort");
+        }
+    }
+}
+
 fn remove(value: &mut Value, path: &[&str]) {
     match (path, value) {
         (["*", rest @ ..], Value::Array(items)) => items.iter_mut().for_each(|item| remove(item, rest)),
@@ -260,6 +275,11 @@ mod tests {
             })),
             service(json!({ "ports": [{ "port": 80 }, { "port": 81 }] })),
         );
+        let mut asked = service(
+            json!({ "ports": [{ "port": 80, "nodePort": 30001 }, { "port": 81, "nodePort": 30010 }] }),
+        );
+        asked["metadata"]["annotations"] = json!({ NODE_PORTS: "30001,30002" });
+        check(asked, service(json!({ "ports": [{ "port": 80, "nodePort": 30001 }, { "port": 81 }] })));
         let headless = service(json!({ "clusterIP": "None", "clusterIPs": ["None"] }));
         check(headless.clone(), headless);
         let job = |spec: Value| json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "once" }, "spec": spec });

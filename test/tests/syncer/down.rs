@@ -260,7 +260,7 @@ async fn what_the_physical_cluster_refuses_is_tried_again_later_and_said() -> Re
     until("it is said", async || {
         let synced = world.condition("Synced").await?;
         let told = synced["message"].as_str().unwrap_or_default();
-        let is_said = told.contains("gardens front: CannotApply: ") && told.contains("spec.plant");
+        let is_said = told.contains("gardens front: Refused: ") && told.contains("spec.plant");
         Ok(synced["status"] == "False" && is_said)
     })
     .await?;
@@ -269,7 +269,7 @@ async fn what_the_physical_cluster_refuses_is_tried_again_later_and_said() -> Re
     assert_eq!(events.len(), 1, "however often it was tried: {events:#?}");
     assert_eq!(
         (&events[0]["reason"], &events[0]["involvedObject"]["name"]),
-        (&json!("CannotApply"), &json!("front"))
+        (&json!("Refused"), &json!("front"))
     );
     assert_eq!(world.below.get(&path).await?, None);
 

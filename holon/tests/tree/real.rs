@@ -1,0 +1,388 @@
+//! The same with a real Kubernetes downstream: its API server and controllers decide what is copied, kept and deleted there.
+
+use peers::Cluster;
+use serde_json::{Value, json};
+
+use super::*;
+
+const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/shop/statefulsets";
+const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";
+const PLACED: &str = "labelSelector=holon.dev%2Fplaced%3Dtrue";
+
+/// A user in `root:team-a` whose namespace `shop` runs on a real cluster, `east`.
+struct Real {
+    world: World,
+    cluster: Cluster,
+}
+
+impl Real {
+    fn start(test: &str) -> Option<Real> {
+        let cluster = Cluster::start(test, &[])?;
+        let world = World::of(&[], "east");
+        let file = world.server.file("east");
+        std::fs::copy(cluster.kubeconfig(), &file).unwrap();
+        world.holon(&["join", "east", "--kubeconfig", file.to_str().unwrap()]);
+        Some(Real { world, cluster })
+    }
+
+    fn below(&self, path: &str) -> Value {
+        serde_json::from_str(&self.cluster.run(&["get", "--raw", path], "")).unwrap()
+    }
+
+    fn below_items(&self, path: &str) -> Vec<Value> {
+        self.below(path)["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Makes objects downstream that an administrator would have made there.
+    fn apply_below(&self, objects: &[Value]) {
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+        self.cluster.run(&["apply", "-f", "-"], &list.to_string());
+    }
+
+    /// What the namespace `shop` is called downstream.
+    fn shop_below(&self) -> String {
+        let namespaces = self.below_items(&format!("/api/v1/namespaces?{PLACED}"));
+        let is_shop = |namespace: &&Value| text(namespace, "/metadata/name").starts_with("shop-");
+        let shop = namespaces.iter().find(is_shop).expect("the namespace is downstream");
+        text(shop, "/metadata/name").to_owned()
+    }
+
+    /// What the PhysicalCluster says about whether everything is as its mailbox wants it.
+    fn synced(&self) -> Value {
+        let east = self.world.admin.get("/apis/holon.dev/v1alpha1/physicalclusters/east").json();
+        let conditions = east["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|said| said["type"] == "Synced").unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn until_synced(&self) {
+        let mut said = Value::Null;
+        let begun = Instant::now();
+        while said["status"] != "True" {
+            assert!(begun.elapsed() < PATIENCE, "{said:#}");
+            std::thread::sleep(Duration::from_millis(100));
+            said = self.synced();
+        }
+    }
+
+    /// The messages of the Events the user sees for this reason.
+    fn told(&self, reason: &str) -> Vec<String> {
+        let events = self.world.list(&format!("{SHOP}/events"));
+        let about = events.iter().filter(|event| event["reason"] == reason);
+        about.map(|event| text(event, "/message").to_owned()).collect()
+    }
+}
+
+fn service(name: &str, spec: Value) -> Value {
+    let labels = json!({ "app": name });
+    json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "labels": labels }, "spec": spec })
+}
+
+/// With a claim of each of these templates, a name and a storage class, for each pod.
+fn stateful_set(name: &str, templates: &[(&str, &str)]) -> Value {
+    let claim = |(name, class): &(&str, &str)| {
+        json!({
+            "metadata": { "name": name },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
+        })
+    };
+    let spec = json!({
+        "replicas": 1, "serviceName": name, "selector": { "matchLabels": { "app": name } },
+        "template": template(name), "volumeClaimTemplates": templates.iter().map(claim).collect::<Vec<_>>(),
+    });
+    json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": name }, "spec": spec })
+}
+
+/// A class of storage, and two volumes of it.
+fn storage(class: &str, grows: bool) -> Vec<Value> {
+    let volume = |number: u32| {
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("{class}-{number}") },
+            "spec": {
+                "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+                "persistentVolumeReclaimPolicy": "Retain", "hostPath": { "path": format!("/tmp/{class}-{number}") },
+            },
+        })
+    };
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": class },
+        "provisioner": "kubernetes.io/no-provisioner", "allowVolumeExpansion": grows,
+    });
+    vec![class, volume(0), volume(1)]
+}
+
+/// A user made a Deployment and a Service. kube-controller-manager copied the Service's labels, `holon.dev/placed` among
+/// them, to its EndpointSlice. The mailbox refused to show a slice with that label ("what has the label holon.dev/placed in a
+/// mailbox is chosen by the server alone"): the user saw no endpoints, and the physical cluster said `Synced=False`. The
+/// stand-in copies no labels, so no test with stand-ins saw it.
+///
+/// A second user wrote our marks into templates. The claims made from one have no owner and looked placed: they were held for
+/// want of a tombstone, and again everybody's physical cluster said `Synced=False`.
+#[test]
+fn endpoints_are_shown_and_copied_marks_place_nothing() {
+    let Some(real) = Real::start("endpoints_are_shown_and_copied_marks_place_nothing") else { return };
+    let world = &real.world;
+    world.deploy("web", 2);
+    let spec = json!({ "selector": { "app": "web" }, "ports": [{ "port": 80 }] });
+    world.make(&format!("{SHOP}/services"), service("web", spec));
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
+    let ready_addresses = || -> Vec<String> {
+        let found = world.list(&format!("{slices}?labelSelector=kubernetes.io%2Fservice-name%3Dweb"));
+        let endpoints = found.iter().filter_map(|slice| slice["endpoints"].as_array()).flatten();
+        let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
+        let mut addresses: Vec<String> =
+            ready.map(|endpoint| text(endpoint, "/addresses/0").to_owned()).collect();
+        addresses.sort();
+        addresses
+    };
+    world.until("the user sees two ready addresses", || ready_addresses().len() == 2);
+    let mut pods: Vec<String> =
+        world.pods("web").iter().map(|pod| text(pod, "/status/podIP").to_owned()).collect();
+    pods.sort();
+    assert_eq!(ready_addresses(), pods);
+    let slice = world.list(slices).remove(0);
+    assert_eq!(slice["metadata"]["labels"]["holon.dev/placed"], Value::Null, "{slice:#}");
+    real.until_synced();
+
+    // Our marks, with the very values the placed objects have, in every place from which controllers copy.
+    let pod = world.pods("web").remove(0);
+    let marks = json!({
+        "holon.dev/mailbox": pod["metadata"]["annotations"]["holon.dev/mailbox"], "holon.dev/origin": "forged",
+        "holon.dev/locator": "{}", "holon.dev/below-uid": "forged",
+    });
+    let labels = json!({ "app": "db", "holon.dev/placed": "true", "holon.dev/projected": "true" });
+    let mut forged = stateful_set("db", &[("data", "none")]);
+    forged["spec"]["template"]["metadata"] = json!({ "labels": labels, "annotations": marks });
+    forged["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"] = labels.clone();
+    forged["spec"]["volumeClaimTemplates"][0]["metadata"]["annotations"] = marks.clone();
+    world.make(STATEFUL_SETS, forged);
+    let mut job = template("once");
+    job["metadata"] = json!({ "labels": labels, "annotations": marks });
+    job["spec"]["restartPolicy"] = "Never".into();
+    let minutely = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "minutely" },
+        "spec": { "schedule": "* * * * *", "jobTemplate": {
+            "metadata": { "labels": labels, "annotations": marks }, "spec": { "template": job } } },
+    });
+    world.make("/apis/batch/v1/namespaces/shop/cronjobs", minutely);
+    let jobs = "/apis/batch/v1/namespaces/shop/jobs";
+    for path in [&format!("{SHOP}/pods"), CLAIMS, jobs] {
+        world.until(&format!("{path} shows it"), || {
+            let found = world.list(&format!("{path}?labelSelector=app%3Ddb"));
+            found.iter().any(|object| object["metadata"]["labels"]["holon.dev/placed"].is_null())
+        });
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    real.until_synced();
+    assert!(real.cluster.down());
+}
+
+/// A user ran a database. The claims that its StatefulSet made were shown, and the user could neither delete nor resize one
+/// (403). They vanished from sight with the StatefulSet, and stayed on the physical cluster for good, also when the namespace
+/// was deleted: 212 were found there.
+#[test]
+fn claims_of_a_stateful_set_are_resized_kept_and_deleted_as_their_user_says() {
+    let Some(real) = Real::start("claims_of_a_stateful_set_are_resized_kept_and_deleted") else { return };
+    let world = &real.world;
+    real.apply_below(&[storage("grows", true), storage("fixed", false)].concat());
+    world.make(STATEFUL_SETS, stateful_set("db", &[("data", "grows"), ("log", "fixed")]));
+    let data = format!("{CLAIMS}/data-db-0");
+    let log = format!("{CLAIMS}/log-db-0");
+    let is_bound = |path: &str| world.get(path)["status"]["phase"] == "Bound";
+    world.until("both claims are bound", || is_bound(&data) && is_bound(&log));
+    world.until("the pod runs", || world.pods("db").iter().any(is_running));
+    let there = format!("/api/v1/namespaces/{}", real.shop_below());
+    let claim_below = |name: &str| real.below(&format!("{there}/persistentvolumeclaims/{name}"));
+
+    resizes(&real, &data, &log, &claim_below);
+
+    // A claim that a pod uses is deleted when the pod is: until then it says that it is on its way.
+    assert_eq!(world.ask("DELETE", &log, &Value::Null).code, 200);
+    world.until("the real one is terminating", || {
+        claim_below("log-db-0")["metadata"]["deletionTimestamp"].is_string()
+    });
+    assert!(world.get(&log)["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(world.ask("DELETE", &format!("{STATEFUL_SETS}/db"), &Value::Null).code, 200);
+    let names_below = || -> Vec<String> {
+        let claims = real.below_items(&format!("{there}/persistentvolumeclaims"));
+        claims.iter().map(|claim| text(claim, "/metadata/name").to_owned()).collect()
+    };
+    world.until("it is gone on both sides", || {
+        world.ask("GET", &log, &Value::Null).code == 404 && names_below() == ["data-db-0"]
+    });
+
+    // The other one stays as in Kubernetes, for as long as its user wants it.
+    world.until("nothing of the set is left", || world.list(&format!("{SHOP}/pods")).is_empty());
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(
+        (world.ask("GET", &data, &Value::Null).code, names_below()),
+        (200, vec!["data-db-0".to_owned()])
+    );
+    assert_eq!(world.ask("DELETE", &data, &Value::Null).code, 200);
+    world.until("it is gone on both sides", || {
+        world.ask("GET", &data, &Value::Null).code == 404 && names_below().is_empty()
+    });
+
+    // With a namespace go its claims, those whose set is gone and those whose set goes with it.
+    for name in ["kept", "db"] {
+        world.make(STATEFUL_SETS, stateful_set(name, &[("new", "none")]));
+    }
+    world.until("their claims are seen", || world.list(CLAIMS).len() == 2);
+    assert_eq!(world.ask("DELETE", &format!("{STATEFUL_SETS}/kept"), &Value::Null).code, 200);
+    world.until("one set is gone", || world.list(&format!("{SHOP}/pods")).len() == 1);
+    assert_eq!(world.ask("DELETE", SHOP, &Value::Null).code, 200);
+    world.until("the namespace is gone", || world.ask("GET", SHOP, &Value::Null).code == 404);
+    world.until("nothing is left downstream", || {
+        real.below_items("/api/v1/persistentvolumeclaims").is_empty()
+            && real.below_items(&format!("/api/v1/namespaces?{PLACED}")).is_empty()
+    });
+    real.until_synced();
+    assert!(real.cluster.down());
+}
+
+/// What the physical cluster lets a claim have it gets; what it refuses is said to the user and taken back.
+fn resizes(real: &Real, data: &str, log: &str, claim_below: &dyn Fn(&str) -> Value) {
+    const STORAGE: &str = "/spec/resources/requests/storage";
+    let world = &real.world;
+    let resized = |storage: &str| json!({ "spec": { "resources": { "requests": { "storage": storage } } } });
+    let answer = world.ask("PATCH", data, &resized("2Gi"));
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    world.until("the real one is to be larger", || text(&claim_below("data-db-0"), STORAGE) == "2Gi");
+    assert_eq!(text(&world.get(data), STORAGE), "2Gi");
+    let relabelled = world.ask("PATCH", data, &json!({ "metadata": { "labels": { "a": "b" } } }));
+    assert_eq!(relabelled.code, 403, "{}", relabelled.body);
+    let before = claim_below("log-db-0")["metadata"]["uid"].take();
+    let answer = world.ask("PATCH", log, &resized("3Gi"));
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    world.until("the user is told that it is refused", || {
+        let told = real.told("CannotResize");
+        told.iter().any(|message| message.contains("east") && message.contains("must support resize"))
+    });
+    world.until("it is as it was", || text(&world.get(log), STORAGE) == "1Gi");
+    // To show the claim anew is no wish to delete it.
+    std::thread::sleep(Duration::from_secs(3));
+    let log_below = claim_below("log-db-0");
+    assert_eq!(text(&log_below, STORAGE), "1Gi");
+    assert_eq!(log_below["metadata"]["uid"], before, "it is another claim");
+    assert!(log_below["metadata"]["deletionTimestamp"].is_null(), "{log_below:#}");
+    assert_eq!(text(&world.get(data), STORAGE), "2Gi");
+    real.until_synced();
+}
+
+/// A user deleted a Deployment with `--cascade=orphan`, and a Job without saying what is to become of its pods, which means
+/// the same: a real kube-apiserver keeps a Job's pods by default, with a warning. Here both were gone, ran on downstream for
+/// ever, and the pods that were shown stayed Terminating for ever.
+///
+/// In Kubernetes the pods would stay. Here they go with their workload, as with propagation in the background, and an Event
+/// says so. To keep them would be half a promise: the record of a workload is what says where the ConfigMaps, Secrets and
+/// Services of its pods have to be, and without it those are taken away from under the pods.
+#[test]
+fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
+    let Some(real) = Real::start("a_workload_that_is_deleted_without_its_pods_takes_them_along") else {
+        return;
+    };
+    let world = &real.world;
+    world.deploy("web", 2);
+    world.make(STATEFUL_SETS, stateful_set("db", &[]));
+    let mut once = template("once");
+    once["spec"]["restartPolicy"] = "Never".into();
+    let jobs = "/apis/batch/v1/namespaces/shop/jobs";
+    world.make(jobs, json!({ "metadata": { "name": "once" }, "spec": { "template": once } }));
+    world.until("the job is done", || world.get(&format!("{jobs}/once"))["status"]["succeeded"] == 1);
+    world.until("all pods are seen", || world.list(&format!("{SHOP}/pods")).len() == 4);
+    let orphan = json!({ "propagationPolicy": "Orphan" });
+    for (path, options) in [
+        (format!("{APPS}/deployments/web"), &orphan),
+        (format!("{STATEFUL_SETS}/db"), &orphan),
+        (format!("{jobs}/once"), &Value::Null),
+    ] {
+        let answer = world.ask("DELETE", &path, options);
+        assert_eq!(answer.code, 200, "{path}: {}", answer.body);
+    }
+    world.until("nothing is left", || {
+        let records = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions";
+        let shown = [&format!("{SHOP}/pods"), &format!("{APPS}/replicasets"), records];
+        let there = [
+            "/api/v1/pods",
+            "/apis/apps/v1/replicasets",
+            "/apis/apps/v1/statefulsets",
+            "/apis/batch/v1/jobs",
+        ];
+        shown.iter().all(|path| world.list(path).is_empty())
+            && there.iter().all(|path| real.below_items(path).is_empty())
+    });
+    let events = world.list(&format!("{SHOP}/events"));
+    let told: Vec<&str> = events
+        .iter()
+        .filter(|event| event["reason"] == "NotOrphaned")
+        .map(|event| text(event, "/involvedObject/name"))
+        .collect();
+    assert!(["web", "db", "once"].iter().all(|name| told.contains(name)), "{told:?}");
+
+    // The same, and another of its name at once, as whoever changes what cannot be changed does it.
+    world.deploy("web", 1);
+    let before = world.pods("web").remove(0)["metadata"]["uid"].clone();
+    assert_eq!(world.ask("DELETE", &format!("{APPS}/deployments/web"), &orphan).code, 200);
+    world.until("it is gone", || {
+        world.ask("GET", &format!("{APPS}/deployments/web"), &Value::Null).code == 404
+    });
+    world.deploy("web", 2);
+    assert!(world.pods("web").iter().all(|pod| pod["metadata"]["uid"] != before));
+    real.until_synced();
+    assert!(real.cluster.down());
+}
+
+/// A user asked for node port 30080, because a load balancer outside leads there. Downstream the Service got another one, and
+/// nobody said so.
+#[test]
+fn a_node_port_that_is_asked_for_is_the_real_one_or_its_user_is_told() {
+    let Some(real) = Real::start("a_node_port_that_is_asked_for_is_the_real_one") else { return };
+    let world = &real.world;
+    world.deploy("web", 1);
+    let services = format!("{SHOP}/services");
+    let node_port = |name: &str, number: Option<u32>| {
+        let mut port = json!({ "port": 80 });
+        port["nodePort"] = number.map_or(Value::Null, Value::from);
+        service(name, json!({ "type": "NodePort", "selector": { "app": "web" }, "ports": [port] }))
+    };
+    let number_of = |service: &Value| service["spec"]["ports"][0]["nodePort"].clone();
+    let mut theirs = node_port("theirs", Some(30090));
+    theirs["metadata"]["namespace"] = "default".into();
+    real.apply_below(&[theirs]);
+
+    world.make(&services, node_port("asked", Some(30080)));
+    world.make(&services, node_port("any", None));
+    world.until("both are downstream", || real.below_items(&format!("/api/v1/services?{PLACED}")).len() == 2);
+    let there = format!("/api/v1/namespaces/{}/services", real.shop_below());
+    assert_eq!(number_of(&real.below(&format!("{there}/asked"))), 30080);
+    assert!(number_of(&real.below(&format!("{there}/any"))).is_u64());
+
+    world.make(&services, node_port("taken", Some(30090)));
+    let names =
+        |message: &str| ["east", "30090", "already allocated"].iter().all(|word| message.contains(word));
+    world.until("an Event says that somebody else has it", || {
+        real.told("Refused").iter().any(|message| names(message))
+    });
+    world.until("and so does a condition", || {
+        let taken = world.get(&format!("{services}/taken"));
+        let conditions = taken["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|said| said["status"] == "False" && names(text(said, "/message")))
+    });
+    assert!(real.below_items(&there).iter().all(|found| found["metadata"]["name"] != "taken"));
+    // With another number it is let in, and nothing is said any more.
+    let ports = json!({ "spec": { "ports": [{ "port": 80, "protocol": "TCP", "nodePort": 30091 }] } });
+    assert_eq!(world.ask("PATCH", &format!("{services}/taken"), &ports).code, 200);
+    world.until("it is downstream", || {
+        let found = real.below_items(&there);
+        found.iter().any(|found| found["metadata"]["name"] == "taken" && number_of(found) == 30091)
+    });
+    world.until("its condition is gone", || {
+        let status = world.get(&format!("{services}/taken"))["status"].take();
+        status["conditions"].as_array().is_none_or(Vec::is_empty)
+    });
+    real.until_synced();
+    assert!(real.cluster.down());
+}
