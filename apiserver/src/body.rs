@@ -11,6 +11,7 @@ use openapi::status::{Grouped, Status};
 use serde_json::Value;
 
 use crate::call::Call;
+use crate::limits::Arrival;
 use crate::metadata;
 use crate::negotiate::{self, Written};
 
@@ -36,13 +37,19 @@ impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> Incoming for B {}
 /// Why a body could not be read.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads a body, as far as it may go.
-pub(crate) async fn read(body: impl Incoming) -> Result<Bytes, Status> {
-    let read = tokio::time::timeout(BODY_LIMIT, collect(body)).await;
-    read.map_err(|_| Status::timeout("the body did not come within the limit", 1))?
+/// Reads a body, as far as it may go, and for as long as nobody else needs its room.
+pub(crate) async fn read(body: impl Incoming, arrival: &Arrival) -> Result<Bytes, Status> {
+    tokio::select! {
+        biased;
+        read = collect(body, arrival) => read,
+        evicted = arrival.evicted() => Err(evicted),
+        () = tokio::time::sleep(BODY_LIMIT) => {
+            Err(Status::timeout("the body did not come within the limit", 1))
+        }
+    }
 }
 
-async fn collect(body: impl Incoming) -> Result<Bytes, Status> {
+async fn collect(body: impl Incoming, arrival: &Arrival) -> Result<Bytes, Status> {
     let mut body = std::pin::pin!(body);
     let (mut kept, mut seen) = (BytesMut::new(), 0);
     while let Some(frame) = body.as_mut().frame().await {
@@ -51,6 +58,7 @@ async fn collect(body: impl Incoming) -> Result<Bytes, Status> {
         let Ok(data) = frame.into_data() else { continue };
         seen += data.len();
         if seen <= BODY_BYTES_MAX {
+            arrival.add(data.len());
             kept.extend_from_slice(&data);
         } else if seen > HEARD_BYTES_MAX {
             break;

@@ -25,9 +25,10 @@ use storage::{Boxed, Store};
 
 use crate::asked::Asked;
 use crate::auth::proof::Vouchers;
-use crate::body::{self, Incoming};
+use crate::body::Incoming;
 use crate::call::{Call, Reach, unreadable};
 use crate::identity::Identity;
+use crate::limits::Place;
 use crate::request::Resource;
 use crate::server::Body;
 
@@ -180,13 +181,14 @@ impl Lead<'_> {
         stop: &Stop,
         call: &Call,
         asked: &Asked,
+        place: &mut Place<'_>,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
         let tie = async || Tie::new(call, vouchers, stop.clone()).await;
         let (body, upgrade) = match &asked.upgrade {
             // What comes on such a connection is not a body.
             Some(on) => (Bytes::new(), Some(Upgrade::new(on.clone(), tie().await?))),
-            None => (body::read(incoming).await?, None),
+            None => (place.receive(incoming).await?, None),
         };
         let rest = rest(asked);
         let wish = Wish {

@@ -23,6 +23,7 @@ pub mod connect;
 pub mod controllers;
 mod deadline;
 mod deletion;
+mod fair;
 mod findings;
 pub mod guard;
 mod health;

@@ -1,7 +1,7 @@
 //! The front door: TLS, connections, and letting them go.
 //!
 //! ```text
-//!   accept ─► handshake (10 s at most) ─► who is it ─► first bytes (10 s at most) ─► HTTP/1.1 or HTTP/2 ─► Handler
+//!   accept ─► handshake (10 s at most) ─► who is it ─► first request (10 s at most) ─► HTTP/1.1 or HTTP/2 ─► Handler
 //! ```
 //!
 //! Who a client is comes from its certificate, checked by TLS against those we trust, and from nothing it says. A
@@ -9,7 +9,7 @@
 //! When told to stop, the door closes, connections finish what they are doing, and those that do not are cut.
 
 mod begun;
-mod guests;
+mod connections;
 
 use std::convert::Infallible;
 use std::io;
@@ -27,14 +27,16 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::begun::Begun;
-use self::guests::{Guests, Held, Seat};
+pub(crate) use self::connections::OpenConnection;
+use self::connections::{Answered, CONNECTIONS_MAX, Connections};
 use crate::identity::{self, Identity};
+use crate::limits::Tenant;
 use crate::pki::Offer;
 
 /// What an answer is made of.
@@ -51,7 +53,8 @@ pub fn whole(body: impl hyper::body::Body<Data = Bytes, Error = Infallible> + Se
     body.map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A client that has not shown its greeting by then is let go: connections without one cost memory.
+/// A client that has not shown its greeting by then is let go, and so is one that then asks for nothing for as long:
+/// connections cost memory.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Streams of one connection at a time. Informer-heavy clients open some hundred watches on one connection.
 const STREAMS_MAX: u32 = 1000;
@@ -60,13 +63,9 @@ const STREAMS_MAX: u32 = 1000;
 const RESETS_MAX: usize = 20;
 /// Streams of one connection that we had to reset because of what the client sent.
 const FAULTS_MAX: usize = 1024;
-/// Connections at a time. One costs some 50 KiB in TLS and HTTP/2 buffers before it has asked for anything, so all of
-/// them together about 400 MiB; what comes on top waits in the kernel's queue.
-const CONNECTIONS_MAX: usize = 8192;
-/// Of these, connections of those who show no certificate: there is always room for somebody who does.
-const GUESTS_MAX: usize = 6144;
-/// Connections that have not greeted us yet. Who comes on top is let go at once, so that the queue goes on.
-const GREETINGS_MAX: usize = 1024;
+/// Connections that are closed when no more can be accepted, and for how long they have time to end.
+const SHED: usize = 16;
+const SHED_PAUSE: Duration = Duration::from_millis(10);
 /// Headers of one request. Tokens and cookies are a few kilobytes.
 const HEADER_BYTES_MAX: u32 = 64 << 10;
 /// How long requests under way may take to finish once the door is closed.
@@ -85,8 +84,6 @@ pub trait Handler: Send + Sync + 'static {
 struct Door<H> {
     handler: Arc<H>,
     offer: watch::Receiver<Offer>,
-    guests: Arc<Guests>,
-    greetings: Semaphore,
 }
 
 /// Serves until told to stop. What is offered to clients may change meanwhile.
@@ -96,35 +93,31 @@ pub async fn serve(
     handler: Arc<impl Handler>,
     mut stop: Stop,
 ) -> io::Result<()> {
-    let door = Arc::new(Door {
-        handler,
-        offer,
-        guests: Arc::new(Guests::new(GUESTS_MAX)),
-        greetings: Semaphore::new(GREETINGS_MAX),
-    });
-    let graceful = GracefulShutdown::new();
-    let mut connections = JoinSet::new();
+    let door = Arc::new(Door { handler, offer });
+    let (graceful, connections) = (GracefulShutdown::new(), Connections::new());
+    let mut running = JoinSet::new();
     loop {
-        let stream = tokio::select! {
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, _)) => stream,
-                // Out of file descriptors, or the client is gone already: neither is a reason to stop serving.
+        let (stream, open) = tokio::select! {
+            accepted = listener.accept(), if running.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, from)) => (stream, connections.open(from.ip())),
+                // The client is gone already, or the process is out of file descriptors: then strangers give some back.
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    (0..SHED).for_each(|_| connections.evict_one());
+                    tokio::time::sleep(SHED_PAUSE).await;
                     continue;
                 }
             },
             () = stop.requested() => break,
-            Some(ended) = connections.join_next() => {
+            Some(ended) = running.join_next() => {
                 log_end(ended);
                 continue;
             }
         };
-        connections.spawn(connection(stream, door.clone(), graceful.watcher()));
+        running.spawn(connection(stream, open, door.clone(), graceful.watcher()));
     }
     drop(listener);
-    finish(graceful, connections).await;
+    finish(graceful, running).await;
     Ok(())
 }
 
@@ -148,21 +141,41 @@ fn log_end(ended: Result<io::Result<()>, tokio::task::JoinError>) {
     }
 }
 
-async fn connection<H: Handler>(stream: TcpStream, door: Arc<Door<H>>, graceful: Watcher) -> io::Result<()> {
+async fn connection<H: Handler>(
+    stream: TcpStream,
+    open: Arc<OpenConnection>,
+    door: Arc<Door<H>>,
+    graceful: Watcher,
+) -> io::Result<()> {
+    tokio::select! {
+        ended = attended(stream, &open, door, graceful) => ended,
+        () = open.evicted() => Err(refused("it made room for another")),
+    }
+}
+
+async fn attended<H: Handler>(
+    stream: TcpStream,
+    open: &Arc<OpenConnection>,
+    door: Arc<Door<H>>,
+    graceful: Watcher,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let offer = door.offer.borrow().clone();
-    let stream = greeted(stream, &door, &offer).await?;
+    let stream = greeted(stream, &offer).await?;
     let certificates = stream.get_ref().1.peer_certificates();
     let (identity, expires) = (Identity::of(certificates), identity::expires(certificates));
-    let seat = match identity {
-        Identity::User(_) => None,
-        Identity::Anonymous => Some(door.guests.enter().ok_or_else(|| refused("there is no more room"))?),
+    if let Identity::User(user) = &identity {
+        open.authenticated(&Tenant::User(user.name.as_str().into()));
+    }
+    let served = async {
+        match Begun::of(stream, HANDSHAKE_LIMIT).await? {
+            Some(stream) => spoken(stream, identity, open.clone(), door.handler.clone(), graceful).await,
+            None => Ok(()),
+        }
     };
-    let Some(stream) = Begun::of(stream, HANDSHAKE_LIMIT).await? else { return Ok(()) };
-    let served = spoken(stream, identity, seat.clone(), door.handler.clone(), graceful);
     tokio::select! {
         ended = served => ended,
-        () = displaced(seat) => Err(refused("somebody else needed the place")),
+        () = open.overdue(HANDSHAKE_LIMIT) => Err(late("no request within the limit")),
         () = expired(expires) => Err(refused("its certificate is no longer valid")),
         () = distrusted(door.offer.clone(), &offer), if expires.is_some() => {
             Err(refused("who issued its certificate is no longer trusted"))
@@ -174,19 +187,14 @@ fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, why)
 }
 
-async fn greeted<H>(stream: TcpStream, door: &Door<H>, offer: &Offer) -> io::Result<TlsStream<TcpStream>> {
-    let _place = door.greetings.try_acquire().map_err(|_| refused("too many have yet to greet us"))?;
-    let greeting = TlsAcceptor::from(offer.config.clone()).accept(stream);
-    tokio::time::timeout(HANDSHAKE_LIMIT, greeting)
-        .await
-        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake within the limit"))?
+fn late(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
-async fn displaced(seat: Option<Arc<Seat>>) {
-    match seat {
-        Some(seat) => seat.lost().await,
-        None => std::future::pending().await,
-    }
+async fn greeted(stream: TcpStream, offer: &Offer) -> io::Result<TlsStream<TcpStream>> {
+    let greeting = TlsAcceptor::from(offer.config.clone()).accept(stream);
+    let greeted = tokio::time::timeout(HANDSHAKE_LIMIT, greeting).await;
+    greeted.map_err(|_| late("no TLS handshake within the limit"))?
 }
 
 async fn expired(after: Option<Duration>) {
@@ -207,19 +215,16 @@ async fn distrusted(mut offer: watch::Receiver<Offer>, begun: &Offer) {
 async fn spoken(
     stream: Begun<TlsStream<TcpStream>>,
     identity: Identity,
-    seat: Option<Arc<Seat>>,
+    open: Arc<OpenConnection>,
     handler: Arc<impl Handler>,
     graceful: Watcher,
 ) -> io::Result<()> {
-    let service = service_fn(move |request| {
-        let (handler, identity) = (handler.clone(), identity.clone());
-        let held = seat.as_ref().map(Seat::used);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (handler, identity, answering) = (handler.clone(), identity.clone(), open.answer());
+        request.extensions_mut().insert(open.clone());
         async move {
             let response = handler.handle(identity, request).await;
-            Ok::<_, Infallible>(match held {
-                Some(held) => response.map(|body| Held::new(body, held).boxed_unsync()),
-                None => response,
-            })
+            Ok::<_, Infallible>(response.map(|body| Answered::new(body, answering).boxed_unsync()))
         }
     });
     let builder = Builder::new(TokioExecutor::new());

@@ -39,18 +39,18 @@ use crate::guard::{Guard, Guarded};
 use crate::health::{self, Patient};
 use crate::identity::{self, Identity};
 use crate::kinds::{DEFINITIONS, Kinds, Registry};
-use crate::limits::Limits;
+use crate::limits::{Limits, Place, Tenant};
 use crate::metrics::{Metrics, StoreFigures};
 use crate::negotiate::{self, Encoding};
 use crate::render::{self, Style};
 use crate::request::{Cluster, Resource, Target};
 use crate::reviews::Review;
-use crate::server::{Body, Handler};
+use crate::server::{Body, Handler, OpenConnection};
 use crate::tokens::Tokens;
 use crate::trace::Trace;
 use crate::verbs::{self, create, delete, get, list, patch, update, watch};
 use crate::wants::Wants;
-use crate::{births, body, clusters, connect, deadline, options, publish, version, warnings};
+use crate::{births, clusters, connect, deadline, options, publish, version, warnings};
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -149,8 +149,14 @@ impl Stack {
         let wants = Wants::of(&asked, &head.headers);
         let encoding = negotiate::encoding(&head.headers);
         let identity = self.identify(peer, &head.headers).await;
+        let tenant = self.tenant(identity.as_ref().unwrap_or(&Identity::Anonymous)).await;
+        if let (Ok(Identity::User(_)), Some(connection)) =
+            (&identity, head.extensions.get::<Arc<OpenConnection>>())
+        {
+            connection.authenticated(&tenant);
+        }
         let (findings, id) = (Findings::default(), trace.id());
-        let answered = self.admitted(&identity, &findings, &asked, head.headers, incoming).await;
+        let answered = self.admitted((&identity, &tenant), &findings, &asked, head.headers, incoming).await;
         let row = findings.row();
         let response = answered.unwrap_or_else(|status| refused(&asked, row, &status, encoding));
         let mut response = wants.dress(deprecated(&asked, row, response)).await;
@@ -184,19 +190,31 @@ impl Stack {
         }
     }
 
+    /// Whose share of the server somebody takes.
+    async fn tenant(&self, identity: &Identity) -> Tenant {
+        match (identity, identity.home()) {
+            (Identity::Anonymous, _) => Tenant::Anonymous,
+            (Identity::User(user), None) => Tenant::User(user.name.as_str().into()),
+            // A store that cannot be read is reported by whatever the request goes on to do.
+            (Identity::User(_), Some(home)) => {
+                Tenant::Cluster(self.access.tenant(home).await.unwrap_or(home))
+            }
+        }
+    }
+
     /// Answers if we know who asks or that nobody says, if there is room, and if that takes no longer than it may.
     async fn admitted(
         &self,
-        identity: &Result<Identity, Status>,
+        (identity, tenant): (&Result<Identity, Status>, &Tenant),
         findings: &Findings,
         asked: &Asked,
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
         let identity = identity.as_ref().map_err(Status::clone)?;
-        let _place = self.limits.enter(identity, asked)?;
-        let answered =
-            deadline::within(asked, self.answer(identity, findings, asked, headers, incoming)).await;
+        let mut place = self.limits.enter(tenant, identity, asked)?;
+        let answer = self.answer(identity, findings, asked, headers, (&mut place, incoming));
+        let answered = deadline::within(asked, answer).await;
         match answered {
             // Who has proved nothing is asked to, whatever is or is not there.
             Err(status) if *identity == Identity::Anonymous && [403, 404].contains(&status.code) => {
@@ -212,7 +230,7 @@ impl Stack {
         findings: &Findings,
         asked: &Asked,
         headers: HeaderMap,
-        incoming: impl Incoming,
+        (place, incoming): (&mut Place<'_>, impl Incoming),
     ) -> Result<Response<Body>, Status> {
         let wanted = Attributes::of(asked);
         let stranger = *identity == Identity::Anonymous;
@@ -276,12 +294,12 @@ impl Stack {
             guard: self.guard.clone(),
         };
         if let Some(lead) = connect::find(self.connect.as_deref(), &*self.store, &call, resource).await? {
-            return lead.answer(&self.vouchers, &self.stop, &call, asked, incoming).await;
+            return lead.answer(&self.vouchers, &self.stop, &call, asked, place, incoming).await;
         }
         let verb = verb_of(&call, resource, asked)?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
-            _ => body::read(incoming).await?,
+            _ => place.receive(incoming).await?,
         };
         let style = self.style(verb, &call)?;
         let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;

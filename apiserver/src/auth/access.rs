@@ -154,6 +154,16 @@ impl Access {
         Ok(from_root.map(|path| format!("{ROOT}:{path}")))
     }
 
+    /// The logical cluster directly beneath the root that this one is in, or is. All of it is one tenant's: whoever owns
+    /// it can make as many more beneath it as they like, and has no more by that.
+    pub(crate) async fn tenant(&self, id: Id) -> Result<Id, ReadError> {
+        let mut at = id;
+        while let Some(parent) = self.parent(at).await?.filter(|parent| parent.id != Id::ROOT) {
+            at = parent.id;
+        }
+        Ok(at)
+    }
+
     async fn parent(&self, id: Id) -> Result<Option<Parent>, ReadError> {
         let known = self.parents.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         if let Some(parent) = known {

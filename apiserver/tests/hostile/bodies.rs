@@ -1,0 +1,54 @@
+//! Requests whose bodies never arrive.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use crate::world::{Clients, Connection, World};
+
+/// More than all places there are for writes.
+const HALVES: usize = 205;
+
+/// Begins a write in a tenant's logical cluster and sends half of its body.
+fn begin(clients: &Clients, maps: &str, sent: usize) -> Connection {
+    let ann = clients.user("ann");
+    let mut stream = ann.connect().unwrap();
+    stream.write_all(ann.head("POST", maps, 2 * sent).as_bytes()).unwrap();
+    let half = format!("{{\"metadata\":{{\"name\":\"half\"}},\"data\":{{\"a\":\"{}", "x".repeat(sent));
+    stream.write_all(&half.as_bytes()[..sent]).unwrap();
+    stream.flush().unwrap();
+    stream
+}
+
+fn map(name: &str) -> String {
+    json!({ "metadata": { "name": name }, "data": { "a": "b" } }).to_string()
+}
+
+/// A tenant began 205 writes and sent half of each body. Every one of them held a place among the 200 writes that are
+/// worked on at once, for a minute: nobody could write anything, in no logical cluster.
+#[test]
+fn bodies_that_never_arrive_keep_nobody_from_writing() {
+    let world = World::new();
+    let clients = world.clients();
+    let [a, b] = [("a", "ann"), ("b", "bob")].map(|(cluster, user)| {
+        let path = clients.tenant(cluster, user);
+        format!("{path}/api/v1/namespaces/default/configmaps")
+    });
+    let _halves: Vec<_> = (0..HALVES).map(|_| begin(&clients, &a, 100)).collect();
+    clients.user("bob").is_promptly_told("POST", &b, &map("one"), 201);
+    clients.user("ann").is_promptly_told("POST", &a, &map("one"), 201);
+}
+
+/// The same with bodies of more than a megabyte, which together are more than the server keeps for all tenants.
+#[test]
+fn large_bodies_that_never_arrive_are_given_up_for_those_that_do() {
+    let world = World::new();
+    let clients = world.clients();
+    let [a, b] = [("a", "ann"), ("b", "bob")].map(|(cluster, user)| {
+        let path = clients.tenant(cluster, user);
+        format!("{path}/api/v1/namespaces/default/configmaps")
+    });
+    let _halves: Vec<_> = (0..HALVES).map(|_| begin(&clients, &a, 3 << 19)).collect();
+    clients.user("bob").is_promptly_told("POST", &b, &map("one"), 201);
+    clients.user("ann").is_promptly_told("POST", &a, &map("one"), 201);
+}

@@ -1,0 +1,5 @@
+//! Clients that connect, send or read in order to keep others out.
+
+mod bodies;
+mod connections;
+mod world;

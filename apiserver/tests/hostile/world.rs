@@ -1,0 +1,189 @@
+//! A server on a socket, and clients of it that do exactly what they are told.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::cluster::Id;
+use apiserver::births::{self, Birth};
+use apiserver::newborn::{self, Newborn, Surroundings, Template};
+use apiserver::pki::{Authority, Serving};
+use apiserver::server;
+use apiserver::stack::Stack;
+use apiserver::tokens::Tokens;
+use controller::tasks::Tasks;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::{Value, json};
+use storage::Store;
+use storage::embedded::{Embedded, Options};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// What is promised to happen promptly happens within this, on a machine that does ten other things.
+const PROMPTLY: Duration = Duration::from_secs(5);
+
+/// A server with an administrator, and some people who are known by their tokens.
+pub(crate) struct World {
+    _runtime: Runtime,
+    pub(crate) address: SocketAddr,
+    authority: Authority,
+    _dir: TempDir,
+    _tasks: Tasks,
+}
+
+pub(crate) type Connection = StreamOwned<ClientConnection, TcpStream>;
+
+impl World {
+    pub(crate) fn new() -> World {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (tasks, authority) = (Tasks::new(), Authority::open(&dir.path().join("pki")).unwrap());
+        let address = runtime.block_on(serve(dir.path(), &authority, &tasks));
+        World { _runtime: runtime, address, authority, _dir: dir, _tasks: tasks }
+    }
+
+    pub(crate) fn clients(&self) -> Clients {
+        Clients { address: self.address, authority: self.authority.clone() }
+    }
+}
+
+async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let template = Template::new(newborn::objects(&Surroundings { authority: "a certificate", address }));
+    let engine = Embedded::open(&dir.join("store"), Options::default()).unwrap();
+    let store: Arc<dyn Store> = Arc::new(Newborn::new(Arc::new(engine), template));
+    births::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+    let tokens = dir.join("tokens.csv");
+    std::fs::write(&tokens, "token-of-ann,ann,1\ntoken-of-bob,bob,2\n").unwrap();
+    let stack =
+        Stack::new(store, address.to_string(), tasks.stop()).with_tokens(Tokens::open(&tokens).unwrap());
+    let serving = Serving::new(authority.clone(), vec!["127.0.0.1".to_owned()], None);
+    let (offered, offer) = watch::channel(serving.offer().unwrap());
+    let stop = tasks.stop();
+    tokio::spawn(async move {
+        let _offered = offered;
+        server::serve(listener, offer, Arc::new(stack), stop).await
+    });
+    address
+}
+
+/// Makes clients of a server.
+#[derive(Clone)]
+pub(crate) struct Clients {
+    pub(crate) address: SocketAddr,
+    pub(crate) authority: Authority,
+}
+
+impl Clients {
+    /// Somebody who shows no certificate.
+    pub(crate) fn anonymous(&self) -> Client {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.certificate().as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let tls = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
+        Client { address: self.address, tls: Arc::new(tls), token: String::new() }
+    }
+
+    /// Somebody known by a token.
+    pub(crate) fn user(&self, name: &str) -> Client {
+        Client { token: format!("Authorization: Bearer token-of-{name}\r\n"), ..self.anonymous() }
+    }
+
+    pub(crate) fn admin(&self) -> Client {
+        let shown = self.authority.client("admin", &["system:masters"]).unwrap();
+        Client { tls: self.authority.client_tls(&shown).unwrap(), ..self.anonymous() }
+    }
+
+    /// Makes a logical cluster beneath the root in which this user may do everything.
+    pub(crate) fn tenant(&self, cluster: &str, user: &str) -> String {
+        let admin = self.admin();
+        let logical = "/apis/holon.dev/v1alpha1/logicalclusters";
+        admin.create(logical, &json!({ "metadata": { "name": cluster } }));
+        let path = format!("/clusters/root:{cluster}");
+        let group = "rbac.authorization.k8s.io";
+        for role in ["holon:access", "cluster-admin"] {
+            let body = json!({
+                "metadata": { "generateName": "made-for-a-test-" },
+                "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
+                "subjects": [{ "apiGroup": group, "kind": "User", "name": user }],
+            });
+            admin.create(&format!("{path}/apis/{group}/v1/clusterrolebindings"), &body);
+        }
+        path
+    }
+}
+
+/// HTTP/1.1 over TLS, one connection per request.
+#[derive(Clone)]
+pub(crate) struct Client {
+    address: SocketAddr,
+    pub(crate) tls: Arc<ClientConfig>,
+    token: String,
+}
+
+impl Client {
+    /// The same client, speaking HTTP/2.
+    pub(crate) fn http2(mut self) -> Client {
+        Arc::make_mut(&mut self.tls).alpn_protocols = vec![b"h2".to_vec()];
+        self
+    }
+
+    /// A connection on which nothing was said yet.
+    pub(crate) fn connect(&self) -> io::Result<Connection> {
+        let tcp = TcpStream::connect(self.address)?;
+        tcp.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        Ok(StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp))
+    }
+
+    /// The head of a request with a body of this length.
+    pub(crate) fn head(&self, method: &str, path: &str, length: usize) -> String {
+        let kind = "Content-Type: application/json";
+        let token = &self.token;
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: holon\r\n{token}{kind}\r\nContent-Length: {length}\r\n\r\n"
+        )
+    }
+
+    /// The code and the body of the answer.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
+        let mut stream = self.connect()?;
+        let head =
+            self.head(method, path, body.len()).replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1);
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body.as_bytes())?;
+        let mut bytes = Vec::new();
+        // A peer that closes without saying goodbye first is an error to TLS, and none to us.
+        let read = stream.read_to_end(&mut bytes);
+        let text = String::from_utf8_lossy(&bytes);
+        let answer = text
+            .split_once("\r\n\r\n")
+            .and_then(|(head, body)| Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned())));
+        answer.ok_or_else(|| read.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    pub(crate) fn create(&self, path: &str, object: &Value) {
+        let (code, body) = self.ask("POST", path, &object.to_string()).unwrap();
+        assert_eq!(code, 201, "{body}");
+    }
+
+    /// Fails unless a request is answered so, and promptly.
+    #[track_caller]
+    pub(crate) fn is_promptly_told(&self, method: &str, path: &str, body: &str, expected: u16) {
+        let begun = Instant::now();
+        let answer = self.ask(method, path, body);
+        let took = begun.elapsed();
+        match answer {
+            Ok((code, _)) if code == expected && took < PROMPTLY => {}
+            other => panic!("{method} {path}: {other:?} after {took:?}, expected {expected} promptly"),
+        }
+    }
+}
