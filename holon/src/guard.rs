@@ -80,6 +80,10 @@ impl Marks {
             return Ok(());
         }
         match (was_shown, deed.before) {
+            (Some(_), Some(_)) if deed.part == Some("eviction") => refuse(
+                "an eviction would only start another pod on the same physical cluster; to move the app, set the annotation \
+                 holon.dev/placement of its namespace; to restart this pod, delete it",
+            ),
             (Some(_), Some(before)) if !is_passed_on(&deed, before) => refuse(&reason(&deed, before)),
             (Some(_), _) => Ok(()),
             (None, _) => refuse(&format!(

@@ -67,7 +67,10 @@ pub(crate) async fn evict(
     let entry = get::find(store, &pod).await?;
     let options = &eviction["deleteOptions"];
     let dry = call.query.dry_run() || options["dryRun"].as_array().is_some_and(|words| !words.is_empty());
-    evict::spare(store, &pod, &pod.tree(&entry)?, dry).await?;
+    let tree = pod.tree(&entry)?;
+    let asked = Call { subresource: call.subresource.clone(), ..pod.clone() };
+    call.guard.check(&asked, name, Some(&tree), None).await?;
+    evict::spare(store, &pod, &tree, dry).await?;
     // What is left is a deletion as any other.
     pod.headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     let options = if options.is_null() { Bytes::new() } else { options.to_string().into() };

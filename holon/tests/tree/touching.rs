@@ -131,3 +131,27 @@ fn a_pod_of_the_users_own_is_led_to_where_it_runs() {
     assert_eq!(refused.code, 400, "{}", refused.body);
     assert!(refused.body.contains("does not run on a physical cluster"), "{}", refused.body);
 }
+
+/// `kubectl drain` of a node that stands for a physical cluster evicted every pod. Each started again on the same cluster, and
+/// kubectl said "drained".
+#[test]
+fn evicting_a_shown_pod_is_refused_with_what_to_do_instead() {
+    let world = World::of(&["east"], "*");
+    world.deploy("web", 2);
+    let before: Vec<String> =
+        world.pods("web").iter().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
+    for pod in world.pods("web") {
+        let name = text(&pod, "/metadata/name");
+        let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": name } });
+        let refused = world.ask("POST", &format!("{SHOP}/pods/{name}/eviction"), &eviction);
+        assert_eq!(refused.code, 403, "{}", refused.body);
+        assert!(
+            refused.body.contains("set the annotation holon.dev/placement of its namespace"),
+            "{}",
+            refused.body
+        );
+    }
+    let after: Vec<String> =
+        world.pods("web").iter().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
+    assert_eq!(before, after);
+}
