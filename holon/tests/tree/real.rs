@@ -330,7 +330,10 @@ fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
         world.ask("GET", &format!("{APPS}/deployments/web"), &Value::Null).code == 404
     });
     world.deploy("web", 2);
-    assert!(world.pods("web").iter().all(|pod| pod["metadata"]["uid"] != before));
+    world.until("only pods of the new one are left", || {
+        let pods = world.pods("web");
+        pods.len() == 2 && pods.iter().all(|pod| pod["metadata"]["uid"] != before && is_running(pod))
+    });
     real.until_synced();
     assert!(real.cluster.down());
 }

@@ -134,11 +134,11 @@ pub(super) fn check_update(type_name: &str, old: &Value, new: &Value, found: &mu
     }
 }
 
-/// A kind, and a look at what changed of an object of it.
-type Compare = (&'static str, fn(&Value, &Value, &mut Found));
+/// What may not change from the first object to the second.
+pub(super) type Compare = fn(&Value, &Value, &mut Found);
 
 /// What is not allowed of a status.
-const STATUSES: &[Compare] = &[
+const STATUSES: &[(&str, Compare)] = &[
     ("batch.v1.Job", batch::check_job_status),
     ("certificates.v1.CertificateSigningRequest", certificates::check_status),
     ("core.v1.Namespace", clusters::check_namespace_status),
@@ -159,7 +159,7 @@ pub(super) enum Scope {
 }
 
 /// A subresource other than the status, how much is looked at, and what may not change by it.
-type Part = (&'static str, &'static str, Scope, fn(&Value, &Value, &mut Found));
+type Part = (&'static str, &'static str, Scope, Compare);
 
 const PARTS: &[Part] = &[
     ("certificates.v1.CertificateSigningRequest", "approval", Scope::Whole, certificates::check_approval),
@@ -169,7 +169,7 @@ const PARTS: &[Part] = &[
 ];
 
 /// The rules for a subresource of a kind; none if it has none.
-pub(super) fn of_part(type_name: &str, part: &str) -> Option<(Scope, fn(&Value, &Value, &mut Found))> {
+pub(super) fn of_part(type_name: &str, part: &str) -> Option<(Scope, Compare)> {
     let name = short(type_name);
     let found = PARTS.iter().find(|(kind, of, ..)| *kind == name && *of == part)?;
     Some((found.2, found.3))

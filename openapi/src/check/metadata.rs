@@ -55,7 +55,7 @@ fn needs_domain(row: &Resource, part: Option<&str>) -> bool {
         (None, None) => **listed == name,
         (None, Some(part)) => listed.split_once('/') == Some((name.as_str(), part)),
     };
-    row.origin == Origin::BuiltIn && !ANY_FINALIZER.iter().any(|listed| is_listed(&listed))
+    row.origin == Origin::BuiltIn && !ANY_FINALIZER.iter().any(is_listed)
 }
 
 pub(super) fn is_qualified_finalizer(name: &str) -> bool {

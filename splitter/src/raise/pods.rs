@@ -117,11 +117,11 @@ pub fn raised(projected: &Value, below: &Below, here: &Here) -> Value {
     if is_deletable(group, kind) {
         metadata["finalizers"] = json!([SPLITTER]);
     }
-    if shown["kind"] == "Pod" {
-        if let Some(node) = shown["spec"]["nodeName"].as_str() {
-            metadata["annotations"][NODE] = node.into();
-            shown["spec"]["nodeName"] = below.cluster.into();
-        }
+    if shown["kind"] == "Pod"
+        && let Some(node) = shown["spec"]["nodeName"].as_str()
+    {
+        metadata["annotations"][NODE] = node.into();
+        shown["spec"]["nodeName"] = below.cluster.into();
     }
     shown["metadata"] = metadata;
     shown

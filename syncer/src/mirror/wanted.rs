@@ -194,8 +194,9 @@ fn strip_given_node_ports(object: &mut Value) {
     let is_service = object["kind"] == "Service" && object["apiVersion"] == "v1";
     let ports = object.pointer_mut("/spec/ports").and_then(Value::as_array_mut).filter(|_| is_service);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-        let is_asked = |number: &Value| asked.split(',').any(|asked| asked == number.to_string());
-        if !port.get("nodePort").is_some_and(is_asked) {
+        let number = port.get("nodePort").and_then(Value::as_i64);
+        let is_asked = |number: i64| asked.split(',').any(|asked| asked.parse() == Ok(number));
+        if !number.is_some_and(is_asked) {
             port.remove("nodePort");
         }
     }
