@@ -22,8 +22,8 @@ use crate::stored;
 use crate::verbs::list::Reader;
 
 /// About so much is sent at a time. A client that does not read holds three pieces at most: one in HTTP, one on its way
-/// to TLS and one in it. It is also what fits into a record of TLS and a frame of HTTP/2.
-pub(crate) const PIECE_BYTES: usize = 16 << 10;
+/// to TLS and one in it. A record of TLS and a frame of HTTP/2 are at most twice as long.
+pub(crate) const PIECE_BYTES: usize = 8 << 10;
 /// What most objects that make a piece longer than that fit into.
 const PIECE_ROOM: usize = PIECE_BYTES + (2 << 10);
 

@@ -1,7 +1,7 @@
 //! Reading a collection, all of it at one revision.
 //!
 //! ```text
-//!   query ─► a page of handles to shared bytes ─► pieces of some 16 KB, each made when the client takes it
+//!   query ─► a page of handles to shared bytes ─► pieces of some 8 KB, each made when the client takes it
 //!                       ▲ read on at the same revision when they are used up ─┘
 //! ```
 //!
@@ -432,5 +432,28 @@ mod tests {
         assert_eq!((old.code, old.message.as_str()), (410, LIST_EXPIRED));
         let both = read(&format!("resourceVersion=1&continue={token}")).await.unwrap_err();
         assert_eq!(both.message, "specifying resource version is not allowed when using continue");
+    }
+
+    /// A list of several pages whose client waited until its revision was compacted must not look complete.
+    #[tokio::test]
+    async fn what_was_compacted_before_it_was_sent_is_missed() {
+        let store: Arc<dyn Store> = Arc::new(storage::memory::Memory::new());
+        let write = async |name: String| {
+            let value = crate::stored::encode(&json!({ "metadata": { "name": name } }));
+            let put = storage::Change::Put(value);
+            store.commit(call("").key(&name), storage::Expect::Absent, put).await.unwrap();
+        };
+        for number in 0..=SENT_ENTRIES {
+            write(format!("{number:04}")).await;
+        }
+        let call = call("");
+        let selection = selection(&call).unwrap();
+        let mut reader = Reader::start(&store, &call, &selection, Page::default()).await.unwrap();
+        write("later".to_owned()).await;
+        store.compact(Revision(u64::MAX)).await.unwrap();
+        for _ in 0..SENT_ENTRIES {
+            assert!(reader.next().await.unwrap().is_some());
+        }
+        assert!(matches!(reader.next().await, Err(ReadError::Compacted { .. })));
     }
 }
