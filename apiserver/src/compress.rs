@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use flate2::Compression;
 use flate2::write::{GzDecoder, GzEncoder};
+use flate2::{Compress, Compression, Crc, FlushCompress};
 use futures::stream;
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
@@ -56,30 +56,73 @@ pub(crate) fn gunzip(packed: &[u8]) -> Bytes {
     written.expect(MEMORY).into_inner().freeze()
 }
 
+/// So much of a body is compressed together: enough to find what repeats.
+const STRETCH_BYTES: usize = 64 << 10;
+/// The magic number, deflate, no flags, no time, no extra flags, an unknown system.
+const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+/// An empty block of deflate, the last.
+const LAST_BLOCK: [u8; 2] = [3, 0];
+
 /// A body that comes in pieces, compressed as they come: none of it waits for the rest.
+///
+/// An encoder holds some 300 KB, which a client that does not read would hold as well. So every stretch has an encoder of
+/// its own, gone before the client is waited for. Blocks of deflate that refer to nothing before them can be put one
+/// after the other, and only the checksum goes on.
 pub(crate) fn gzip_pieces(body: Body) -> Body {
-    let begun = (body, GzEncoder::new(Vec::new(), Compression::fast()));
-    let frames = stream::unfold(Some(begun), async |state| {
-        let (mut body, mut encoder) = state?;
-        while let Some(frame) = body.frame().await {
-            let piece = match frame.map(Frame::into_data) {
-                Ok(Ok(piece)) => piece,
-                Ok(Err(_)) => continue,
-                Err(broken) => return Some((Err(broken), None)),
-            };
-            encoder.write_all(&piece).expect(MEMORY);
-            let made = std::mem::take(encoder.get_mut());
-            if !made.is_empty() {
-                return Some((data(made), Some((body, encoder))));
-            }
+    let frames = stream::unfold(Some(Packing { body, sum: Crc::new(), is_begun: false }), async |state| {
+        let mut packing = state?;
+        match packing.next().await {
+            Ok((bytes, true)) => Some((Ok(Frame::data(bytes.into())), None)),
+            Ok((bytes, false)) => Some((Ok(Frame::data(bytes.into())), Some(packing))),
+            Err(broken) => Some((Err(broken), None)),
         }
-        Some((data(encoder.finish().expect(MEMORY)), None))
     });
     StreamBody::new(frames).boxed_unsync()
 }
 
-fn data(bytes: Vec<u8>) -> Result<Frame<Bytes>, Broken> {
-    Ok(Frame::data(bytes.into()))
+/// A body on its way to being compressed.
+struct Packing {
+    body: Body,
+    sum: Crc,
+    is_begun: bool,
+}
+
+impl Packing {
+    /// The next stretch, and whether it is the last.
+    async fn next(&mut self) -> Result<(Vec<u8>, bool), Broken> {
+        let mut out = if self.is_begun { Vec::new() } else { GZIP_HEADER.to_vec() };
+        self.is_begun = true;
+        let (mut encoder, mut taken) = (Compress::new(Compression::fast(), false), 0);
+        while taken < STRETCH_BYTES {
+            let Some(frame) = self.body.frame().await.transpose()? else {
+                pack(&mut encoder, &[], FlushCompress::Sync, &mut out);
+                out.extend(LAST_BLOCK);
+                out.extend(self.sum.sum().to_le_bytes());
+                out.extend(self.sum.amount().to_le_bytes());
+                return Ok((out, true));
+            };
+            let Ok(piece) = frame.into_data() else { continue };
+            self.sum.update(&piece);
+            taken += piece.len();
+            pack(&mut encoder, &piece, FlushCompress::None, &mut out);
+        }
+        pack(&mut encoder, &[], FlushCompress::Sync, &mut out);
+        Ok((out, false))
+    }
+}
+
+/// Compresses all of `piece`.
+fn pack(encoder: &mut Compress, mut piece: &[u8], flush: FlushCompress, out: &mut Vec<u8>) {
+    loop {
+        out.reserve(piece.len() / 4 + 1024);
+        let before = encoder.total_in();
+        let status = encoder.compress_vec(piece, out, flush).expect(MEMORY);
+        piece = &piece[(encoder.total_in() - before) as usize..];
+        // When there is room left, nothing is waiting to be written.
+        if piece.is_empty() && out.len() < out.capacity() || status == flate2::Status::StreamEnd {
+            return;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -117,7 +160,7 @@ mod tests {
     #[tokio::test]
     async fn so_does_what_comes_in_pieces() {
         let pieces: Vec<String> = (0..300).map(|n| format!("{{\"name\":\"{n}\"}},").repeat(1000)).collect();
-        let frames = stream::iter(pieces.clone()).map(|piece| data(piece.into_bytes()));
+        let frames = stream::iter(pieces.clone()).map(|piece| Ok(Frame::data(piece.into_bytes().into())));
         let packed = gzip_pieces(StreamBody::new(frames).boxed_unsync()).collect().await.unwrap().to_bytes();
         let mut unpacked = String::new();
         flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut unpacked).unwrap();

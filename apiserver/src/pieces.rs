@@ -3,10 +3,8 @@
 //! In JSON a list is a head, its objects with commas between them, and a tail, whatever its shape. Each piece is
 //! made when the client has taken the one before.
 
-use std::vec;
-
 use bytes::{BufMut, Bytes, BytesMut};
-use futures::stream;
+use futures::{StreamExt, TryStreamExt, stream};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -15,51 +13,64 @@ use openapi::decode;
 use openapi::protobuf;
 use openapi::table::{self, Heading};
 use serde_json::{Value, json};
-use storage::Entry;
+use storage::{Entry, ReadError};
 
 use crate::negotiate::{Encoding, Shape};
 use crate::render::{self, Style};
 use crate::server::{Body, Broken};
 use crate::stored;
+use crate::verbs::list::Reader;
 
-/// About so much is sent at a time: enough that the calls per byte do not count, too little to weigh in memory.
-pub(crate) const PIECE_BYTES: usize = 64 << 10;
+/// About so much is sent at a time. A client that does not read holds three pieces at most: one in HTTP, one on its way
+/// to TLS and one in it. A record of TLS and a frame of HTTP/2 are at most twice as long.
+pub(crate) const PIECE_BYTES: usize = 8 << 10;
+/// What most objects that make a piece longer than that fit into.
+const PIECE_ROOM: usize = PIECE_BYTES + (2 << 10);
+
+/// A buffer for one piece.
+pub(crate) fn room_for_a_piece() -> BytesMut {
+    BytesMut::with_capacity(PIECE_ROOM)
+}
 
 /// Marks an answer that is sent in pieces and has an end, unlike a watch. It is longer than one piece.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Long;
 
-/// A list as an answer.
-pub(crate) fn list(style: Style, metadata: Value, entries: Vec<Entry>) -> Response<Body> {
+/// A list in JSON as an answer.
+pub(crate) async fn list_in_json(style: Style, metadata: Value, reader: Reader) -> Response<Body> {
     let media_type = style.form.encoding.media_type();
-    let whole = |body: Vec<u8>| render::typed(StatusCode::OK, media_type, body);
-    match style.form.encoding {
-        Encoding::Json => {
-            let mut pieces = Pieces::new(style, &metadata, entries);
-            // What fits into one piece is sent with its length.
-            let first = pieces.next().unwrap_or_default();
-            let mut response = render::typed(StatusCode::OK, media_type, first.clone());
-            if pieces.entries.is_some() {
-                let all = std::iter::once(first).chain(pieces);
-                let frames = stream::iter(all.map(|piece| Ok::<_, Broken>(Frame::data(piece))));
-                *response.body_mut() = StreamBody::new(frames).boxed_unsync();
-                response.extensions_mut().insert(Long);
+    let mut pieces = Pieces::new(style, &metadata, reader);
+    // What fits into one piece is sent with its length.
+    let first = pieces.next().await.unwrap_or(Ok(Bytes::new()));
+    let mut response = render::typed(StatusCode::OK, media_type, first.clone().unwrap_or_default());
+    if pieces.reader.is_some() || first.is_err() {
+        let rest = stream::unfold(pieces, async |mut pieces| Some((pieces.next().await?, pieces)));
+        let all = stream::once(async move { first }).chain(rest);
+        *response.body_mut() = StreamBody::new(all.map_ok(Frame::data)).boxed_unsync();
+        response.extensions_mut().insert(Long);
+    }
+    response
+}
+
+/// A list as an answer in one of the encodings that cannot be made in pieces.
+pub(crate) async fn list_as_a_whole(style: Style, metadata: &Value, entries: &[Entry]) -> Response<Body> {
+    let media_type = style.form.encoding.media_type();
+    let body = match style.form.encoding {
+        Encoding::Protobuf => in_protobuf(&style, metadata, entries),
+        Encoding::Json | Encoding::Yaml => {
+            let encoding = style.form.encoding;
+            let mut pieces = Pieces::new(style, metadata, Reader::of(entries.to_vec()));
+            let mut json = Vec::new();
+            while let Some(Ok(piece)) = pieces.next().await {
+                json.extend_from_slice(&piece);
             }
-            response
-        }
-        Encoding::Yaml => {
-            let pieces = Pieces::new(style, &metadata, entries);
-            let json = pieces.fold(Vec::new(), |mut all, piece| {
-                all.extend_from_slice(&piece);
-                all
-            });
             let tree = decode::tree(&json).unwrap_or_default();
             let mut out = BytesMut::new();
-            render::encode(Encoding::Yaml, &tree, &mut out);
-            whole(out.into())
+            render::encode(encoding, &tree, &mut out);
+            out.into()
         }
-        Encoding::Protobuf => whole(in_protobuf(&style, &metadata, &entries)),
-    }
+    };
+    render::typed(StatusCode::OK, media_type, body)
 }
 
 fn in_protobuf(style: &Style, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
@@ -90,11 +101,11 @@ struct Pieces {
     out: BytesMut,
     is_first: bool,
     /// None when the tail has been written too.
-    entries: Option<vec::IntoIter<Entry>>,
+    reader: Option<Reader>,
 }
 
 impl Pieces {
-    fn new(style: Style, metadata: &Value, entries: Vec<Entry>) -> Pieces {
+    fn new(style: Style, metadata: &Value, reader: Reader) -> Pieces {
         let (kind, api_version) = kind(&style);
         let list = match style.form.shape {
             Shape::Table => {
@@ -107,8 +118,9 @@ impl Pieces {
             "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},{list}:["
         );
         let heading = stored::heading(&style.row.api_version(), &style.row.kind);
-        let (out, entries) = (BytesMut::from(head.as_bytes()), Some(entries.into_iter()));
-        Pieces { style, now: Timestamp::now(), heading, out, is_first: true, entries }
+        let mut out = room_for_a_piece();
+        out.put_slice(head.as_bytes());
+        Pieces { style, now: Timestamp::now(), heading, out, is_first: true, reader: Some(reader) }
     }
 
     /// Writes one object, or nothing at all.
@@ -135,22 +147,32 @@ impl Pieces {
     }
 }
 
-impl Iterator for Pieces {
-    type Item = Bytes;
+impl Pieces {
+    /// The next piece; none after the last. What cannot be read to its end breaks off.
+    async fn next(&mut self) -> Option<Result<Bytes, Broken>> {
+        match self.fill().await {
+            Ok(piece) => piece.map(Ok),
+            Err(error) => {
+                tracing::debug!(%error, "a list breaks off");
+                self.reader = None;
+                Some(Err(Broken))
+            }
+        }
+    }
 
-    fn next(&mut self) -> Option<Bytes> {
-        let mut entries = self.entries.take()?;
+    async fn fill(&mut self) -> Result<Option<Bytes>, ReadError> {
+        let Some(mut reader) = self.reader.take() else { return Ok(None) };
         while self.out.len() < PIECE_BYTES {
-            match entries.next() {
+            match reader.next().await? {
                 Some(entry) => self.item(&entry),
                 None => {
                     self.out.put_slice(b"]}");
-                    return Some(self.out.split().freeze());
+                    return Ok(Some(std::mem::take(&mut self.out).freeze()));
                 }
             }
         }
-        self.entries = Some(entries);
-        Some(self.out.split().freeze())
+        self.reader = Some(reader);
+        Ok(Some(std::mem::replace(&mut self.out, room_for_a_piece()).freeze()))
     }
 }
 
@@ -180,11 +202,20 @@ mod tests {
         Style { form, row, include: Include::Nothing, reach: Reach::One, elsewhere: None }
     }
 
-    #[test]
-    fn pieces_make_one_list_in_every_shape() {
+    async fn written(shape: Shape, entries: Vec<Entry>) -> Vec<Bytes> {
+        let mut pieces = Pieces::new(style(shape), &json!({}), Reader::of(entries));
+        let mut written = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            written.push(piece.unwrap());
+        }
+        written
+    }
+
+    #[tokio::test]
+    async fn pieces_make_one_list_in_every_shape() {
         for (shape, list) in [(Shape::Whole, "items"), (Shape::PartialList, "items"), (Shape::Table, "rows")]
         {
-            let pieces: Vec<Bytes> = Pieces::new(style(shape), &json!({}), entries(2000)).collect();
+            let pieces = written(shape, entries(2000)).await;
             let whole: Value = serde_json::from_slice(&pieces.concat()).unwrap();
             assert_eq!(whole[list].as_array().unwrap().len(), 2000, "{shape:?}");
             assert!(
@@ -194,14 +225,14 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_cannot_be_read_leaves_no_trace() {
+    #[tokio::test]
+    async fn what_cannot_be_read_leaves_no_trace() {
         let damaged =
             || Entry::new(Key::from("d"), Revision(1), Bytes::from_static(b"\xff\xff\xff\xff\0\0\0\0{"));
         for shape in [Shape::Whole, Shape::PartialList, Shape::Table] {
             let [first, last] = entries(2).try_into().unwrap();
             let mixed = vec![damaged(), first, damaged(), last, damaged()];
-            let pieces: Vec<Bytes> = Pieces::new(style(shape), &json!({}), mixed).collect();
+            let pieces = written(shape, mixed).await;
             let whole: Value = serde_json::from_slice(&pieces.concat()).unwrap();
             let list = if shape == Shape::Table { "rows" } else { "items" };
             assert_eq!(whole[list].as_array().unwrap().len(), 2, "{whole}");

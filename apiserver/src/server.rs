@@ -8,6 +8,7 @@
 //! connection lasts no longer than the certificate it was opened with, nor than the trust in who issued that.
 //! When told to stop, the door closes, connections finish what they are doing, and those that do not are cut.
 
+mod backlog;
 mod begun;
 mod connections;
 
@@ -37,6 +38,7 @@ pub(crate) use self::connections::OpenConnection;
 use self::connections::{Answered, CONNECTIONS_MAX, Connections};
 use crate::identity::{self, Identity};
 use crate::limits::Tenant;
+use crate::pieces::PIECE_BYTES;
 use crate::pki::Offer;
 
 /// What an answer is made of.
@@ -68,6 +70,8 @@ const SHED: usize = 16;
 const SHED_PAUSE: Duration = Duration::from_millis(10);
 /// Headers of one request. Tokens and cookies are a few kilobytes.
 const HEADER_BYTES_MAX: u32 = 64 << 10;
+/// Bytes of one stream that wait in HTTP/2 for a client: one piece, and what makes it full is a piece as well.
+const SEND_BYTES_MAX: usize = PIECE_BYTES / 2;
 /// How long requests under way may take to finish once the door is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -161,7 +165,9 @@ async fn attended<H: Handler>(
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let offer = door.offer.borrow().clone();
-    let stream = greeted(stream, &offer).await?;
+    let mut stream = greeted(stream, &offer).await?;
+    // What waits for a client in TLS is counted with what waits for it in HTTP; see PIECE_BYTES.
+    stream.get_mut().1.set_buffer_limit(Some(PIECE_BYTES));
     let certificates = stream.get_ref().1.peer_certificates();
     let (identity, expires) = (Identity::of(certificates), identity::expires(certificates));
     if let Identity::User(user) = &identity {
@@ -219,17 +225,25 @@ async fn spoken(
     handler: Arc<impl Handler>,
     graceful: Watcher,
 ) -> io::Result<()> {
+    let backlog = (!stream.is_http2()).then(|| stream.backlog());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (handler, identity, answering) = (handler.clone(), identity.clone(), open.answer());
+        let backlog = backlog.clone();
         request.extensions_mut().insert(open.clone());
         async move {
-            let response = handler.handle(identity, request).await;
-            Ok::<_, Infallible>(response.map(|body| Answered::new(body, answering).boxed_unsync()))
+            // In a box, so that its state is gone when the answer has begun: a watch lasts for hours after that.
+            let response = Box::pin(handler.handle(identity, request)).await;
+            Ok::<_, Infallible>(response.map(|body| Answered::new(body, backlog, answering).boxed_unsync()))
         }
     });
     let builder = Builder::new(TokioExecutor::new());
     let mut builder = if stream.is_http2() { builder.http2_only() } else { builder.http1_only() };
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_LIMIT);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HANDSHAKE_LIMIT)
+        // An address of a request is as long as its headers may be.
+        .max_buf_size(2 * HEADER_BYTES_MAX as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -237,6 +251,7 @@ async fn spoken(
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_local_error_reset_streams(FAULTS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
+        .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
     graceful.watch(connection).await.map_err(io::Error::other)

@@ -375,9 +375,9 @@ impl Stack {
         }
         let answer = match verb {
             Verb::Get => get::get(store, call, style).await,
-            Verb::List => list::list(store, call, style).await,
+            Verb::List => list::list(&self.store, call, style).await,
             Verb::Watch => {
-                watch::watch(store, &self.kinds, &self.vouchers, call, style, self.stop.clone()).await
+                watch::watch(&self.store, &self.kinds, &self.vouchers, call, style, self.stop.clone()).await
             }
             Verb::Create => create::create(store, call, style, bytes).await,
             Verb::Update => update::update(store, call, style, bytes).await,

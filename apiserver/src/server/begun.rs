@@ -5,11 +5,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+use super::backlog::Backlog;
 
 /// What HTTP/2 begins with. No method of HTTP/1 is called that.
 const PREFACE: &[u8] = b"PRI ";
@@ -19,6 +22,8 @@ const PREFACE: &[u8] = b"PRI ";
 pub(super) struct Begun<S> {
     first: Bytes,
     stream: S,
+    /// Hears what is written.
+    backlog: Arc<Backlog>,
 }
 
 impl<S: AsyncRead + Unpin> Begun<S> {
@@ -32,11 +37,24 @@ impl<S: AsyncRead + Unpin> Begun<S> {
         tokio::time::timeout(within, begins)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no request within the limit"))??;
-        Ok((!first.is_empty()).then(|| Begun { first: first.freeze(), stream }))
+        Ok((!first.is_empty()).then(|| Begun { first: first.freeze(), stream, backlog: Arc::default() }))
+    }
+
+    pub(super) fn backlog(&self) -> Arc<Backlog> {
+        self.backlog.clone()
     }
 
     pub(super) fn is_http2(&self) -> bool {
         self.first.starts_with(PREFACE)
+    }
+}
+
+impl<S> Begun<S> {
+    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.backlog.wrote(bytes);
+        }
+        written
     }
 }
 
@@ -62,7 +80,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -78,7 +97,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.note(written)
     }
 
     fn is_write_vectored(&self) -> bool {

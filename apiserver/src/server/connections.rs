@@ -12,13 +12,14 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::Notify;
 
+use super::backlog::Backlog;
 use super::{Body, Broken};
 use crate::fair::{Bounds, FairPool, Lease};
 use crate::limits::Tenant;
@@ -162,12 +163,14 @@ impl Drop for Answering {
 #[derive(Debug)]
 pub(super) struct Answered {
     body: Body,
+    /// What has to go out first, in HTTP/1.1.
+    backlog: Option<Arc<Backlog>>,
     _answering: Answering,
 }
 
 impl Answered {
-    pub(super) fn new(body: Body, answering: Answering) -> Answered {
-        Answered { body, _answering: answering }
+    pub(super) fn new(body: Body, backlog: Option<Arc<Backlog>>, answering: Answering) -> Answered {
+        Answered { body, backlog, _answering: answering }
     }
 }
 
@@ -179,7 +182,13 @@ impl HttpBody for Answered {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let Some(backlog) = self.backlog.clone() else { return Pin::new(&mut self.body).poll_frame(context) };
+        ready!(backlog.poll_ready(context));
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            backlog.took(frame.data_ref().map_or(0, Bytes::len));
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -86,7 +86,7 @@ pub(crate) async fn delete_collection(
         settle(store, &one, place.name, entry.clone(), &options).await.map(drop)
     });
     removals.buffer_unordered(TOGETHER).try_collect::<()>().await?;
-    list::list_of(&listed, style)
+    list::list_of(&listed, style).await
 }
 
 /// Deletes an object, deciding anew as often as somebody else changes it meanwhile. None if it is gone already.

@@ -1,19 +1,24 @@
 //! Reading a collection, all of it at one revision.
 //!
 //! ```text
-//!   query ─► Wanted ─► handles to shared bytes ─► pieces of some 64 KB, each made when the client takes it
+//!   query ─► a page of handles to shared bytes ─► pieces of some 8 KB, each made when the client takes it
+//!                       ▲ read on at the same revision when they are used up ─┘
 //! ```
 //!
-//! Everything that is shown is found before the first byte is sent, so a list that has begun is whole: nothing that
-//! is compacted meanwhile can cut it off. What is held for it are handles, eight bytes an object; no answer is ever in
-//! memory as a whole, except in protobuf, which begins with its length, and in YAML, which nobody asks for at length.
+//! What is held for a client that reads slowly, or not at all, are the handles of one page: eight bytes an object. A
+//! list of several pages needs the history of its revision until the last one is read. Whoever takes so long that this
+//! is compacted gets an answer that breaks off, and lists again. In protobuf, which begins with its length, and in YAML,
+//! which nobody asks for at length, an answer is made as a whole.
+
+use std::sync::Arc;
+use std::vec;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
 use openapi::decode::{self, Syntax};
 use openapi::field::FieldError;
-use openapi::resource::Origin;
+use openapi::resource::{Origin, Resource};
 use openapi::status::{Grouped, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -21,7 +26,7 @@ use storage::{Entry, Key, Page, Range, ReadError, Revision, Store};
 
 use super::get;
 use crate::call::{Call, Reach, unreadable};
-use crate::negotiate::Shape;
+use crate::negotiate::{Encoding, Shape};
 use crate::pieces;
 use crate::query::Query;
 use crate::render::Style;
@@ -30,6 +35,11 @@ use crate::server::Body;
 
 /// Entries read from the store at a time while looking for those selected.
 const PAGE_ENTRIES: usize = 1000;
+/// Entries read at a time while they are sent: their handles are held for a client that does not read.
+const SENT_ENTRIES: usize = 500;
+/// A page that a client asks for has at most so many entries, because all their handles are held until it is sent. Whoever
+/// asks for more gets a token to go on with.
+const LIMIT_MAX: usize = 4096;
 
 /// Where a list goes on: opaque to clients, checked when it comes back.
 #[derive(Serialize, Deserialize)]
@@ -55,23 +65,45 @@ pub(crate) struct Listed {
     remaining: Option<usize>,
 }
 
-pub(crate) async fn list(store: &dyn Store, call: &Call, style: &Style) -> Result<Response<Body>, Status> {
+pub(crate) async fn list(
+    store: &Arc<dyn Store>,
+    call: &Call,
+    style: &Style,
+) -> Result<Response<Body>, Status> {
     style.several()?;
     let selection = selection(call)?;
-    let listed = read(store, call, &selection).await?;
-    list_of(&listed, style)
+    let plan = Plan::new(&**store, call, &selection).await?;
+    if plan.limit > 0 || style.form.encoding != Encoding::Json {
+        let plan = Plan { limit: plan.limit.min(LIMIT_MAX), ..plan };
+        return list_of(&plan.read(&**store, call, &selection).await?, style).await;
+    }
+    let reader = Reader::start(store, call, &selection, plan.page.clone()).await;
+    let reader = reader.map_err(|error| plan.failed(error))?;
+    let listed = Listed { revision: reader.revision, entries: Vec::new(), next: None, remaining: None };
+    Ok(pieces::list_in_json(style.clone(), shown_metadata(&listed, style), reader).await)
 }
 
 /// A list in the form asked for.
-pub(crate) fn list_of(listed: &Listed, style: &Style) -> Result<Response<Body>, Status> {
+pub(crate) async fn list_of(listed: &Listed, style: &Style) -> Result<Response<Body>, Status> {
     style.several()?;
+    let metadata = shown_metadata(listed, style);
+    Ok(match style.form.encoding {
+        Encoding::Json => {
+            let reader = Reader::of(listed.entries.clone());
+            pieces::list_in_json(style.clone(), metadata, reader).await
+        }
+        _ => pieces::list_as_a_whole(style.clone(), &metadata, &listed.entries).await,
+    })
+}
+
+fn shown_metadata(listed: &Listed, style: &Style) -> Value {
     let mut metadata = metadata(listed);
     // Kubernetes has no type for lists of custom kinds that would leave out what is empty.
     let is_whole = style.form.shape == Shape::Whole && style.row.origin == Origin::Custom;
     if is_whole && metadata.get("continue").is_none() {
         metadata["continue"] = "".into();
     }
-    Ok(pieces::list(style.clone(), metadata, listed.entries.clone()))
+    metadata
 }
 
 /// What the client wants to see of a collection.
@@ -84,53 +116,138 @@ pub(crate) fn selection(call: &Call) -> Result<Selection, Status> {
     })
 }
 
-/// Reads what a list shows.
+/// Reads what a list shows, all of it.
 pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
-    check(&call.query)?;
-    // Less than nothing is no limit either.
-    let limit = usize::try_from(call.query.number("limit")?).unwrap_or(0);
-    // A list is over when it is; but what is no number is refused here as for a watch.
-    call.query.number("timeoutSeconds")?;
-    let version = call.query.version().map_err(|bad| bad.of_list())?;
-    let token = match call.query.text("continue") {
-        "" => None,
-        text => Some(parse(text, &range(call, selection))?),
-    };
-    let page = match &token {
-        Some(_) if version != Revision::ZERO => {
-            return Err(Status::bad_request(
-                "specifying resource version is not allowed when using continue",
-            ));
-        }
-        Some(token) => Page {
-            at: u64::try_from(token.rv).ok().map(Revision),
-            after: Some(Key::from(token.start.as_str())),
-            ..Page::default()
-        },
-        None => {
-            get::not_older(store, &call.key(""), version).await?;
-            Page { at: exact(&call.query, version, limit), ..Page::default() }
-        }
-    };
-    let listed = pages(store, call, selection, page, limit).await;
-    listed.map_err(|error| match (error, token) {
-        (ReadError::Compacted { .. }, None) => Status::expired(LIST_EXPIRED),
-        (ReadError::Compacted { .. }, Some(token)) => {
-            let mut status = Status::expired(TOKEN_EXPIRED);
-            status.metadata.continue_token = Some(written(&Continue { rv: NEWEST, ..token }));
-            status
-        }
-        (error, _) => unreadable(error),
-    })
+    Plan::new(store, call, selection).await?.read(store, call, selection).await
 }
 
-/// Reads everything selected, as it is now: the beginning of a watch.
-pub(crate) async fn everything(
-    store: &dyn Store,
-    call: &Call,
-    selection: &Selection,
-) -> Result<Listed, Status> {
-    pages(store, call, selection, Page::default(), 0).await.map_err(unreadable)
+/// Where a list begins and how long it may be.
+struct Plan {
+    page: Page,
+    /// Zero for all.
+    limit: usize,
+    token: Option<Continue>,
+}
+
+impl Plan {
+    async fn new(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Plan, Status> {
+        check(&call.query)?;
+        // Less than nothing is no limit either.
+        let limit = usize::try_from(call.query.number("limit")?).unwrap_or(0);
+        // A list is over when it is; but what is no number is refused here as for a watch.
+        call.query.number("timeoutSeconds")?;
+        let version = call.query.version().map_err(|bad| bad.of_list())?;
+        let token = match call.query.text("continue") {
+            "" => None,
+            text => Some(parse(text, &range(call, selection))?),
+        };
+        let page = match &token {
+            Some(_) if version != Revision::ZERO => {
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            Some(token) => Page {
+                at: u64::try_from(token.rv).ok().map(Revision),
+                after: Some(Key::from(token.start.as_str())),
+                ..Page::default()
+            },
+            None => {
+                get::not_older(store, &call.key(""), version).await?;
+                Page { at: exact(&call.query, version, limit), ..Page::default() }
+            }
+        };
+        Ok(Plan { page, limit, token })
+    }
+
+    async fn read(self, store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
+        let listed = pages(store, call, selection, self.page.clone(), self.limit).await;
+        listed.map_err(|error| self.failed(error))
+    }
+
+    fn failed(self, error: ReadError) -> Status {
+        match (error, self.token) {
+            (ReadError::Compacted { .. }, None) => Status::expired(LIST_EXPIRED),
+            (ReadError::Compacted { .. }, Some(token)) => {
+                let mut status = Status::expired(TOKEN_EXPIRED);
+                status.metadata.continue_token = Some(written(&Continue { rv: NEWEST, ..token }));
+                status
+            }
+            (error, _) => unreadable(error),
+        }
+    }
+}
+
+/// Reads a collection at one revision, a page at a time and none before it is needed.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) revision: Revision,
+    held: vec::IntoIter<Entry>,
+    /// None when everything was read.
+    rest: Option<Rest>,
+}
+
+#[derive(Debug)]
+struct Rest {
+    store: Arc<dyn Store>,
+    range: Range,
+    row: Arc<Resource>,
+    selection: Selection,
+    page: Page,
+}
+
+impl Reader {
+    /// Reads the first page, and with it the revision of all others.
+    pub(crate) async fn start(
+        store: &Arc<dyn Store>,
+        call: &Call,
+        selection: &Selection,
+        page: Page,
+    ) -> Result<Reader, ReadError> {
+        let rest = Rest {
+            store: store.clone(),
+            range: range(call, selection),
+            row: call.row.clone(),
+            selection: selection.clone(),
+            page: Page { limit: Some(SENT_ENTRIES), ..page },
+        };
+        let mut reader = Reader { revision: Revision::ZERO, held: Vec::new().into_iter(), rest: Some(rest) };
+        reader.read_on().await?;
+        Ok(reader)
+    }
+
+    /// Of what was read already.
+    pub(crate) fn of(entries: Vec<Entry>) -> Reader {
+        Reader { revision: Revision::ZERO, held: entries.into_iter(), rest: None }
+    }
+
+    /// The next entry; none at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Entry>, ReadError> {
+        loop {
+            if let Some(entry) = self.held.next() {
+                return Ok(Some(entry));
+            }
+            if self.rest.is_none() {
+                return Ok(None);
+            }
+            self.read_on().await?;
+        }
+    }
+
+    async fn read_on(&mut self) -> Result<(), ReadError> {
+        let Some(rest) = &mut self.rest else { return Ok(()) };
+        let read = rest.store.list(rest.range.clone(), rest.page.clone()).await?;
+        self.revision = read.revision;
+        rest.page.at = Some(read.revision);
+        rest.page.after = read.value.entries.last().map(|entry| entry.key().clone());
+        let mut entries = read.value.entries;
+        entries.retain(|entry| rest.selection.holds(&rest.row, entry));
+        self.held = entries.into_iter();
+        if !read.value.more {
+            self.rest = None;
+        }
+        Ok(())
+    }
 }
 
 /// Reads up to `limit` entries; all of them if it is zero.
@@ -315,5 +432,28 @@ mod tests {
         assert_eq!((old.code, old.message.as_str()), (410, LIST_EXPIRED));
         let both = read(&format!("resourceVersion=1&continue={token}")).await.unwrap_err();
         assert_eq!(both.message, "specifying resource version is not allowed when using continue");
+    }
+
+    /// A list of several pages whose client waited until its revision was compacted must not look complete.
+    #[tokio::test]
+    async fn what_was_compacted_before_it_was_sent_is_missed() {
+        let store: Arc<dyn Store> = Arc::new(storage::memory::Memory::new());
+        let write = async |name: String| {
+            let value = crate::stored::encode(&json!({ "metadata": { "name": name } }));
+            let put = storage::Change::Put(value);
+            store.commit(call("").key(&name), storage::Expect::Absent, put).await.unwrap();
+        };
+        for number in 0..=SENT_ENTRIES {
+            write(format!("{number:04}")).await;
+        }
+        let call = call("");
+        let selection = selection(&call).unwrap();
+        let mut reader = Reader::start(&store, &call, &selection, Page::default()).await.unwrap();
+        write("later".to_owned()).await;
+        store.compact(Revision(u64::MAX)).await.unwrap();
+        for _ in 0..SENT_ENTRIES {
+            assert!(reader.next().await.unwrap().is_some());
+        }
+        assert!(matches!(reader.next().await, Err(ReadError::Compacted { .. })));
     }
 }

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The stream pulls: nothing is read from the store before the client has taken what came before, so a slow
-//! client waits in the store's history and holds nothing here but handles to what it is about to be sent.
+//! client waits in the store's history and holds nothing here but handles to what it is about to be sent. That is true
+//! for what is there at the beginning, too: it is read a page at a time, at one revision.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -25,7 +26,7 @@ use openapi::status::{Grouped, Status};
 use openapi::table::Heading;
 use rand::RngExt;
 use serde_json::{Value, json};
-use storage::{Batch, Entry, Event, Range, ReadError, Revision, Store, Watch};
+use storage::{Batch, Entry, Event, Page, Range, ReadError, Revision, Store, Watch};
 use tokio::sync;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -35,7 +36,7 @@ use crate::auth::standing::Standing;
 use crate::call::{Call, Reach, unreadable};
 use crate::kinds::{Kinds, Registry};
 use crate::negotiate::Encoding;
-use crate::pieces::PIECE_BYTES;
+use crate::pieces::{PIECE_BYTES, room_for_a_piece};
 use crate::quotas::Watching;
 use crate::render::{self, Style};
 use crate::select::Selection;
@@ -50,7 +51,7 @@ const FRAME_BYTES: usize = 256;
 const LASTS_SECONDS: std::ops::Range<f64> = 1800.0..3600.0;
 
 pub(crate) async fn watch(
-    store: &dyn Store,
+    store: &Arc<dyn Store>,
     kinds: &Arc<Registry>,
     vouchers: &Vouchers,
     call: &Call,
@@ -66,6 +67,7 @@ pub(crate) async fn watch(
         ending: None,
         standing: Standing::new(&call.gate, vouchers, call.reach == Reach::Every).await?,
         _watching: call.gate.watching().await?,
+        initial: None,
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -80,7 +82,7 @@ pub(crate) async fn watch(
     });
     let after = following.start(store, call).await?;
     let range = list::range(call, &following.selection);
-    match begun(store, call, range, after).await {
+    match begun(&**store, call, range, after).await {
         Ok((watch, resumed)) => (following.watch, following.resumed) = (Some(watch), resumed),
         // That the past is gone is said in the stream, as upstream says it: kube's watcher lists again when it
         // hears it there, and asks the same question forever when the request itself fails.
@@ -184,7 +186,15 @@ enum Pending {
     Bookmark(Revision),
     /// Everything that was there at the beginning has been sent.
     InitialEnd(Revision),
-    Error(Status),
+    /// Boxed, so that not every event takes the room of a status.
+    Error(Box<Status>),
+}
+
+/// What was there at the beginning and has not been sent.
+struct Initial {
+    reader: list::Reader,
+    /// Whether the client is told where it ends.
+    is_marked: bool,
 }
 
 /// For how long what is watched is served as it was when the watch began: a client of a custom kind that has changed
@@ -233,6 +243,7 @@ struct Following {
     standing: Standing,
     /// It counts as one of its logical cluster.
     _watching: Watching,
+    initial: Option<Initial>,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
@@ -248,10 +259,10 @@ struct Following {
 
 impl Following {
     /// Prepares what is there, and says after which revision to go on.
-    async fn start(&mut self, store: &dyn Store, call: &Call) -> Result<Revision, Status> {
+    async fn start(&mut self, store: &Arc<dyn Store>, call: &Call) -> Result<Revision, Status> {
         let begin = Begin::parse(call)?;
-        let reached = |version| async move { get::not_older(store, &call.key(""), version).await };
-        let marked = match begin {
+        let reached = |version| async move { get::not_older(&**store, &call.key(""), version).await };
+        let is_marked = match begin {
             Begin::Now => return Ok(reached(Revision::ZERO).await?.revision),
             Begin::After(version) => {
                 reached(version).await?;
@@ -262,16 +273,11 @@ impl Following {
                 marked
             }
         };
-        let listed = list::everything(store, call, &self.selection).await?;
-        let added = listed.entries.into_iter().map(|entry| {
-            let revision = entry.revision();
-            Pending::Object("ADDED", entry, revision)
-        });
-        self.pending.extend(added);
-        if marked {
-            self.pending.push_back(Pending::InitialEnd(listed.revision));
-        }
-        Ok(listed.revision)
+        let reader = list::Reader::start(store, call, &self.selection, Page::default()).await;
+        let reader = reader.map_err(unreadable)?;
+        let revision = reader.revision;
+        self.initial = Some(Initial { reader, is_marked });
+        Ok(revision)
     }
 
     /// The next bytes to send, as many events as make up a piece; none when the watch is over.
@@ -281,20 +287,56 @@ impl Following {
             if self.standing.lost().now_or_never().is_some() {
                 return None;
             }
-            let mut out = BytesMut::new();
-            while out.len() < PIECE_BYTES
-                && let Some(pending) = self.pending.pop_front()
-            {
-                self.write(pending, &mut out);
-            }
-            if !out.is_empty() {
-                return Some(out.freeze());
+            if let Some(piece) = self.piece().await {
+                return Some(piece);
             }
             if self.is_done {
                 return None;
             }
             self.wait().await?;
         }
+    }
+
+    /// As much of what is at hand as makes up a piece.
+    async fn piece(&mut self) -> Option<Bytes> {
+        // An idle watch has no buffer, and a single event one of its size.
+        let mut out = BytesMut::new();
+        while out.len() < PIECE_BYTES
+            && let Some(pending) = self.pending().await
+        {
+            if !out.is_empty() && out.capacity() < PIECE_BYTES {
+                let begun = std::mem::replace(&mut out, room_for_a_piece());
+                out.put_slice(&begun);
+            }
+            self.write(pending, &mut out);
+        }
+        (!out.is_empty()).then(|| out.freeze())
+    }
+
+    /// What comes next of what is at hand: what was there at the beginning, then what was heard since.
+    async fn pending(&mut self) -> Option<Pending> {
+        if let Some(initial) = &mut self.initial {
+            let is_marked = initial.is_marked;
+            match initial.reader.next().await {
+                Ok(Some(entry)) => {
+                    let revision = entry.revision();
+                    return Some(Pending::Object("ADDED", entry, revision));
+                }
+                Ok(None) => {
+                    let revision = initial.reader.revision;
+                    self.initial = None;
+                    if is_marked {
+                        return Some(Pending::InitialEnd(revision));
+                    }
+                }
+                Err(error) => {
+                    self.initial = None;
+                    self.pending.clear();
+                    self.fail(error);
+                }
+            }
+        }
+        self.pending.pop_front()
     }
 
     /// Waits for something to send.
@@ -357,7 +399,7 @@ impl Following {
     }
 
     fn fail(&mut self, error: ReadError) {
-        self.pending.push_back(Pending::Error(unreadable(error)));
+        self.pending.push_back(Pending::Error(Box::new(unreadable(error))));
         self.is_done = true;
     }
 

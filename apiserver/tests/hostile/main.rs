@@ -2,4 +2,5 @@
 
 mod bodies;
 mod connections;
+mod stalled;
 mod world;

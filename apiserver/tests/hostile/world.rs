@@ -8,18 +8,20 @@ use std::time::{Duration, Instant};
 
 use api::cluster::Id;
 use apiserver::births::{self, Birth};
+use apiserver::keys::Collection;
 use apiserver::newborn::{self, Newborn, Surroundings, Template};
 use apiserver::pki::{Authority, Serving};
 use apiserver::server;
 use apiserver::stack::Stack;
+use apiserver::stored;
 use apiserver::tokens::Tokens;
 use controller::tasks::Tasks;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
-use storage::Store;
 use storage::embedded::{Embedded, Options};
+use storage::{Change, Expect, Store};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -30,10 +32,10 @@ const PROMPTLY: Duration = Duration::from_secs(5);
 
 /// A server with an administrator, and some people who are known by their tokens.
 pub(crate) struct World {
-    _runtime: Runtime,
+    runtime: Runtime,
     pub(crate) address: SocketAddr,
     authority: Authority,
-    _dir: TempDir,
+    dir: TempDir,
     _tasks: Tasks,
 }
 
@@ -41,11 +43,25 @@ pub(crate) type Connection = StreamOwned<ClientConnection, TcpStream>;
 
 impl World {
     pub(crate) fn new() -> World {
+        World::holding(0)
+    }
+
+    /// With so many objects of a kilobyte.
+    pub(crate) fn holding(objects: usize) -> World {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let (tasks, authority) = (Tasks::new(), Authority::open(&dir.path().join("pki")).unwrap());
-        let address = runtime.block_on(serve(dir.path(), &authority, &tasks));
-        World { _runtime: runtime, address, authority, _dir: dir, _tasks: tasks }
+        let address = runtime.block_on(serve(dir.path(), &authority, &tasks, objects));
+        World { runtime, address, authority, dir, _tasks: tasks }
+    }
+
+    pub(crate) fn pki(&self) -> std::path::PathBuf {
+        self.dir.path().join("pki")
+    }
+
+    /// Serves until the process ends.
+    pub(crate) fn forever(self) -> ! {
+        self.runtime.block_on(std::future::pending())
     }
 
     pub(crate) fn clients(&self) -> Clients {
@@ -53,13 +69,14 @@ impl World {
     }
 }
 
-async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks) -> SocketAddr {
+async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks, objects: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let template = Template::new(newborn::objects(&Surroundings { authority: "a certificate", address }));
     let engine = Embedded::open(&dir.join("store"), Options::default()).unwrap();
     let store: Arc<dyn Store> = Arc::new(Newborn::new(Arc::new(engine), template));
     births::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+    fill(&*store, objects).await;
     let tokens = dir.join("tokens.csv");
     std::fs::write(&tokens, "token-of-ann,ann,1\ntoken-of-bob,bob,2\n").unwrap();
     let stack =
@@ -72,6 +89,25 @@ async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks) -> SocketAddr {
         server::serve(listener, offer, Arc::new(stack), stop).await
     });
     address
+}
+
+/// Puts ConfigMaps into the namespace default of the root.
+async fn fill(store: &dyn Store, objects: usize) {
+    let maps = Collection { group: "", plural: "configmaps" };
+    let writes = (0..objects).map(|number| {
+        let name = format!("map-{number}");
+        // Nothing that could be compressed well.
+        let words = (0..32)
+            .map(|word| format!("{:032x}", (number * 32 + word + 1) as u128 * 0x9e37_79b9_7f4a_7c15_f39c));
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": name, "namespace": "default" },
+            "data": { "words": words.collect::<String>() },
+        });
+        let put = Change::Put(stored::encode(&object));
+        store.commit(maps.key(Id::ROOT, Some("default"), &name), Expect::Absent, put)
+    });
+    futures::future::try_join_all(writes).await.unwrap();
 }
 
 /// Makes clients of a server.
