@@ -120,7 +120,7 @@ fn check_container(container: &Value, found: &mut Vec<String>) {
             .iter()
             .any(|action| handler[*action]["host"].as_str().unwrap_or_default() != "")
     };
-    if HANDLERS.iter().any(|handler| names_host(handler)) {
+    if HANDLERS.iter().any(names_host) {
         found.push("host of a probe or lifecycle hook".to_owned());
     }
 }
@@ -144,10 +144,10 @@ fn check_context(context: &Value, found: &mut Vec<String>) {
 
 /// The older way to choose an AppArmor profile.
 fn check_annotations(metadata: &Value, found: &mut Vec<String>) {
-    let annotations = metadata["annotations"].as_object().into_iter().flatten();
+    let mut annotations = metadata["annotations"].as_object().into_iter().flatten();
     let is_unconfined =
         |(name, value): (&String, &Value)| name.starts_with(APPARMOR) && value == "unconfined";
-    if annotations.map(is_unconfined).any(|is| is) {
+    if annotations.any(is_unconfined) {
         found.push("AppArmor unconfined".to_owned());
     }
 }

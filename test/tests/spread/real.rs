@@ -158,9 +158,9 @@ async fn a_move_between_real_clusters_keeps_every_pod_ready() -> Result<()> {
     fleet.root.make(DEPLOYMENTS, web).await?;
     fleet.root.until_available(WEB, 6).await?;
     let availability = Availability::watch(&fleet, "shop", "web").await?;
-    let rounds = std::env::var("HOLON_MOVES").ok().and_then(|text| text.parse().ok()).unwrap_or(MOVES);
+    let rounds: usize = std::env::var("HOLON_MOVES").ok().and_then(|text| text.parse().ok()).unwrap_or(MOVES);
     for round in 0..rounds {
-        let (from, to) = if round % 2 == 0 { ("east", "west") } else { ("west", "east") };
+        let (from, to) = if round.is_multiple_of(2) { ("east", "west") } else { ("west", "east") };
         let begun = Instant::now();
         fleet.root.place(SHOP, to).await?;
         fleet.member(from).below.until_gone(&there(WEB)).await?;
@@ -171,7 +171,7 @@ async fn a_move_between_real_clusters_keeps_every_pod_ready() -> Result<()> {
     }
 
     let (from, to, hopeless) =
-        if rounds % 2 == 0 { ("east", "west", &west) } else { ("west", "east", &east) };
+        if rounds.is_multiple_of(2) { ("east", "west", &west) } else { ("west", "east", &east) };
     for node in fleet.member(to).below.list("/api/v1/nodes").await? {
         hopeless.run(&["cordon", node["metadata"]["name"].as_str().unwrap_or_default()], "");
     }
