@@ -31,8 +31,8 @@ pub use overrides::{
     PatchStep, Table, Variable,
 };
 pub use physical_cluster::{
-    Connection, Nodes, PhysicalCluster, PhysicalClusterSpec, PhysicalClusterStatus, PodSecurity, Pull, Push,
-    Quota, SecretReference, ServedKind, Taint,
+    ClassKind, ClassMapping, Connection, Nodes, PhysicalCluster, PhysicalClusterSpec, PhysicalClusterStatus,
+    PodSecurity, Pull, Push, Quota, SecretReference, ServedClasses, ServedKind, Taint,
 };
 pub use placement::{
     Division, Effect, FallbackGroup, Operator, Placement, PlacementSpec, PlacementStatus, Rollout, ShareRule,

@@ -293,9 +293,10 @@ impl Fleet {
         health: Health,
         hindrance: Option<Hindrance>,
     ) -> PhysicalClusterStatus {
-        let report = self.report(mailbox, &object.metadata.name);
-        let mut status = report.and_then(|report| report.status).unwrap_or_else(|| before.clone());
-        let said = |kind: &str| status.conditions.iter().find(|said| said.r#type == kind).cloned();
+        let report = self.report(mailbox, &object.metadata.name).and_then(|report| report.status);
+        let reported = report.as_ref().map_or(&[][..], |report| &report.conditions).to_vec();
+        let mut status = report.unwrap_or_else(|| before.clone());
+        let said = |kind: &str| reported.iter().find(|said| said.r#type == kind).cloned();
         let other = said("ClusterIdentity").filter(|said| said.status == "False");
         let circular = before.conditions.iter().find(|said| said.r#type == CIRCULAR && said.status == "True");
         let ready = match circular {
@@ -450,6 +451,8 @@ fn ready(
     match (hindrance, health, said) {
         (Some(why), _, _) if !why.is_connected => of("False", CANNOT_CONNECT, &why.message),
         (_, Health::NeverHeard, _) => of("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
+        // A syncer is alive before its cluster has ever answered. Nothing is sent to a cluster that may not be there.
+        (_, Health::Alive(_), None) => of("Unknown", NEVER_HEARD, "its syncer has not reached it yet"),
         (_, Health::Silent, _) => of("Unknown", SILENT, "its syncer has not been heard for 40 s"),
         (_, Health::Alive(_), Some(said)) if said.status == "False" => {
             of("False", &said.reason, &said.message)
@@ -528,6 +531,8 @@ mod tests {
             ("Unknown", SILENT, "its syncer has not been heard for 40 s"),
         );
         check(ready(alive, said("True"), None), ("True", "Reachable", reports));
+        // An address where nobody answered: the cluster was ready before it had ever been reached, and got work.
+        check(ready(alive, None, None), ("Unknown", NEVER_HEARD, "its syncer has not reached it yet"));
         check(ready(alive, said("False"), None), ("False", "Unreachable", "no answer"));
         for health in [Health::NeverHeard, Health::Silent, alive] {
             check(

@@ -23,6 +23,7 @@ use crate::copies::{self, Copy};
 use crate::division::{self, Dividend, Part, Plan, Rule, limits};
 use crate::flow::{Item, Splitter, lock};
 use crate::look::SOON;
+use crate::lower::classes;
 use crate::lower::depend::{self, Need};
 use crate::lower::{self, Lowered, Way};
 use crate::rules::select::{self, Selected};
@@ -83,6 +84,11 @@ pub(crate) async fn look(
             Ok(Lowered::Sent(mut wanted)) => {
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
                 wanted["metadata"]["annotations"][api::names::STANDS_FOR] = generation.to_string().into();
+                let missing = classes::missing(&wanted, &copy.member.object);
+                if copy.object.is_none() && !missing.is_empty() {
+                    let missing = classes::told(&missing, cluster);
+                    notice::tell_missing(splitter, subject, object, &missing).await?;
+                }
                 match spread::put(splitter, followed, subject, copy, wanted).await {
                     Err(error) if spread::is_refused(&error) => {
                         unfinished = true;

@@ -11,6 +11,7 @@ use crate::decide::Decided;
 use crate::explain::sentence;
 use crate::flow::Splitter;
 use crate::follow::Places;
+use crate::lower::classes;
 use crate::moves::Step;
 use crate::spread::Problems;
 use crate::summarize::rule::ReadRule;
@@ -30,6 +31,7 @@ pub(crate) async fn gather(
     let reports: Vec<Report> =
         indexed(targets.iter().map(|(target, copy)| case.report(target, copy)).collect(), decided);
     let unsent = problems.first().map(|(cluster, problem)| format!("{cluster}: {problem}"));
+    let missing = missing_classes(&targets);
     let whole = Whole {
         object: case.object,
         desired: match case.is_autoscaled() {
@@ -40,6 +42,7 @@ pub(crate) async fn gather(
         pending: decided.plan.pending,
         unplaced: decided.unplaced.as_deref().or(decided.short.as_deref()),
         unsent: unsent.as_deref(),
+        missing: missing.as_deref(),
         now: &now,
     };
     let rule = rule(splitter, case.followed, case.subject);
@@ -65,6 +68,16 @@ pub(crate) async fn gather(
 pub(crate) fn now() -> String {
     let now = Timestamp::now();
     now.round(jiff::Unit::Second).unwrap_or(now).to_string()
+}
+
+/// Which classes that the copies name are missing on their physical clusters, as a sentence.
+fn missing_classes(targets: &[(&Target, &Copy)]) -> Option<String> {
+    let told = targets.iter().filter(|(target, _)| copies::is_staying(target)).filter_map(|(_, copy)| {
+        let missing = classes::missing(copy.object.as_ref()?, &copy.member.object);
+        (!missing.is_empty()).then(|| classes::told(&missing, copy.name()))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// Where the indexes of a target's part of a Job begin.
@@ -173,6 +186,9 @@ fn status(
     if let Some((cluster, problem)) = problems.first() {
         conditions.push(condition(("Sent", "False", "CannotSend", format!("{cluster}: {problem}"))));
     }
+    if let Some(missing) = missing_classes(targets) {
+        conditions.push(condition((summarize::CLASSES_FOUND, "False", "ClassNotFound", missing)));
+    }
     if let Some(mistake) = summary.mistakes.first() {
         let said = ("Summarized", "False", "RuleMistaken", crate::policies::told(mistake));
         conditions.push(condition(said));
@@ -210,6 +226,7 @@ pub(crate) async fn follower(
         pending: 0,
         unplaced: None,
         unsent: None,
+        missing: None,
         now: &now,
     };
     let status = if reports.is_empty() && object["kind"] != "PersistentVolumeClaim" {

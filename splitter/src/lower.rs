@@ -10,6 +10,7 @@
 //! Override is gone. No step may change what an object is called or whose it is: on a shared cluster, namespaces and marks
 //! are what keeps users apart.
 
+pub mod classes;
 pub mod depend;
 pub mod home;
 pub mod image;
@@ -108,6 +109,7 @@ pub fn lower(object: &Value, part: Option<&Part>, way: &Way) -> Result<Lowered, 
     let mut changed = overrides::apply(lowered, &subject, way.cluster, way.overrides)?;
     // Whatever an Override did to them, they are ours.
     marks.put(&mut changed);
+    classes::map_names(&mut changed, &way.cluster.spec.class_mappings);
     mark_node_ports(&mut changed);
     Ok(Lowered::Sent(changed))
 }

@@ -9,6 +9,7 @@ use crate::case::Case;
 use crate::flow::Splitter;
 use crate::gather;
 use crate::hash::word;
+use crate::summarize::CLASSES_FOUND;
 use crate::world::Subject;
 
 const PLACED: &str = "Placed";
@@ -36,6 +37,17 @@ pub(crate) async fn tell_problem(
 ) -> Result<(), CallError> {
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     write(splitter, subject, object, ("CannotSend", problem), &gather::now(), version).await
+}
+
+/// Tells that a class is missing where something is sent, once for every object and cluster.
+pub(crate) async fn tell_missing(
+    splitter: &Splitter,
+    subject: &Subject,
+    object: &Value,
+    missing: &str,
+) -> Result<(), CallError> {
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    write(splitter, subject, object, ("ClassNotFound", missing), &gather::now(), uid).await
 }
 
 /// Tells that pods were deleted with their workload although it was deleted without its dependents.
@@ -85,8 +97,9 @@ async fn write(
 
 /// What is to be told: that it, or some of it, is pending, held or cannot be sent, for a reason that was not known before.
 fn news<'a>(before: Option<&DistributionStatus>, now: &'a DistributionStatus) -> Option<&'a Condition> {
-    let is_bad =
-        |said: &Condition| [PLACED, COMPLETE, SENT].contains(&said.r#type.as_str()) && said.reason != PLACED;
+    let is_bad = |said: &Condition| {
+        [PLACED, COMPLETE, SENT, CLASSES_FOUND].contains(&said.r#type.as_str()) && said.reason != PLACED
+    };
     let known = before.map_or(&[][..], |before| &before.conditions);
     let is_known = |said: &Condition| {
         let is_it = |known: &Condition| known.reason == said.reason && known.message == said.message;

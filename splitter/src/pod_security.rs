@@ -52,6 +52,8 @@ const UNCONFINED: &[(&str, &str)] = &[
     ("/procMount", "Unmasked"),
     ("/privileged", "true"),
 ];
+/// What the names of PriorityClasses begin with that are the cluster's own.
+const SYSTEM: &str = "system-";
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 /// Where a container says which host a probe or a hook connects to. Elsewhere than to the pod, the kubelet connects to
 /// whatever a tenant names.
@@ -95,6 +97,9 @@ fn items<'a>(holder: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
 
 fn check_pod(pod: &Value, found: &mut Vec<String>) {
     found.extend(HOST_NAMESPACES.iter().filter(|name| pod[**name] == true).map(|name| (*name).to_owned()));
+    // Not part of the standard: a tenant's pods would preempt those of others and of the cluster itself.
+    let priority = pod["priorityClassName"].as_str().filter(|name| name.starts_with(SYSTEM));
+    found.extend(priority.map(|name| format!("PriorityClass {name}")));
     if items(pod, "volumes").any(|volume| !volume["hostPath"].is_null()) {
         found.push("hostPath volumes".to_owned());
     }
@@ -183,6 +188,11 @@ mod tests {
             &["hostIPC", "hostNetwork", "hostPID"],
         );
         check(json!({ "hostNetwork": false }), &[]);
+        check(
+            json!({ "priorityClassName": "system-node-critical" }),
+            &["PriorityClass system-node-critical"],
+        );
+        check(json!({ "priorityClassName": "high" }), &[]);
         check(json!({ "volumes": [{ "name": "a", "hostPath": { "path": "/" } }] }), &["hostPath volumes"]);
         check(
             json!({ "securityContext": { "windowsOptions": { "hostProcess": true } } }),

@@ -101,6 +101,8 @@ pub struct Whole<'a> {
     pub unplaced: Option<&'a str>,
     /// What could not be sent, and to which target, if anything.
     pub unsent: Option<&'a str>,
+    /// Which classes that it names are missing on which target, if any.
+    pub missing: Option<&'a str>,
     /// RFC 3339.
     pub now: &'a str,
 }
@@ -130,6 +132,7 @@ const OBSERVED: &str = "observedGeneration";
 pub const STALE: &str = "StatusStale";
 pub const PLACED: &str = "Placed";
 const SENT: &str = "Sent";
+pub(crate) const CLASSES_FOUND: &str = "ClassesFound";
 
 /// The status of an object that runs on these targets.
 pub fn summarize(whole: &Whole, reports: &[Report], rule: Option<&ReadRule>) -> Summary {
@@ -209,8 +212,9 @@ fn note(kind: &Kind, whole: &Whole, reports: &[&Report], status: &mut Value) {
     let stale = (!silent.is_empty()).then_some(("True", "Silent", message));
     let reason = if whole.pending > 0 { "NoRoom" } else { "NoTarget" };
     let unplaced = whole.unplaced.map(|why| ("False", reason, why.to_owned()));
+    let missing = whole.missing.map(|why| ("False", "ClassNotFound", why.to_owned()));
     let unsent = whole.unsent.map(|why| ("False", "CannotSend", why.to_owned()));
-    for (name, said) in [(STALE, stale), (PLACED, unplaced), (SENT, unsent)] {
+    for (name, said) in [(STALE, stale), (PLACED, unplaced), (SENT, unsent), (CLASSES_FOUND, missing)] {
         let Some((said, reason, message)) = said else { continue };
         if !status.is_object() {
             *status = Value::Object(Map::new());

@@ -178,6 +178,7 @@ impl Beat {
             status.requested = seen.requested.quantities();
             status.quotas = seen.quotas.clone();
             status.kinds = seen.kinds.clone();
+            status.classes = seen.classes.clone();
         }
         if same == Cluster::Same {
             status.uid = about.cluster;

@@ -1,6 +1,6 @@
 //! What a physical cluster has, counted.
 
-use api::fleet::{Nodes, Quantities, Quota, ServedKind};
+use api::fleet::{ClassKind, Nodes, Quantities, Quota, ServedClasses, ServedKind};
 use controller::remote::{CallError, Remote};
 use serde_json::Value;
 
@@ -10,6 +10,15 @@ use crate::amounts::{Amounts, requested};
 const PAGE: usize = 500;
 /// A report is an object of the mailbox, and has an object's size.
 const QUOTAS_MAX: usize = 500;
+const CLASSES_MAX: usize = 500;
+
+/// Where classes are.
+const CLASSES: &[(ClassKind, &str)] = &[
+    (ClassKind::PriorityClass, "/apis/scheduling.k8s.io/v1/priorityclasses"),
+    (ClassKind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
+    (ClassKind::StorageClass, "/apis/storage.k8s.io/v1/storageclasses"),
+    (ClassKind::IngressClass, "/apis/networking.k8s.io/v1/ingressclasses"),
+];
 
 /// What there is, and what is spoken for.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -22,6 +31,8 @@ pub(crate) struct Seen {
     pub(crate) requested: Amounts,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) kinds: Vec<ServedKind>,
+    /// Of the kinds we may look at.
+    pub(crate) classes: Vec<ServedClasses>,
     /// What we may not look at, in the server's words.
     pub(crate) refused: Vec<String>,
 }
@@ -47,7 +58,26 @@ impl Seen {
         seen.allowed(counted)?;
         let counted = each(below, "/api/v1/resourcequotas", "", |quota| seen.add_quota(quota)).await;
         seen.allowed(counted)?;
+        for (kind, path) in CLASSES {
+            seen.add_classes(below, *kind, path).await?;
+        }
         Ok(seen)
+    }
+
+    /// Reads the names of the classes of one kind. Which there are is not known where we may not look, or where a server does
+    /// not serve the kind.
+    async fn add_classes(&mut self, below: &Remote, kind: ClassKind, path: &str) -> Result<(), CallError> {
+        let mut names = Vec::new();
+        let name = |class: &Value| class["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match each(below, path, "", |class| names.push(name(class))).await {
+            Err(error) if matches!(error.code(), 403 | 404) => return Ok(()),
+            read => read?,
+        }
+        names.sort();
+        let truncated = names.len() > CLASSES_MAX;
+        names.truncate(CLASSES_MAX);
+        self.classes.push(ServedClasses { kind, names, truncated });
+        Ok(())
     }
 
     /// Whether that was counted. Not being allowed to is no failure: the rest is counted.

@@ -33,6 +33,9 @@ pub struct PhysicalClusterSpec {
     /// Which pods it takes. Without it, `baseline` if several logical clusters share it, else `privileged`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_security: Option<PodSecurity>,
+    /// What classes that logical clusters name are called there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub class_mappings: Vec<ClassMapping>,
     #[serde(default)]
     pub connection: Connection,
 }
@@ -50,6 +53,7 @@ impl Default for PhysicalClusterSpec {
             bounds: Quantities::new(),
             dedicated_to: None,
             pod_security: None,
+            class_mappings: Vec::new(),
             connection: Connection::default(),
         }
     }
@@ -62,6 +66,25 @@ pub enum PodSecurity {
     /// Pods may use the host: privileged containers, hostPath, host namespaces and ports.
     Privileged,
     Baseline,
+}
+
+/// A kind of cluster-scoped objects that others name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ClassKind {
+    PriorityClass,
+    RuntimeClass,
+    StorageClass,
+    IngressClass,
+}
+
+/// A class that is called otherwise on a physical cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClassMapping {
+    pub kind: ClassKind,
+    /// As logical clusters call it.
+    pub from: String,
+    /// As the physical cluster calls it.
+    pub to: String,
 }
 
 /// Keeps off what does not tolerate it.
@@ -144,6 +167,20 @@ pub struct PhysicalClusterStatus {
     pub quotas: Vec<Quota>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<ServedKind>,
+    /// The classes it has, of the kinds that its syncer may list.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ServedClasses>,
+}
+
+/// The classes of one kind that are there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ServedClasses {
+    pub kind: ClassKind,
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Whether there are more than are listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -43,6 +43,11 @@ fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
         let kept = [&join[..], &["--keep"]].concat();
         let (worked, _, error) = holon_within(&world, "50", &kept);
         assert!(!worked && error.contains("the server goes on trying"), "{error}");
+        // It was ready as soon as its syncer lived, and got work.
+        let status = world.admin.get(&format!("{PHYSICAL}/dead")).json()["status"].clone();
+        let ready =
+            status["conditions"].as_array().unwrap().iter().find(|said| said["type"] == "Ready").unwrap();
+        assert_ne!(ready["status"], "True", "{status}");
         assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 200);
         // Joined before by somebody else: not ours to remove.
         let (worked, _, error) = holon_within(&world, "50", &join);

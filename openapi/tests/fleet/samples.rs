@@ -94,6 +94,11 @@ fn physical_cluster() -> Sample {
             bounds: amounts(),
             dedicated_to: Some(text("root:team-a")),
             pod_security: Some(PodSecurity::Baseline),
+            class_mappings: vec![ClassMapping {
+                kind: ClassKind::PriorityClass,
+                from: text("high"),
+                to: text("tenant-high"),
+            }],
             connection,
         };
         let quota = Quota { namespace: text("shop"), name: text("cpu"), hard: amounts(), used: amounts() };
@@ -117,6 +122,11 @@ fn physical_cluster() -> Sample {
             requested: amounts(),
             quotas: vec![quota],
             kinds: vec![kind],
+            classes: vec![ServedClasses {
+                kind: ClassKind::StorageClass,
+                names: vec![text("fast")],
+                truncated: true,
+            }],
         };
         object(spec, status)
     };

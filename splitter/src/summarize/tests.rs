@@ -21,7 +21,16 @@ pub(super) fn report<'a>(cluster: &'a str, status: &'a Value) -> Report<'a> {
 }
 
 pub(super) fn whole(object: &Value) -> Whole<'_> {
-    Whole { object, desired: None, is_duplicated: false, pending: 0, unplaced: None, unsent: None, now: NOW }
+    Whole {
+        object,
+        desired: None,
+        is_duplicated: false,
+        pending: 0,
+        unplaced: None,
+        unsent: None,
+        missing: None,
+        now: NOW,
+    }
 }
 
 pub(super) fn condition(name: &str, status: &str, time: &str, message: &str) -> Value {

@@ -129,7 +129,7 @@ fn changed(before: &Member, now: &Member) -> Changed {
             member.mailbox,
             member.is_ready(),
             status.kinds.clone(),
-            status.uid.clone(),
+            (status.uid.clone(), status.classes.clone()),
         )
     };
     let room = |member: &Member| {

@@ -9,8 +9,8 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use peers::Cluster;
 use scenarios::availability::Availability;
-use scenarios::eyes::until;
-use scenarios::fleet::Fleet;
+use scenarios::eyes::{condition, until};
+use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use scenarios::history::{History, Moment, check};
 use serde_json::{Value, json};
 
@@ -190,5 +190,39 @@ async fn a_move_between_real_clusters_keeps_every_pod_ready() -> Result<()> {
     fleet.member(from).below.until_gone(&there(WEB)).await?;
     assert!(availability.lowest(begun) >= 6);
     assert!(east.down() && west.down(), "nothing is left behind");
+    Ok(())
+}
+
+/// A Deployment named a PriorityClass of its logical cluster. The physical cluster had none of that name and refused every
+/// pod; the user saw a Deployment without pods and nothing that said why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_that_a_real_cluster_lacks_is_named_and_an_admin_maps_it() -> Result<()> {
+    let Some(east) = Cluster::start("a PriorityClass on a real Kubernetes", &[]) else { return Ok(()) };
+    east.run(&["create", "priorityclass", "tenant-high", "--value=1000"], "");
+    let mut fleet = Fleet::alone().await?;
+    fleet.join_server("east", client(&east).await?, &[], None).await?;
+    let counted = |found: &Value| found["status"]["classes"].to_string().contains("tenant-high");
+    fleet.root.until(&format!("{PHYSICAL_CLUSTERS}/east"), counted).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    let mut web = deployment("web", 2);
+    web["spec"]["template"]["spec"]["priorityClassName"] = "high".into();
+    fleet.root.make(DEPLOYMENTS, web).await?;
+    let is_told = |web: &Value| condition(web, "ClassesFound")["status"] == "False";
+    let told = fleet.root.until(WEB, is_told).await?;
+    let message = condition(&told, "ClassesFound")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.starts_with("east has no PriorityClass high; an admin can"), "{message}");
+    until("an Event says so", async || {
+        let events = fleet.root.list("/api/v1/namespaces/shop/events").await?;
+        Ok(events.iter().any(|event| event["reason"] == "ClassNotFound" && event["message"] == *message))
+    })
+    .await?;
+    let mapping = json!([{ "kind": "PriorityClass", "from": "high", "to": "tenant-high" }]);
+    fleet.change("east", json!({ "spec": { "classMappings": mapping } })).await?;
+    let web = fleet.root.until_available(WEB, 2).await?;
+    assert!(condition(&web, "ClassesFound").is_null(), "{web:#}");
+    assert_eq!(web["spec"]["template"]["spec"]["priorityClassName"], "high");
+    let pods = fleet.member("east").below.list(&there("/api/v1/namespaces/shop/pods")).await?;
+    assert!(pods.iter().all(|pod| pod["spec"]["priority"] == 1000), "{pods:#?}");
+    assert!(east.down(), "nothing is left behind");
     Ok(())
 }
