@@ -89,12 +89,14 @@ impl<K: Clone + Ord + Hash> FairPool<K> {
         Lease { pool: self.clone(), number: rank.used }
     }
 
-    /// Evicts the entry that would have to go next, if there is any.
-    pub(crate) fn evict_one(&self) {
+    /// Evicts the entry that would have to go next. Whether there was any.
+    pub(crate) fn evict_one(&self) -> bool {
         let mut entries = self.lock();
-        if let Some((_, owner)) = entries.by_weight.last().cloned() {
-            entries.evict_from(&owner);
+        let heaviest = entries.by_weight.last().map(|(_, owner)| owner.clone());
+        if let Some(owner) = &heaviest {
+            entries.evict_from(owner);
         }
+        heaviest.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries<K>> {

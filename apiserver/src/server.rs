@@ -15,7 +15,7 @@ mod connections;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use controller::tasks::Stop;
@@ -68,6 +68,8 @@ const FAULTS_MAX: usize = 1024;
 /// Connections that are closed when no more can be accepted, and for how long they have time to end.
 const SHED: usize = 16;
 const SHED_PAUSE: Duration = Duration::from_millis(10);
+/// The same warning is not repeated more often.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Headers of one request. Tokens and cookies are a few kilobytes.
 const HEADER_BYTES_MAX: u32 = 64 << 10;
 /// Bytes of one stream that wait in HTTP/2 for a client: one piece, and what makes it full is a piece as well.
@@ -100,14 +102,20 @@ pub async fn serve(
     let door = Arc::new(Door { handler, offer });
     let (graceful, connections) = (GracefulShutdown::new(), Connections::new());
     let mut running = JoinSet::new();
+    let mut warned = None;
     loop {
         let (stream, open) = tokio::select! {
             accepted = listener.accept(), if running.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, from)) => (stream, connections.open(from.ip())),
-                // The client is gone already, or the process is out of file descriptors: then strangers give some back.
+                // The client is gone already, or the process is out of file descriptors: then some are given back.
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    (0..SHED).for_each(|_| connections.evict_one());
+                    if warned.is_none_or(|at: Instant| at.elapsed() > WARN_EVERY) {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        warned = Some(Instant::now());
+                    }
+                    if error.kind() != io::ErrorKind::ConnectionAborted {
+                        (0..SHED).for_each(|_| connections.evict_one());
+                    }
                     tokio::time::sleep(SHED_PAUSE).await;
                     continue;
                 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::{Distribution, Mistake, Override, PhysicalCluster, Placement, StatusRule};
-use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SYNCER_ACCOUNT, owner_of_mailbox};
+use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SPLITTER, SYNCER_ACCOUNT, owner_of_mailbox};
 use apiserver::births;
 use apiserver::guard::{Deed, Guard};
 use apiserver::identity::Identity;
@@ -110,6 +110,10 @@ impl Marks {
                     "only the server writes the status of a physical cluster, from what its syncer reports",
                 )
             }
+            (PHYSICAL_CLUSTERS, None) => renames_namespaces(deed).then_some(
+                "something runs there, in namespaces that are named by spec.dedicatedTo; move it away before you change that: \
+                 `kubectl get distributions -A` shows what it is",
+            ),
             (LOGICAL_CLUSTERS, _) => {
                 let (was, is) = deed.label(MAILBOX_OF);
                 let claims_name = deed.before.is_none() && owner_of_mailbox(deed.name).is_some();
@@ -146,6 +150,14 @@ impl Guard for Marks {
 
 fn is_ours(who: &Identity) -> bool {
     who.has_mandate() && who.name().starts_with(CONTROLLERS)
+}
+
+/// Whether a change of `dedicatedTo` would lose sight of what runs on a physical cluster, and start it once more.
+fn renames_namespaces(deed: &Deed) -> bool {
+    let (Some(before), Some(after)) = (deed.before, deed.after) else { return false };
+    let finalizers = before["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let is_used = finalizers.into_iter().any(|finalizer| finalizer == SPLITTER);
+    is_used && before["spec"]["dedicatedTo"] != after["spec"]["dedicatedTo"]
 }
 
 /// Refuses a policy whose expressions cannot be compiled, so that its writer hears of it and no object waits for it. One that
@@ -309,6 +321,12 @@ mod tests {
             check(&splitter, USER, (DISTRIBUTIONS, None, "x"), change, true).await;
             check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), change, true).await;
         }
+        // What runs there is in namespaces that dedicatedTo names: it was started twice, and never found again.
+        let used = |to: Option<&str>| json!({ "metadata": { "name": "x", "finalizers": [SPLITTER] }, "spec": { "dedicatedTo": to } });
+        let (shared, own) = (used(None), used(Some("root:a")));
+        check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), (Some(&shared), Some(&own)), false).await;
+        check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), (Some(&own), Some(&own)), true).await;
+        check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), (Some(&plain), Some(&own)), true).await;
         let written = (Some(&plain), Some(&plain));
         check(&admin, USER, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, false).await;
         check(&syncer(MAILBOX), MAILBOX, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, true).await;
@@ -406,7 +424,7 @@ mod tests {
         let long = vec![format!("cluster.metadata.name == '{}'", "a".repeat(4000)); 100];
         let huge = json!({ "spec": { "clusterSelector": { "expressions": long } } });
         let (code, message) = check("placements", "Placement", (None, Some(&huge))).await.unwrap();
-        assert!(code == 422 && message.contains("65536 is the most"), "{message}");
+        assert!(code == 422 && message.contains("are the most"), "{message}");
     }
 
     /// The claims that a StatefulSet makes are its user's data. The user could neither delete nor resize one.

@@ -4,6 +4,7 @@ mod advertise;
 mod ca;
 mod client;
 mod data_dir;
+mod descriptors;
 mod dev;
 mod explain;
 mod fleet;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         eprintln!("holon: {error:#}");
         return ExitCode::FAILURE;
     }
+    descriptors::raise_limit();
     let done = match arguments.command {
         Command::Dev(dev) => dev.run(),
         Command::Start(start) => start.run(),

@@ -115,6 +115,11 @@ impl Book {
         self.namespaces.get(&(cluster, namespace.to_owned())).into_iter().flatten()
     }
 
+    /// Namespaces that have something.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (Id, &str)> {
+        self.namespaces.keys().map(|(cluster, name)| (*cluster, name.as_str()))
+    }
+
     /// Logical clusters that have something.
     pub(crate) fn clusters(&self) -> BTreeSet<Id> {
         self.namespaces.keys().map(|(cluster, _)| *cluster).collect()

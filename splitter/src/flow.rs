@@ -305,10 +305,30 @@ impl Splitter {
                 let mailbox = self.world.clusters().mailbox_of(home, name);
                 mailbox.into_iter().for_each(|mailbox| tree::look_again(self, mailbox));
                 self.queue.add(Item::Member(home, name.to_owned()));
-                self.add_all(None, None);
-                users().into_iter().for_each(|cluster| self.queue.add(Item::Nodes(cluster)));
+                self.reconsider_circles();
+                // Only those below its home see it. Nobody makes others' objects be looked at.
+                let concerned = self.world.clusters().subtree(home);
+                for cluster in &concerned {
+                    self.add_all(Some(*cluster), None);
+                }
+                let concerned: HashSet<Id> = concerned.into_iter().collect();
+                let book = lock(&self.book);
+                let namespaces = book.namespaces().filter(|(cluster, _)| concerned.contains(cluster));
+                namespaces
+                    .for_each(|(cluster, name)| self.queue.add(Item::Namespace(cluster, name.to_owned())));
+                drop(book);
+                let users = users().into_iter().filter(|cluster| concerned.contains(cluster));
+                users.for_each(|cluster| self.queue.add(Item::Nodes(cluster)));
             }
         }
+    }
+
+    /// Whether a join closes a circle may be another question once some other join is made or undone.
+    fn reconsider_circles(&self) {
+        let clusters = self.world.clusters();
+        let members = self.world.members().all(&clusters);
+        let concerned = members.iter().filter(|member| member.may_be_circular(&clusters));
+        concerned.for_each(|member| self.queue.add(Item::Member(member.home, member.name().to_owned())));
     }
 
     /// There is room somewhere: whoever waits for that looks whether it is enough. Many make room at a time.

@@ -28,9 +28,12 @@ pub(crate) async fn look(splitter: &Splitter, home: Id, name: &str) -> Result<Ou
 /// Writes the condition [`CIRCULAR`] if it is another than before.
 async fn report_circle(splitter: &Splitter, home: Id, name: &str) -> Result<(), CallError> {
     let world = &splitter.world;
-    let Some(member) = world.members().get(home, name).filter(|_| !world.is_mailbox(home)) else {
+    if world.is_mailbox(home) {
         return Ok(());
-    };
+    }
+    // In a statement of its own: `members` is not held while `circle` looks at `clusters`.
+    let member = world.members().get(home, name);
+    let Some(member) = member else { return Ok(()) };
     let before = member.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let is = world.circle(&member).map(|path| Rejection::Circular { is: Some(path) }.evidence());
     let said = before.iter().find(|said| said.r#type == CIRCULAR);
@@ -106,7 +109,8 @@ impl Splitter {
         let mailbox = self.world.members().get(home, name).and_then(|member| member.mailbox());
         mailbox.is_some_and(|mailbox| {
             let keys = claims.view.keys_within(mailbox, None);
-            keys.iter().filter_map(|key| claims.view.get(key)).any(|claim| Marks::of(&claim).is_placed)
+            let has_data = |claim: &Marks| claim.is_placed || claim.is_projected;
+            keys.iter().filter_map(|key| claims.view.get(key)).any(|claim| has_data(&Marks::of(&claim)))
         })
     }
 

@@ -105,7 +105,7 @@ pub(crate) async fn look(splitter: &Splitter, cluster: Id, name: &str) -> Result
         let own = own.read(kind);
         for member in splitter.seen_from(cluster).iter().filter(|member| places.contains_key(member.name())) {
             if let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) {
-                spread::label(splitter, mailbox, &own, &copy).await?;
+                spread::label(splitter, member, mailbox, &own, &copy).await?;
             }
         }
     }

@@ -122,6 +122,8 @@ fn accepted(before: &[Condition], mistakes: &[Mistake]) -> Condition {
 
 /// All expressions of one policy together. They are compiled while its writer waits.
 const EXPRESSIONS_MAX_BYTES: usize = 64 * 1024;
+/// And their number. Compiling one takes some 100 µs, whatever its length.
+const EXPRESSIONS_MAX: usize = 256;
 
 /// What is wrong with the expressions of a policy that is about to be written. `plural` is that of its kind; of any other kind
 /// nothing is.
@@ -133,10 +135,13 @@ pub fn mistakes(plural: &str, policy: &Value) -> Vec<Mistake> {
     if !is_policy.iter().any(|row| row.plural == plural) {
         return Vec::new();
     }
-    let bytes = expression_bytes(&policy["spec"]);
-    if bytes > EXPRESSIONS_MAX_BYTES {
-        let message =
-            format!("its expressions have {bytes} bytes together; {EXPRESSIONS_MAX_BYTES} is the most");
+    let texts = expressions(&policy["spec"]);
+    let bytes: usize = texts.iter().map(|text| text.len()).sum();
+    if bytes > EXPRESSIONS_MAX_BYTES || texts.len() > EXPRESSIONS_MAX {
+        let message = format!(
+            "it has {} expressions of {bytes} bytes together; {EXPRESSIONS_MAX} of {EXPRESSIONS_MAX_BYTES} bytes are the most",
+            texts.len()
+        );
         return vec![Mistake { field: "spec".to_owned(), line: 1, column: 1, message }];
     }
     match plural {
@@ -146,21 +151,24 @@ pub fn mistakes(plural: &str, policy: &Value) -> Vec<Mistake> {
     }
 }
 
-/// Of everything that is, or may hold, an expression.
-fn expression_bytes(value: &Value) -> usize {
+/// Everything in a policy that is an expression.
+fn expressions(value: &Value) -> Vec<&str> {
     match value {
         Value::Object(fields) => {
-            let text = |(name, value): (&String, &Value)| match (name.as_str(), value) {
-                ("expression", Value::String(text)) => text.len(),
-                ("expressions", Value::Array(list)) => {
-                    list.iter().filter_map(Value::as_str).map(str::len).sum()
+            let mut found = Vec::new();
+            for (name, value) in fields {
+                match (name.as_str(), value) {
+                    ("expression", Value::String(text)) => found.push(text.as_str()),
+                    ("expressions", Value::Array(list)) => {
+                        found.extend(list.iter().filter_map(Value::as_str))
+                    }
+                    (_, value) => found.extend(expressions(value)),
                 }
-                (_, value) => expression_bytes(value),
-            };
-            fields.iter().map(text).sum()
+            }
+            found
         }
-        Value::Array(items) => items.iter().map(expression_bytes).sum(),
-        _ => 0,
+        Value::Array(items) => items.iter().flat_map(expressions).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -85,8 +85,13 @@ pub(crate) fn written(
             None => metadata.annotations.remove(*name),
         };
     }
-    let owner = json!([{ "apiVersion": of.api_version, "kind": of.kind, "name": of.name, "uid": of.uid }]);
-    metadata.rest.insert("ownerReferences".to_owned(), owner);
+    // The garbage collector takes the owner from the record of an object that is deleted without its dependents. Given back, it
+    // would make the record look as if the object had been deleted with them.
+    if before.is_none() || object["metadata"]["deletionTimestamp"].is_null() {
+        let owner =
+            json!([{ "apiVersion": of.api_version, "kind": of.kind, "name": of.name, "uid": of.uid }]);
+        metadata.rest.insert("ownerReferences".to_owned(), owner);
+    }
     let status = before.and_then(|before| before.status.clone());
     Distribution { metadata, spec: DistributionSpec { object: of, ..spec }, status }
 }

@@ -80,9 +80,12 @@ impl Connections {
         })
     }
 
-    /// Closes the connection that would have to go next among those that have not proved who they are.
+    /// Closes the connection that would have to go next: one that has not proved who it is, or, if there is none, an idle one
+    /// of the tenant that has most.
     pub(super) fn evict_one(&self) {
-        self.anonymous.evict_one();
+        if !self.anonymous.evict_one() {
+            self.authenticated.evict_one();
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use crate::server::Body;
 /// Entries read from the store at a time while looking for those selected.
 const PAGE_ENTRIES: usize = 1000;
 /// Entries read at a time while they are sent: their handles are held for a client that does not read.
-const SENT_ENTRIES: usize = 500;
+const SENT_ENTRIES: usize = 4096;
 /// A page that a client asks for has at most so many entries, because all their handles are held until it is sent. Whoever
 /// asks for more gets a token to go on with.
 const LIMIT_MAX: usize = 4096;

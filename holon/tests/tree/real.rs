@@ -314,13 +314,14 @@ fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
         shown.iter().all(|path| world.list(path).is_empty())
             && there.iter().all(|path| real.below_items(path).is_empty())
     });
-    let events = world.list(&format!("{SHOP}/events"));
-    let told: Vec<&str> = events
-        .iter()
-        .filter(|event| event["reason"] == "NotOrphaned")
-        .map(|event| text(event, "/involvedObject/name"))
-        .collect();
-    assert!(["web", "db", "once"].iter().all(|name| told.contains(name)), "{told:?}");
+    world.until("an Event of each says so", || {
+        let events = world.list(&format!("{SHOP}/events"));
+        let told = |name: &&str| {
+            let is_it = |event: &&Value| event["reason"] == "NotOrphaned";
+            events.iter().filter(is_it).any(|event| text(event, "/involvedObject/name") == *name)
+        };
+        ["web", "db", "once"].iter().all(told)
+    });
 
     // The same, and another of its name at once, as whoever changes what cannot be changed does it.
     world.deploy("web", 1);

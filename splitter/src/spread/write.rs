@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::cluster::Id;
+use api::fleet::PodSecurity;
 use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE, VIA};
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place};
@@ -15,11 +16,16 @@ use crate::flow::Splitter;
 use crate::hash::word;
 use crate::lower::group_kind;
 use crate::lower::strip::is_kept_here;
+use crate::pod_security;
 use crate::rules::Labels;
 use crate::targets::Rejection;
-use crate::world::{Followed, Subject};
+use crate::world::{Followed, Member, Subject};
 
 use super::permission;
+
+/// The label by which Pod Security admission of a physical cluster checks the pods of a namespace.
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+const BASELINE: &str = "baseline";
 
 /// What came of a send.
 #[derive(Debug)]
@@ -189,12 +195,14 @@ async fn make_namespace(splitter: &Splitter, subject: &Subject, copy: &Copy) -> 
     let Some(own) = world.own.namespaces.get(&here) else { return Ok(()) };
     let locator =
         json!({ "logicalCluster": subject.cluster().to_string(), "name": here.name, "uid": own.uid });
-    let via = match &world.namespace(subject.cluster(), &here.name).annotations.get(VIA) {
-        Some(via) => format!("{via},{}", copy.mailbox),
-        None => copy.mailbox.to_string(),
-    };
-    let mut labels = carried(&own.read(&world.own.namespaces.kind));
+    let own = own.read(&world.own.namespaces.kind);
+    let via = via(&own, copy.mailbox);
+    let mut labels = carried(&own);
     labels.insert(PLACED.to_owned(), TRUE.to_owned());
+    // Custom kinds may have pods anywhere in their specs, so the cluster itself checks what becomes of them.
+    if pod_security::level(&copy.member.object.spec) == PodSecurity::Baseline {
+        labels.insert(ENFORCE.to_owned(), BASELINE.to_owned());
+    }
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": { "name": copy.namespace, "labels": labels, "annotations": { LOCATOR: locator.to_string(), VIA: via } },
@@ -202,6 +210,14 @@ async fn make_namespace(splitter: &Splitter, subject: &Subject, copy: &Copy) -> 
     match world.server.within(copy.mailbox).create(&world.own.namespaces.kind, "", &namespace).await {
         Err(error) if error.is_conflict() => Ok(()),
         done => done.map(drop),
+    }
+}
+
+/// The mailboxes that the copy of a namespace in this one came through.
+fn via(own: &Value, mailbox: Id) -> String {
+    match own["metadata"]["annotations"][VIA].as_str() {
+        Some(via) => format!("{via},{mailbox}"),
+        None => mailbox.to_string(),
     }
 }
 
@@ -213,23 +229,34 @@ fn carried(namespace: &Value) -> Labels {
 }
 
 /// Gives the copy of a namespace in a mailbox the labels the user gave it since: who may do what there, and what is added to
-/// its pods, goes by them.
+/// its pods, goes by them. An admin who allows all pods on a cluster allows them in the namespaces that are there. One who
+/// allows fewer changes nothing about those: what runs there stays.
 pub(crate) async fn label(
     splitter: &Splitter,
+    member: &Member,
     mailbox: Id,
     own: &Value,
     copy: &Value,
 ) -> Result<(), CallError> {
     let (wanted, present) = (carried(own), carried(copy));
-    let mut change: BTreeMap<&String, Option<&String>> = present.keys().map(|name| (name, None)).collect();
-    change.extend(wanted.iter().map(|(name, value)| (name, Some(value))));
+    let mut change: BTreeMap<&str, Option<&String>> =
+        present.keys().map(|name| (name.as_str(), None)).collect();
+    change.extend(wanted.iter().map(|(name, value)| (name.as_str(), Some(value))));
     change.retain(|name, value| *value != present.get(*name));
-    if change.is_empty() {
+    let is_enforced = copy["metadata"]["labels"][ENFORCE] == BASELINE;
+    if is_enforced && pod_security::level(&member.object.spec) == PodSecurity::Privileged {
+        change.insert(ENFORCE, None);
+    }
+    let lacks_via = copy["metadata"]["annotations"][VIA].is_null();
+    if change.is_empty() && !lacks_via {
         return Ok(());
     }
     let kind = &splitter.world.own.namespaces.kind;
     let name = copy["metadata"]["name"].as_str().unwrap_or_default();
-    let change = json!({ "metadata": { "uid": copy["metadata"]["uid"], "labels": change } });
+    let mut change = json!({ "metadata": { "uid": copy["metadata"]["uid"], "labels": change } });
+    if lacks_via {
+        change["metadata"]["annotations"] = json!({ VIA: via(own, mailbox) });
+    }
     splitter
         .world
         .server

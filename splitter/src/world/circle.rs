@@ -14,28 +14,43 @@ use std::sync::Arc;
 use api::cluster::Id;
 
 use super::{Clusters, Member};
+use crate::fleet::CIRCULAR;
 
 /// The logical cluster of this server that a physical cluster is, if its own work could be placed there again.
 pub(super) fn closed_by(member: &Member, members: &[Arc<Member>], clusters: &Clusters) -> Option<Id> {
     let first = clusters.with_identity(member.identity()?)?;
     let (mut seen, mut queue) = (BTreeSet::from([first]), VecDeque::from([first]));
     while let Some(at) = queue.pop_front() {
-        let lineage = clusters.lineage(at);
-        if lineage.contains(&member.home) {
+        if can_use(at, member, clusters) {
             return Some(first);
         }
         let usable =
-            members.iter().filter(|other| lineage.contains(&other.home) && other.age() < member.age());
+            members.iter().filter(|other| other.age() < member.age() && can_use(at, other, clusters));
         let next = usable.filter_map(|other| clusters.with_identity(other.identity()?));
         queue.extend(next.filter(|id| seen.insert(*id)).collect::<Vec<_>>());
     }
     None
 }
 
+/// Whether work of a logical cluster could be placed on a physical one: it is seen from there, and not dedicated to another.
+/// Grants are not asked: they may be given later.
+fn can_use(cluster: Id, member: &Member, clusters: &Clusters) -> bool {
+    let is_for = |to: &String| clusters.path(cluster).is_some_and(|path| path.as_str() == to);
+    clusters.lineage(cluster).contains(&member.home)
+        && member.object.spec.dedicated_to.as_ref().is_none_or(is_for)
+}
+
 impl Member {
     /// The uid of its namespace `kube-system`, by which a cluster is told from every other.
     pub(super) fn identity(&self) -> Option<&str> {
         self.object.status.as_ref()?.uid.as_deref()
+    }
+
+    /// Whether it is a logical cluster of this server, or was said to be one.
+    pub(crate) fn may_be_circular(&self, clusters: &Clusters) -> bool {
+        let conditions = self.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        conditions.iter().any(|said| said.r#type == CIRCULAR)
+            || self.identity().is_some_and(|uid| clusters.with_identity(uid).is_some())
     }
 
     /// Sorts physical clusters by when they were created.
@@ -93,6 +108,10 @@ mod tests {
         // Beside it, and above it: that one does not see what is below.
         check(&[member(id(1), "beside", "t1", "uid-2")], &[None]);
         check(&[member(id(11), "above", "t1", "uid-1")], &[None]);
+        // Seen from there, but for somebody else.
+        let mut other = member(Id::ROOT, "other", "t1", "uid-2");
+        Arc::make_mut(&mut other).object.spec.dedicated_to = Some("root:c1".into());
+        check(&[other], &[None]);
         // There and back: whichever came later.
         let (there, back) = (member(id(1), "there", "t1", "uid-2"), member(id(2), "back", "t2", "uid-11"));
         check(&[there.clone(), back], &[None, Some(id(11))]);

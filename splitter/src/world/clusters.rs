@@ -1,6 +1,6 @@
 //! Logical clusters: who is below whom, and which are mailboxes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use api::cluster::{Id, Path};
 use api::names::{MAILBOX_OF, PLACEMENT, mailbox, owner_of_mailbox};
@@ -12,6 +12,8 @@ use serde::Deserialize;
 pub struct Clusters {
     by_id: HashMap<Id, Known>,
     mailboxes: HashMap<(Id, String), Id>,
+    /// Those directly below each.
+    children: HashMap<Id, BTreeSet<Id>>,
     /// By the uid of their namespace `kube-system`.
     identities: HashMap<String, Id>,
 }
@@ -44,21 +46,46 @@ impl Clusters {
         let (parent, name) = (object.key.cluster?, object.key.name.clone());
         let owner = read.metadata.labels.get(MAILBOX_OF);
         let is_mailbox = owner.is_some_and(|owner| mailbox(owner) == name);
-        self.mailboxes.retain(|_, mailbox| *mailbox != id);
+        self.forget_mailbox(id);
         if let Some(owner) = owner.filter(|_| is_mailbox) {
             self.mailboxes.insert((parent, owner.clone()), id);
         }
         let known =
             Known { parent, name, placement: read.metadata.annotations.get(PLACEMENT).cloned(), is_mailbox };
+        self.children.entry(parent).or_default().insert(id);
         (self.by_id.insert(id, known.clone()) != Some(known)).then_some(id)
     }
 
     pub fn remove(&mut self, object: &Object) -> Option<Id> {
         let id: Id = object.parse::<Read>()?.status?.id?.parse().ok()?;
-        self.by_id.remove(&id);
-        self.identities.retain(|_, cluster| *cluster != id);
-        self.mailboxes.retain(|_, mailbox| *mailbox != id);
+        self.forget_mailbox(id);
+        if let Some(known) = self.by_id.remove(&id)
+            && let Some(children) = self.children.get_mut(&known.parent)
+        {
+            children.remove(&id);
+            if children.is_empty() {
+                self.children.remove(&known.parent);
+            }
+        }
         Some(id)
+    }
+
+    fn forget_mailbox(&mut self, id: Id) {
+        let Some(known) = self.by_id.get(&id) else { return };
+        if let Some(owner) = owner_of_mailbox(&known.name) {
+            self.mailboxes.remove(&(known.parent, owner.to_owned()));
+        }
+    }
+
+    /// A logical cluster and all below it.
+    pub fn subtree(&self, id: Id) -> Vec<Id> {
+        let mut all = vec![id];
+        let mut at = 0;
+        while let Some(next) = all.get(at) {
+            all.extend(self.children.get(next).into_iter().flatten());
+            at += 1;
+        }
+        all
     }
 
     /// The home and the name of the physical cluster whose mailbox an object of this key is, going by its name.
@@ -86,6 +113,7 @@ impl Clusters {
     #[cfg(test)]
     pub(super) fn know(&mut self, id: Id, parent: Id, name: &str) {
         let known = Known { parent, name: name.to_owned(), placement: None, is_mailbox: false };
+        self.children.entry(parent).or_default().insert(id);
         self.by_id.insert(id, known);
     }
 

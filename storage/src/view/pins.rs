@@ -10,7 +10,7 @@ use super::Snapshot;
 use crate::store::Revision;
 
 /// A pin keeps alive what was overwritten since; this many lists may be under way at full speed.
-const PINS_MAX: usize = 16;
+const PINS_MAX: usize = 64;
 /// Kubernetes clients expect a continue token to work for about five minutes.
 const UNUSED_MAX: Duration = Duration::from_secs(300);
 

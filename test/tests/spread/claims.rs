@@ -114,3 +114,36 @@ async fn a_physical_cluster_with_data_does_not_leave() -> Result<()> {
     fleet.root.delete(DATA).await?;
     fleet.root.until(&path, |found| !waits(found)).await.map(drop)
 }
+
+/// The claims that a StatefulSet made outlive it. They did not keep their physical cluster from leaving, and `holon leave`
+/// deleted them with their data.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_physical_cluster_with_the_data_of_a_stateful_set_does_not_leave() -> Result<()> {
+    const SETS: &str = "/apis/apps/v1/namespaces/shop/statefulsets";
+    let fleet = Fleet::of(&["a"]).await?;
+    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    let template = json!({
+        "metadata": { "name": "data" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db", "namespace": "shop" },
+        "spec": {
+            "replicas": 1, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } },
+            "template": crate::app::template("db"), "volumeClaimTemplates": [template],
+        },
+    });
+    fleet.root.make(SETS, set).await?;
+    let (claim, record) =
+        (format!("{CLAIMS}/data-db-0"), WEB_RECORD.replace("deployment-web", "statefulset-db"));
+    fleet.root.until(&claim, |claim| claim["status"]["phase"] == "Bound").await?;
+    fleet.root.delete(&format!("{SETS}/db")).await?;
+    fleet.root.until_gone(&record).await?;
+    let path = format!("{PHYSICAL_CLUSTERS}/a");
+    fleet.root.delete(&path).await?;
+    let waits = |found: &Value| condition(found, "Leaving")["reason"] == "Moving";
+    fleet.root.until(&path, waits).await?;
+    assert!(fleet.member("a").below.get(&there(&claim)).await?.is_some());
+    fleet.root.delete(&claim).await?;
+    fleet.root.until(&path, |found| !waits(found)).await.map(drop)
+}

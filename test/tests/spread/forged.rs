@@ -89,7 +89,7 @@ async fn a_record_does_not_say_that_something_may_be_sent() -> Result<()> {
     Ok(())
 }
 
-/// A cluster that something runs on is dedicated to another tenant: what runs is held, neither changed nor deleted.
+/// The grant to use a cluster is revoked while something runs there: what runs is held, neither changed nor deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_not_be_sent_any_more_is_held_and_not_deleted() -> Result<()> {
     let fleet = Fleet::of(&["east"]).await?;
