@@ -79,7 +79,10 @@ async fn a_record_does_not_say_that_something_may_be_sent() -> Result<()> {
     theirs["spec"]["template"]["spec"]["containers"][0]["image"] = "evil:1".into();
     evil.make(DEPLOYMENTS, theirs).await?;
     forge_target(&evil, "east").await?;
-    let is_said = |record: &Value| condition(record, "Placed")["status"] == "False";
+    let is_said = |record: &Value| {
+        let reason = condition(record, "Placed")["reason"].as_str().unwrap_or_default().to_owned();
+        ["Held", "Pending"].contains(&&*reason) && record["status"]["verdicts"][0]["rule"] == "Dedicated"
+    };
     evil.until(APP_RECORD, is_said).await?;
     tokio::time::sleep(A_WHILE).await;
     let below = fleet.member("east").below.list("/apis/apps/v1/deployments").await?;
