@@ -61,13 +61,14 @@ fn writing(k: &Kubectl) {
     k.with(&["apply"], EAST, "physicalcluster.holon.dev/east unchanged");
     k.with(&["apply", "--server-side", "--force-conflicts"], EAST, "serverside-applied");
     k.field(&["phc", "east"], "{.spec.schedulable} {.spec.connection.push.secretRef.key}", "true kubeconfig");
-    k.says(&["patch", "phc", "east", "--subresource=status", "--type=merge", "-p", STATUS], "patched");
-    // Whoever says that it is there, the server cannot connect to it, and says why.
+    // Not even an administrator says that it is there. The server cannot connect to it, and says why.
+    let patch = ["patch", "phc", "east", "--subresource=status", "--type=merge", "-p", STATUS];
+    k.fails(&patch, "only the server writes the status of a physical cluster");
     k.says(&["wait", "--for=condition=Ready=False", "phc/east", "--timeout=30s"], "condition met");
     k.field(&["phc", "east"], "{.status.conditions[?(@.type=='Ready')].reason}", "CannotConnect");
     let columns = "NAME   READY   SCHEDULABLE   VERSION   CPU   MEMORY   PODS   AGE";
     k.says(&["get", "phc"], columns);
-    k.says(&["get", "phc"], "east   False   true          v1.36.4   8     32Gi     110    ");
+    k.says(&["get", "phc"], "east   False   true    ");
     k.says(&["get", "phc", "-l", "region=eu", "-o", "name"], "physicalcluster.holon.dev/east");
     k.with(&["apply"], PLACEMENT, "placement.holon.dev/europe created");
     k.field(&["placement", "europe"], "{.spec.division} {.spec.weights} {.spec.priority}", "Divide Equal 0");
