@@ -143,6 +143,10 @@ async fn a_physical_cluster_with_the_data_of_a_stateful_set_does_not_leave() -> 
     fleet.root.delete(&path).await?;
     let waits = |found: &Value| condition(found, "Leaving")["reason"] == "Moving";
     fleet.root.until(&path, waits).await?;
+    // A cluster that may leave is emptied within two seconds.
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let leaving = fleet.root.get(&path).await?.unwrap_or_default();
+    assert!(waits(&leaving), "{leaving:#}");
     assert!(fleet.member("a").below.get(&there(&claim)).await?.is_some());
     fleet.root.delete(&claim).await?;
     fleet.root.until(&path, |found| !waits(found)).await.map(drop)
