@@ -93,23 +93,34 @@ struct Settled {
     exclusive: bool,
 }
 
+/// The recorded targets of which something is left.
+struct Before {
+    /// Those that may be chosen again.
+    standing: Vec<Target>,
+    /// Those that may hold the object, and so stay in the record until others have taken over.
+    held: Vec<Target>,
+}
+
 /// Decides, and writes down what that takes before anybody else decides: nobody counts on the same room.
 fn settle(splitter: &Splitter, case: &Case, findings: &Findings) -> Settled {
     let (level, wish) = case.wish(splitter);
+    let exclusive = case.exclusive(splitter);
+    let standing = standing(splitter, case);
+    let before = Before { held: held(case, exclusive, &standing), standing };
     let mut ledger = lock(&splitter.ledger);
-    let (mut decision, mut plan) = planned(splitter, &mut ledger, case, &wish, findings);
+    let (mut decision, mut plan) = planned(splitter, &mut ledger, case, &wish, findings, &before);
     if let Some(waiting) = findings.with_no_other_place(plan.pending).filter(|_| plan.pending > 0) {
-        (decision, plan) = planned(splitter, &mut ledger, case, &wish, &waiting);
+        (decision, plan) = planned(splitter, &mut ledger, case, &wish, &waiting, &before);
     }
     let wish = wish.ok();
-    let exclusive = case.exclusive(splitter);
+    let held = &before.held;
     let mut unplaced = match &decision.outcome {
         Outcome::Placed => None,
         Outcome::Held { why } | Outcome::Pending { why } => Some(why.clone()),
     };
-    if let Some(why) = exclusive.and_then(|exclusive| rooted(exclusive, case.recorded(), &decision.picks)) {
+    if let Some(why) = exclusive.and_then(|exclusive| rooted(exclusive, held, &decision.picks)) {
         let division = wish.as_ref().map(|wish| wish.spec.division).unwrap_or_default();
-        plan = divided(case, division, &as_recorded(case.recorded()));
+        plan = divided(case, division, &as_recorded(held), held);
         unplaced = Some(why);
     }
     let wanted: Vec<(String, Option<i64>)> = plan
@@ -118,9 +129,9 @@ fn settle(splitter: &Splitter, case: &Case, findings: &Findings) -> Settled {
         .map(|(cluster, _)| (cluster.clone(), plan.shares.get(cluster).map(|share| i64::from(*share))))
         .collect();
     let readiness = readiness(case);
-    let next = moves::next(case.recorded(), &wanted, &readiness, moving_for(case));
-    let next = with_its_namespace(splitter, case, level, next);
-    let next = with_room_for_all(case.recorded(), &plan, next);
+    let next = moves::next(held, &wanted, &readiness, moving_for(case));
+    let next = with_its_namespace(splitter, case, level, held, next);
+    let next = with_room_for_all(held, &plan, next);
     let spec = DistributionSpec {
         chosen_by: match &wish {
             Some(wish) => wish.by.clone(),
@@ -147,26 +158,27 @@ fn planned(
     case: &Case,
     wish: &Result<Wish, rules::Unreadable>,
     findings: &Findings,
+    before: &Before,
 ) -> (Decision, Plan) {
     let (decision, division) = match wish {
-        Ok(wish) => (choose(splitter, ledger, case, wish, findings), wish.spec.division),
+        Ok(wish) => (choose(splitter, ledger, case, wish, findings, &before.standing), wish.spec.division),
         Err(unreadable) => {
             let (why, division) = (unreadable.to_string(), Division::default());
             let decision = weighed(splitter, ledger, case, division, findings, |work, candidates| {
-                targets::stay(&why, &work, candidates, case.recorded())
+                targets::stay(&why, &work, candidates, &before.standing)
             });
             (decision, division)
         }
     };
-    let plan = divided(case, division, &decision.picks);
+    let plan = divided(case, division, &decision.picks, &before.held);
     (decision, plan)
 }
 
-fn divided(case: &Case, division: Division, picks: &[Pick]) -> Plan {
+fn divided(case: &Case, division: Division, picks: &[Pick], held: &[Target]) -> Plan {
     let (rule, key, replicas_at) = (case.rule(), case.key(), case.replicas_at());
     let scaled = scaled::total(case, picks);
     let dividend = Dividend { object: case.object, rule, replicas_at, division, key: &key, scaled };
-    division::plan(&dividend, picks, case.recorded())
+    division::plan(&dividend, picks, held)
 }
 
 fn choose(
@@ -175,6 +187,7 @@ fn choose(
     case: &Case,
     wish: &Wish,
     findings: &Findings,
+    standing: &[Target],
 ) -> Decision {
     let namespace = &case.subject.key.namespace;
     let by_default = *wish == Wish::default_choice();
@@ -183,8 +196,7 @@ fn choose(
     // Whoever decides nothing decides it for the whole namespace.
     let key = if by_default { namespace } else { &own };
     let under = case.record.as_ref().and_then(|record| record.metadata.annotations.get(WISH));
-    let standing = standing(splitter, case);
-    let standing = Standing { targets: &standing, under: under.map(String::as_str) };
+    let standing = Standing { targets: standing, under: under.map(String::as_str) };
     let decision = weighed(splitter, ledger, case, wish.spec.division, findings, |work, candidates| {
         let work = Work { key, beside: beside.as_deref(), ..work };
         targets::choose(wish, &work, candidates, &standing)
@@ -195,8 +207,9 @@ fn choose(
     decision
 }
 
-/// The recorded targets that stay unless something moves them. A target to which nothing was sent holds nothing: if it may not
-/// be used, is dedicated to another logical cluster or does not answer, it is chosen anew.
+/// The recorded targets that stay unless something moves them. A target to which nothing was sent holds nothing: if its
+/// physical cluster was removed, may not be used, is dedicated to another logical cluster or does not answer, the target is
+/// not chosen again.
 fn standing(splitter: &Splitter, case: &Case) -> Vec<Target> {
     let path = splitter.world.clusters().path(case.subject.cluster());
     let is_dedicated_elsewhere = |member: &Member| {
@@ -213,6 +226,26 @@ fn standing(splitter: &Splitter, case: &Case) -> Vec<Target> {
         })
     };
     case.recorded().iter().filter(|target| is_sent(target) || is_open(target)).cloned().collect()
+}
+
+/// The recorded targets that may hold the object. Dropped from the record are those that hold nothing for certain: a removed
+/// physical cluster, or one that does not stand. A target is kept while the mailbox of its physical cluster is not known, and
+/// while the object still runs on a former physical cluster of the same name. A Job that has ended keeps its record as it is:
+/// without one it would begin again elsewhere.
+fn held(case: &Case, exclusive: Option<Exclusive>, standing: &[Target]) -> Vec<Target> {
+    let is_on_former = |target: &Target| {
+        let mut former = case.copies.iter().filter(|copy| !copy.is_meant && copy.object.is_some());
+        former.any(|copy| copy.member.name() == target.cluster)
+    };
+    let is_unknown = |target: &Target| {
+        let mut members = case.members.iter();
+        members.any(|member| member.name() == target.cluster && member.mailbox().is_none())
+    };
+    let has_ended = exclusive == Some(Exclusive::EndedJob);
+    let is_held = |target: &&Target| {
+        has_ended || standing.contains(target) || is_on_former(target) || is_unknown(target)
+    };
+    case.recorded().iter().filter(is_held).cloned().collect()
 }
 
 /// What is to be placed, and all physical clusters with what is known about them, for whoever decides.
@@ -334,12 +367,17 @@ fn moving_for(case: &Case) -> u64 {
 }
 
 /// What the whole namespace is moved by is finished when all of it is ready: a ConfigMap must not leave before what mounts it.
-fn with_its_namespace(splitter: &Splitter, case: &Case, level: Option<Level>, next: Next) -> Next {
+fn with_its_namespace(
+    splitter: &Splitter,
+    case: &Case,
+    level: Option<Level>,
+    recorded: &[Target],
+    next: Next,
+) -> Next {
     if next.step != Step::Finish || level == Some(Level::Object) {
         return next;
     }
-    let arriving: Vec<&str> = case
-        .recorded()
+    let arriving: Vec<&str> = recorded
         .iter()
         .filter(|target| target.role == Role::Arriving)
         .map(|target| target.cluster.as_str())
@@ -351,7 +389,7 @@ fn with_its_namespace(splitter: &Splitter, case: &Case, level: Option<Level>, ne
         Some(format!("{at}: {} {} is not ready there", entry.kind, other.key.name))
     });
     match late {
-        Some(late) => Next { targets: case.recorded().to_vec(), step: Step::Wait { on: vec![late] } },
+        Some(late) => Next { targets: recorded.to_vec(), step: Step::Wait { on: vec![late] } },
         None => next,
     }
 }

@@ -7,6 +7,8 @@ use serde_json::json;
 
 use crate::{PHYSICAL, World};
 
+const RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/deployment-web";
+
 /// A command that has this long, and then counts as failed: what is tested here once never ended.
 fn holon_within(world: &World, seconds: &str, arguments: &[&str]) -> (bool, String, String) {
     let mut command = Command::new("timeout");
@@ -82,6 +84,12 @@ fn a_cluster_with_work_on_it_can_be_forgotten() {
     let (worked, out, error) = holon_within(&world, "50", &["leave", "east", "--forget"]);
     assert!(worked && out.contains("east is gone"), "{out}{error}");
     assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
-    // The object is still there, and is nowhere.
+    // The object is still there, and runs nowhere. Its record went on naming the forgotten cluster, and its status three ready
+    // replicas there.
     assert_eq!(web()["spec"]["replicas"], 3);
+    let record = || world.admin.get(&format!("{ours}{RECORD}")).json();
+    world.until("the record names no cluster", || {
+        record()["spec"]["targets"].as_array().is_none_or(Vec::is_empty)
+    });
+    world.until("no replica is ready", || web()["status"]["readyReplicas"].as_u64().unwrap_or_default() == 0);
 }

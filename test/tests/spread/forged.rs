@@ -84,6 +84,8 @@ async fn a_record_does_not_say_that_something_may_be_sent() -> Result<()> {
         ["Held", "Pending"].contains(&&*reason) && record["status"]["verdicts"][0]["rule"] == "Dedicated"
     };
     evil.until(APP_RECORD, is_said).await?;
+    // Nothing was ever sent there, so the record does not go on naming it.
+    evil.until(APP_RECORD, |record| targets(record).is_empty()).await?;
     tokio::time::sleep(A_WHILE).await;
     let below = fleet.member("east").below.list("/apis/apps/v1/deployments").await?;
     let images: Vec<&Value> =

@@ -47,6 +47,34 @@ async fn what_has_ended_does_not_begin_again() -> Result<()> {
     Ok(())
 }
 
+/// An administrator removed a physical cluster that had burned down, with `holon leave --forget`. The Job that had run there
+/// stayed recorded there for ever, because a running Job is not moved; a Job that had ended must not begin again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unfinished_job_of_a_forgotten_cluster_begins_elsewhere() -> Result<()> {
+    let mut fleet = Fleet::of(&["east", "west"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
+    let job = |name: &str, template: Value| json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name }, "spec": { "template": template } });
+    fleet.root.make(JOBS, job("sums", ending_template())).await?;
+    fleet.root.until(SUMS, is_complete).await?;
+    let mut running = template("long");
+    running["metadata"]["annotations"] = json!({ "standin.holon.dev/run": "1h" });
+    running["spec"]["restartPolicy"] = "Never".into();
+    fleet.root.make(JOBS, job("long", running)).await?;
+    let long = SUMS.replace("sums", "long");
+    fleet.root.until(&long, |job| job["status"]["active"] == 1).await?;
+    fleet.stop_syncing("east");
+    fleet.change("east", json!({ "metadata": { "annotations": { "holon.dev/forget": "true" } } })).await?;
+    fleet.root.delete(&format!("{PHYSICAL_CLUSTERS}/east")).await?;
+    fleet.root.place(SHOP, "west").await?;
+    fleet.member("west").below.until(&there(&long), |job| job["status"]["active"] == 1).await?;
+    let record = fleet.root.until_there(&RECORD.replace("sums", "long")).await?;
+    assert_eq!(targets(&record), ["west Steady 1"]);
+    let job = fleet.root.until_there(SUMS).await?;
+    assert!(is_complete(&job), "{job:#}");
+    assert_eq!(fleet.member("west").mailbox.get(&there(SUMS)).await?, None);
+    Ok(())
+}
+
 /// What a Job says about when it may go is not sent down, where it would be made again. Nobody did it up here either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_as_long_after_its_end_as_it_says() -> Result<()> {
