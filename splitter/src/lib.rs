@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   what users said        where            how many, when           down                 up
-//!   rules, expression ──►  targets ──────►  shares, division ──────► lower ──► mailboxes ──► summarize, raise
+//!   rules ──────────────►  targets ──────►  shares, division ──────► lower ──► mailboxes ──► summarize, raise
 //!                          explain          moves, division::asks
 //! ```
 //!
@@ -24,7 +24,6 @@ pub mod division;
 mod ended;
 mod estimate;
 pub mod explain;
-pub mod expression;
 pub mod fleet;
 pub mod flow;
 mod follow;

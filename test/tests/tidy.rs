@@ -11,21 +11,34 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("peers", &[]),
     ("api", &[]),
     ("storage", &["peers"]),
-    ("openapi", &["api", "peers"]),
+    ("expression", &["api"]),
+    ("openapi", &["api", "expression", "peers"]),
     ("controller", &["api"]),
-    ("apiserver", &["api", "storage", "openapi", "controller", "peers"]),
-    ("splitter", &["api", "controller"]),
+    ("apiserver", &["api", "storage", "expression", "openapi", "controller", "peers"]),
+    ("splitter", &["api", "expression", "controller"]),
     ("syncer", &["api", "controller"]),
-    ("standin", &["api", "storage", "openapi", "controller", "apiserver", "peers"]),
+    ("standin", &["api", "storage", "expression", "openapi", "controller", "apiserver", "peers"]),
     (
         "holon",
-        &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "standin", "peers"],
+        &[
+            "api",
+            "storage",
+            "expression",
+            "openapi",
+            "controller",
+            "apiserver",
+            "splitter",
+            "syncer",
+            "standin",
+            "peers",
+        ],
     ),
     (
         "scenarios",
         &[
             "api",
             "storage",
+            "expression",
             "openapi",
             "controller",
             "apiserver",
@@ -39,7 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that build and test in seconds, because what takes minutes is not among their dependencies.
-const PURE: &[&str] = &["api", "openapi", "storage"];
+const PURE: &[&str] = &["api", "expression", "openapi", "storage"];
 const HEAVY: &[&str] = &["kube", "kube-client", "tonic", "etcd-client", "hyper"];
 
 /// The one place that starts tasks.
