@@ -1,4 +1,4 @@
-//! The workspace keeps its shape: who may depend on whom, who may spawn, and no file nobody compiles.
+//! The workspace keeps its shape: who may depend on whom, who names versions, who may spawn, and no file nobody compiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -109,6 +109,28 @@ fn pure_crates_do_without_the_heavy_ones() {
         let heavy: Vec<_> = HEAVY.iter().filter(|heavy| used.contains(**heavy)).collect();
         assert!(heavy.is_empty(), "{name} pulls in {heavy:?}");
     }
+}
+
+/// Two crates with two versions of one dependency would each bring their own types.
+#[test]
+fn only_the_workspace_names_versions() {
+    let mut wrong = Vec::new();
+    for package in packages() {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap()).to_owned();
+        let mut lists_dependencies = false;
+        for (number, line) in std::fs::read_to_string(&manifest).unwrap().lines().enumerate() {
+            if line.starts_with('[') {
+                lists_dependencies = line.contains("dependencies");
+                continue;
+            }
+            let is_entry = line.contains('=') && line.starts_with(|first: char| first.is_alphanumeric());
+            let is_inherited = line.contains(".workspace = true") || line.contains("{ workspace = true");
+            if lists_dependencies && is_entry && !is_inherited {
+                wrong.push(format!("{}:{}: {line}", manifest.display(), number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "put the version into [workspace.dependencies]:\n{}", wrong.join("\n"));
 }
 
 #[test]
