@@ -1,6 +1,7 @@
 //! Telling users, once, that something does not run, or not where it is wanted: an Event they see with `kubectl describe`.
 
 use api::fleet::{Condition, DistributionStatus, ObjectReference};
+use api::meta::hash::word;
 use controller::kind::Kind;
 use controller::remote::CallError;
 use serde_json::{Value, json};
@@ -8,7 +9,6 @@ use serde_json::{Value, json};
 use crate::case::Case;
 use crate::flow::Splitter;
 use crate::gather;
-use crate::hash::word;
 use crate::summarize::CLASSES_FOUND;
 use crate::world::Subject;
 

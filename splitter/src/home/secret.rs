@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::fleet::Locator;
+use api::meta::hash::word;
 use api::names::{API_ACCESS, PLACED, RENEW_AFTER, TRUE};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +11,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Account, Door};
-use crate::hash::word;
 use crate::world::Tables;
 
 const PREFIX: &str = "holon-api-access-";

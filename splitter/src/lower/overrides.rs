@@ -5,11 +5,11 @@
 //! wrote, so the mailbox keeps what it had. None may change what an object is: its kind, its name, its namespace.
 
 use api::fleet::{Arguments, Environment, Image, Override, OverrideRule, PatchStep, PhysicalCluster, Table};
+use api::meta::pointer;
 use serde_json::{Map, Value, json};
 
 use super::depend::pod_spec_at;
 use super::image::renamed;
-use crate::pointer;
 use crate::rules::Subject;
 use crate::rules::select::{self, Selected};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::cluster::Id;
 use api::fleet::PodSecurity;
+use api::meta::hash::word;
 use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE, VIA};
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place};
@@ -13,7 +14,6 @@ use crate::case::table;
 use crate::copies::{Copy, locator};
 use crate::definitions;
 use crate::flow::Splitter;
-use crate::hash::word;
 use crate::lower::group_kind;
 use crate::lower::strip::is_kept_here;
 use crate::pod_security;

@@ -9,11 +9,11 @@
 //! some object is found when it is applied; then that object's status stays as it was.
 
 use api::fleet::{FieldRule, Mistake, NamedExpression, RowsRule, StatusRuleSpec};
+use api::meta::pointer;
 use expression::{ExpressionError, Program};
 use serde_json::{Map, Value, json};
 
 use super::Report;
-use crate::pointer;
 
 /// A rule that was read.
 #[derive(Debug)]

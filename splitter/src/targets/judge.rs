@@ -115,7 +115,7 @@ fn one<'a>(
     let capacity = ceilings[1..].iter().filter_map(|(_, most)| *most).min();
     let avoided = untolerated(spec, candidate.cluster, Effect::PreferNoSchedule).is_some();
     Judged {
-        tie: crate::hash::hash(&[work.key, candidate.name()]),
+        tie: api::meta::hash::hash(&[work.key, candidate.name()]),
         capacity,
         limit: known.min_by_key(|(most, _)| *most).map(|(_, ceiling)| ceiling),
         free: room.free,

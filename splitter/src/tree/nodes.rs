@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::cluster::Id;
+use api::meta::hash::word;
 use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place, Remote};
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::{Head, annotation, text, usage};
 use crate::flow::Splitter;
-use crate::hash::word;
 use crate::raise::nodes::node;
 use crate::world::{Followed, Member};
 

@@ -1,12 +1,12 @@
 //! Writing what is shown, where it differs.
 
+use api::meta::hash::word;
 use api::names::{SHOWN, SPLITTER};
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place, Remote};
 use serde_json::{Value, json};
 
 use super::{annotation, is_leaving, text};
-use crate::hash::word;
 use crate::world::Followed;
 
 /// What a user is to see, in two parts, because servers take a status apart from the rest.

@@ -1,0 +1,4 @@
+//! What objects of every kind have in common, for whoever reads and writes them as JSON.
+
+pub mod hash;
+pub mod pointer;
