@@ -2,3 +2,4 @@
 
 pub mod hash;
 pub mod pointer;
+pub mod time;

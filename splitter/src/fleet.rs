@@ -28,7 +28,6 @@ use controller::kind::Kind;
 use controller::queue::{Outcome, Queue};
 use controller::remote::{CallError, Patch, Place, Remote};
 use controller::run::work;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -501,8 +500,7 @@ fn condition(
     kind: &str,
     (status, reason, message): (&str, String, String),
 ) -> Condition {
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    Condition::since(before, (kind, status, &reason, &message), &now)
+    Condition::since(before, (kind, status, &reason, &message), &api::meta::time::now())
 }
 
 #[cfg(test)]

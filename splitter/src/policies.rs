@@ -12,6 +12,7 @@ use api::fleet::{
     OverrideStatus, Placement, PlacementSpec, PlacementStatus, Source, StatusRule, StatusRuleSpec,
     StatusRuleStatus,
 };
+use api::meta::time;
 use controller::informer::{Key, View};
 use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place};
@@ -21,7 +22,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::flow::{Splitter, lock};
-use crate::gather::now;
 use crate::summarize::rule::ReadRule;
 use crate::world::Own;
 
@@ -117,7 +117,7 @@ fn accepted(before: &[Condition], mistakes: &[Mistake]) -> Condition {
         None => ("Accepted", "True", "Accepted", String::new()),
         Some(first) => ("Accepted", "False", "Mistaken", told(first)),
     };
-    Condition::since(before, (said.0, said.1, said.2, &said.3), &now())
+    Condition::since(before, (said.0, said.1, said.2, &said.3), &time::now())
 }
 
 /// All expressions of one policy together. They are compiled while its writer waits.

@@ -75,7 +75,7 @@ pub(crate) fn moment(object: &Value, pointer: &str) -> Option<Timestamp> {
 
 /// A moment as Kubernetes writes it: to the second.
 pub(crate) fn time(moment: Timestamp) -> Value {
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+    api::meta::time::seconds(moment).into()
 }
 
 /// The owner that controls it.
