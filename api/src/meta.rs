@@ -1,5 +1,8 @@
 //! What objects of every kind have in common, for whoever reads and writes them as JSON.
 
 pub mod hash;
+pub mod metadata;
 pub mod pointer;
 pub mod time;
+
+pub use metadata::is_being_deleted;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::cluster::Id;
+use api::meta::is_being_deleted;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -57,7 +58,7 @@ fn down_since(deployment: &Value, pods: &[Value]) -> Option<Timestamp> {
         let conditions = object["status"]["conditions"].as_array()?;
         conditions.iter().find(|said| said["type"] == kind).cloned()
     };
-    let staying = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
     let unready = staying.filter_map(|pod| match said(pod, "Ready") {
         Some(ready) if ready["status"] == "True" => None,
         Some(ready) => time(&ready["lastTransitionTime"]),

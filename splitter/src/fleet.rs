@@ -218,7 +218,7 @@ impl Fleet {
             return Ok(Outcome::Done);
         };
         let (name, here) = (&object.metadata.name, self.server.within(home));
-        if object.metadata.deletion_timestamp.is_some() {
+        if object.metadata.is_being_deleted() {
             return self.leaving(&here, &object, mailbox).await;
         }
         let place = Place::new(&self.physical.kind, "", name);
@@ -436,7 +436,7 @@ impl Fleet {
 
 /// Whether one that leaves is to be left as it is.
 pub fn is_forgotten(object: &PhysicalCluster) -> bool {
-    object.metadata.deletion_timestamp.is_some()
+    object.metadata.is_being_deleted()
         && object.metadata.annotations.get(FORGET).is_some_and(|said| said == TRUE)
 }
 

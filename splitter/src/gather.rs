@@ -1,6 +1,7 @@
 //! From mailboxes to users: one status, and in the record what came of it where.
 
 use api::fleet::{Condition, DistributionStatus, Role, StatusRule, Target};
+use api::meta::is_being_deleted;
 use api::meta::time;
 use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
@@ -111,7 +112,7 @@ async fn write(
     object: &Value,
     status: &Value,
 ) -> Result<(), CallError> {
-    let leaves = !object["metadata"]["deletionTimestamp"].is_null();
+    let leaves = is_being_deleted(object);
     if status.is_null() || !followed.has_status || object.get("status") == Some(status) || leaves {
         return Ok(());
     }

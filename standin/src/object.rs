@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use api::meta::is_being_deleted;
+pub(crate) use api::meta::metadata::{annotation, generation, label, name, namespace, uid};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -34,35 +36,6 @@ pub(crate) fn fields<'a>(
     pointer: &str,
 ) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
     object.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
-}
-
-pub(crate) fn name(object: &Value) -> &str {
-    text(object, "/metadata/name")
-}
-
-pub(crate) fn namespace(object: &Value) -> &str {
-    text(object, "/metadata/namespace")
-}
-
-pub(crate) fn uid(object: &Value) -> &str {
-    text(object, "/metadata/uid")
-}
-
-pub(crate) fn generation(object: &Value) -> i64 {
-    count(object, "/metadata/generation")
-}
-
-pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object["metadata"]["annotations"][key].as_str()
-}
-
-pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object["metadata"]["labels"][key].as_str()
-}
-
-/// Whether somebody has deleted it and it is still there.
-pub(crate) fn is_leaving(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
 }
 
 pub(crate) fn created(object: &Value) -> Timestamp {

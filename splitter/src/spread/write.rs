@@ -87,7 +87,7 @@ pub(crate) async fn delete(
     subject: &Subject,
     copy: &Copy,
 ) -> Result<bool, CallError> {
-    let Some(object) = copy.object.as_ref().filter(|_| !copy.is_leaving()) else { return Ok(false) };
+    let Some(object) = copy.object.as_ref().filter(|_| !copy.is_being_deleted()) else { return Ok(false) };
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     let place = Place::new(&followed.kind, &copy.namespace, &subject.key.name);
     splitter.world.server.within(copy.mailbox).delete(place, uid).await

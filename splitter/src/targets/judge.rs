@@ -159,7 +159,7 @@ fn tier_of(
 
 /// What moves work away from where it runs.
 fn must_leave(spec: &PlacementSpec, candidate: &Candidate) -> Option<Rejection> {
-    if candidate.cluster.metadata.deletion_timestamp.is_some() {
+    if candidate.cluster.metadata.is_being_deleted() {
         return Some(Rejection::Leaving);
     }
     if candidate.cluster.spec.drain {

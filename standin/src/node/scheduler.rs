@@ -10,7 +10,7 @@ use super::pace::{Misfortune, Pace};
 use crate::clock::later;
 use crate::control::pods::is_finished;
 use crate::kind::Kind;
-use crate::object::{created, is_leaving, list, name, namespace, number, text, time, uid};
+use crate::object::{created, is_being_deleted, list, name, namespace, number, text, time, uid};
 use crate::plan::{Event, Plan, Write};
 use crate::world::World;
 
@@ -20,7 +20,7 @@ const SCHEDULER: &str = "default-scheduler";
 pub(crate) fn step(world: &World, pace: Pace, now: Timestamp, plan: &mut Plan) {
     let is_waiting = |pod: &&Value| {
         text(pod, "/spec/nodeName").is_empty()
-            && !is_leaving(pod)
+            && !is_being_deleted(pod)
             && !is_finished(pod)
             && list(pod, "/spec/schedulingGates").is_empty()
     };
