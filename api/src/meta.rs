@@ -1,5 +1,7 @@
 //! What objects of every kind have in common, for whoever reads and writes them as JSON.
 
+pub mod conditions;
+pub mod cover;
 pub mod hash;
 pub mod metadata;
 pub mod pointer;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use api::meta::conditions::{find as condition, is_true};
 pub(crate) use api::meta::is_being_deleted;
 pub(crate) use api::meta::metadata::{annotation, generation, label, name, namespace, uid};
 use jiff::Timestamp;
@@ -62,14 +63,6 @@ pub(crate) fn reference(kind: Kind, owner: &Value) -> Value {
         "apiVersion": kind.row().api_version(), "kind": kind.row().kind, "name": name(owner), "uid": uid(owner),
         "controller": true, "blockOwnerDeletion": true,
     })
-}
-
-pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    list(object, "/status/conditions").iter().find(|condition| condition["type"] == kind)
-}
-
-pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
 /// Whether a label selector takes these labels. One that says nothing takes none: that is what workloads mean by it.
