@@ -13,7 +13,7 @@ use crate::pod_security;
 use super::{Candidate, Ceiling, Extent, Pick, Rejection, Standing, Work, score};
 use crate::rules::select::{self, Selected};
 use crate::rules::{ShareBounds, Wish, share_bounds};
-use api::quantity::{self, Amounts, fits, minus};
+use api::meta::quantity::{self, Amounts, fits, minus};
 
 /// What was found out about one cluster.
 #[derive(Clone, Debug)]
