@@ -5,6 +5,8 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /holon
 COPY . .
+# The repository is not part of what is sent to the builder: hack/image says which commit this is.
+ARG HOLON_COMMIT=
 RUN cargo build --release --locked --package holon
 
 FROM debian:bookworm-slim

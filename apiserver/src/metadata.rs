@@ -1,6 +1,6 @@
 //! What the server says about an object, whatever the client says.
 
-use jiff::Timestamp;
+pub(crate) use api::meta::time::{now, now_micros as micro_now, seconds as time};
 use openapi::field::FieldError;
 use openapi::status::Status;
 use rand::RngExt;
@@ -109,20 +109,6 @@ pub(crate) fn made(api_version: &str, kind: &str, namespace: Option<&str>, name:
         metadata["namespace"] = namespace.into();
     }
     json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata })
-}
-
-pub(crate) fn now() -> String {
-    time(Timestamp::now())
-}
-
-/// Microseconds, as Kubernetes writes times that must differ.
-pub(crate) fn micro_now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
-}
-
-/// Seconds, as Kubernetes writes times.
-pub(crate) fn time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// A new object is not on its way out, whatever it says.

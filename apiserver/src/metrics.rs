@@ -40,6 +40,7 @@ pub(crate) struct Metrics {
     watches: Family<ByVerb, Gauge>,
     revision: Gauge,
     entries: Gauge,
+    build: Family<Build, Gauge>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -84,8 +85,10 @@ impl Default for Metrics {
             watches: Family::default(),
             revision: Gauge::default(),
             entries: Gauge::default(),
+            build: Family::default(),
         };
         metrics.register();
+        metrics.set_build_info("");
         metrics
     }
 }
@@ -112,12 +115,15 @@ impl Metrics {
         registry.register("apiserver_longrunning_requests", "Watches that are open", watches);
         registry.register("holon_store_revision", "The newest revision of the store", self.revision.clone());
         registry.register("holon_store_entries", "How many entries the store holds", self.entries.clone());
-        let build = Family::<Build, Gauge>::default();
-        let labels =
-            Build { version: version::VERSION, commit: version::COMMIT, compiler: version::LANGUAGE };
-        build.get_or_create(&labels).set(1);
-        registry.register("holon_build_info", "Which build this is", build);
+        registry.register("holon_build_info", "Which build this is", self.build.clone());
         registry.register_collector(Box::new(process::Process));
+    }
+
+    /// Replaces what `holon_build_info` says.
+    pub(crate) fn set_build_info(&self, commit: &'static str) {
+        let labels = Build { version: version::VERSION, commit, compiler: version::LANGUAGE };
+        self.build.clear();
+        self.build.get_or_create(&labels).set(1);
     }
 
     /// Counts a request that was answered. A watch goes on being counted until its answer ends.

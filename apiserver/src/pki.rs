@@ -20,6 +20,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -35,8 +36,8 @@ pub use self::rotation::Rotated;
 pub use self::serving::{Offer, Serving};
 
 /// Ten years; rotation is a matter of making it anew, not of waiting.
-const CA_DAYS: i64 = 3650;
-const LEAF_DAYS: i64 = 365;
+const CA_DAYS: u32 = 3650;
+const LEAF_DAYS: u32 = 365;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
@@ -268,10 +269,12 @@ fn name(user: &str, groups: &[&str]) -> DistinguishedName {
 }
 
 /// From a day ago, so that a clock that is a little behind does not lock anybody out.
-fn valid_for(params: &mut CertificateParams, days: i64) {
-    let now = time::OffsetDateTime::now_utc();
-    params.not_before = now - time::Duration::days(1);
-    params.not_after = now + time::Duration::days(days);
+fn valid_for(params: &mut CertificateParams, days: u32) {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = rcgen::date_time_ymd(1970, 1, 1) + since_epoch;
+    params.not_before = now - DAY;
+    params.not_after = now + DAY * days;
 }
 
 fn read(path: &Path) -> Result<String, PkiError> {

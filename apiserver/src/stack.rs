@@ -70,6 +70,8 @@ pub struct Stack {
     guard: Guarded,
     limits: Limits,
     metrics: Metrics,
+    /// Of the program that serves; empty if nobody says.
+    commit: &'static str,
     /// Ends watches, which would otherwise go on for as long as their clients like.
     stop: Stop,
 }
@@ -91,6 +93,7 @@ impl Stack {
             guard: Guarded::default(),
             limits: Limits::default(),
             metrics: Metrics::default(),
+            commit: "",
             stop,
         }
     }
@@ -98,6 +101,13 @@ impl Stack {
     /// Serves what this registry says, which others may know too.
     pub fn with_kinds(mut self, kinds: Arc<Registry>) -> Stack {
         self.kinds = kinds;
+        self
+    }
+
+    /// Reports this commit as the one the program was built from.
+    pub fn with_commit(mut self, commit: &'static str) -> Stack {
+        self.metrics.set_build_info(commit);
+        self.commit = commit;
         self
     }
 
@@ -252,7 +262,7 @@ impl Stack {
                 return Ok(health::answer(patient, *endpoint, check.as_deref(), &asked.query).await);
             }
             Target::Version if is_read(&asked.method) => {
-                return Ok(render::value(StatusCode::OK, &version::document()));
+                return Ok(render::value(StatusCode::OK, &version::document(self.commit)));
             }
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! Which Kubernetes we speak as, and which build of Holon we are.
 //!
-//! Whoever builds a release sets `HOLON_GIT_COMMIT` and `HOLON_BUILD_DATE`; a build that was told neither says so.
+//! The program that serves says which commit it was built from. Whoever builds a release may set `HOLON_BUILD_DATE` and
+//! `HOLON_GIT_TREE_STATE`; a build without them reports that they are not known.
 
 use serde_json::{Value, json};
 
@@ -8,9 +9,10 @@ use serde_json::{Value, json};
 const KUBERNETES: [&str; 2] = ["1", "36"];
 /// The oldest that clients may take us for.
 const COMPATIBLE: [&str; 2] = ["1", "35"];
-pub(crate) const VERSION: &str = concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION"));
+const GIT_VERSION: &str = concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION"));
+/// Of Holon.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-pub(crate) const COMMIT: &str = or(option_env!("HOLON_GIT_COMMIT"), "");
 /// The beginning of time stands for "not known": clients parse it.
 const BUILD_DATE: &str = or(option_env!("HOLON_BUILD_DATE"), "1970-01-01T00:00:00Z");
 const TREE_STATE: &str = or(option_env!("HOLON_GIT_TREE_STATE"), "");
@@ -25,7 +27,7 @@ const fn or(known: Option<&'static str>, otherwise: &'static str) -> &'static st
 }
 
 /// What `/version` says.
-pub(crate) fn document() -> Value {
+pub(crate) fn document(commit: &str) -> Value {
     json!({
         "major": KUBERNETES[0],
         "minor": KUBERNETES[1],
@@ -33,8 +35,8 @@ pub(crate) fn document() -> Value {
         "emulationMinor": KUBERNETES[1],
         "minCompatibilityMajor": COMPATIBLE[0],
         "minCompatibilityMinor": COMPATIBLE[1],
-        "gitVersion": VERSION,
-        "gitCommit": COMMIT,
+        "gitVersion": GIT_VERSION,
+        "gitCommit": commit,
         "gitTreeState": TREE_STATE,
         "buildDate": BUILD_DATE,
         "goVersion": LANGUAGE,

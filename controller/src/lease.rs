@@ -16,7 +16,7 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use api::meta::time;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -195,7 +195,7 @@ impl Lease {
     }
 
     fn fresh(&self, transitions: u64) -> Value {
-        let now = now();
+        let now = time::now_micros();
         json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -208,7 +208,7 @@ impl Lease {
     }
 
     fn renewed(&self, mut lease: Value) -> Value {
-        lease["spec"]["renewTime"] = now().into();
+        lease["spec"]["renewTime"] = time::now_micros().into();
         lease
     }
 
@@ -227,11 +227,6 @@ impl Lease {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().expect("no holder of this lock panics")
     }
-}
-
-/// As Leases write times.
-fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use api::cluster::Path;
+use api::meta::conditions;
 use api::names::{FORGET, GROUP, TRUE, VERSION, mailbox};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -358,8 +359,7 @@ async fn make(home: &Remote, name: &str, connection: &Value, labels: &[(String, 
 
 /// Whether a physical cluster is there, as a condition.
 pub(crate) fn ready(object: &Value) -> Value {
-    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    conditions.iter().find(|condition| condition["type"] == "Ready").cloned().unwrap_or_default()
+    conditions::find(object, "Ready").cloned().unwrap_or_default()
 }
 
 impl Leave {
@@ -382,10 +382,8 @@ impl Leave {
         let unknown =
             || format!("{name} is leaving; whether it is gone is not known. `holon leave {name}` asks again");
         while let Some(object) = client.find(&path).await.with_context(unknown)? {
-            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let leaving = conditions.into_iter().find(|condition| condition["type"] == "Leaving");
-            let message =
-                leaving.as_ref().and_then(|leaving| leaving["message"].as_str()).unwrap_or_default();
+            let leaving = conditions::find(&object, "Leaving");
+            let message = leaving.and_then(|leaving| leaving["message"].as_str()).unwrap_or_default();
             if !message.is_empty() && message != said {
                 println!("{name}: {message}");
                 message.clone_into(&mut said);

@@ -21,6 +21,7 @@ mod seal;
 mod start;
 mod store;
 mod tunnel;
+mod version;
 
 use std::process::ExitCode;
 
@@ -59,6 +60,8 @@ enum Command {
     /// Check, repair, back up and restore a store that no server has open
     #[command(subcommand)]
     Store(store::Store),
+    /// Print which build this is: version, commit and compiler
+    Version,
 }
 
 fn main() -> ExitCode {
@@ -80,6 +83,10 @@ fn main() -> ExitCode {
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
         Command::Ca(ca) => ca.run(),
         Command::Store(store) => store.run(),
+        Command::Version => {
+            version::print();
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use crate::advertise::{Advertised, Written};
 use crate::guard::Marks;
 use crate::tunnel::Tunnels;
-use crate::{data_dir, fleet, kubeconfig, rights, seal};
+use crate::{data_dir, fleet, kubeconfig, rights, seal, version};
 
 /// How long everything together may take to stop. A little more than the server gives its connections.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
@@ -275,6 +275,7 @@ impl Start {
 
     fn stack(&self, kept: Kept, address: &Advertised, tasks: &Tasks) -> Result<Stack> {
         let mut stack = Stack::new(kept.seen.clone(), address.to_string(), tasks.stop())
+            .with_commit(version::COMMIT)
             .with_kinds(kept.kinds)
             .with_guard(Arc::new(Marks::new(kept.seen)))
             .with_access(kept.access)

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::cluster::Id;
+use api::meta::{conditions, is_being_deleted};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -53,11 +54,8 @@ impl Ailing {
 /// Since when a Deployment has had a pod that is not ready, or has not been able to make one.
 fn down_since(deployment: &Value, pods: &[Value]) -> Option<Timestamp> {
     let time = |value: &Value| value.as_str()?.parse::<Timestamp>().ok();
-    let said = |object: &Value, kind: &str| {
-        let conditions = object["status"]["conditions"].as_array()?;
-        conditions.iter().find(|said| said["type"] == kind).cloned()
-    };
-    let staying = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    let said = |object: &Value, kind: &str| conditions::find(object, kind).cloned();
+    let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
     let unready = staying.filter_map(|pod| match said(pod, "Ready") {
         Some(ready) if ready["status"] == "True" => None,
         Some(ready) => time(&ready["lastTransitionTime"]),

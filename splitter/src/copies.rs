@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::{LabelSelector, Locator, Role, Target};
+use api::meta::is_being_deleted;
 use api::names::{LOCATOR, SCALED_BELOW, STANDS_FOR, SYNCER, TEMPLATE, TRUE};
 use controller::informer::Key;
 use serde_json::Value;
@@ -127,8 +128,8 @@ impl Copy {
         finalizers.is_some_and(|all| all.iter().any(|one| one == SYNCER))
     }
 
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.object.as_ref().is_some_and(|object| !object["metadata"]["deletionTimestamp"].is_null())
+    pub(crate) fn is_being_deleted(&self) -> bool {
+        self.object.as_ref().is_some_and(is_being_deleted)
     }
 
     /// A number of its specification; none if there is no copy.

@@ -22,10 +22,10 @@ mod tests;
 use std::collections::BTreeMap;
 
 use api::fleet::{Division, Role, Target};
+use api::meta::hash::hash;
+use api::meta::pointer;
 use serde_json::Value;
 
-use crate::hash::hash;
-use crate::pointer;
 use crate::targets::{Pick, shares};
 
 /// How a kind is divided.

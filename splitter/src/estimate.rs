@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::meta::is_being_deleted;
 use api::names::ESTIMATES;
 use controller::informer::{Key, Object};
 use jiff::Timestamp;
@@ -152,7 +153,7 @@ pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
 /// The pods of a copy that are to stay, and since when no node there has room for them, if none has.
 fn pods(splitter: &Splitter, copy: &Copy) -> Vec<Option<Timestamp>> {
     let pods = copies::pods(&splitter.world, copy);
-    let staying = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
     staying.map(unschedulable).collect()
 }
 

@@ -28,7 +28,6 @@ use controller::kind::Kind;
 use controller::queue::{Outcome, Queue};
 use controller::remote::{CallError, Patch, Place, Remote};
 use controller::run::work;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -219,7 +218,7 @@ impl Fleet {
             return Ok(Outcome::Done);
         };
         let (name, here) = (&object.metadata.name, self.server.within(home));
-        if object.metadata.deletion_timestamp.is_some() {
+        if object.metadata.is_being_deleted() {
             return self.leaving(&here, &object, mailbox).await;
         }
         let place = Place::new(&self.physical.kind, "", name);
@@ -437,7 +436,7 @@ impl Fleet {
 
 /// Whether one that leaves is to be left as it is.
 pub fn is_forgotten(object: &PhysicalCluster) -> bool {
-    object.metadata.deletion_timestamp.is_some()
+    object.metadata.is_being_deleted()
         && object.metadata.annotations.get(FORGET).is_some_and(|said| said == TRUE)
 }
 
@@ -501,8 +500,7 @@ fn condition(
     kind: &str,
     (status, reason, message): (&str, String, String),
 ) -> Condition {
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    Condition::since(before, (kind, status, &reason, &message), &now)
+    Condition::since(before, (kind, status, &reason, &message), &api::meta::time::now())
 }
 
 #[cfg(test)]

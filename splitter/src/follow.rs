@@ -68,7 +68,7 @@ pub(crate) async fn look(
     let (mut wrote, mut unfinished) = (false, false);
     for (cluster, part) in &plan.parts {
         let copy = copies.iter().find(|copy| copy.is_at(cluster));
-        let Some(copy) = copy.filter(|copy| !copy.is_leaving()) else { continue };
+        let Some(copy) = copy.filter(|copy| !copy.is_being_deleted()) else { continue };
         let way = Way {
             logical_cluster: &subject.cluster().to_string(),
             cluster: &copy.member.object,

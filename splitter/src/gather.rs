@@ -1,8 +1,9 @@
 //! From mailboxes to users: one status, and in the record what came of it where.
 
 use api::fleet::{Condition, DistributionStatus, Role, StatusRule, Target};
+use api::meta::is_being_deleted;
+use api::meta::time;
 use controller::remote::{CallError, Patch, Place};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::case::Case;
@@ -26,7 +27,7 @@ pub(crate) async fn gather(
     decided: &Decided,
     problems: &Problems,
 ) -> Result<(), CallError> {
-    let now = now();
+    let now = time::now();
     let targets = copies::at(&case.copies, &decided.record.spec.targets);
     let reports: Vec<Report> =
         indexed(targets.iter().map(|(target, copy)| case.report(target, copy)).collect(), decided);
@@ -63,11 +64,6 @@ pub(crate) async fn gather(
     let status = status(case, decided, &reports, &targets, &summary, problems, &now);
     notice::tell(splitter, case, decided.record.status.as_ref(), &status).await?;
     record::report(splitter, case.subject, &decided.record, &status).await
-}
-
-pub(crate) fn now() -> String {
-    let now = Timestamp::now();
-    now.round(jiff::Unit::Second).unwrap_or(now).to_string()
 }
 
 /// Which classes that the copies name are missing on their physical clusters, as a sentence.
@@ -116,7 +112,7 @@ async fn write(
     object: &Value,
     status: &Value,
 ) -> Result<(), CallError> {
-    let leaves = !object["metadata"]["deletionTimestamp"].is_null();
+    let leaves = is_being_deleted(object);
     if status.is_null() || !followed.has_status || object.get("status") == Some(status) || leaves {
         return Ok(());
     }
@@ -215,7 +211,7 @@ pub(crate) async fn follower(
     if !followed.has_status {
         return Ok(());
     }
-    let now = now();
+    let now = time::now();
     let there = |copy: &&Copy| copy.is_meant && copy.object.is_some() && places.contains_key(copy.name());
     let reports: Vec<Report> =
         copies.iter().filter(there).map(|copy| copy.report(&places[copy.name()])).collect();

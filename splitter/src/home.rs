@@ -218,7 +218,7 @@ pub(crate) async fn look(splitter: &Splitter, account: &Account) -> Result<Outco
         return Ok(Outcome::Again(SOON));
     }
     let mut again = Outcome::Done;
-    for member in used.iter().filter(|member| member.object.metadata.deletion_timestamp.is_none()) {
+    for member in used.iter().filter(|member| !member.object.metadata.is_being_deleted()) {
         // Nobody's pods start without their account, here as anywhere.
         let Some(found) = &found else { return Ok(Outcome::Again(NO_ACCOUNT_YET)) };
         if let Some(left) = keep(splitter, &secrets, door, account, found, member).await? {
@@ -243,7 +243,7 @@ async fn clear(
         |member: &Member| used.iter().any(|user| (user.home, user.name()) == (member.home, member.name()));
     for member in everybody.iter().filter(|member| !is_used(member)) {
         let Some((mailbox, Some(secret))) = present(secrets, account, member) else { continue };
-        if secret.is_leaving {
+        if secret.is_being_deleted {
             continue;
         }
         if !splitter.is_entered(account.cluster, &account.namespace) {
@@ -288,7 +288,7 @@ async fn keep(
 ) -> Result<Option<Duration>, CallError> {
     let Some((mailbox, present)) = present(secrets, account, member) else { return Ok(None) };
     let uid = found["metadata"]["uid"].as_str().unwrap_or_default();
-    if present.as_ref().is_some_and(|present| present.is_leaving) {
+    if present.as_ref().is_some_and(|present| present.is_being_deleted) {
         return Ok(Some(SOON));
     }
     let left = present.as_ref().and_then(|present| present.good_for(uid, door));

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   what users said        where            how many, when           down                 up
-//!   rules, expression ──►  targets ──────►  shares, division ──────► lower ──► mailboxes ──► summarize, raise
+//!   rules ──────────────►  targets ──────►  shares, division ──────► lower ──► mailboxes ──► summarize, raise
 //!                          explain          moves, division::asks
 //! ```
 //!
@@ -24,13 +24,11 @@ pub mod division;
 mod ended;
 mod estimate;
 pub mod explain;
-pub mod expression;
 pub mod fleet;
 pub mod flow;
 mod follow;
 mod gather;
 mod grants;
-pub mod hash;
 mod headcount;
 pub mod home;
 mod ledger;
@@ -41,7 +39,6 @@ pub mod moves;
 mod namespaces;
 mod notice;
 pub mod pod_security;
-pub mod pointer;
 pub mod policies;
 pub mod raise;
 mod record;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use api::cluster::Id;
 use api::fleet::{Distribution, Target};
+use api::meta::is_being_deleted;
+use api::meta::quantity;
 use api::names::{PLACEMENT, PROJECTED, TRUE};
-use api::quantity;
 use controller::informer::{Key, View};
 use controller::queue::Outcome;
 use controller::remote::{CallError, Place};
@@ -115,7 +116,7 @@ pub(crate) async fn look(splitter: &Splitter, subject: &Subject) -> Result<Outco
         record::delete(splitter, subject, record).await?;
     }
     match followed.class {
-        Class::Needed | Class::About if object["metadata"]["deletionTimestamp"].is_null() => {
+        Class::Needed | Class::About if !is_being_deleted(&object) => {
             follow::look(splitter, &followed, subject, &object).await
         }
         _ => Ok(Outcome::Done),
@@ -173,7 +174,7 @@ async fn decided(
     record: Option<Distribution>,
 ) -> Result<Outcome, CallError> {
     // It goes in its own time; what is below stays until then.
-    if !object["metadata"]["deletionTimestamp"].is_null() {
+    if is_being_deleted(object) {
         return Ok(Outcome::Done);
     }
     let kept_for = ended::kept_for(object, Timestamp::now());
@@ -388,7 +389,8 @@ async fn gone(
     }
     forget(splitter, subject);
     let copies = copies::of(&splitter.world, followed, subject);
-    let left: Vec<&Copy> = copies.iter().filter(|copy| copy.object.is_some() && !copy.is_leaving()).collect();
+    let left: Vec<&Copy> =
+        copies.iter().filter(|copy| copy.object.is_some() && !copy.is_being_deleted()).collect();
     if left.is_empty() {
         return Ok(Outcome::Done);
     }

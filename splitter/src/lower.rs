@@ -18,11 +18,11 @@ pub mod overrides;
 pub mod strip;
 
 use api::fleet::{Locator, Override, PhysicalCluster};
+use api::meta::hash::word;
 use api::names::{LOCATOR, NODE_PORTS, PLACED, PROJECTED, TEMPLATE, TRUE};
 use serde_json::{Value, json};
 
 use crate::division::Part;
-use crate::hash::word;
 use crate::rules::{Labels, Subject};
 use home::Home;
 use overrides::OverrideError;
@@ -142,7 +142,7 @@ fn stamp(object: &Value, lowered: &mut Value) {
     {
         let at = format!("/spec/template/metadata/annotations/{}", TEMPLATE.replace('/', "~1"));
         // A template whose metadata is no object was never valid.
-        let _ = crate::pointer::set(lowered, &at, template_word(object).into());
+        let _ = api::meta::pointer::set(lowered, &at, template_word(object).into());
     }
 }
 

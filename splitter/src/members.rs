@@ -46,7 +46,7 @@ async fn report_circle(splitter: &Splitter, home: Id, name: &str) -> Result<(), 
         conditions.push(Condition::since(
             before,
             (CIRCULAR, "True", CIRCULAR, message),
-            &crate::gather::now(),
+            &api::meta::time::now(),
         ));
         tracing::warn!(physical_cluster = name, %message, "nothing is placed on a physical cluster that closes a circle");
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use api::fleet::{Role, Target};
+use api::meta::is_being_deleted;
 use api::names::TARGETS;
 use controller::informer::Key;
 use controller::queue::Outcome;
@@ -63,7 +64,7 @@ impl Splitter {
         }
         let key = Key { cluster: Some(copy.mailbox), namespace: String::new(), name: name.1 };
         let present = view.get(&key).map(|present| present.read(&view.kind));
-        present.is_some_and(|present| !present["metadata"]["deletionTimestamp"].is_null())
+        present.is_some_and(|present| is_being_deleted(&present))
     }
 
     /// The copy of a namespace is gone: whoever waited for that goes on.
@@ -121,7 +122,7 @@ fn copy_at(splitter: &Splitter, member: &Member, cluster: Id, name: &str) -> Opt
     let copy = copy.read(&view.kind);
     let of = copies::locator(&copy)?;
     let is_ours = of.logical_cluster == cluster.to_string() && of.name == name;
-    (is_ours && copy["metadata"]["deletionTimestamp"].is_null()).then_some((mailbox, copy))
+    (is_ours && !is_being_deleted(&copy)).then_some((mailbox, copy))
 }
 
 /// Copies of a namespace in which nothing is any more, and nothing is to be.

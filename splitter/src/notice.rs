@@ -1,14 +1,14 @@
 //! Telling users, once, that something does not run, or not where it is wanted: an Event they see with `kubectl describe`.
 
 use api::fleet::{Condition, DistributionStatus, ObjectReference};
+use api::meta::hash::word;
+use api::meta::time;
 use controller::kind::Kind;
 use controller::remote::CallError;
 use serde_json::{Value, json};
 
 use crate::case::Case;
 use crate::flow::Splitter;
-use crate::gather;
-use crate::hash::word;
 use crate::summarize::CLASSES_FOUND;
 use crate::world::Subject;
 
@@ -36,7 +36,7 @@ pub(crate) async fn tell_problem(
     problem: &str,
 ) -> Result<(), CallError> {
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    write(splitter, subject, object, ("CannotSend", problem), &gather::now(), version).await
+    write(splitter, subject, object, ("CannotSend", problem), &time::now(), version).await
 }
 
 /// Tells that a class is missing where something is sent, once for every object and cluster.
@@ -47,7 +47,7 @@ pub(crate) async fn tell_missing(
     missing: &str,
 ) -> Result<(), CallError> {
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    write(splitter, subject, object, ("ClassNotFound", missing), &gather::now(), uid).await
+    write(splitter, subject, object, ("ClassNotFound", missing), &time::now(), uid).await
 }
 
 /// Tells that pods were deleted with their workload although it was deleted without its dependents.
@@ -59,7 +59,7 @@ pub(crate) async fn tell_not_orphaned(
     let object = json!({ "apiVersion": of.api_version, "kind": of.kind, "metadata": { "uid": of.uid } });
     let message = "pods on physical clusters do not outlive their workload: they were deleted with it, as with \
                    propagationPolicy Background";
-    match write(splitter, subject, &object, ("NotOrphaned", message), &gather::now(), &of.uid).await {
+    match write(splitter, subject, &object, ("NotOrphaned", message), &time::now(), &of.uid).await {
         // Its namespace is gone, and whoever deleted that knows.
         Err(error) if error.is_not_found() => Ok(()),
         told => told,

@@ -12,16 +12,16 @@ use api::fleet::{
     OverrideStatus, Placement, PlacementSpec, PlacementStatus, Source, StatusRule, StatusRuleSpec,
     StatusRuleStatus,
 };
+use api::meta::time;
 use controller::informer::{Key, View};
 use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place};
+use expression::Program;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::expression::Expression;
 use crate::flow::{Splitter, lock};
-use crate::gather::now;
 use crate::summarize::rule::ReadRule;
 use crate::world::Own;
 
@@ -117,7 +117,7 @@ fn accepted(before: &[Condition], mistakes: &[Mistake]) -> Condition {
         None => ("Accepted", "True", "Accepted", String::new()),
         Some(first) => ("Accepted", "False", "Mistaken", told(first)),
     };
-    Condition::since(before, (said.0, said.1, said.2, &said.3), &now())
+    Condition::since(before, (said.0, said.1, said.2, &said.3), &time::now())
 }
 
 /// All expressions of one policy together. They are compiled while its writer waits.
@@ -213,7 +213,7 @@ fn selector_mistakes(at: &str, selector: &ClusterSelector) -> Vec<Mistake> {
 }
 
 fn mistake(field: String, text: &str, variables: &[&str]) -> Option<Mistake> {
-    let found = Expression::parse(text, variables).err()?;
+    let found = Program::compile(text, variables).err()?;
     let number = |number: usize| i64::try_from(number).unwrap_or(1);
     Some(Mistake { field, line: number(found.line), column: number(found.column), message: found.message })
 }

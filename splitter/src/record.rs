@@ -8,13 +8,13 @@
 //! are gone, that somebody wants them gone is something we read, not something we miss. The user's delete waits for nobody.
 
 use api::fleet::{Distribution, DistributionSpec, DistributionStatus, Metadata, ObjectReference};
+use api::meta::hash::word;
 use api::names::SPLITTER;
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
 
 use crate::flow::Splitter;
-use crate::hash::word;
 use crate::world::{Class, Followed, Subject};
 
 const NAME_BYTES_MAX: usize = 253;

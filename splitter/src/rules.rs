@@ -62,7 +62,7 @@ impl Wish {
         let PlacementSpec { cluster_selector, number_of_clusters, spread, fallback_groups, .. } = &self.spec;
         let said = (self.by.source, cluster_selector, number_of_clusters, spread, fallback_groups);
         let text = serde_json::to_string(&said).expect("our own kinds can be written as JSON");
-        crate::hash::word(&[&text], 12)
+        api::meta::hash::word(&[&text], 12)
     }
 }
 

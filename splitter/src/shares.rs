@@ -13,7 +13,7 @@
 
 use std::cmp::Ordering;
 
-use crate::hash::hash;
+use api::meta::hash::hash;
 
 /// A cluster that may get a share.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,6 +12,7 @@ mod permission;
 mod write;
 
 use api::fleet::{Distribution, Target};
+use api::meta::pointer;
 use api::names::{API_HOME, SCALED_BELOW, STANDS_FOR, TEMPLATE, TRUE};
 use controller::remote::CallError;
 use serde_json::{Value, json};
@@ -20,9 +21,9 @@ use crate::case::Case;
 use crate::copies::{self, Copy};
 use crate::decide::{Decided, readiness};
 use crate::flow::Splitter;
+use crate::home;
 use crate::lower::{self, Lowered};
 use crate::moves::Readiness;
-use crate::{home, pointer};
 use orders::Order;
 pub(crate) use write::{Sent, delete, label, put};
 

@@ -24,7 +24,7 @@ use api::fleet::{Chosen, GroupKind, PhysicalCluster, PlacementSpec, Role, Target
 
 use crate::rules::Wish;
 use crate::shares::{Member, divide};
-use api::quantity::Amounts;
+use api::meta::quantity::Amounts;
 
 pub use judge::lacks_kind;
 pub use verdict::{Ceiling, Rejection};

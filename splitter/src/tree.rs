@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::Distribution;
+use api::meta::metadata;
 use api::names::{LOCATOR_BELOW, MAILBOX, PROJECTED, TRUE};
 use controller::informer::{Key, Object};
 use controller::queue::Outcome;
@@ -184,14 +185,6 @@ pub(crate) fn look_again(splitter: &Splitter, mailbox: Id) {
     sources.into_iter().for_each(|source| splitter.queue.add(Item::Shown(source)));
 }
 
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object["metadata"][field].as_str().unwrap_or_default()
-}
-
 fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
-    object["metadata"]["annotations"].get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn is_leaving(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
+    metadata::annotation(object, name).unwrap_or_default()
 }

@@ -7,8 +7,8 @@ use crate::control::deployments::resolved;
 use crate::control::pods::is_finished;
 use crate::kind::Kind;
 use crate::object::{
-    condition, controller, fields, generation, is_leaving, is_true, list, moment, name, namespace, number,
-    selects, text, time,
+    condition, controller, fields, generation, is_being_deleted, is_true, list, moment, name, namespace,
+    number, selects, text, time,
 };
 use crate::plan::Plan;
 use crate::world::World;
@@ -17,7 +17,7 @@ use crate::world::World;
 const EVICTION: std::time::Duration = std::time::Duration::from_secs(120);
 
 pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) {
-    for budget in world.all(Kind::Budgets, space).filter(|budget| !is_leaving(budget)) {
+    for budget in world.all(Kind::Budgets, space).filter(|budget| !is_being_deleted(budget)) {
         let status = status(world, budget, now, plan);
         plan.status(Kind::Budgets, budget, status);
     }
@@ -33,7 +33,7 @@ fn status(world: &World, budget: &Value, now: Timestamp, plan: &mut Plan) -> Val
     let pods: Vec<&Value> = world.all(Kind::Pods, namespace(budget)).filter(is_meant).collect();
     let leaving = leaving(budget, &pods, now, plan);
     let is_healthy =
-        |pod: &&&Value| is_true(pod, "Ready") && !is_leaving(pod) && !leaving.contains_key(name(pod));
+        |pod: &&&Value| is_true(pod, "Ready") && !is_being_deleted(pod) && !leaving.contains_key(name(pod));
     let healthy = pods.iter().filter(is_healthy).count() as i64;
     let expected = expected(world, &pods);
     let (least, expected) = match (&budget["spec"]["maxUnavailable"], &budget["spec"]["minAvailable"]) {
@@ -62,7 +62,7 @@ fn status(world: &World, budget: &Value, now: Timestamp, plan: &mut Plan) -> Val
 fn leaving(budget: &Value, pods: &[&Value], now: Timestamp, plan: &mut Plan) -> Map<String, Value> {
     let mut kept = Map::new();
     for (pod, granted) in fields(budget, "/status/disruptedPods") {
-        let is_there = pods.iter().any(|there| name(there) == pod && !is_leaving(there));
+        let is_there = pods.iter().any(|there| name(there) == pod && !is_being_deleted(there));
         let until = moment(granted, "").map(|granted| crate::clock::later(granted, EVICTION));
         if let Some(until) = until.filter(|until| is_there && *until > now) {
             plan.wake(until);

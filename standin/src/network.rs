@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use crate::control::pods::is_finished;
 use crate::kind::Kind;
 use crate::node::pod_status::address;
-use crate::object::{fields, flag, is_leaving, is_true, label, list, name, namespace, reference, text, uid};
+use crate::object::{
+    fields, flag, is_being_deleted, is_true, label, list, name, namespace, reference, text, uid,
+};
 use crate::plan::Plan;
 use crate::world::World;
 
@@ -16,7 +18,7 @@ const MANAGER: &str = "endpointslice-controller.k8s.io";
 const BALANCERS: (u8, u8) = (198, 18);
 
 pub(crate) fn step(world: &World, space: &str, plan: &mut Plan) {
-    for service in world.all(Kind::Services, space).filter(|service| !is_leaving(service)) {
+    for service in world.all(Kind::Services, space).filter(|service| !is_being_deleted(service)) {
         if fields(service, "/spec/selector").next().is_some() {
             endpoints(world, service, plan);
         }
@@ -24,7 +26,7 @@ pub(crate) fn step(world: &World, space: &str, plan: &mut Plan) {
             balance(Kind::Services, service, plan);
         }
     }
-    for ingress in world.all(Kind::Ingresses, space).filter(|ingress| !is_leaving(ingress)) {
+    for ingress in world.all(Kind::Ingresses, space).filter(|ingress| !is_being_deleted(ingress)) {
         balance(Kind::Ingresses, ingress, plan);
     }
 }
@@ -53,7 +55,7 @@ fn endpoints(world: &World, service: &Value, plan: &mut Plan) {
     let pods: Vec<&Value> = world.all(Kind::Pods, space).filter(is_chosen).collect();
     let unready_too = flag(service, "/spec/publishNotReadyAddresses");
     let endpoint = |pod: &&Value| {
-        let (serving, leaving) = (is_true(pod, "Ready"), is_leaving(pod));
+        let (serving, leaving) = (is_true(pod, "Ready"), is_being_deleted(pod));
         json!({
             "addresses": [pod["status"]["podIP"]],
             "conditions": {

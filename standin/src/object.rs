@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use api::meta::conditions::{find as condition, is_true};
+pub(crate) use api::meta::is_being_deleted;
+pub(crate) use api::meta::metadata::{annotation, generation, label, name, namespace, uid};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -36,35 +39,6 @@ pub(crate) fn fields<'a>(
     object.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
 }
 
-pub(crate) fn name(object: &Value) -> &str {
-    text(object, "/metadata/name")
-}
-
-pub(crate) fn namespace(object: &Value) -> &str {
-    text(object, "/metadata/namespace")
-}
-
-pub(crate) fn uid(object: &Value) -> &str {
-    text(object, "/metadata/uid")
-}
-
-pub(crate) fn generation(object: &Value) -> i64 {
-    count(object, "/metadata/generation")
-}
-
-pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object["metadata"]["annotations"][key].as_str()
-}
-
-pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object["metadata"]["labels"][key].as_str()
-}
-
-/// Whether somebody has deleted it and it is still there.
-pub(crate) fn is_leaving(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
-}
-
 pub(crate) fn created(object: &Value) -> Timestamp {
     moment(object, "/metadata/creationTimestamp").unwrap_or(Timestamp::UNIX_EPOCH)
 }
@@ -75,7 +49,7 @@ pub(crate) fn moment(object: &Value, pointer: &str) -> Option<Timestamp> {
 
 /// A moment as Kubernetes writes it: to the second.
 pub(crate) fn time(moment: Timestamp) -> Value {
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+    api::meta::time::seconds(moment).into()
 }
 
 /// The owner that controls it.
@@ -89,14 +63,6 @@ pub(crate) fn reference(kind: Kind, owner: &Value) -> Value {
         "apiVersion": kind.row().api_version(), "kind": kind.row().kind, "name": name(owner), "uid": uid(owner),
         "controller": true, "blockOwnerDeletion": true,
     })
-}
-
-pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    list(object, "/status/conditions").iter().find(|condition| condition["type"] == kind)
-}
-
-pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
 /// Whether a label selector takes these labels. One that says nothing takes none: that is what workloads mean by it.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kind::Kind;
-use crate::object::{is_leaving, list, name, namespace, text, uid};
+use crate::object::{is_being_deleted, list, name, namespace, text, uid};
 use crate::plan::Plan;
 use crate::world::World;
 
@@ -15,7 +15,7 @@ const IN_USE: &str = "kubernetes.io/pvc-protection";
 
 pub(crate) fn step(world: &World, space: &str, plan: &mut Plan) {
     for claim in world.all(Kind::Claims, space) {
-        match is_leaving(claim) {
+        match is_being_deleted(claim) {
             true => release(world, claim, plan),
             false => bind(world, claim, plan),
         }
@@ -25,7 +25,7 @@ pub(crate) fn step(world: &World, space: &str, plan: &mut Plan) {
 /// Deletes volumes whose claims are gone.
 pub(crate) fn reclaim(world: &World, plan: &mut Plan) {
     let ours = |volume: &&Value| {
-        volume["metadata"]["annotations"][PROVISIONED_BY] == PROVISIONER && !is_leaving(volume)
+        volume["metadata"]["annotations"][PROVISIONED_BY] == PROVISIONER && !is_being_deleted(volume)
     };
     for volume in world.every(Kind::Volumes).filter(ours) {
         let (space, claim) = (text(volume, "/spec/claimRef/namespace"), text(volume, "/spec/claimRef/name"));

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::kind::Kind;
 use crate::node::stage::Stage;
-use crate::object::{controller, is_leaving, name, namespace, selects, text, uid};
+use crate::object::{controller, is_being_deleted, name, namespace, selects, text, uid};
 
 #[derive(Debug, Default)]
 pub(crate) struct World {
@@ -113,7 +113,7 @@ impl World {
         selector: &'a Value,
     ) -> impl Iterator<Item = &'a Value> {
         self.all(kind, namespace).filter(move |object| {
-            controller(object).is_none() && !is_leaving(object) && selects(selector, object)
+            controller(object).is_none() && !is_being_deleted(object) && selects(selector, object)
         })
     }
 

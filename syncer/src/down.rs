@@ -74,7 +74,7 @@ async fn rest(sides: &Sides, subject: &Subject, pair: Pair) -> Result<Outcome, T
         }
         return Ok(Outcome::Done);
     };
-    if !Object(mailbox).is_leaving() && !Object(below).is_leaving() {
+    if !Object(mailbox).is_being_deleted() && !Object(below).is_being_deleted() {
         let wanted = Wanted::of(mailbox, &sides.settings.mailbox).beside(mailbox, Some(below));
         sides.remember(subject, |memory| memory.sent = Some(Sent::new(&wanted, below)));
         save(sides, subject, &pair, mailbox, &wanted).await;
@@ -212,7 +212,7 @@ fn has_namespace(sides: &Sides, namespace: &str) -> bool {
 fn is_led(sides: &Sides, subject: &Subject, namespace: &Pair) -> bool {
     let (Some(mailbox), Some(below)) = (&namespace.mailbox, &namespace.below) else { return true };
     let ours = Object(mailbox).is_placed() && Object(below).mailbox() == Some(&sides.settings.mailbox);
-    let stays = !Object(mailbox).is_leaving() && !Object(below).is_leaving();
+    let stays = !Object(mailbox).is_being_deleted() && !Object(below).is_being_deleted();
     let says = || sides.leader().is_none_or(|leader| Object(below).annotation(LED_BY) == Some(leader));
     !ours || !stays || says() || sides.troubles.has(subject)
 }
@@ -243,7 +243,7 @@ async fn delete(sides: &Sides, subject: &Subject, pair: &Pair, uid: &str) -> Res
     let stands = tombstone
         .as_ref()
         .map(Object)
-        .is_some_and(|object| object.is_leaving() && object.is_marked() && Some(object.uid()) == meant);
+        .is_some_and(|object| object.is_being_deleted() && object.is_marked() && Some(object.uid()) == meant);
     if !stands {
         return Ok(Stepped::Over(Outcome::Failed));
     }
@@ -321,7 +321,7 @@ pub(crate) async fn unmark(
 async fn search(sides: &Sides, subject: &Subject, pair: &mut Pair) -> Result<Stepped, Trouble> {
     let place = place(&pair.followed, &subject.key);
     let found = ask_here(sides, place).await?;
-    match found.filter(|object| Object(object).is_leaving()) {
+    match found.filter(|object| Object(object).is_being_deleted()) {
         Some(tombstone) => {
             pair.mailbox = Some(tombstone);
             Ok(Stepped::On)

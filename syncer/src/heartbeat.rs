@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::fleet::{Condition, PhysicalCluster, PhysicalClusterStatus};
+use api::meta::time;
 use api::names::{GROUP, VERSION};
 use controller::kind::Kind;
 use controller::remote::{CallError, Patch, Place};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -253,7 +253,7 @@ impl Said {
 /// With the times at which they began to be so. What others say stays.
 fn conditions(before: &[Condition], said: &[Said]) -> Vec<Condition> {
     let others = before.iter().filter(|old| said.iter().all(|new| new.r#type != old.r#type)).cloned();
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let now = time::now();
     let ours = said
         .iter()
         .map(|new| Condition::since(before, (new.r#type, new.status, new.reason, &new.message), &now));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::meta::time;
 use api::names::{BELOW_UID, FIELD_MANAGER, PHYSICAL_CLUSTER, PROJECTED, TRUE};
 use controller::queue::Outcome;
 use jiff::Timestamp;
@@ -78,7 +79,7 @@ fn event(object: &Value, trouble: &Trouble, physical_cluster: &str) -> Value {
     let about = Object(object);
     let namespace = if about.namespace().is_empty() { "default" } else { about.namespace() };
     let now = Timestamp::now();
-    let (second, exact) = (now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), now.as_nanosecond());
+    let (second, exact) = (time::seconds(now), now.as_nanosecond());
     let (labels, message) = match trouble.is_for_user() {
         true => (
             json!({ PROJECTED: TRUE, PHYSICAL_CLUSTER: physical_cluster }),

@@ -178,7 +178,7 @@ async fn update(
         remove(sides, subject, pair, shown).await?;
         return Ok(Outcome::Failed);
     }
-    match (Object(shown).is_leaving(), Object(below).is_leaving()) {
+    match (Object(shown).is_being_deleted(), Object(below).is_being_deleted()) {
         (true, false) => return ask_to_go(sides, subject, pair, &wanted, shown).await,
         // It is on its way; the mailbox shows that too. What is not held would go at once.
         (false, true) if Object(shown).is_marked() => {
@@ -189,12 +189,12 @@ async fn update(
         }
         _ => {}
     }
-    let is_whole = wanted.is_shown(shown) && !Object(below).is_leaving();
+    let is_whole = wanted.is_shown(shown) && !Object(below).is_being_deleted();
     if is_whole && resize(sides, subject, pair, &wanted, shown).await? == Resized::Refused {
         return Ok(Outcome::Failed);
     }
     let mut now = shown.clone();
-    if !wanted.is_shown(shown) && !Object(shown).is_leaving() {
+    if !wanted.is_shown(shown) && !Object(shown).is_being_deleted() {
         match rewrite(sides, subject, pair, &wanted, shown).await? {
             Some(written) => now = written,
             None => return Ok(Outcome::Failed),
@@ -316,7 +316,7 @@ async fn do_owners_stay(sides: &Sides, subject: &Subject, shown: &Value) -> Resu
         let Some(followed) = sides.named(group, text("kind")) else { return Ok(false) };
         let key = Key::new(&subject.key.namespace, text("name"));
         let found = sides.mailbox.get(place(&followed, &key)).await.map_err(Trouble::failed("CannotRead"))?;
-        let stays = |found: &Value| Object(found).uid() == text("uid") && !Object(found).is_leaving();
+        let stays = |found: &Value| Object(found).uid() == text("uid") && !Object(found).is_being_deleted();
         if !found.as_ref().is_some_and(stays) {
             return Ok(false);
         }

@@ -1,6 +1,7 @@
 //! What a physical cluster has, counted.
 
 use api::fleet::{ClassKind, Nodes, Quantities, Quota, ServedClasses, ServedKind};
+use api::meta::conditions;
 use controller::remote::{CallError, Remote};
 use serde_json::Value;
 
@@ -92,8 +93,7 @@ impl Seen {
     }
 
     fn add_node(&mut self, node: &Value, nodes: &mut Nodes) {
-        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-        let is_ready = conditions.into_iter().any(|said| said["type"] == "Ready" && said["status"] == "True");
+        let is_ready = conditions::is_true(node, "Ready");
         nodes.total += 1;
         nodes.ready += i64::from(is_ready);
         self.capacity.add(&Amounts::of(&node["status"]["capacity"]));

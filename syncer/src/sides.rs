@@ -303,7 +303,7 @@ impl Sides {
     }
 
     pub(crate) fn facts<'a>(&'a self, subject: &Subject, pair: &'a Pair) -> Facts<'a> {
-        let leaving = pair.mailbox.as_ref().is_some_and(|object| Object(object).is_leaving());
+        let leaving = pair.mailbox.as_ref().is_some_and(|object| Object(object).is_being_deleted());
         Facts {
             mailbox_id: &self.settings.mailbox,
             mailbox: pair.mailbox.as_ref(),

@@ -1,7 +1,7 @@
 //! The status of an object below, into the mailbox.
 
+use api::meta::time;
 use controller::remote::Patch;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::mirror::{Generations, Object, Wanted, fingerprint, holds, raised};
@@ -50,7 +50,7 @@ pub(crate) async fn refused(
     let mut conditions: Vec<Value> = found.into_iter().filter(|said| said["type"] != SENT).collect();
     conditions.push(json!({
         "type": SENT, "status": "False", "reason": REFUSED, "message": message,
-        "lastTransitionTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "lastTransitionTime": time::now(),
     }));
     status.insert("conditions".to_owned(), conditions.into());
     write(sides, subject, pair, mailbox, Value::Object(status)).await

@@ -1,4 +1,4 @@
-//! The workspace keeps its shape: who may depend on whom, who may spawn, and no file nobody compiles.
+//! The workspace keeps its shape: who may depend on whom, who names versions, who may spawn, and no file nobody compiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,21 +11,34 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("peers", &[]),
     ("api", &[]),
     ("storage", &["peers"]),
-    ("openapi", &["api", "peers"]),
+    ("expression", &["api"]),
+    ("openapi", &["api", "expression", "peers"]),
     ("controller", &["api"]),
-    ("apiserver", &["api", "storage", "openapi", "controller", "peers"]),
-    ("splitter", &["api", "controller"]),
+    ("apiserver", &["api", "storage", "expression", "openapi", "controller", "peers"]),
+    ("splitter", &["api", "expression", "controller"]),
     ("syncer", &["api", "controller"]),
-    ("standin", &["api", "storage", "openapi", "controller", "apiserver", "peers"]),
+    ("standin", &["api", "storage", "expression", "openapi", "controller", "apiserver", "peers"]),
     (
         "holon",
-        &["api", "storage", "openapi", "controller", "apiserver", "splitter", "syncer", "standin", "peers"],
+        &[
+            "api",
+            "storage",
+            "expression",
+            "openapi",
+            "controller",
+            "apiserver",
+            "splitter",
+            "syncer",
+            "standin",
+            "peers",
+        ],
     ),
     (
         "scenarios",
         &[
             "api",
             "storage",
+            "expression",
             "openapi",
             "controller",
             "apiserver",
@@ -39,7 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that build and test in seconds, because what takes minutes is not among their dependencies.
-const PURE: &[&str] = &["api", "openapi", "storage"];
+const PURE: &[&str] = &["api", "expression", "openapi", "storage"];
 const HEAVY: &[&str] = &["kube", "kube-client", "tonic", "etcd-client", "hyper"];
 
 /// The one place that starts tasks.
@@ -96,6 +109,28 @@ fn pure_crates_do_without_the_heavy_ones() {
         let heavy: Vec<_> = HEAVY.iter().filter(|heavy| used.contains(**heavy)).collect();
         assert!(heavy.is_empty(), "{name} pulls in {heavy:?}");
     }
+}
+
+/// Two crates with two versions of one dependency would each bring their own types.
+#[test]
+fn only_the_workspace_names_versions() {
+    let mut wrong = Vec::new();
+    for package in packages() {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap()).to_owned();
+        let mut lists_dependencies = false;
+        for (number, line) in std::fs::read_to_string(&manifest).unwrap().lines().enumerate() {
+            if line.starts_with('[') {
+                lists_dependencies = line.contains("dependencies");
+                continue;
+            }
+            let is_entry = line.contains('=') && line.starts_with(|first: char| first.is_alphanumeric());
+            let is_inherited = line.contains(".workspace = true") || line.contains("{ workspace = true");
+            if lists_dependencies && is_entry && !is_inherited {
+                wrong.push(format!("{}:{}: {line}", manifest.display(), number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "put the version into [workspace.dependencies]:\n{}", wrong.join("\n"));
 }
 
 #[test]

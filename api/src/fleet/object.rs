@@ -58,6 +58,13 @@ pub struct Metadata {
     pub rest: Map<String, Value>,
 }
 
+impl Metadata {
+    /// Whether the object was deleted, and waits for finalizers.
+    pub fn is_being_deleted(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+}
+
 /// Something that is so, is not so, or is not known.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,5 +1,7 @@
 //! What operators look at: probes, version, figures, ids, deadlines.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -40,6 +42,19 @@ fn operators_see_how_it_is_which_it_is_and_what_it_does() {
         assert!(paths.contains(&json!(path)), "{path} in {index}");
     }
 
+    let holon = |argument: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_holon")).arg(argument).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let printed = holon("version");
+    let [first, commit, rustc] = printed.lines().collect::<Vec<_>>()[..] else { panic!("{printed}") };
+    assert_eq!(format!("{first}\n"), holon("--version"));
+    assert!(rustc.starts_with("rustc 1."), "{printed}");
+    let (number, commit) = (first.strip_prefix("holon ").unwrap(), commit.strip_prefix("commit ").unwrap());
+    assert_eq!(version["gitCommit"], commit, "{version}");
+    assert_ne!(commit, "");
+    let build_info = format!(r#"holon_build_info{{version="{number}",commit="{commit}","#);
+
     assert_eq!(stranger.get("/metrics").code, 401);
     assert_eq!(client.get("/api/v1/limitranges").code, 200);
     let figures = client.get("/metrics").body;
@@ -48,6 +63,7 @@ fn operators_see_how_it_is_which_it_is_and_what_it_does() {
         r#"apiserver_request_duration_seconds_count{verb="LIST"} "#,
         r#"apiserver_current_inflight_requests{request_kind="readOnly"} 1"#,
         "holon_store_entries ",
+        &build_info,
         "process_cpu_seconds_total ",
     ] {
         assert!(figures.lines().any(|found| found.starts_with(line)), "{line} in\n{figures}");

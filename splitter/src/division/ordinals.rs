@@ -11,10 +11,10 @@
 //! dividing anew; dividing anew would move pods with their volumes each time somebody scales.
 
 use api::fleet::Target;
+use api::meta::hash::hash;
 use serde_json::Value;
 
 use super::{Dividend, Part, Plan, REPLICAS, number};
-use crate::hash::hash;
 use crate::shares::{Member, divide};
 use crate::targets::Pick;
 

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use api::meta::time;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -95,7 +96,7 @@ pub(crate) fn told(said: Option<&str>, beat: Option<&str>, is_news: bool) -> Opt
 /// Times in a status have no fractions.
 fn second(time: &str) -> String {
     let parsed = time.parse::<Timestamp>();
-    parsed.map_or_else(|_| time.to_owned(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    parsed.map_or_else(|_| time.to_owned(), time::seconds)
 }
 
 #[cfg(test)]

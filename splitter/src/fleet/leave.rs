@@ -11,6 +11,7 @@
 use std::collections::HashSet;
 
 use api::fleet::PhysicalCluster;
+use api::meta::is_being_deleted;
 use api::names::{DISMISSED, HEARD, PLACED, TRUE};
 use controller::discovery::{Served, discover};
 use controller::kind::Kind;
@@ -43,7 +44,7 @@ async fn gone(mailbox: &Remote, kind: &Kind) -> Result<usize, CallError> {
     let path = format!("{}?labelSelector={PLACED}%3D{TRUE}", kind.path(""));
     let placed = mailbox.read(&path).await?;
     let placed = placed["items"].as_array().map_or(&[][..], Vec::as_slice);
-    for object in placed.iter().filter(|object| object["metadata"]["deletionTimestamp"].is_null()) {
+    for object in placed.iter().filter(|object| !is_being_deleted(object)) {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let place = Place::new(kind, text("namespace"), text("name"));
         mailbox.delete(place, text("uid")).await?;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use api::fleet::Locator;
+use api::meta::hash::word;
+use api::meta::is_being_deleted;
 use api::names::{API_ACCESS, PLACED, RENEW_AFTER, TRUE};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +12,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Account, Door};
-use crate::hash::word;
 use crate::world::Tables;
 
 const PREFIX: &str = "holon-api-access-";
@@ -36,7 +37,7 @@ pub(super) struct Secret {
     pub(super) account: Account,
     pub(super) name: String,
     pub(super) uid: String,
-    pub(super) is_leaving: bool,
+    pub(super) is_being_deleted: bool,
     account_uid: String,
     version: String,
     finalizers: Value,
@@ -67,7 +68,7 @@ impl Secret {
             account_uid,
             name: text(&metadata["name"]),
             uid: text(&metadata["uid"]),
-            is_leaving: !metadata["deletionTimestamp"].is_null(),
+            is_being_deleted: is_being_deleted(object),
             version: text(&metadata["resourceVersion"]),
             finalizers: metadata["finalizers"].clone(),
             renew_after: metadata["annotations"][RENEW_AFTER].as_str().and_then(|time| time.parse().ok()),

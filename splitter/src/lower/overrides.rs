@@ -5,12 +5,11 @@
 //! wrote, so the mailbox keeps what it had. None may change what an object is: its kind, its name, its namespace.
 
 use api::fleet::{Arguments, Environment, Image, Override, OverrideRule, PatchStep, PhysicalCluster, Table};
+use api::meta::pointer;
 use serde_json::{Map, Value, json};
 
 use super::depend::pod_spec_at;
 use super::image::renamed;
-use crate::expression;
-use crate::pointer;
 use crate::rules::Subject;
 use crate::rules::select::{self, Selected};
 
@@ -90,8 +89,8 @@ fn change(object: &mut Value, rule: &OverrideRule, cluster: &Value) -> Result<()
         take(object, step)?;
     }
     for computed in &rule.computed {
-        let value = match expression::read(&computed.expression, &["object", "cluster"]).as_ref() {
-            Ok(expression) => expression.value(&[("object", object), ("cluster", cluster)]),
+        let value = match expression::compile_cached(&computed.expression, &["object", "cluster"]).as_ref() {
+            Ok(program) => program.evaluate(&[("object", object), ("cluster", cluster)]),
             Err(mistake) => Err(mistake.clone()),
         };
         let value = value.map_err(|mistake| format!("{:?}: {mistake}", computed.expression))?;

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::meta::hash::word;
 use api::names::{
     BELOW_UID, LOCATOR, LOCATOR_BELOW, LOGICAL_CLUSTER, MAILBOX, PLACED, PROJECTED, SPLITTER, TRUE,
 };
 use serde_json::{Value, json};
 
-use crate::hash::word;
 use crate::lower::group_kind;
 
 /// Label: the physical cluster something is on.

@@ -114,9 +114,10 @@ impl Group<'_> {
         let shown = self.known.map(|known| known["metadata"]["name"].clone());
         let mut template = self.template(deployment, key == present);
         // It is where a pod says which set it belongs to.
-        let _ = crate::pointer::set(&mut template, &format!("/metadata/labels/{HASH}"), hash.as_str().into());
+        let _ =
+            api::meta::pointer::set(&mut template, &format!("/metadata/labels/{HASH}"), hash.as_str().into());
         let mut selector = deployment["spec"]["selector"].clone();
-        let _ = crate::pointer::set(&mut selector, &format!("/matchLabels/{HASH}"), hash.as_str().into());
+        let _ = api::meta::pointer::set(&mut selector, &format!("/matchLabels/{HASH}"), hash.as_str().into());
         let mut labels = template["metadata"]["labels"].clone();
         labels[PROJECTED] = TRUE.into();
         labels[TEMPLATE] = key.into();
@@ -189,7 +190,7 @@ impl Group<'_> {
         }
         let found = self.known.or(self.below.first().copied());
         let mut template = found.map(|set| set["spec"]["template"].clone()).unwrap_or_default();
-        crate::pointer::remove(
+        api::meta::pointer::remove(
             &mut template,
             &format!("/metadata/annotations/{}", TEMPLATE.replace('/', "~1")),
         );

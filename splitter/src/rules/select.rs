@@ -1,10 +1,10 @@
 //! Whether a selector means something, and if not, which part of it says so.
 
 use api::fleet::{ClusterSelector, Compare, LabelSelector, ObjectSelector, PhysicalCluster, Requirement};
+use expression::{ExpressionError, compile_cached};
 use serde_json::Value;
 
 use super::{Labels, Subject};
-use crate::expression::{self, Mistake};
 
 /// Whether something is selected. Of several parts that say no, the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub enum Selected {
     /// An expression cannot be read or evaluated.
     Mistaken {
         text: String,
-        mistake: Mistake,
+        mistake: ExpressionError,
     },
 }
 
@@ -95,8 +95,8 @@ pub fn cluster(selector: &ClusterSelector, cluster: &PhysicalCluster, value: &Va
 }
 
 fn holds(text: &str, cluster: &Value) -> Selected {
-    let held = match expression::read(text, &["cluster"]).as_ref() {
-        Ok(expression) => expression.holds(&[("cluster", cluster)]),
+    let held = match compile_cached(text, &["cluster"]).as_ref() {
+        Ok(program) => program.evaluate_bool(&[("cluster", cluster)]),
         Err(mistake) => Err(mistake.clone()),
     };
     let text = text.to_owned();

@@ -35,7 +35,7 @@ pub(super) enum Order {
 
 pub(super) fn of(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Order {
     // What has ended is not begun again where it was taken away.
-    if copy.is_leaving() || copy.object.is_none() && ended::is_ended(case.object) {
+    if copy.is_being_deleted() || copy.object.is_none() && ended::is_ended(case.object) {
         return Order::Rest;
     }
     let scaled = scaled(case, decided, target, copy);
@@ -169,7 +169,7 @@ fn allowed(case: &Case, decided: &Decided) -> BTreeMap<String, u32> {
         let running =
             if copy.has_observed() { reported("replicas") } else { asked.max(reported("replicas")) };
         let running = running.max(case.lingering.get(&copy.mailbox).copied().unwrap_or_default());
-        let leaving = copy.is_leaving();
+        let leaving = copy.is_being_deleted();
         Some((copy.name().to_owned(), Seen { asked, available: copy.available(), running, leaving }))
     };
     let seen: BTreeMap<String, Seen> = targets.iter().filter_map(seen).collect();

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use api::cluster::Id;
 use api::fleet::PodSecurity;
+use api::meta::cover::{SharedLists, covers};
+use api::meta::hash::word;
 use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE, VIA};
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place};
@@ -13,7 +15,6 @@ use crate::case::table;
 use crate::copies::{Copy, locator};
 use crate::definitions;
 use crate::flow::Splitter;
-use crate::hash::word;
 use crate::lower::group_kind;
 use crate::lower::strip::is_kept_here;
 use crate::pod_security;
@@ -55,7 +56,7 @@ pub(crate) async fn put(
         }
         Some(present) => {
             let next = replaced(present, wanted);
-            if covers(present, &next) {
+            if is_current(present, &next) {
                 return Ok(Sent::Unchanged);
             }
             next
@@ -87,7 +88,7 @@ pub(crate) async fn delete(
     subject: &Subject,
     copy: &Copy,
 ) -> Result<bool, CallError> {
-    let Some(object) = copy.object.as_ref().filter(|_| !copy.is_leaving()) else { return Ok(false) };
+    let Some(object) = copy.object.as_ref().filter(|_| !copy.is_being_deleted()) else { return Ok(false) };
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     let place = Place::new(&followed.kind, &copy.namespace, &subject.key.name);
     splitter.world.server.within(copy.mailbox).delete(place, uid).await
@@ -99,33 +100,9 @@ fn is_another(present: &Value, wanted: &Value) -> bool {
 }
 
 /// Whether all of it is there already, and nothing that was wanted before and is no longer.
-fn covers(present: &Value, wanted: &Value) -> bool {
+fn is_current(present: &Value, wanted: &Value) -> bool {
     present["metadata"]["annotations"][SPREAD] == wanted["metadata"]["annotations"][SPREAD]
-        && contains(present, wanted)
-}
-
-/// Servers fill in what is left out; an empty thing may be left out altogether.
-fn contains(present: &Value, wanted: &Value) -> bool {
-    match (present, wanted) {
-        (Value::Object(present), Value::Object(wanted)) => wanted.iter().all(|(name, wanted)| {
-            let present = present.get(name).unwrap_or(&Value::Null);
-            contains(present, wanted) || present.is_null() && is_nothing(wanted)
-        }),
-        (Value::Array(present), Value::Array(wanted)) => {
-            present.len() == wanted.len()
-                && present.iter().zip(wanted).all(|(present, wanted)| contains(present, wanted))
-        }
-        _ => present == wanted,
-    }
-}
-
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.values().all(is_nothing),
-        _ => false,
-    }
+        && covers(present, wanted, SharedLists::None)
 }
 
 /// Kinds of whose specification next to nothing can be changed once it is there. What a server filled in on its own, such as

@@ -16,7 +16,7 @@ pub(super) fn of<'a>(report: &Report<'a>) -> impl Iterator<Item = &'a Value> + u
 }
 
 pub(super) fn find<'a>(report: &Report<'a>, name: &str) -> Option<&'a Value> {
-    of(report).find(|condition| condition["type"] == name)
+    api::meta::conditions::find_in(report.status?, name)
 }
 
 /// All types, in the order they are first met.

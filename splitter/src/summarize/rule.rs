@@ -9,11 +9,11 @@
 //! some object is found when it is applied; then that object's status stays as it was.
 
 use api::fleet::{FieldRule, Mistake, NamedExpression, RowsRule, StatusRuleSpec};
+use api::meta::pointer;
+use expression::{ExpressionError, Program};
 use serde_json::{Map, Value, json};
 
 use super::Report;
-use crate::expression::{self, Expression};
-use crate::pointer;
 
 /// A rule that was read.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct ReadRule {
 #[derive(Debug)]
 struct Said {
     at: String,
-    expression: Expression,
+    program: Program,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ struct ReadRows {
 const OF_ALL: &[&str] = &["targets", "object"];
 const OF_ONE: &[&str] = &["target", "object"];
 
-fn mistake(at: &str, found: &expression::Mistake) -> Mistake {
+fn mistake(at: &str, found: &ExpressionError) -> Mistake {
     Mistake {
         field: at.to_owned(),
         line: i64::try_from(found.line).unwrap_or(1),
@@ -58,14 +58,14 @@ fn mistake(at: &str, found: &expression::Mistake) -> Mistake {
 
 impl Said {
     fn read(at: String, text: &str, variables: &[&str]) -> Result<Said, Mistake> {
-        match Expression::parse(text, variables) {
-            Ok(expression) => Ok(Said { at, expression }),
+        match Program::compile(text, variables) {
+            Ok(program) => Ok(Said { at, program }),
             Err(found) => Err(mistake(&at, &found)),
         }
     }
 
     fn value(&self, variables: &[(&str, &Value)]) -> Result<Value, Mistake> {
-        self.expression.value(variables).map_err(|found| mistake(&self.at, &found))
+        self.program.evaluate(variables).map_err(|found| mistake(&self.at, &found))
     }
 }
 
@@ -173,7 +173,7 @@ impl ReadRows {
         for target in targets {
             let given = [("target", target), ("object", object)];
             if let Some(filter) = &self.filter
-                && !filter.expression.holds(&given).map_err(|found| mistake(&filter.at, &found))?
+                && !filter.program.evaluate_bool(&given).map_err(|found| mistake(&filter.at, &found))?
             {
                 continue;
             }

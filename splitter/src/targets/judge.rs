@@ -13,7 +13,7 @@ use crate::pod_security;
 use super::{Candidate, Ceiling, Extent, Pick, Rejection, Standing, Work, score};
 use crate::rules::select::{self, Selected};
 use crate::rules::{ShareBounds, Wish, share_bounds};
-use api::quantity::{self, Amounts, fits, minus};
+use api::meta::quantity::{self, Amounts, fits, minus};
 
 /// What was found out about one cluster.
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ fn one<'a>(
     let capacity = ceilings[1..].iter().filter_map(|(_, most)| *most).min();
     let avoided = untolerated(spec, candidate.cluster, Effect::PreferNoSchedule).is_some();
     Judged {
-        tie: crate::hash::hash(&[work.key, candidate.name()]),
+        tie: api::meta::hash::hash(&[work.key, candidate.name()]),
         capacity,
         limit: known.min_by_key(|(most, _)| *most).map(|(_, ceiling)| ceiling),
         free: room.free,
@@ -159,7 +159,7 @@ fn tier_of(
 
 /// What moves work away from where it runs.
 fn must_leave(spec: &PlacementSpec, candidate: &Candidate) -> Option<Rejection> {
-    if candidate.cluster.metadata.deletion_timestamp.is_some() {
+    if candidate.cluster.metadata.is_being_deleted() {
         return Some(Rejection::Leaving);
     }
     if candidate.cluster.spec.drain {

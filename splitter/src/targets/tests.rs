@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::rules::{self, Level, Subject};
-use api::quantity::amounts_of;
+use api::meta::quantity::amounts_of;
 
 mod verdicts;
 

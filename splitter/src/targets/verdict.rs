@@ -6,7 +6,7 @@ use super::judge::Judged;
 use super::{Claim, Extent, Pick, Work, pick};
 use crate::rules::Wish;
 use crate::rules::select::{self, Selected};
-use api::quantity::{quantities, text};
+use api::meta::quantity::{quantities, text};
 
 /// What keeps work off a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]

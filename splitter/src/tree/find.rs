@@ -1,11 +1,12 @@
 //! What a user sees of something in a mailbox.
 
+use api::meta::metadata::text;
 use api::names::BELOW_UID;
 use controller::informer::Key;
 use serde_json::{Value, json};
 
 use super::origin::{Origin, Unknown};
-use super::{DEPLOYMENTS, Head, SETS, annotation, text};
+use super::{DEPLOYMENTS, Head, SETS, annotation};
 use crate::flow::Splitter;
 use crate::raise::mentions::Seen;
 use crate::raise::replica_sets;

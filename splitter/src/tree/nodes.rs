@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::cluster::Id;
+use api::meta::hash::word;
+use api::meta::metadata::text;
 use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place, Remote};
 use serde_json::{Value, json};
 
-use super::{Head, annotation, text, usage};
+use super::{Head, annotation, usage};
 use crate::flow::Splitter;
-use crate::hash::word;
 use crate::raise::nodes::node;
 use crate::world::{Followed, Member};
 

@@ -10,6 +10,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::meta::is_being_deleted;
+use api::meta::metadata::text;
 use api::names::{LOCATOR_BELOW, SPLITTER};
 use controller::informer::Key;
 use controller::queue::Outcome;
@@ -19,7 +21,7 @@ use serde_json::{Value, json};
 use super::find::{self, below_uid};
 use super::origin::{self, Origin, Unknown};
 use super::write::{Hung, Picture, Wall};
-use super::{Head, annotation, is_leaving, text};
+use super::{Head, annotation};
 use crate::flow::Splitter;
 use crate::raise::mentions;
 use crate::raise::pods::{self, Below, CLUSTER, Here};
@@ -127,7 +129,7 @@ impl<'a> Look<'a> {
             Err(unknown) => return Ok(later(self.splitter, self.source, unknown)),
         };
         let Origin { cluster, namespace, .. } = self.origin;
-        if !origin::stays(&self.splitter.world, *cluster, namespace) || is_leaving(self.there) {
+        if !origin::stays(&self.splitter.world, *cluster, namespace) || is_being_deleted(self.there) {
             return Ok(Outcome::Done);
         }
         self.wall.create(&self.key(&name), &picture).await?;
@@ -136,7 +138,7 @@ impl<'a> Look<'a> {
 
     async fn update(&self, key: &Key, shown: &Value) -> Result<Outcome, CallError> {
         let picture = self.picture(&key.name);
-        if is_leaving(shown) && self.is_held(shown) {
+        if is_being_deleted(shown) && self.is_held(shown) {
             return self.part(key, shown, picture.ok().as_ref()).await;
         }
         let picture = match picture {
@@ -144,7 +146,7 @@ impl<'a> Look<'a> {
             Err(unknown) => return Ok(later(self.splitter, self.source, unknown)),
         };
         let mut now = shown.clone();
-        if is_leaving(self.there) && self.is_held(shown) {
+        if is_being_deleted(self.there) && self.is_held(shown) {
             let seconds = self.there["metadata"]["deletionGracePeriodSeconds"].as_i64();
             self.wall.mark(key, shown, seconds).await?;
             // Nothing but its status changes from now on.
@@ -190,7 +192,7 @@ impl<'a> Look<'a> {
         // A namespace that goes waits for its pods before it lets go of what makes them, which would wait for it.
         let stays = origin::stays(&self.splitter.world, self.origin.cluster, &self.origin.namespace);
         if stays && self.is_meant(shown).await? {
-            if !is_leaving(self.there) {
+            if !is_being_deleted(self.there) {
                 let seconds = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
                 let place =
                     Place::new(&self.wall.followed.kind, &self.source.key.namespace, &self.source.key.name);
@@ -218,7 +220,7 @@ impl<'a> Look<'a> {
             let Some(followed) = self.splitter.world.named(group, said("kind")) else { return Ok(false) };
             let place = Place::new(&followed.kind, &self.origin.namespace, said("name"));
             let found = self.wall.server.get(place).await?;
-            if !found.is_some_and(|found| text(&found, "uid") == said("uid") && !is_leaving(&found)) {
+            if !found.is_some_and(|found| text(&found, "uid") == said("uid") && !is_being_deleted(&found)) {
                 return Ok(false);
             }
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::Locator;
+use api::meta::is_being_deleted;
 use api::names::LOCATOR;
 use controller::informer::Key;
 
@@ -59,5 +60,5 @@ pub(super) fn origin(world: &World, source: &Subject) -> Result<Origin, Unknown>
 pub(super) fn stays(world: &World, cluster: Id, namespace: &str) -> bool {
     let key = Key { cluster: Some(cluster), namespace: String::new(), name: namespace.to_owned() };
     let found = world.own.namespaces.get(&key);
-    found.is_some_and(|found| !super::is_leaving(&found.read(&world.own.namespaces.kind)))
+    found.is_some_and(|found| !is_being_deleted(&found.read(&world.own.namespaces.kind)))
 }

@@ -1,11 +1,13 @@
 //! The ReplicaSets of a user's Deployment, from all its targets.
 
+use api::meta::is_being_deleted;
+use api::meta::metadata::text;
 use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place, Remote};
 use serde_json::{Value, json};
 
-use super::{Head, annotation, is_leaving, origin, text};
+use super::{Head, annotation, origin};
 use crate::copies::namespace_there;
 use crate::flow::Splitter;
 use crate::raise::replica_sets::{REVISION, merged};
@@ -17,7 +19,7 @@ pub(super) async fn show(splitter: &Splitter, deployment: &Subject) -> Result<Ou
     let Some(sets) = world.named("apps", "ReplicaSet") else { return Ok(Outcome::Done) };
     // What a Deployment that goes has had goes with it, as it owns it.
     let found = world.kind(&deployment.kind).and_then(|followed| followed.get(&deployment.key));
-    let Some(object) = found.filter(|found| !is_leaving(found)) else { return Ok(Outcome::Done) };
+    let Some(object) = found.filter(|found| !is_being_deleted(found)) else { return Ok(Outcome::Done) };
     if world.is_mailbox(deployment.cluster()) {
         return Ok(Outcome::Done);
     }
@@ -121,7 +123,7 @@ impl Hand<'_> {
     }
 
     async fn update(&self, set: &Value, shown: &Value) -> Result<(), CallError> {
-        if is_leaving(shown) {
+        if is_being_deleted(shown) {
             return Ok(());
         }
         let mut now = shown.clone();

@@ -1,12 +1,14 @@
 //! Writing what is shown, where it differs.
 
+use api::meta::hash::word;
+use api::meta::is_being_deleted;
+use api::meta::metadata::text;
 use api::names::{SHOWN, SPLITTER};
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place, Remote};
 use serde_json::{Value, json};
 
-use super::{annotation, is_leaving, text};
-use crate::hash::word;
+use super::annotation;
 use crate::world::Followed;
 
 /// What a user is to see, in two parts, because servers take a status apart from the rest.
@@ -95,7 +97,7 @@ impl Wall<'_> {
         shown: &Value,
     ) -> Result<Hung, CallError> {
         let mut now = shown.clone();
-        if !picture.is_shown_by(shown) && !is_leaving(shown) {
+        if !picture.is_shown_by(shown) && !is_being_deleted(shown) {
             match self.rewrite(key, picture, shown).await? {
                 Some(written) => now = written,
                 None => return Ok(Hung::Anew),
@@ -174,7 +176,7 @@ impl Wall<'_> {
         if ours.is_empty() {
             return Ok(());
         }
-        if is_leaving(shown) && shown["metadata"]["deletionGracePeriodSeconds"].as_i64() != Some(0) {
+        if is_being_deleted(shown) && shown["metadata"]["deletionGracePeriodSeconds"].as_i64() != Some(0) {
             self.mark(key, shown, Some(0)).await?;
         }
         let change = json!([

@@ -125,7 +125,7 @@ fn changed(before: &Member, now: &Member) -> Changed {
         let metadata = &member.object.metadata;
         (
             metadata.labels.clone(),
-            (metadata.deletion_timestamp.is_some(), crate::fleet::is_forgotten(&member.object)),
+            (metadata.is_being_deleted(), crate::fleet::is_forgotten(&member.object)),
             member.mailbox,
             member.is_ready(),
             status.kinds.clone(),

@@ -8,7 +8,8 @@ use crate::clock::later;
 use crate::cron::Schedule;
 use crate::kind::Kind;
 use crate::object::{
-    created, flag, is_leaving, is_true, list, moment, name, namespace, number, reference, text, time, uid,
+    created, flag, is_being_deleted, is_true, list, moment, name, namespace, number, reference, text, time,
+    uid,
 };
 use crate::plan::{Event, Plan};
 use crate::world::World;
@@ -20,7 +21,7 @@ const MISSED_MAX: usize = 100;
 
 pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) {
     for cron in world.all(Kind::CronJobs, space) {
-        if !is_leaving(cron) {
+        if !is_being_deleted(cron) {
             look(world, cron, now, plan);
         }
     }
@@ -133,7 +134,7 @@ fn trim(cron: &Value, over: &[&Value], plan: &mut Plan) {
         [("Complete", "/spec/successfulJobsHistoryLimit", 3), ("Failed", "/spec/failedJobsHistoryLimit", 1)]
     {
         let mut jobs: Vec<&Value> =
-            over.iter().filter(|job| is_true(job, end) && !is_leaving(job)).copied().collect();
+            over.iter().filter(|job| is_true(job, end) && !is_being_deleted(job)).copied().collect();
         jobs.sort_by_key(|job| (created(job), name(job)));
         let kept = number(cron, field).unwrap_or(default).max(0) as usize;
         let surplus = jobs.len().saturating_sub(kept);

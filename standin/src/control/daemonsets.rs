@@ -10,7 +10,7 @@ use super::pods::{adopt, available_at, is_finished, of_template};
 use super::revisions::{Revisions, template_generation};
 use crate::kind::Kind;
 use crate::node::fits;
-use crate::object::{count, generation, is_leaving, is_true, label, list, name, text};
+use crate::object::{count, generation, is_being_deleted, is_true, label, list, name, text};
 use crate::plan::{Event, Plan};
 use crate::world::World;
 
@@ -28,7 +28,7 @@ const TOLERATED: &[(&str, &str)] = &[
 
 pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) {
     for set in world.all(Kind::DaemonSets, space) {
-        if !is_leaving(set) {
+        if !is_being_deleted(set) {
             look(world, set, now, plan);
         }
     }
@@ -45,7 +45,7 @@ fn look(world: &World, set: &Value, now: Timestamp, plan: &mut Plan) {
     let wanted: Vec<&Value> = nodes.iter().filter(|node| takes(node, set)).copied().collect();
     for node in &wanted {
         let pods = by_node.get(name(node)).map_or(&[][..], Vec::as_slice);
-        for pod in pods.iter().filter(|pod| is_finished(pod) && !is_leaving(pod)) {
+        for pod in pods.iter().filter(|pod| is_finished(pod) && !is_being_deleted(pod)) {
             plan.delete(Kind::Pods, pod);
         }
         if pods.is_empty() {
@@ -54,7 +54,7 @@ fn look(world: &World, set: &Value, now: Timestamp, plan: &mut Plan) {
     }
     for (node, pods) in &by_node {
         if !wanted.iter().any(|wanted| name(wanted) == *node) {
-            pods.iter().filter(|pod| !is_leaving(pod)).for_each(|pod| plan.delete(Kind::Pods, pod));
+            pods.iter().filter(|pod| !is_being_deleted(pod)).for_each(|pod| plan.delete(Kind::Pods, pod));
         }
     }
     let counts = Counts::of(set, &wanted, &by_node, &revisions.hash, now, plan);
@@ -131,7 +131,7 @@ fn renew(
     );
     let mut room = most.max(1) - (wanted.len() as i64 - counts.available);
     let pods = wanted.iter().filter_map(|node| by_node.get(name(node))).flatten();
-    for pod in pods.filter(|pod| !is_leaving(pod) && label(pod, MARK) != Some(hash)) {
+    for pod in pods.filter(|pod| !is_being_deleted(pod) && label(pod, MARK) != Some(hash)) {
         let is_broken = !is_true(pod, "Ready");
         if is_broken || room > 0 {
             plan.delete(Kind::Pods, pod);
@@ -162,7 +162,7 @@ impl Counts {
         let mut counts = Counts { scheduled: 0, ready: 0, available: 0, updated: 0 };
         for pods in wanted.iter().filter_map(|node| by_node.get(name(node))) {
             counts.scheduled += 1;
-            let Some(pod) = pods.iter().find(|pod| !is_leaving(pod)) else { continue };
+            let Some(pod) = pods.iter().find(|pod| !is_being_deleted(pod)) else { continue };
             counts.ready += i64::from(is_true(pod, "Ready"));
             counts.updated += i64::from(label(pod, MARK) == Some(hash));
             match available_at(pod, count(set, "/spec/minReadySeconds")) {

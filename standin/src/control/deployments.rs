@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use super::pods::{is_finished, take};
 use crate::kind::Kind;
 use crate::object::{
-    annotation, count, created, fields, flag, generation, hash, is_leaving, name, namespace, number,
+    annotation, count, created, fields, flag, generation, hash, is_being_deleted, name, namespace, number,
     reference, same, text, uid,
 };
 use crate::plan::{Event, Plan, Write};
@@ -40,7 +40,7 @@ const HISTORY: i64 = 10;
 
 pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) {
     for deployment in world.all(Kind::Deployments, space) {
-        if !is_leaving(deployment) {
+        if !is_being_deleted(deployment) {
             take(world, Kind::Deployments, deployment, Kind::ReplicaSets, plan);
         }
         Rollout::of(world, deployment, now).step(world, plan);
@@ -82,7 +82,7 @@ impl<'a> Rollout<'a> {
     }
 
     fn step(&self, world: &World, plan: &mut Plan) {
-        if is_leaving(self.deployment) {
+        if is_being_deleted(self.deployment) {
             return self.tell(plan);
         }
         let is_paused = flag(self.deployment, "/spec/paused");
@@ -249,7 +249,7 @@ impl<'a> Rollout<'a> {
             size(set) == 0
                 && count(set, "/status/replicas") == 0
                 && generation(set) <= count(set, "/status/observedGeneration")
-                && !is_leaving(set)
+                && !is_being_deleted(set)
         };
         let mut empty: Vec<&Value> = self.old.iter().filter(is_empty).copied().collect();
         empty.sort_by_key(|set| revision(set));

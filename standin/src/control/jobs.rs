@@ -19,7 +19,7 @@ use super::pods::{is_finished, of_template, restarts};
 use crate::clock::later;
 use crate::kind::Kind;
 use crate::object::{
-    controller, count, flag, is_leaving, is_true, list, moment, name, number, text, time, uid,
+    controller, count, flag, is_being_deleted, is_true, list, moment, name, number, text, time, uid,
 };
 use crate::plan::{Event, Plan};
 use crate::world::World;
@@ -34,7 +34,7 @@ const BACKOFF_LIMIT: i64 = 6;
 pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) {
     for job in world.all(Kind::Jobs, space) {
         let pods = world.owned(Kind::Pods, job);
-        match is_leaving(job) {
+        match is_being_deleted(job) {
             // Whoever deletes a Job waits for nothing to be counted.
             true => pods.iter().for_each(|pod| release(pod, plan)),
             false => Look { job, pods, now }.act(plan),
@@ -77,7 +77,7 @@ impl Look<'_> {
     }
 
     fn active(&self) -> Vec<&Value> {
-        self.pods.iter().filter(|pod| !is_finished(pod) && !is_leaving(pod)).copied().collect()
+        self.pods.iter().filter(|pod| !is_finished(pod) && !is_being_deleted(pod)).copied().collect()
     }
 
     fn act(&self, plan: &mut Plan) {
@@ -129,7 +129,7 @@ impl Look<'_> {
                 "Succeeded" if self.is_indexed() => self.complete(pod, &mut tally, plan),
                 "Succeeded" => drop(tally.uncounted_succeeded.insert(uid(pod).to_owned())),
                 "Failed" => drop(tally.uncounted_failed.insert(uid(pod).to_owned())),
-                _ if is_leaving(pod) => drop(tally.uncounted_failed.insert(uid(pod).to_owned())),
+                _ if is_being_deleted(pod) => drop(tally.uncounted_failed.insert(uid(pod).to_owned())),
                 _ => {}
             }
         }
@@ -249,7 +249,7 @@ impl Look<'_> {
 
     fn status(&self, tally: &Tally, end: Option<End>, is_suspended: bool, plan: &mut Plan) -> Value {
         let stays: Vec<&Value> = if end.is_some() || is_suspended { Vec::new() } else { self.active() };
-        let leaving = self.pods.iter().filter(|pod| is_leaving(pod) && !is_finished(pod)).count();
+        let leaving = self.pods.iter().filter(|pod| is_being_deleted(pod) && !is_finished(pod)).count();
         let old = &self.job["status"];
         let started = if is_suspended { Value::Null } else { old["startTime"].clone() };
         let mut status = json!({

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::clock::later;
 use crate::kind::Kind;
-use crate::object::{condition, count, is_leaving, is_true, list, moment, namespace, reference, text};
+use crate::object::{condition, count, is_being_deleted, is_true, list, moment, namespace, reference, text};
 use crate::plan::Plan;
 use crate::world::World;
 
@@ -35,7 +35,7 @@ pub(crate) fn take(world: &World, kind: Kind, owner: &Value, taken: Kind, plan: 
         adopted["metadata"]["ownerReferences"] = owners.into();
         plan.update(taken, orphan, adopted);
     }
-    let strayed = |object: &&Value| !is_leaving(object) && !crate::object::selects(selector, object);
+    let strayed = |object: &&Value| !is_being_deleted(object) && !crate::object::selects(selector, object);
     for stray in world.owned(taken, owner).into_iter().filter(strayed) {
         let mut released = stray.clone();
         let owners = list(stray, "/metadata/ownerReferences").iter();
@@ -57,7 +57,7 @@ fn selector(kind: Kind, owner: &Value) -> Value {
 /// The pods that count, and how many are on their way out.
 pub(crate) fn counted<'a>(pods: &[&'a Value]) -> (Vec<&'a Value>, usize) {
     let unfinished = pods.iter().copied().filter(|pod| !is_finished(pod));
-    let (leaving, active): (Vec<_>, Vec<_>) = unfinished.partition(|pod| is_leaving(pod));
+    let (leaving, active): (Vec<_>, Vec<_>) = unfinished.partition(|pod| is_being_deleted(pod));
     (active, leaving.len())
 }
 

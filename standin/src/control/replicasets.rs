@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::pods::{self, adopt, available_at, counted, of_template};
 use crate::kind::Kind;
 use crate::object::{
-    annotation, condition, count, created, generation, is_leaving, is_true, label, name, number, text, time,
+    annotation, condition, count, created, generation, is_being_deleted, is_true, label, name, number, text,
+    time,
 };
 use crate::plan::{Event, Plan};
 use crate::world::World;
@@ -29,7 +30,7 @@ pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) 
 }
 
 fn look(world: &World, kind: Kind, set: &Value, now: Timestamp, plan: &mut Plan) {
-    if !is_leaving(set) {
+    if !is_being_deleted(set) {
         adopt(world, kind, set, plan);
     }
     let pods = world.owned(Kind::Pods, set);
@@ -37,7 +38,7 @@ fn look(world: &World, kind: Kind, set: &Value, now: Timestamp, plan: &mut Plan)
     let wanted = number(set, "/spec/replicas").unwrap_or(1);
     let missing = wanted - active.len() as i64;
     let refused = world.refusal(set).filter(|_| missing > 0);
-    if !is_leaving(set) {
+    if !is_being_deleted(set) {
         match refused {
             Some((at, _)) if crate::clock::later(at, RETRY) > now => {
                 plan.wake(crate::clock::later(at, RETRY))

@@ -15,7 +15,7 @@ use super::pods::{adopt, available_at, is_finished, of_template};
 use super::revisions::Revisions;
 use crate::kind::Kind;
 use crate::object::{
-    count, generation, is_leaving, is_true, label, list, name, namespace, number, reference, text,
+    count, generation, is_being_deleted, is_true, label, list, name, namespace, number, reference, text,
 };
 use crate::plan::{Event, Plan};
 use crate::world::World;
@@ -26,7 +26,7 @@ const POD_MARK: &str = "controller-revision-hash";
 
 pub(crate) fn step(world: &World, space: &str, now: Timestamp, plan: &mut Plan) {
     for set in world.all(Kind::StatefulSets, space) {
-        if is_leaving(set) {
+        if is_being_deleted(set) {
             continue;
         }
         adopt(world, Kind::StatefulSets, set, plan);
@@ -83,7 +83,7 @@ impl<'a> Look<'a> {
 
     fn is_available(&self, pod: &Value) -> bool {
         let at = available_at(pod, count(self.set, "/spec/minReadySeconds"));
-        !is_leaving(pod) && at.is_some_and(|at| at <= self.now)
+        !is_being_deleted(pod) && at.is_some_and(|at| at <= self.now)
     }
 
     /// From which ordinal on pods are to be of the template of now.
@@ -99,7 +99,7 @@ impl<'a> Look<'a> {
         for ordinal in self.ordinals() {
             match self.pods.get(&ordinal) {
                 None => self.make(world, ordinal, plan),
-                Some(pod) if is_finished(pod) && !is_leaving(pod) => self.remove(pod, plan),
+                Some(pod) if is_finished(pod) && !is_being_deleted(pod) => self.remove(pod, plan),
                 Some(pod) if self.is_available(pod) => continue,
                 Some(pod) => self.wake_for(pod, plan),
             }
@@ -110,7 +110,7 @@ impl<'a> Look<'a> {
         let condemned: Vec<_> =
             self.pods.iter().rev().filter(|(ordinal, _)| !self.ordinals().contains(ordinal)).collect();
         for (_, pod) in &condemned {
-            if !is_leaving(pod) {
+            if !is_being_deleted(pod) {
                 self.remove(pod, plan);
             }
             if !self.is_parallel() {
@@ -127,7 +127,7 @@ impl<'a> Look<'a> {
     fn replace_broken(&self, ordinal: i64, plan: &mut Plan) {
         let Some(pod) = self.pods.get(&ordinal) else { return };
         let is_old = label(pod, POD_MARK) != Some(self.revisions.name.as_str());
-        if is_old && ordinal >= self.partition() && !is_leaving(pod) && !is_true(pod, "Ready") {
+        if is_old && ordinal >= self.partition() && !is_being_deleted(pod) && !is_true(pod, "Ready") {
             self.remove(pod, plan);
         }
     }
@@ -138,7 +138,7 @@ impl<'a> Look<'a> {
             if *ordinal < self.partition() {
                 return;
             }
-            if is_leaving(pod) {
+            if is_being_deleted(pod) {
                 return;
             }
             if label(pod, POD_MARK) != Some(self.revisions.name.as_str()) {
@@ -229,7 +229,7 @@ impl<'a> Look<'a> {
             .copied()
             .collect();
         let of = |revision: &str| {
-            let is_of = |pod: &&&Value| !is_leaving(pod) && label(pod, POD_MARK) == Some(revision);
+            let is_of = |pod: &&&Value| !is_being_deleted(pod) && label(pod, POD_MARK) == Some(revision);
             present.iter().filter(is_of).count() as i64
         };
         let ready = present.iter().filter(|pod| is_true(pod, "Ready")).count();

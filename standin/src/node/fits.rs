@@ -1,14 +1,9 @@
 //! Whether a node takes a pod: what it says about itself, and the room it has.
 
-use std::collections::BTreeMap;
-
-use openapi::quantity::Quantity;
+use api::meta::quantity::{self, Amounts};
 use serde_json::{Value, json};
 
 use crate::object::{fields, flag, list, meets, name, text};
-
-/// Amounts in thousandths, by resource.
-pub(crate) type Amounts = BTreeMap<String, i64>;
 
 /// Why a node does not take a pod, whatever room it has.
 pub(crate) fn refusal(node: &Value, pod: &Value) -> Option<String> {
@@ -53,42 +48,14 @@ fn is_tolerated(taint: &Value, pod: &Value) -> bool {
     })
 }
 
-/// What a pod asks for: its containers together, or the largest that runs before them. One place, always.
+/// What a pod asks for.
 pub(crate) fn requests(pod: &Value) -> Amounts {
-    let of = |container: &Value| amounts(&container["resources"]["requests"]);
-    let mut sum = Amounts::new();
-    for container in list(pod, "/spec/containers") {
-        of(container).into_iter().for_each(|(resource, amount)| *sum.entry(resource).or_default() += amount);
-    }
-    for container in list(pod, "/spec/initContainers") {
-        for (resource, amount) in of(container) {
-            let most = sum.entry(resource).or_default();
-            *most = amount.max(*most);
-        }
-    }
-    sum.insert("pods".to_owned(), 1000);
-    sum
+    quantity::asked_by(&pod["spec"])
 }
 
 /// What a node has to give.
 pub(crate) fn allocatable(node: &Value) -> Amounts {
-    amounts(&node["status"]["allocatable"])
-}
-
-fn amounts(quantities: &Value) -> Amounts {
-    let milli = |value: &Value| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let whole: Quantity = text.parse().ok()?;
-        tenfold(tenfold(tenfold(whole)?)?)?.ceil()
-    };
-    let all = quantities.as_object().into_iter().flatten();
-    all.filter_map(|(resource, value)| Some((resource.clone(), milli(value)?))).collect()
-}
-
-fn tenfold(one: Quantity) -> Option<Quantity> {
-    let two = one.checked_add(&one)?;
-    let four = two.checked_add(&two)?;
-    four.checked_add(&four)?.checked_add(&two)
+    quantity::amounts_of(&node["status"]["allocatable"])
 }
 
 /// What there is too little of.

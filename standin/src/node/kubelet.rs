@@ -10,7 +10,7 @@ use super::pod_status::{Containers, is_joined, status};
 use super::stage::Stage;
 use crate::clock::later;
 use crate::kind::Kind;
-use crate::object::{is_leaving, list, name, number, text, uid};
+use crate::object::{is_being_deleted, list, name, number, text, uid};
 use crate::plan::{Event, Plan, Write};
 use crate::world::World;
 
@@ -25,7 +25,7 @@ pub(crate) fn step(world: &World, space: &str, pace: Pace, now: Timestamp, plan:
         if is_lost {
             // Nobody will ever say that it has stopped.
             let is_confirmed =
-                is_leaving(pod) && number(pod, "/metadata/deletionGracePeriodSeconds") == Some(0);
+                is_being_deleted(pod) && number(pod, "/metadata/deletionGracePeriodSeconds") == Some(0);
             if !is_confirmed {
                 plan.remove(Kind::Pods, pod, Some(0));
             }

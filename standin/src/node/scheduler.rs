@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use api::meta::quantity::Amounts;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::fits::{self, Amounts};
+use super::fits;
 use super::pace::{Misfortune, Pace};
 use crate::clock::later;
 use crate::control::pods::is_finished;
 use crate::kind::Kind;
-use crate::object::{created, is_leaving, list, name, namespace, number, text, time, uid};
+use crate::object::{created, is_being_deleted, list, name, namespace, number, text, time, uid};
 use crate::plan::{Event, Plan, Write};
 use crate::world::World;
 
@@ -20,7 +21,7 @@ const SCHEDULER: &str = "default-scheduler";
 pub(crate) fn step(world: &World, pace: Pace, now: Timestamp, plan: &mut Plan) {
     let is_waiting = |pod: &&Value| {
         text(pod, "/spec/nodeName").is_empty()
-            && !is_leaving(pod)
+            && !is_being_deleted(pod)
             && !is_finished(pod)
             && list(pod, "/spec/schedulingGates").is_empty()
     };
@@ -133,14 +134,14 @@ impl<'a> Room<'a> {
 
 impl Place<'_> {
     /// The share of its fullest resource that is taken, in thousandths, and how many pods are there.
-    fn used(&self) -> (i64, i64) {
+    fn used(&self) -> (i128, i128) {
         let taken = |resource: &str| {
             let (all, free) = (self.all.get(resource)?, self.free.get(resource)?);
             Some((*all - *free, *all))
         };
         let share = |resource| {
             let (taken, all) = taken(resource).filter(|(_, all)| *all > 0)?;
-            Some((i128::from(taken) * 1000 / i128::from(all)) as i64)
+            Some(taken * 1000 / all)
         };
         let share = share("cpu").max(share("memory")).unwrap_or_default();
         (share, taken("pods").map_or(0, |(taken, _)| taken))

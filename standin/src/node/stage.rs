@@ -10,7 +10,7 @@
 use serde_json::Value;
 
 use crate::control::pods::{is_finished, restarts};
-use crate::object::{flag, is_leaving, list, text};
+use crate::object::{flag, is_being_deleted, list, text};
 
 /// A stage of a pod's life. Containers of a pod go through it together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ pub(crate) enum Stage {
 
 impl Stage {
     pub(crate) fn of(pod: &Value) -> Stage {
-        if is_leaving(pod) {
+        if is_being_deleted(pod) {
             return Stage::Leaving;
         }
         if is_finished(pod) {

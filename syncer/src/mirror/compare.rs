@@ -10,6 +10,7 @@
 //! what the book tells: in a list of which it has our items one by one the others are theirs; any other list is one value,
 //! and one item more is another value.
 
+use api::meta::cover::{SharedLists, covers};
 use api::names::FIELD_MANAGER;
 use serde_json::Value;
 
@@ -42,9 +43,9 @@ pub fn holds(below: &Value, wanted: &Wanted, sent: Option<Sent>) -> bool {
         }
         // There is no book: what an apply does not change will not change with the next one.
         Some(Sent { wanted: then, fields: None }) if then == wanted.fingerprint => {
-            covers(below, &wanted.object, Lists::Any)
+            covers(below, &wanted.object, SharedLists::Any)
         }
-        _ => covers(below, &wanted.object, Lists::By(&ours(below).collect::<Vec<_>>())),
+        _ => covers(below, &wanted.object, SharedLists::Keyed(&ours(below).collect::<Vec<_>>())),
     }
 }
 
@@ -62,69 +63,6 @@ fn ours(below: &Value) -> impl Iterator<Item = &Value> {
         entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && entry["subresource"].is_null()
     });
     ours.map(|entry| &entry["fieldsV1"])
-}
-
-/// In which lists there may be more than is wanted.
-#[derive(Clone, Copy)]
-enum Lists<'a> {
-    Any,
-    /// Those of which the book, as far as it is about this value, has items.
-    By(&'a [&'a Value]),
-}
-
-impl Lists<'_> {
-    /// Whether others may have items here, too.
-    fn are_shared(self) -> bool {
-        let Lists::By(ours) = self else { return true };
-        let mut fields = ours.iter().filter_map(|part| part.as_object()).flatten();
-        fields.any(|(name, _)| name.starts_with("k:") || name.starts_with("v:"))
-    }
-}
-
-/// Whether every value of `wanted` is in `found`. A list may have more items than are wanted, in any place, where others may
-/// add theirs.
-fn covers(found: &Value, wanted: &Value, lists: Lists) -> bool {
-    let inside = |found: &Value, wanted: &Value, is_part: &dyn Fn(&str) -> bool| match lists {
-        Lists::Any => covers(found, wanted, Lists::Any),
-        Lists::By(ours) => {
-            let fields = ours.iter().filter_map(|part| part.as_object()).flatten();
-            let parts: Vec<&Value> = fields.filter(|(name, _)| is_part(name)).map(|(_, part)| part).collect();
-            covers(found, wanted, Lists::By(&parts))
-        }
-    };
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => {
-            wanted.iter().all(|(name, wanted)| match found.get(name) {
-                Some(found) => inside(found, wanted, &|part| part.strip_prefix("f:") == Some(name)),
-                // Servers leave out what is empty.
-                None => is_nothing(wanted),
-            })
-        }
-        (Value::Array(found), Value::Array(wanted)) => {
-            let fits = found.len() == wanted.len() || lists.are_shared();
-            let mut rest = found.iter();
-            let mut is_there =
-                |wanted: &Value| rest.any(|found| inside(found, wanted, &|part| is_key_of(part, found)));
-            fits && wanted.iter().all(&mut is_there)
-        }
-        _ => found == wanted,
-    }
-}
-
-/// Whether an item of a list is the one that a book knows by this: `k:{"name":"web"}`.
-fn is_key_of(part: &str, item: &Value) -> bool {
-    let key = part.strip_prefix("k:").and_then(|key| serde_json::from_str::<Value>(key).ok());
-    let Some(Value::Object(key)) = key else { return false };
-    key.iter().all(|(name, value)| item[name] == *value)
-}
-
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(fields) => fields.values().all(is_nothing),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Reading objects of any kind.
 
+use api::meta::metadata;
 use api::names::{FIELD_MANAGER, MAILBOX, PLACED, SYNCER, TRUE};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
@@ -10,32 +11,31 @@ pub struct Object<'a>(pub &'a Value);
 
 impl<'a> Object<'a> {
     pub fn uid(self) -> &'a str {
-        self.text("uid")
+        metadata::uid(self.0)
     }
 
     pub fn name(self) -> &'a str {
-        self.text("name")
+        metadata::name(self.0)
     }
 
     pub fn namespace(self) -> &'a str {
-        self.text("namespace")
+        metadata::namespace(self.0)
     }
 
     pub fn generation(self) -> i64 {
-        self.0["metadata"]["generation"].as_i64().unwrap_or(0)
+        metadata::generation(self.0)
     }
 
     pub fn annotation(self, name: &str) -> Option<&'a str> {
-        self.0["metadata"]["annotations"].get(name)?.as_str()
+        metadata::annotation(self.0, name)
     }
 
     pub fn label(self, name: &str) -> Option<&'a str> {
-        self.0["metadata"]["labels"].get(name)?.as_str()
+        metadata::label(self.0, name)
     }
 
-    /// Whether somebody asked for it to go.
-    pub fn is_leaving(self) -> bool {
-        !self.0["metadata"]["deletionTimestamp"].is_null()
+    pub fn is_being_deleted(self) -> bool {
+        metadata::is_being_deleted(self.0)
     }
 
     pub fn is_placed(self) -> bool {
@@ -66,15 +66,11 @@ impl<'a> Object<'a> {
     }
 
     pub fn finalizers(self) -> impl Iterator<Item = &'a str> {
-        self.0["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+        metadata::finalizers(self.0)
     }
 
     pub fn owners(self) -> impl Iterator<Item = &'a Value> {
         self.0["metadata"]["ownerReferences"].as_array().into_iter().flatten()
-    }
-
-    fn text(self, field: &str) -> &'a str {
-        self.0["metadata"][field].as_str().unwrap_or_default()
     }
 }
 

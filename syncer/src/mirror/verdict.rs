@@ -155,7 +155,7 @@ fn whose(below: &Value, mailbox_id: &str) -> Whose {
 
 pub fn verdict(facts: &Facts) -> Step {
     match facts.mailbox.map(Object) {
-        Some(object) if object.is_leaving() => leaving(facts, object),
+        Some(object) if object.is_being_deleted() => leaving(facts, object),
         Some(object) if object.is_placed() => wanted(facts, object),
         _ => absent(facts),
     }
@@ -174,7 +174,7 @@ fn wanted(facts: &Facts, object: Object) -> Step {
             Whose::Other => return Step::Hold(Hold::OtherMailbox),
         }
         // It comes back once it is gone.
-        if Object(below).is_leaving() {
+        if Object(below).is_being_deleted() {
             return Step::Rest;
         }
     }
@@ -201,7 +201,7 @@ fn leaving(facts: &Facts, object: Object) -> Step {
     match ours {
         None if object.is_marked() => Step::Release,
         None => Step::Rest,
-        Some(below) if below.is_leaving() => Step::Rest,
+        Some(below) if below.is_being_deleted() => Step::Rest,
         Some(_) if !object.is_marked() => Step::Hold(Hold::NotMarked),
         Some(below) if below.annotation(ORIGIN) != Some(object.uid()) => Step::Hold(Hold::OtherOrigin),
         Some(below) => Step::Delete { uid: below.uid().to_owned() },

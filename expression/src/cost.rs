@@ -1,9 +1,8 @@
-//! What an expression may cost.
+//! The cost of an evaluation, and its limit.
 //!
-//! Users write expressions, and all users' expressions are evaluated in one place. `big.map(x, big)` over a list of a
-//! hundred thousand would copy ten thousand million values. The interpreter counts nothing, so an expression is rewritten
-//! before it is ever evaluated: whatever loops or copies passes through a function of ours that counts, and refuses when
-//! there is nothing left.
+//! `big.map(x, big)` over a list of a hundred thousand items would copy ten thousand million values. The interpreter counts
+//! nothing, so the compiler rewrites an expression: every loop and every copy passes through a function of ours, which adds
+//! its cost and ends the evaluation at the limit.
 //!
 //! ```text
 //!   big.map(x, [x, other])    ──►    _items(big, 0).map(x, _copied([_copied(x), _copied(other)]))
@@ -17,52 +16,53 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::extractors::Arguments;
 use cel::{Context, ExecutionError, Value};
 
-/// Values copied and rounds of loops, together. As many take some tenths of a second and some tens of megabytes.
-const BUDGET: i64 = 1_000_000;
-/// The largest object a server accepts has fewer.
-const INPUT_MAX: i64 = 500_000;
-/// So many characters cost as much as a value.
+/// What one evaluation may cost: values copied and iterations of comprehensions, together. A million take some tenths of a
+/// second and some tens of megabytes.
+pub const COST_LIMIT: i64 = 1_000_000;
+/// How many values the variables may have. The largest object an API server accepts has fewer.
+const MAX_INPUT_VALUES: i64 = 500_000;
+/// This many characters cost as much as one value.
 const CHARS_PER_VALUE: usize = 64;
-/// So many values are compared in the time in which one is copied.
+/// This many values are compared in the time in which one is copied.
 const COMPARED_PER_COPIED: i64 = 100;
 
 const ITEMS: &str = "_items";
 const COPIED: &str = "_copied";
-/// What takes as long as its operands are large, without copying them.
+/// Operators whose time grows with their operands, which they do not copy.
 const COMPARES: [&str; 3] = ["_==_", "_!=_", "@in"];
 
-/// An evaluation that cost too much.
+/// The panic payload that ends an evaluation at its limit.
 #[derive(Debug)]
-pub(super) struct Spent;
+pub(super) struct CostLimitExceeded;
 
-impl Spent {
-    /// Runs an evaluation; an error if it panicked, with `Spent` if that was because it cost too much.
-    pub(super) fn caught<T>(evaluate: impl FnOnce() -> T) -> Result<T, Option<Spent>> {
-        // Nothing that was half done is looked at again: the evaluation's values go with it.
+impl CostLimitExceeded {
+    /// Runs an evaluation. An error means that it panicked, with `CostLimitExceeded` if it reached the limit.
+    pub(super) fn catch<T>(evaluate: impl FnOnce() -> T) -> Result<T, Option<CostLimitExceeded>> {
+        // The evaluation owns everything it changes, and all of that is dropped with it.
         catch_unwind(AssertUnwindSafe(evaluate))
-            .map_err(|payload| payload.downcast().ok().map(|spent| *spent))
+            .map_err(|payload| payload.downcast().ok().map(|exceeded| *exceeded))
     }
 }
 
-/// What is left for one evaluation.
+/// What one evaluation may still cost.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct CostBudget {
     left: AtomicI64,
     input: i64,
 }
 
-impl Budget {
-    /// For an expression about these values; none if there are too many of them.
-    pub(super) fn new<'a>(input: impl Iterator<Item = &'a serde_json::Value>) -> Option<Arc<Budget>> {
+impl CostBudget {
+    /// For an evaluation with these variables; none if they have too many values.
+    pub(super) fn new<'a>(input: impl Iterator<Item = &'a serde_json::Value>) -> Option<Arc<CostBudget>> {
         let input = input.map(size_of_json).sum();
-        (input <= INPUT_MAX).then(|| Arc::new(Budget { left: AtomicI64::new(BUDGET), input }))
+        (input <= MAX_INPUT_VALUES).then(|| Arc::new(CostBudget { left: AtomicI64::new(COST_LIMIT), input }))
     }
 
-    /// Ends the evaluation when there is nothing left. An error would not: `all` and `exists` pass over errors and go on with
-    /// the next item, and what is next costs as much again. So this unwinds to [`Spent::caught`].
+    /// Ends the evaluation at the limit. An error would not: `all` and `exists` absorb errors and go on with the next item,
+    /// which costs as much again. So this unwinds to [`CostLimitExceeded::catch`].
     fn spend(&self, cost: i64) {
-        if self.left.fetch_sub(cost.min(BUDGET + 1), Ordering::Relaxed) < cost {
-            resume_unwind(Box::new(Spent));
+        if self.left.fetch_sub(cost.min(COST_LIMIT + 1), Ordering::Relaxed) < cost {
+            resume_unwind(Box::new(CostLimitExceeded));
         }
     }
 
@@ -89,7 +89,7 @@ impl Budget {
     }
 }
 
-pub(super) fn add_to(context: &mut Context, budget: &Arc<Budget>) {
+pub(super) fn add_to(context: &mut Context, budget: &Arc<CostBudget>) {
     const FREE: &str = "CEL has no function of this name";
     let (of_items, of_copies) = (Arc::clone(budget), Arc::clone(budget));
     context.add_function(ITEMS, move |arguments: Arguments| of_items.items(&arguments)).expect(FREE);
@@ -121,47 +121,47 @@ fn size_of_json(value: &serde_json::Value) -> i64 {
     }
 }
 
-/// The expression, with what loops or copies passing through our functions.
-pub(super) fn guarded(mut expression: IdedExpr) -> IdedExpr {
+/// The expression with its loops and copies passed through the counting functions.
+pub(super) fn metered(mut expression: IdedExpr) -> IdedExpr {
     let copies = match &expression.expr {
-        // What a loop gathers is counted item by item.
-        Expr::Call(call) => call.func_name == "_+_" && !gathers(call),
+        // The items a comprehension collects are counted one by one.
+        Expr::Call(call) => call.func_name == "_+_" && !appends_in_place(call),
         _ => false,
     };
     match &mut expression.expr {
         Expr::Call(call) => {
-            let ours = super::functions::NAMES.contains(&call.func_name.as_str());
-            call.target = call.target.take().map(|target| Box::new(guarded(*target)));
-            let args = std::mem::take(&mut call.args).into_iter().map(guarded);
+            let ours = crate::lists::NAMES.contains(&call.func_name.as_str());
+            call.target = call.target.take().map(|target| Box::new(metered(*target)));
+            let args = std::mem::take(&mut call.args).into_iter().map(metered);
             call.args = args.map(|arg| if ours { through(COPIED, arg, None) } else { arg }).collect();
         }
         Expr::Comprehension(inner) => {
             let compares = [&inner.loop_cond, &inner.loop_step].into_iter().map(compares).sum();
-            inner.iter_range = through(ITEMS, guarded(std::mem::take(&mut inner.iter_range)), Some(compares));
+            inner.iter_range = through(ITEMS, metered(std::mem::take(&mut inner.iter_range)), Some(compares));
             for part in [&mut inner.accu_init, &mut inner.loop_cond, &mut inner.loop_step, &mut inner.result]
             {
-                *part = guarded(std::mem::take(part));
+                *part = metered(std::mem::take(part));
             }
         }
         Expr::List(list) => {
             let elements = std::mem::take(&mut list.elements).into_iter();
-            list.elements = elements.map(|element| through(COPIED, guarded(element), None)).collect();
+            list.elements = elements.map(|element| through(COPIED, metered(element), None)).collect();
         }
         Expr::Map(map) => {
             for entry in &mut map.entries {
                 if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    entry.value = through(COPIED, guarded(std::mem::take(&mut entry.value)), None);
+                    entry.value = through(COPIED, metered(std::mem::take(&mut entry.value)), None);
                 }
             }
         }
-        Expr::Select(select) => *select.operand = guarded(std::mem::take(&mut *select.operand)),
+        Expr::Select(select) => *select.operand = metered(std::mem::take(&mut *select.operand)),
         Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
     }
     if copies { through(COPIED, expression, None) } else { expression }
 }
 
 /// `@result + […]`, which the interpreter appends in place.
-fn gathers(call: &CallExpr) -> bool {
+fn appends_in_place(call: &CallExpr) -> bool {
     matches!(call.args.first().map(|first| &first.expr), Some(Expr::Ident(name)) if name.starts_with('@'))
 }
 
@@ -173,12 +173,12 @@ fn through(function: &str, value: IdedExpr, number: Option<i64>) -> IdedExpr {
     IdedExpr { id, expr: Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }) }
 }
 
-/// How many comparisons one round of a loop makes of things that may be large: with a literal, none.
+/// How many comparisons of possibly large values one iteration makes. A comparison with a literal is not one.
 fn compares(expression: &IdedExpr) -> i64 {
     let is_literal = |arg: &IdedExpr| matches!(arg.expr, Expr::Literal(_));
     let here = match &expression.expr {
         Expr::Call(call) => COMPARES.contains(&call.func_name.as_str()) && !call.args.iter().any(is_literal),
         _ => false,
     };
-    i64::from(here) + super::children(expression).into_iter().map(compares).sum::<i64>()
+    i64::from(here) + crate::references::children(expression).into_iter().map(compares).sum::<i64>()
 }

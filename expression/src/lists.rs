@@ -1,4 +1,4 @@
-//! Functions of a list, besides those CEL has.
+//! Functions of a list, in addition to CEL's: `sum`, `min`, `max`, `all`, `any`.
 
 use cel::extractors::Arguments;
 use cel::{Context, ExecutionError, Value};
@@ -18,7 +18,7 @@ pub(super) fn add_to(context: &mut Context) {
         .expect(FREE);
 }
 
-/// The one list a function was given.
+/// The single list argument of a function.
 fn list<'a>(function: &str, Arguments(given): &'a Arguments) -> Result<&'a [Value], ExecutionError> {
     match given.as_slice() {
         [Value::List(items)] => Ok(items),
@@ -26,7 +26,7 @@ fn list<'a>(function: &str, Arguments(given): &'a Arguments) -> Result<&'a [Valu
     }
 }
 
-/// Of integers an integer, as long as it fits; otherwise of numbers a number.
+/// The sum of integers is an integer, and an error if it overflows; with a double among them it is a double.
 fn sum(arguments: Arguments) -> Result<Value, ExecutionError> {
     let failed = |why: &str| ExecutionError::function_error("sum", why);
     let mut total = Value::Int(0);

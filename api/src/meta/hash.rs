@@ -1,15 +1,15 @@
-//! One hash for everything that must come out the same tomorrow.
+//! A stable hash of names.
 //!
-//! A tie between two clusters, a namespace's name on a physical cluster: these are decided by a hash of names, never of
+//! It breaks the tie between two clusters and makes the name of a namespace on a physical cluster, of names and never of
 //! uids or times, so that an app that is deleted and applied again lands where it was. The function must never change:
-//! what it once decided is recorded in users' clusters.
+//! its results are recorded in users' clusters.
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// All of them may stand anywhere in a Kubernetes name.
+/// Each of them may stand anywhere in a Kubernetes name.
 const LETTERS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
-/// Of several texts; where one ends and the next begins counts.
+/// The hash of several texts. `ab`, `c` and `a`, `bc` have different ones.
 pub fn hash(parts: &[&str]) -> u64 {
     let mut state = Xxh3::new();
     for part in parts {

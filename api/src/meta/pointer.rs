@@ -1,9 +1,9 @@
-//! Writing at a JSON pointer, with the objects on the way to it.
+//! Writing at a JSON pointer (RFC 6901).
 
 use serde_json::{Map, Value};
 
-/// Puts a value there. What is missing on the way is made; what is in the way (a number where an object should be) is an
-/// error, because overwriting it would lose something. `-` after a list appends.
+/// Sets the value at a pointer, and creates missing objects on the way. A value of another type on the way (a number where an
+/// object should be) is an error, because overwriting it would lose something. `-` after a list appends.
 pub fn set(root: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
     let Some(path) = pointer.strip_prefix('/') else {
         return Err(format!("{pointer:?} must begin with a slash, as in /spec/replicas"));
@@ -27,7 +27,7 @@ pub fn set(root: &mut Value, pointer: &str, value: Value) -> Result<(), String> 
     Ok(())
 }
 
-/// Takes a value away, if it is there.
+/// Removes the value at a pointer, if there is one.
 pub fn remove(root: &mut Value, pointer: &str) {
     let Some((parent, last)) = pointer.rsplit_once('/') else { return };
     if let Some(Value::Object(fields)) = root.pointer_mut(parent) {

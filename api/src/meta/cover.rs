@@ -1,0 +1,114 @@
+//! Whether an object has all that is wanted of it.
+//!
+//! A server defaults what is left out, and leaves out what is empty. So an object covers what is wanted of it if it has every
+//! wanted value; what it has besides is no difference.
+//!
+//! ```text
+//!   wanted  { replicas: 3, args: [] }     found  { replicas: 3, paused: false }     covered
+//! ```
+
+use serde_json::Value;
+
+/// In which lists there may be more items than are wanted.
+#[derive(Clone, Copy, Debug)]
+pub enum SharedLists<'a> {
+    None,
+    Any,
+    /// Those of which these managed fields (`fieldsV1`, as far as they are about the value) name single items by key.
+    Keyed(&'a [&'a Value]),
+}
+
+impl SharedLists<'_> {
+    fn may_have_more(self) -> bool {
+        match self {
+            SharedLists::None => false,
+            SharedLists::Any => true,
+            SharedLists::Keyed(fields) => {
+                let mut names = fields.iter().filter_map(|part| part.as_object()).flatten();
+                names.any(|(name, _)| name.starts_with("k:") || name.starts_with("v:"))
+            }
+        }
+    }
+}
+
+/// Whether every value of `wanted` is in `found`. A shared list may have more items than are wanted, in any place.
+pub fn covers(found: &Value, wanted: &Value, lists: SharedLists) -> bool {
+    let inside = |found: &Value, wanted: &Value, is_part: &dyn Fn(&str) -> bool| match lists {
+        SharedLists::None | SharedLists::Any => covers(found, wanted, lists),
+        SharedLists::Keyed(fields) => {
+            let names = fields.iter().filter_map(|part| part.as_object()).flatten();
+            let parts: Vec<&Value> = names.filter(|(name, _)| is_part(name)).map(|(_, part)| part).collect();
+            covers(found, wanted, SharedLists::Keyed(&parts))
+        }
+    };
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, wanted)| match found.get(name) {
+                None | Some(Value::Null) => is_empty(wanted),
+                Some(found) => inside(found, wanted, &|part| part.strip_prefix("f:") == Some(name)),
+            })
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            let fits = found.len() == wanted.len() || lists.may_have_more();
+            let mut rest = found.iter();
+            let mut is_there =
+                |wanted: &Value| rest.any(|found| inside(found, wanted, &|part| is_key_of(part, found)));
+            fits && wanted.iter().all(&mut is_there)
+        }
+        _ => found == wanted,
+    }
+}
+
+/// Whether this managed field, such as `k:{"name":"web"}`, names the item of a list.
+fn is_key_of(field: &str, item: &Value) -> bool {
+    let key = field.strip_prefix("k:").and_then(|key| serde_json::from_str::<Value>(key).ok());
+    let Some(Value::Object(key)) = key else { return false };
+    key.iter().all(|(name, value)| item[name] == *value)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.values().all(is_empty),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_object_covers_what_it_has_every_value_of() {
+        let check = |found: Value, wanted: Value, [none, any]: [bool; 2]| {
+            assert_eq!(covers(&found, &wanted, SharedLists::None), none, "{found} {wanted}");
+            assert_eq!(covers(&found, &wanted, SharedLists::Any), any, "{found} {wanted}");
+        };
+        check(json!({ "a": 1, "b": 2 }), json!({ "a": 1 }), [true, true]);
+        check(json!({ "a": 1 }), json!({ "a": 2 }), [false, false]);
+        check(json!({}), json!({ "a": {}, "b": [], "c": null, "d": { "e": null } }), [true, true]);
+        check(json!({ "a": null }), json!({ "a": {} }), [true, true]);
+        check(json!({}), json!({ "a": false }), [false, false]);
+        check(json!({ "a": {} }), json!({ "a": null }), [false, false]);
+        check(json!({ "l": [1, 2] }), json!({ "l": [2] }), [false, true]);
+        check(json!({ "l": [1, 2] }), json!({ "l": [2, 1] }), [false, false]);
+        check(json!({ "l": [1] }), json!({ "l": [1, 2] }), [false, false]);
+        check(json!({ "l": [{ "a": 1, "b": 2 }] }), json!({ "l": [{ "a": 1 }] }), [true, true]);
+    }
+
+    #[test]
+    fn a_list_with_keyed_items_may_have_more() {
+        let found =
+            json!({ "ports": [{ "name": "x", "port": 1 }, { "name": "y", "port": 2 }], "args": ["a", "b"] });
+        let fields = json!({ "f:ports": { "k:{\"name\":\"y\"}": { "f:port": {} } }, "f:args": {} });
+        let check = |wanted: Value, expected: bool| {
+            assert_eq!(covers(&found, &wanted, SharedLists::Keyed(&[&fields])), expected, "{wanted}");
+        };
+        check(json!({ "ports": [{ "name": "y", "port": 2 }] }), true);
+        check(json!({ "ports": [{ "name": "y", "port": 3 }] }), false);
+        check(json!({ "args": ["a"] }), false);
+        check(json!({ "args": ["a", "b"] }), true);
+    }
+}
