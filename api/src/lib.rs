@@ -4,13 +4,13 @@
 //! the label and annotation names ([`names`]) that every other crate spells the same way because it spells them from here.
 //!
 //! [`quantity`] calculates with amounts of resources, for whoever counts what there is and whoever decides by it.
-//! [`tunnel`] is what both ends of a way to a physical cluster agree on.
+//! [`metrics`] names the API that `kubectl top` reads.
 //!
 //! This crate does no I/O and knows no other crate of ours. It never knows how an object is stored, served
 //! or moved; it only knows what things are called and what our own look like.
 
 pub mod cluster;
 pub mod fleet;
+pub mod metrics;
 pub mod names;
 pub mod quantity;
-pub mod tunnel;

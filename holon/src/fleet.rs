@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 use self::seats::Seats;
 use crate::guard::CONTROLLERS;
 use crate::rights;
-use crate::tunnel::Tunnels;
+use crate::streams::PodStreams;
 
 /// Before something that ended is started again.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -47,8 +47,8 @@ pub(crate) struct Inside {
     pub(crate) directory: PathBuf,
     /// What seals it there.
     pub(crate) seal: Option<[u8; 32]>,
-    /// Where ways to physical clusters are found.
-    pub(crate) tunnels: Arc<Tunnels>,
+    /// Forwards requests for running pods to physical clusters.
+    pub(crate) streams: Arc<PodStreams>,
     /// The logical clusters whose physical clusters the server connects to. Whoever writes a PhysicalCluster there
     /// decides where it connects to.
     pub(crate) push_from: Vec<Path>,
@@ -60,10 +60,10 @@ pub(crate) struct Inside {
 
 /// Looks after physical clusters until told to stop.
 pub(crate) async fn run(inside: Inside, stop: Stop) -> Result<(), Infallible> {
-    inside.tunnels.read_from(Some(inside.client("tunnel", rights::tunnel(), &Cluster::Bare)));
+    inside.streams.set_server(Some(inside.client("tunnel", rights::tunnel(), &Cluster::Bare)));
     let ended = run_with(&inside, stop).await;
     // They are part of the server, and must not keep it.
-    inside.tunnels.read_from(None);
+    inside.streams.set_server(None);
     ended
 }
 

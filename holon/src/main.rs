@@ -20,7 +20,7 @@ mod rights;
 mod seal;
 mod start;
 mod store;
-mod tunnel;
+mod streams;
 
 use std::process::ExitCode;
 

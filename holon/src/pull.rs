@@ -16,6 +16,7 @@ mod manifest;
 mod stay;
 mod ticket;
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
@@ -29,9 +30,9 @@ use controller::tasks::Tasks;
 use kube::config::Kubeconfig;
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use syncer::tunnel::Tunnel;
 use syncer::{Settings, Syncer};
 use tokio::sync::oneshot;
+use tunnel::Agent;
 
 use self::credential::{Credential, Places, choose, now};
 use self::stay::{Ended, Stay, TOKEN_SECONDS};
@@ -137,9 +138,13 @@ impl Seat {
                 "the syncer of {} runs; its mailbox is {} at {}",
                 ticket.name, ticket.mailbox, ticket.server
             );
-            // A line that becomes another has a connection to itself.
-            let tunnel = Tunnel::new(reach::once(above)?, reach::once(config.clone())?, &ticket.name);
-            tasks.spawn("tunnel", tunnel.run(tasks.stop()));
+            // A connection that is upgraded cannot be shared.
+            let agent = Agent::new(reach::once(above)?, reach::once(config.clone())?, &ticket.name);
+            let mut stop = tasks.stop();
+            tasks.spawn("tunnel", async move {
+                agent.run(stop.requested()).await;
+                Ok::<_, Infallible>(())
+            });
             let syncer = Syncer::new(mailbox.clone(), below.clone(), settings);
             tasks.spawn("syncer", syncer.run(tasks.stop()));
         }

@@ -32,7 +32,7 @@ use tokio::sync::watch;
 
 use crate::advertise::{Advertised, Written};
 use crate::guard::Marks;
-use crate::tunnel::Tunnels;
+use crate::streams::PodStreams;
 use crate::{data_dir, fleet, kubeconfig, rights, seal};
 
 /// How long everything together may take to stop. A little more than the server gives its connections.
@@ -155,12 +155,12 @@ impl Start {
         write_private(&kubeconfig, &self.kubeconfig(&authority, &elsewhere)?)?;
         let kept = self.keep(store, &authority, address, &advertised, &mut tasks).await?;
         let seen = kept.seen.clone();
-        let tunnels = Arc::new(Tunnels::default());
-        let stack = Arc::new(self.stack(kept, &advertised, &tasks)?.with_connect(tunnels.clone()));
+        let streams = Arc::new(PodStreams::default());
+        let stack = Arc::new(self.stack(kept, &advertised, &tasks)?.with_connect(streams.clone()));
         let inside = fleet::Inside {
             stack: stack.clone(),
             store: seen,
-            tunnels,
+            streams,
             directory: self.data_dir.join("syncers"),
             seal: self.state_key_file.as_deref().map(seal::read).transpose()?,
             push_from: self.push_from.clone(),

@@ -11,7 +11,6 @@
 //!   projected  ◄──────────┘     (decided by mirror)         └──────────    pods, replica sets, events, …
 //!   lease      ◄── heartbeat: that we are there, what there is ──────────► which cluster is this
 //!                             state: what was asked for last, on disk
-//!   clients    ──► tunnel: logs, commands, ports of what runs ───────────► (pull only)
 //! ```
 //!
 //! It transports and never decides: no placement, no division, no summary. It never sees another cluster's
@@ -30,7 +29,6 @@ mod sides;
 mod state;
 mod tend;
 mod troubles;
-pub mod tunnel;
 mod up;
 mod waiting;
 

@@ -25,16 +25,15 @@ use controller::informer::Key;
 use controller::kind::Kind;
 use controller::queue::{Outcome, Queue};
 use controller::remote::{Place, Remote};
-use controller::tasks::Tasks;
+use controller::tasks::{KeyedTasks, Tasks};
 use kube::Client;
 use splitter::fleet::{Fleet, Hindrance, Member, is_forgotten};
 use syncer::{Settings, Syncer, SyncerError};
-use tokio::task::{self, AbortHandle, JoinSet};
 use tokio::time::Instant;
+use tunnel::OpenTunnel;
 
 use super::{Inside, PAUSE};
 use crate::reach;
-use crate::tunnel::Opened;
 
 /// Secrets are looked at again after this long, whatever happens.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -51,7 +50,7 @@ pub(super) struct Seats<'a> {
     running: HashMap<Key, Seat>,
     /// Why the last syncer of a physical cluster ended, until another has run for a while.
     failed: HashMap<Key, Failed>,
-    set: JoinSet<Result<(), SyncerError>>,
+    tasks: KeyedTasks<Key, Result<(), SyncerError>>,
 }
 
 struct Failed {
@@ -64,15 +63,14 @@ struct Seat {
     kubeconfig: String,
     mailbox: Id,
     /// Dropped, it ends when it has finished what it writes. Until then nobody takes its place.
-    stays: Option<(Opened, Tasks)>,
+    stays: Option<(OpenTunnel, Tasks)>,
     begun: Instant,
-    task: AbortHandle,
 }
 
 impl<'a> Seats<'a> {
     pub(super) fn new(inside: &'a Inside, server: Remote) -> Seats<'a> {
         let (running, failed) = (HashMap::new(), HashMap::new());
-        Seats { inside, server, running, failed, set: JoinSet::new() }
+        Seats { inside, server, running, failed, tasks: KeyedTasks::default() }
     }
 
     /// Starts and ends what should be, for as long as it is polled.
@@ -84,30 +82,25 @@ impl<'a> Seats<'a> {
                     let outcome = self.look(fleet, &key).await;
                     changed.done(key, outcome);
                 }
-                Some(ended) = self.set.join_next_with_id() => {
-                    let (task, why) = match ended {
-                        Ok((task, ended)) => (task, ended.err().map(|error| error.to_string())),
-                        Err(error) => (error.id(), Some(error.to_string())),
+                Some((key, ended)) = self.tasks.next_ended() => {
+                    let why = match ended {
+                        Ok(ended) => ended.err().map(|error| error.to_string()),
+                        Err(panic) => Some(panic),
                     };
-                    if let Some(key) = self.ended(task, why) {
-                        changed.add(key);
-                    }
+                    self.ended(&key, why);
+                    changed.add(key);
                 }
                 _ = sweeping.tick() => self.sweep().await,
             }
         }
     }
 
-    /// One of them is no more. Whose it was.
-    fn ended(&mut self, task: task::Id, why: Option<String>) -> Option<Key> {
-        let (key, _) = self.running.iter().find(|(_, seat)| seat.task.id() == task)?;
-        let key = key.clone();
-        self.running.remove(&key);
+    fn ended(&mut self, key: &Key, why: Option<String>) {
+        self.running.remove(key);
         if let Some(why) = why {
             tracing::error!(physical_cluster = key.name, error = why, "a syncer ended; it is started again");
             self.failed.insert(key.clone(), Failed { why, at: Instant::now() });
         }
-        Some(key)
     }
 
     /// Why there is no syncer, or was none a moment ago. One that fails does so at once.
@@ -199,12 +192,12 @@ impl<'a> Seats<'a> {
             directory: Some(self.inside.directory.join(mailbox.to_string())),
             seal: self.inside.seal,
         };
-        let way = self.inside.tunnels.push(mailbox, led);
+        let tunnel = self.inside.streams.open_push(mailbox, led);
         let above = local::client(self.inside.stack.clone(), account(mailbox), &Cluster::Id(mailbox));
         let (syncer, stop) = (Syncer::new(above, below, settings), Tasks::new());
-        let task = self.set.spawn(syncer.run(stop.stop()));
-        let (stays, begun) = (Some((way, stop)), Instant::now());
-        self.running.insert(key.clone(), Seat { kubeconfig, mailbox, stays, begun, task });
+        self.tasks.spawn(key.clone(), syncer.run(stop.stop()));
+        let (stays, begun) = (Some((tunnel, stop)), Instant::now());
+        self.running.insert(key.clone(), Seat { kubeconfig, mailbox, stays, begun });
     }
 
     async fn may_push(&self, home: Id) -> Result<bool> {
@@ -248,7 +241,7 @@ impl<'a> Seats<'a> {
 
     pub(super) async fn close(mut self) {
         self.running.clear();
-        let ended = async { while self.set.join_next().await.is_some() {} };
+        let ended = async { while self.tasks.next_ended().await.is_some() {} };
         if tokio::time::timeout(GRACE, ended).await.is_err() {
             tracing::warn!("some syncers did not finish within {GRACE:?}");
         }
