@@ -19,8 +19,8 @@ use serde_json::json;
 use standin::{Options, Pace, Standin};
 use storage::embedded::{self, Embedded};
 
-use crate::start::{Running, Start};
-use crate::{join, kubeconfig};
+use crate::server::{Running, ServerOptions};
+use crate::{kubeconfig, register};
 
 /// Physical clusters there are, and a label of each to choose it by.
 const CLUSTERS: [(&str, &str); 2] = [("east", "eu"), ("west", "us")];
@@ -50,9 +50,9 @@ impl Dev {
         let user = Path::root().child(USER).context("naming the user's logical cluster")?;
         let mailboxes = CLUSTERS.iter().filter_map(|(name, _)| Path::root().child(&mailbox(name)).ok());
         let contexts = [user.clone(), Path::root()].into_iter().chain(mailboxes).collect();
-        let start = Start::for_trying(data_dir, free(self.listen), contexts);
+        let server = ServerOptions::for_trying(data_dir, free(self.listen), contexts);
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        runtime.block_on(start.serve(async |running| {
+        runtime.block_on(server.serve(async |running| {
             let standins = join_all(running, kept.as_deref()).await?;
             say(running, &user);
             Ok(standins)
@@ -88,7 +88,7 @@ async fn join_all(running: &Running, kept: Option<&path::Path>) -> Result<Vec<St
     for (name, region) in CLUSTERS {
         let standin = standin(name, kept).await.with_context(|| format!("starting the stand-in {name}"))?;
         let labels = vec![("region".to_owned(), region.to_owned())];
-        join::known(&root, name, &standin.kubeconfig()?, &labels).await?;
+        register::known(&root, name, &standin.kubeconfig()?, &labels).await?;
         // A stand-in has no host that a pod could reach, so charts with node agents are tried here too.
         let kind = Kind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
         let change = json!({ "spec": { "podSecurity": "privileged" } });
@@ -123,7 +123,7 @@ async fn answered(root: &Remote, name: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
         let object = root.get(Place::new(&kind, "", name)).await?.unwrap_or_default();
-        if join::ready(&object)["status"] == "True" {
+        if register::ready(&object)["status"] == "True" {
             return Ok(());
         }
         if begun.elapsed() > PATIENCE {

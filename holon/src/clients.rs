@@ -3,9 +3,10 @@
 //! A kubeconfig that is kept in a Secret says everything itself. One that names files, or programs to run, would make the
 //! server read and run what somebody else wrote down, so it is refused; `holon join` puts what is in the files into it.
 
-mod connect;
+pub(crate) mod admin;
+mod http;
+mod pool;
 mod proxy;
-mod share;
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Map, Value, json};
 
-use self::connect::Calls;
+use self::http::Calls;
 
 /// What a kubeconfig may name a file with: the name of what would be in its place.
 const FILES: [(&str, &str); 4] = [
@@ -35,7 +36,7 @@ pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
 
 /// A client that opens few connections: one for calls, and one for watches unless there are very many.
 pub(crate) fn multiplexed(config: Config) -> Result<Client> {
-    connect::client(&config, Calls::Together)
+    http::client(&config, Calls::Together)
 }
 
 /// How to connect by such a kubeconfig.
@@ -69,7 +70,7 @@ pub(crate) async fn by(kubeconfig: Kubeconfig) -> Result<Config> {
 /// A client that asks once, whatever it is told, and whose connections can become something else. What a client of ours wants is asked for as often as that client asks: a
 /// form that is sent twice because the first answer was `503` may have been received twice.
 pub(crate) fn once(config: Config) -> Result<Client> {
-    connect::client(&config, Calls::Apart)
+    http::client(&config, Calls::Apart)
 }
 
 /// The clusters and users of a kubeconfig.

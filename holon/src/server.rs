@@ -1,4 +1,6 @@
-//! `holon start`: serve logical clusters until told to stop.
+//! Putting a server together: its store, certificates, API server, controllers and physical clusters.
+
+mod advertise;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -30,10 +32,11 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::advertise::{Advertised, Written};
-use crate::guard::Marks;
-use crate::streams::PodStreams;
-use crate::{data_dir, fleet, kubeconfig, rights, seal};
+use self::advertise::{Advertised, Written};
+use crate::authz::reserved::Marks;
+use crate::authz::roles;
+use crate::fleet::streams::PodStreams;
+use crate::{data_dir, fleet, kubeconfig, state_key};
 
 /// How long everything together may take to stop. A little more than the server gives its connections.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
@@ -41,7 +44,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(15);
 const HISTORY_SECONDS: u64 = 300;
 
 #[derive(Args)]
-pub(crate) struct Start {
+pub(crate) struct ServerOptions {
     /// Where to keep the store, the certificates and the administrator's kubeconfig
     #[arg(long, default_value = ".holon")]
     data_dir: PathBuf,
@@ -103,24 +106,10 @@ struct Kept {
     accounts: Arc<Accounts>,
 }
 
-impl Start {
-    pub(crate) fn run(self) -> Result<()> {
-        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        runtime.block_on(self.serve(async |running| {
-            println!(
-                "Holon serves {}, ready after {:.0?}. Next, type:",
-                running.server,
-                running.begun.elapsed()
-            );
-            println!("  export KUBECONFIG={}", running.kubeconfig.display());
-            println!("  kubectl get namespaces");
-            Ok(())
-        }))
-    }
-
+impl ServerOptions {
     /// As `holon start` without options, in a directory, with these contexts in the administrator's kubeconfig.
-    pub(crate) fn for_trying(data_dir: PathBuf, listen: SocketAddr, contexts: Vec<Path>) -> Start {
-        Start {
+    pub(crate) fn for_trying(data_dir: PathBuf, listen: SocketAddr, contexts: Vec<Path>) -> ServerOptions {
+        ServerOptions {
             data_dir,
             listen,
             contexts,
@@ -150,7 +139,7 @@ impl Start {
         let authority = self.authority(&*store).await?;
         let offer = self.certificates(&authority, address, &advertised, &mut tasks)?;
         let elsewhere = format!("https://{advertised}");
-        write_private(&self.data_dir.join(kubeconfig::ADDRESS), &elsewhere)?;
+        write_private(&self.data_dir.join(data_dir::ADDRESS), &elsewhere)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         write_private(&kubeconfig, &self.kubeconfig(&authority, &elsewhere)?)?;
         let kept = self.keep(store, &authority, address, &advertised, &mut tasks).await?;
@@ -162,7 +151,7 @@ impl Start {
             store: seen,
             streams,
             directory: self.data_dir.join("syncers"),
-            seal: self.state_key_file.as_deref().map(seal::read).transpose()?,
+            seal: self.state_key_file.as_deref().map(state_key::read).transpose()?,
             push_from: self.push_from.clone(),
             door: self.door(&authority, &advertised),
             is_shared: !self.etcd_endpoints.is_empty(),
@@ -231,7 +220,7 @@ impl Start {
         let address = advertised.address().unwrap_or(listens);
         let surroundings = Surroundings { authority: authority.certificate(), address };
         let mut objects = newborn::objects(&surroundings);
-        objects.extend(rights::newborn());
+        objects.extend(roles::newborn());
         let index = Index::new(store.clone(), index::shared(&objects));
         let seen: Arc<dyn Store> = Arc::new(Newborn::new(store.clone(), Template::new(objects)));
         let quotas = Arc::new(Quotas::new(store.clone()));

@@ -9,7 +9,7 @@
 //!
 //! A syncer follows many kinds, and each is a request that does not end. Over HTTP/1 each would take a connection of its
 //! own, of which servers and firewalls allow so many. Where a server speaks no HTTP/2, it is HTTP/1 all the same. A proxy
-//! between us and the server is asked to connect for each connection, and carries it. [`share`](super::share) says who
+//! between us and the server is asked to connect for each connection, and carries it. [`pool`](super::pool) says who
 //! shares one with whom.
 //!
 //! One connection for many is also one for many to wait on, if the other end is gone and nobody says so. So it is pinged.
@@ -35,8 +35,8 @@ use rustls::{ClientConfig, RootCertStore};
 use tower::util::option_layer;
 use tower::{BoxError, Service, ServiceExt, service_fn};
 
+use super::pool::Shared;
 use super::proxy::authorization;
-use super::share::Shared;
 
 /// Two pings that are not answered take as long as a call waits for its answer, and a little more.
 const PING_EVERY: Duration = Duration::from_secs(5);

@@ -17,26 +17,26 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::kubeconfig::{self, ADDRESS, ADMIN};
-use crate::{data_dir, reach};
+use crate::data_dir;
+use crate::kubeconfig::{self, ADMIN};
 
 /// How long a server may take to accept a connection: one that is there does at once, a packet filter never does.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-pub(crate) struct Client {
+pub(crate) struct AdminClient {
     data_dir: PathBuf,
     /// `https://127.0.0.1:6443`
     url: String,
     tls: Arc<ClientConfig>,
 }
 
-impl Client {
+impl AdminClient {
     /// Finds the server that runs, or last ran, in a directory.
-    pub(crate) fn open(data_dir: &Path) -> Result<Client> {
-        let url = address(data_dir)?;
+    pub(crate) fn open(data_dir: &Path) -> Result<AdminClient> {
+        let url = data_dir::address(data_dir)?;
         let authority = data_dir::authority(data_dir)?;
         let tls = authority.client_tls(&authority.client(ADMIN.0, ADMIN.1)?)?;
-        Ok(Client { data_dir: data_dir.to_owned(), url, tls })
+        Ok(AdminClient { data_dir: data_dir.to_owned(), url, tls })
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -53,7 +53,7 @@ impl Client {
         let authority = data_dir::authority(&self.data_dir)?;
         let admin = authority.client(ADMIN.0, ADMIN.1)?;
         let text = kubeconfig::write(&self.url, &authority, (ADMIN.0, &admin), std::slice::from_ref(path));
-        Ok(Remote::new(reach::client(&text).await?))
+        Ok(Remote::new(super::client(&text).await?))
     }
 
     /// Asks, and returns the object answered with. What the server refuses is an error in the server's words.
@@ -141,10 +141,4 @@ impl Client {
 
 fn said(answer: &Value) -> &str {
     answer["message"].as_str().unwrap_or("the server gives no reason")
-}
-
-/// Where the server of a directory says that it is.
-pub(crate) fn address(data_dir: &Path) -> Result<String> {
-    let said = std::fs::read_to_string(data_dir::existing(data_dir)?.join(ADDRESS));
-    said.with_context(|| format!("no server has run in {}; name its --data-dir", data_dir.display()))
 }

@@ -21,13 +21,13 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::credential::{Credential, Places, now};
-use super::depart::depart;
 use super::ticket::{NAMESPACE, Ticket, token};
+use super::uninstall::depart;
 
 /// As often as a syncer looks whether its physical cluster is there.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Long enough to be cut off for a night, short enough to be worth little to a thief.
-pub(super) const TOKEN_SECONDS: u64 = 24 * 60 * 60;
+pub(crate) const TOKEN_SECONDS: u64 = 24 * 60 * 60;
 /// How often in a row somebody is not known before that is believed.
 const REFUSALS: u32 = 2;
 /// What to do next is said again after so many looks: ten minutes.
@@ -39,7 +39,7 @@ const AUTHORITY: &str = "kube-root-ca.crt";
 
 /// Why a syncer stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// Somebody asked the process to.
     Asked,
     /// To begin with something else: a ticket, an authority, or being known again.
@@ -48,20 +48,20 @@ pub(super) enum Ended {
     Left,
 }
 
-pub(super) struct Stay {
-    pub(super) mailbox: Remote,
-    pub(super) below: Remote,
-    pub(super) places: Places,
-    pub(super) credential: Credential,
-    pub(super) ticket: Ticket,
+pub(crate) struct Stay {
+    pub(crate) mailbox: Remote,
+    pub(crate) below: Remote,
+    pub(crate) places: Places,
+    pub(crate) credential: Credential,
+    pub(crate) ticket: Ticket,
     /// Where the ticket was read.
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
     /// The ticket could not be exchanged, because the server was away.
-    pub(super) is_owed: bool,
-    pub(super) is_kept: bool,
-    pub(super) renew_after: Duration,
+    pub(crate) is_owed: bool,
+    pub(crate) is_kept: bool,
+    pub(crate) renew_after: Duration,
     /// How often in a row we were not known.
-    pub(super) refusals: u32,
+    pub(crate) refusals: u32,
 }
 
 /// What it means that the server does not know us.
@@ -86,7 +86,7 @@ fn refusal(error: &CallError) -> Option<Refusal> {
 
 impl Stay {
     /// Goes on until told to stop; tells once why the syncer should.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         mut self,
         tell: oneshot::Sender<Ended>,
         mut stop: Stop,

@@ -1,39 +1,26 @@
-//! `holon join` and `holon leave`: physical clusters come and go.
+//! `holon join`: a physical cluster comes.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use api::cluster::Path;
-use api::names::{FORGET, GROUP, TRUE, VERSION, mailbox};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use api::names::mailbox;
 use clap::Args;
-use controller::kind::Kind;
-use controller::remote::{Patch, Place, Remote};
 use hyper::Method;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::pull::{HERE, Ticket, Wanted};
-use crate::{pull, reach, seal};
+use crate::clients;
+use crate::clients::admin::AdminClient;
+use crate::pull::{self, Ticket, Wanted};
+use crate::register::{Where, forget, known, make, ready, state_key};
 
 /// How often somebody who waits is told what for.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 /// How long an object that is taken back may take to go. The fleet looks at one that leaves every two seconds.
 const REMOVE_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Where the Secret is.
-const NAMESPACE: &str = "kube-system";
-/// What is in it: how the server reaches the physical cluster, or what seals the state of the syncer there.
-const KUBECONFIG: &str = "kubeconfig";
-const STATE_KEY: &str = "state-key";
-/// Under this name their fields are owned.
-const MANAGER: &str = "holon-join";
-
 #[derive(Args)]
 pub(crate) struct Join {
     /// What to call it
@@ -77,36 +64,9 @@ pub(crate) struct Join {
     place: Where,
 }
 
-#[derive(Args)]
-pub(crate) struct Leave {
-    /// Which one
-    name: String,
-    /// Leave what was sent there where it is: for one that will never answer again
-    #[arg(long, visible_alias = "force")]
-    forget: bool,
-    #[command(flatten)]
-    place: Where,
-}
-
-#[derive(Args)]
-struct Where {
-    /// Where the server keeps its data
-    #[arg(long, default_value = ".holon")]
-    data_dir: PathBuf,
-    /// The logical cluster it is for, with all that are below
-    #[arg(long = "in", value_name = "PATH", default_value = "root")]
-    home: Path,
-}
-
 fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("a label is KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
-}
-
-impl Where {
-    fn physical_clusters(&self) -> String {
-        format!("/clusters/{}/apis/{GROUP}/{VERSION}/physicalclusters", self.home)
-    }
 }
 
 fn block_on(task: impl Future<Output = Result<()>>) -> Result<()> {
@@ -116,14 +76,14 @@ fn block_on(task: impl Future<Output = Result<()>>) -> Result<()> {
 impl Join {
     pub(crate) fn run(self) -> Result<()> {
         let Some(file) = &self.kubeconfig else { return block_on(self.print()) };
-        let kubeconfig = reach::whole(file, self.context.as_deref())?;
+        let kubeconfig = clients::whole(file, self.context.as_deref())?;
         block_on(self.join(&kubeconfig))
     }
 
     /// Makes it known, and prints what to apply there. What is said about it goes to where it does not mix with that.
     async fn print(&self) -> Result<()> {
         let Join { name, place, labels, .. } = self;
-        let client = Client::open(&place.data_dir)?;
+        let client = AdminClient::open(&place.data_dir)?;
         let home = client.remote(&place.home).await?;
         let made = make(&home, name, &json!({ "pull": {} }), labels).await?;
         let state_key = state_key(&home, name, &made).await?;
@@ -178,7 +138,7 @@ impl Join {
 
     async fn join(&self, kubeconfig: &Value) -> Result<()> {
         let Join { name, place, labels, .. } = self;
-        let client = Client::open(&place.data_dir)?;
+        let client = AdminClient::open(&place.data_dir)?;
         let root = client.remote(&place.home).await?;
         let is_new = client.find(&self.path()).await?.is_none();
         known(&root, name, &kubeconfig.to_string(), labels).await?;
@@ -212,7 +172,7 @@ impl Join {
     }
 
     /// Waits until the physical cluster answers and has been counted, and says on stderr what it waits for.
-    async fn wait(&self, client: &Client) -> Result<Waited> {
+    async fn wait(&self, client: &AdminClient) -> Result<Waited> {
         let (begun, path) = (Instant::now(), self.path());
         let (mut said, mut said_at) = (String::new(), Instant::now());
         loop {
@@ -242,7 +202,7 @@ impl Join {
 
     /// Fails, and takes the object back if this command made it and the physical cluster was never heard of: nothing can
     /// have been sent there.
-    async fn give_up(&self, client: &Client, is_new: bool, object: &Value, reason: &str) -> Result<()> {
+    async fn give_up(&self, client: &AdminClient, is_new: bool, object: &Value, reason: &str) -> Result<()> {
         let Join { name, .. } = self;
         let failed = format!("{name} has not answered within {:?}: {reason}", self.timeout());
         let has_answered = !object["status"]["version"].is_null();
@@ -262,7 +222,7 @@ impl Join {
         }
     }
 
-    async fn remove(&self, client: &Client) -> Result<()> {
+    async fn remove(&self, client: &AdminClient) -> Result<()> {
         let path = self.path();
         forget(client, &path).await?;
         client.ask(Method::DELETE, &path, None).await?;
@@ -283,124 +243,4 @@ enum Waited {
         object: Value,
         reason: String,
     },
-}
-
-/// Marks a physical cluster so that it leaves without being emptied. The fleet writes its status meanwhile, so this is a
-/// patch and not a replacement, which would conflict.
-async fn forget(client: &Client, path: &str) -> Result<Value> {
-    let change = json!({ "metadata": { "annotations": { FORGET: TRUE } } });
-    client.patch(path, &change).await
-}
-
-/// Makes a physical cluster known in a logical cluster, with the kubeconfig it is reached by.
-pub(crate) async fn known(
-    home: &Remote,
-    name: &str,
-    kubeconfig: &str,
-    labels: &[(String, String)],
-) -> Result<()> {
-    // First, so that it is there when the server looks for it; and then as its object's, so that it goes with that.
-    keep(home, name, (KUBECONFIG, kubeconfig), None).await.context("cannot keep the kubeconfig")?;
-    let reference = json!({ "namespace": NAMESPACE, "name": secret(name) });
-    let made = make(home, name, &json!({ "push": { "secretRef": reference } }), labels).await?;
-    keep(home, name, (KUBECONFIG, kubeconfig), Some(&made)).await.context("cannot keep the kubeconfig")
-}
-
-/// The Secret beside the object of a physical cluster.
-fn secret(name: &str) -> String {
-    format!("physical-cluster-{name}")
-}
-
-/// Keeps something in the Secret of a physical cluster, which goes with its object.
-async fn keep(home: &Remote, name: &str, (key, text): (&str, &str), object: Option<&Value>) -> Result<()> {
-    let (kind, secret) = (Kind::new("", "v1", "secrets", "Secret", true), secret(name));
-    let owner = |object: &Value| {
-        json!([{
-            "apiVersion": object["apiVersion"], "kind": object["kind"], "name": name, "uid": object["metadata"]["uid"],
-        }])
-    };
-    let wanted = json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": { "name": secret, "ownerReferences": object.map(owner).unwrap_or(json!([])) },
-        "data": { key: STANDARD.encode(text) },
-    });
-    let apply = Patch::Apply { manager: MANAGER };
-    home.patch(Place::new(&kind, NAMESPACE, &secret), apply, &wanted).await?;
-    Ok(())
-}
-
-/// What seals the state of a syncer that dials in: the same whenever its manifest is printed, because with another one it
-/// could not read what it has.
-async fn state_key(home: &Remote, name: &str, object: &Value) -> Result<String> {
-    let kind = Kind::new("", "v1", "secrets", "Secret", true);
-    let found = home.get(Place::new(&kind, NAMESPACE, &secret(name))).await?;
-    let found = found.as_ref().and_then(|secret| STANDARD.decode(secret["data"][STATE_KEY].as_str()?).ok());
-    let key = match found.and_then(|bytes| String::from_utf8(bytes).ok()) {
-        Some(key) => key,
-        None => seal::make(),
-    };
-    keep(home, name, (STATE_KEY, &key), Some(object)).await.context("cannot keep the key of its state")?;
-    Ok(key)
-}
-
-async fn make(home: &Remote, name: &str, connection: &Value, labels: &[(String, String)]) -> Result<Value> {
-    let object = json!({
-        "apiVersion": format!("{GROUP}/{VERSION}"),
-        "kind": "PhysicalCluster",
-        "metadata": { "name": name, "labels": labels.iter().cloned().collect::<BTreeMap<_, _>>() },
-        "spec": { "connection": connection },
-    });
-    let apply = Patch::Apply { manager: MANAGER };
-    let kind = Kind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
-    let made = home.patch(Place::new(&kind, "", name), apply, &object).await;
-    made.with_context(|| format!("cannot make the physical cluster {name}"))
-}
-
-/// Whether a physical cluster is there, as a condition.
-pub(crate) fn ready(object: &Value) -> Value {
-    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    conditions.iter().find(|condition| condition["type"] == "Ready").cloned().unwrap_or_default()
-}
-
-impl Leave {
-    pub(crate) fn run(self) -> Result<()> {
-        block_on(self.leave())
-    }
-
-    async fn leave(&self) -> Result<()> {
-        let (client, name) = (Client::open(&self.place.data_dir)?, &self.name);
-        let path = format!("{}/{name}", self.place.physical_clusters());
-        let object = client.ask(Method::GET, &path, None).await?;
-        let dials_in = !object["spec"]["connection"]["pull"].is_null();
-        if self.forget {
-            forget(&client, &path).await?;
-        }
-        client.ask(Method::DELETE, &path, None).await.with_context(|| format!("cannot let {name} go"))?;
-        let mut said = String::new();
-        // As long as it takes: whoever does not want to wait presses ctrl-c, and it goes on. A server that cannot be asked
-        // says nothing about it.
-        let unknown =
-            || format!("{name} is leaving; whether it is gone is not known. `holon leave {name}` asks again");
-        while let Some(object) = client.find(&path).await.with_context(unknown)? {
-            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let leaving = conditions.into_iter().find(|condition| condition["type"] == "Leaving");
-            let message =
-                leaving.as_ref().and_then(|leaving| leaving["message"].as_str()).unwrap_or_default();
-            if !message.is_empty() && message != said {
-                println!("{name}: {message}");
-                message.clone_into(&mut said);
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        println!("{name} is gone");
-        if dials_in {
-            let said = match self.forget {
-                true => "its syncer stops when it hears of it",
-                false => "its syncer takes itself away",
-            };
-            println!("{said}; should anything of it be left there, type:");
-            println!("  kubectl delete namespace/{HERE} clusterrolebinding/{HERE}");
-        }
-        Ok(())
-    }
 }

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use tunnel::OpenTunnel;
 
 use super::{Inside, PAUSE};
-use crate::reach;
+use crate::clients;
 
 /// Secrets are looked at again after this long, whatever happens.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -259,8 +259,8 @@ fn connected_from_here(member: &Member) -> Option<(&Member, Id, &SecretReference
 
 /// What the physical cluster is asked with, by its syncer and by those who are led there.
 async fn clients(kubeconfig: &str) -> Result<(Client, Client)> {
-    let config = reach::config(kubeconfig).await?;
-    Ok((reach::multiplexed(config.clone())?, reach::once(config)?))
+    let config = clients::config(kubeconfig).await?;
+    Ok((clients::multiplexed(config.clone())?, clients::once(config)?))
 }
 
 /// The service account a syncer is in its mailbox.

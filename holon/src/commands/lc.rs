@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::clients::admin::AdminClient;
 
 #[derive(Args)]
 pub(crate) struct Lc {
@@ -40,7 +40,7 @@ impl Lc {
     }
 
     async fn act(self) -> Result<()> {
-        let client = Client::open(&self.data_dir)?;
+        let client = AdminClient::open(&self.data_dir)?;
         let collection = format!("/clusters/{}/apis/{GROUP}/{VERSION}/logicalclusters", self.above);
         match &self.act {
             Act::Create { name } => {

@@ -298,7 +298,7 @@ mod tests {
         };
         let splitter = Identity::known(User {
             name: "system:holon:splitter".to_owned(),
-            mandate: Some(crate::rights::splitter()),
+            mandate: Some(crate::authz::roles::splitter()),
             ..User::default()
         });
         let object = |name: &str, labels: Value| json!({ "metadata": { "name": name, "labels": labels } });
@@ -350,7 +350,7 @@ mod tests {
         let admin = known("admin", "system:masters", None);
         let splitter = Identity::known(User {
             name: "system:holon:splitter".to_owned(),
-            mandate: Some(crate::rights::splitter()),
+            mandate: Some(crate::authz::roles::splitter()),
             ..User::default()
         });
         let pretender = known("system:holon:splitter", "system:masters", None);

@@ -9,9 +9,9 @@ use apiserver::keys::Collection;
 use apiserver::newborn::Object;
 use serde_json::json;
 
-const FLEET: &str = include_str!("rights/fleet.txt");
-const SPLITTER: &str = include_str!("rights/splitter.txt");
-const TUNNEL: &str = include_str!("rights/tunnel.txt");
+const FLEET: &str = include_str!("roles/fleet.txt");
+const SPLITTER: &str = include_str!("roles/splitter.txt");
+const TUNNEL: &str = include_str!("roles/tunnel.txt");
 
 /// What looks after physical clusters.
 pub(crate) fn fleet() -> Arc<Mandate> {
