@@ -102,7 +102,7 @@ impl SyncerCommand {
                 name: ticket.name.clone(),
                 mailbox: ticket.mailbox.clone(),
                 directory: Some(self.state(&ticket.mailbox)),
-                seal,
+                encryption_key: seal,
             };
             println!(
                 "the syncer of {} runs; its mailbox is {} at {}",

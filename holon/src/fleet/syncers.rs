@@ -190,7 +190,7 @@ impl<'a> Seats<'a> {
             name: key.name.clone(),
             mailbox: mailbox.to_string(),
             directory: Some(self.inside.directory.join(mailbox.to_string())),
-            seal: self.inside.seal,
+            encryption_key: self.inside.seal,
         };
         let tunnel = self.inside.streams.open_push(mailbox, led);
         let above = local::client(self.inside.stack.clone(), account(mailbox), &Cluster::Id(mailbox));

@@ -4,12 +4,12 @@ use api::fleet::{Quantities, Quantity};
 use api::quantity;
 use serde_json::Value;
 
-/// Amounts by what there is of it.
+/// Amounts by resource name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Amounts(quantity::Amounts);
 
 impl Amounts {
-    /// As in `status.allocatable` of a node. What cannot be read counts as nothing.
+    /// As in `status.allocatable` of a node. An amount that cannot be parsed counts as zero.
     pub(crate) fn of(list: &Value) -> Amounts {
         Amounts(quantity::amounts_of(list))
     }
@@ -26,7 +26,7 @@ impl Amounts {
     }
 }
 
-/// What a pod asks of a node.
+/// The requests of a pod.
 pub(crate) fn requested(pod: &Value) -> Amounts {
     Amounts(quantity::asked_by(&pod["spec"]))
 }
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_asks_for_its_hungriest_moment() {
+    fn a_pod_requests_the_maximum_over_its_phases() {
         let container = |cpu: &str| json!({ "resources": { "requests": { "cpu": cpu } } });
         let sidecar = json!({ "restartPolicy": "Always", "resources": { "requests": { "cpu": "100m" } } });
         let check = |spec: Value, cpu: &str| {

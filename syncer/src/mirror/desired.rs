@@ -1,4 +1,5 @@
-//! What an object in the mailbox asks for below: itself, without what servers set and with our marks.
+//! What the syncer applies downstream for a mailbox object: the object itself, without fields that servers set, and
+//! with our labels and annotations.
 
 use api::names::{
     ADOPT, LOGICAL_CLUSTER, MAILBOX, NODE_PORTS, ORIGIN, PLACED, SCALED_BELOW, SPREAD, STANDS_FOR, SYNCER,
@@ -6,20 +7,20 @@ use api::names::{
 };
 use serde_json::{Map, Value, json};
 
-use super::object::{Object, fingerprint};
+use super::object::{AnyObject, fingerprint};
 
-/// Annotation on what we made below: the fingerprint of what was sent. It says, also after a restart, whether the mailbox
-/// has changed since.
+/// Annotation of applied objects: the fingerprint of what was applied. After a restart it tells whether the mailbox
+/// object has changed since.
 pub const SENT: &str = "holon.dev/sent";
 
-/// Annotation on namespaces we made below: which syncer led when it was written. Whoever led before, and is cut off from the
-/// mailbox where the lease is, sees there that another does by now.
+/// Annotation of applied namespaces: the syncer that held the lease when it was written. A syncer that cannot reach
+/// the mailbox, where the lease is, learns from it that another syncer leads.
 pub const LED_BY: &str = "holon.dev/led-by";
 
-/// All of an object's metadata that goes down. The rest is each server's own.
+/// The metadata that is applied. Each server sets the rest.
 const METADATA: &[&str] = &["name", "namespace", "labels", "annotations", "finalizers"];
 
-/// Annotations that are about the object in the mailbox, or that a controller below writes.
+/// Annotations that concern the mailbox object only, or that a controller downstream writes.
 const ANNOTATIONS_KEPT_HERE: &[&str] = &[
     ADOPT,
     NODE_PORTS,
@@ -32,11 +33,11 @@ const ANNOTATIONS_KEPT_HERE: &[&str] = &[
     "deployment.kubernetes.io/revision",
 ];
 
-/// Finalizers for which this side does the work.
+/// Finalizers that are handled in the mailbox.
 const FINALIZERS_KEPT_HERE: &[&str] =
     &[SYNCER, "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
 
-/// A field a server fills in by itself, where `unless` does not say that somebody else did.
+/// A field that a server sets, unless `unless` matches.
 struct Filled {
     group: &'static str,
     kind: &'static str,
@@ -65,7 +66,7 @@ const fn service(path: &'static [&'static str]) -> Filled {
     Filled { group: "", kind: "Service", path, unless: HEADLESS }
 }
 
-/// Sent down, these would be refused or would take from a controller below what is its own.
+/// The physical cluster would refuse these, or they would overwrite what a controller there sets.
 const FILLED: &[Filled] = &[
     filled("", "Namespace", &["spec"]),
     filled("", "Namespace", &["metadata", "labels", "kubernetes.io/metadata.name"]),
@@ -80,71 +81,73 @@ const FILLED: &[Filled] = &[
     job(&["spec", "template", "metadata", "labels", "job-name"]),
     job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/controller-uid"]),
     job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/job-name"]),
-    // A job that removes itself below would be made, and run, again.
+    // If the Job were deleted downstream, the syncer would create and so run it again.
     filled("batch", "Job", &["spec", "ttlSecondsAfterFinished"]),
 ];
 
-/// What is applied below for an object in the mailbox.
+/// The object that the syncer applies downstream for a mailbox object.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Wanted {
+pub struct DesiredObject {
     pub object: Value,
     pub fingerprint: u64,
 }
 
-impl Wanted {
-    /// `mailbox` is the id of the logical cluster the object lives in.
-    pub fn of(object: &Value, mailbox: &str) -> Wanted {
-        let mut wanted = object.clone();
-        if let Some(fields) = wanted.as_object_mut() {
+impl DesiredObject {
+    /// `mailbox` is the id of the mailbox.
+    pub fn of(object: &Value, mailbox: &str) -> DesiredObject {
+        let mut desired = object.clone();
+        if let Some(fields) = desired.as_object_mut() {
             fields.remove("status");
         }
-        strip_filled(&mut wanted);
-        strip_given_node_ports(&mut wanted);
+        strip_filled(&mut desired);
+        strip_given_node_ports(&mut desired);
         let labels = json!({ PLACED: TRUE });
-        let annotations = json!({ MAILBOX: mailbox, ORIGIN: Object(object).uid() });
-        let metadata = wanted["metadata"].take();
-        wanted["metadata"] = stripped(metadata, labels, annotations);
-        let scaled_below = Object(object).annotation(SCALED_BELOW) == Some(TRUE);
-        let replicas = match wanted.pointer_mut("/spec/replicas") {
+        let annotations = json!({ MAILBOX: mailbox, ORIGIN: AnyObject(object).uid() });
+        let metadata = desired["metadata"].take();
+        desired["metadata"] = stripped(metadata, labels, annotations);
+        let scaled_below = AnyObject(object).annotation(SCALED_BELOW) == Some(TRUE);
+        let replicas = match desired.pointer_mut("/spec/replicas") {
             Some(replicas) if scaled_below => Some(replicas.take()),
             _ => None,
         };
-        let fingerprint = fingerprint(&wanted);
+        let fingerprint = fingerprint(&desired);
         if let Some(replicas) = replicas {
-            wanted["spec"]["replicas"] = replicas;
+            desired["spec"]["replicas"] = replicas;
         }
-        wanted["metadata"]["annotations"][SENT] = format!("{fingerprint:016x}").into();
-        Wanted { object: wanted, fingerprint }
+        desired["metadata"]["annotations"][SENT] = format!("{fingerprint:016x}").into();
+        DesiredObject { object: desired, fingerprint }
     }
 
-    /// The same, with what is decided below as it is there.
-    pub fn beside(mut self, object: &Value, below: Option<&Value>) -> Wanted {
-        let scaled_below = Object(object).annotation(SCALED_BELOW) == Some(TRUE);
-        let replicas = below.and_then(|below| below.pointer("/spec/replicas"));
+    /// The same, with the replicas that an autoscaler downstream has set.
+    pub fn with_downstream_scale(mut self, object: &Value, downstream: Option<&Value>) -> DesiredObject {
+        let scaled_below = AnyObject(object).annotation(SCALED_BELOW) == Some(TRUE);
+        let replicas = downstream.and_then(|downstream| downstream.pointer("/spec/replicas"));
         if let Some(replicas) = replicas.filter(|_| scaled_below) {
             self.object["spec"]["replicas"] = replicas.clone();
         }
         self
     }
 
-    /// The same, and a namespace says who leads. Whoever does not leaves that as it is.
-    pub fn led_by(mut self, leader: Option<&str>, below: Option<&Value>) -> Wanted {
-        let said = leader.or_else(|| Object(below?).annotation(LED_BY));
+    /// The same, and a Namespace names the leader. Without a leader the annotation stays as it is.
+    pub fn with_leader(mut self, leader: Option<&str>, downstream: Option<&Value>) -> DesiredObject {
+        let said = leader.or_else(|| AnyObject(downstream?).annotation(LED_BY));
         if let Some(said) = said.filter(|_| self.object["kind"] == "Namespace") {
             self.object["metadata"]["annotations"][LED_BY] = said.into();
         }
         self
     }
 
-    /// Whether the object below says that they lead who should.
-    pub(super) fn leads(&self, below: &Value) -> bool {
-        let wanted = Object(&self.object).annotation(LED_BY);
-        wanted.is_none() || wanted == Object(below).annotation(LED_BY)
+    /// Whether the downstream object names the same leader.
+    pub(super) fn names_leader_of(&self, downstream: &Value) -> bool {
+        let desired = AnyObject(&self.object).annotation(LED_BY);
+        desired.is_none() || desired == AnyObject(downstream).annotation(LED_BY)
     }
 
-    /// Whether this is what was sent last, as the object below says.
-    pub fn was_sent(&self, below: &Value) -> bool {
-        Object(below).annotation(SENT).is_some_and(|sent| sent == format!("{:016x}", self.fingerprint))
+    /// Whether the annotation of the downstream object says that this was applied last.
+    pub fn was_sent(&self, downstream: &Value) -> bool {
+        AnyObject(downstream)
+            .annotation(SENT)
+            .is_some_and(|sent| sent == format!("{:016x}", self.fingerprint))
     }
 }
 
@@ -152,22 +155,22 @@ fn stripped(metadata: Value, labels: Value, annotations: Value) -> Value {
     let Value::Object(fields) = metadata else {
         return json!({ "labels": labels, "annotations": annotations });
     };
-    let mut kept: Map<_, _> = fields.into_iter().filter(|(name, _)| METADATA.contains(&&**name)).collect();
-    if let Some(Value::Object(found)) = kept.get_mut("annotations") {
+    let mut stored: Map<_, _> = fields.into_iter().filter(|(name, _)| METADATA.contains(&&**name)).collect();
+    if let Some(Value::Object(found)) = stored.get_mut("annotations") {
         found.retain(|name, _| !ANNOTATIONS_KEPT_HERE.contains(&&**name) && name != SENT && name != LED_BY);
     }
-    if let Some(Value::Array(found)) = kept.get_mut("finalizers") {
+    if let Some(Value::Array(found)) = stored.get_mut("finalizers") {
         found.retain(|name| name.as_str().is_some_and(|name| !FINALIZERS_KEPT_HERE.contains(&name)));
         if found.is_empty() {
-            kept.remove("finalizers");
+            stored.remove("finalizers");
         }
     }
     for (field, ours) in [("labels", labels), ("annotations", annotations)] {
-        let found = kept.entry(field).or_insert_with(|| json!({}));
+        let found = stored.entry(field).or_insert_with(|| json!({}));
         let (Value::Object(ours), Some(found)) = (ours, found.as_object_mut()) else { continue };
         found.extend(ours);
     }
-    Value::Object(kept)
+    Value::Object(stored)
 }
 
 fn strip_filled(object: &mut Value) {
@@ -175,22 +178,22 @@ fn strip_filled(object: &mut Value) {
     let group = group.split_once('/').map_or("", |(group, _)| group).to_owned();
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     for row in FILLED.iter().filter(|row| row.group == group && row.kind == kind) {
-        let by_somebody = row.unless.as_ref().is_some_and(|(path, setting)| {
+        let is_set_by_user = row.unless.as_ref().is_some_and(|(path, setting)| {
             let found = path.iter().fold(&*object, |value, name| &value[*name]);
             match setting {
                 Setting::Text(text) => found == text,
                 Setting::True => *found == Value::Bool(true),
             }
         });
-        if !by_somebody {
+        if !is_set_by_user {
             remove(object, row.path);
         }
     }
 }
 
-/// Takes away the node ports that the mailbox gave a Service. Those its user asked for are sent.
+/// Removes the node ports that the mailbox allocated for a Service. Those that its user set are applied.
 fn strip_given_node_ports(object: &mut Value) {
-    let asked = Object(object).annotation(NODE_PORTS).unwrap_or_default().to_owned();
+    let asked = AnyObject(object).annotation(NODE_PORTS).unwrap_or_default().to_owned();
     let is_service = object["kind"] == "Service" && object["apiVersion"] == "v1";
     let ports = object.pointer_mut("/spec/ports").and_then(Value::as_array_mut).filter(|_| is_service);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -221,20 +224,20 @@ mod tests {
 
     const MAILBOX_ID: &str = "~bcdf";
 
-    /// Without our marks, which every object gets.
+    /// Without our labels and annotations, which every object gets.
     fn sent(object: Value) -> Value {
-        let mut wanted = Wanted::of(&object, MAILBOX_ID).object;
-        let annotations = wanted["metadata"]["annotations"].as_object_mut().unwrap();
+        let mut desired = DesiredObject::of(&object, MAILBOX_ID).object;
+        let annotations = desired["metadata"]["annotations"].as_object_mut().unwrap();
         for name in [MAILBOX, ORIGIN, SENT] {
             assert!(annotations.remove(name).is_some(), "{name}");
         }
-        assert_eq!(wanted["metadata"]["labels"].as_object_mut().unwrap().remove(PLACED), Some(TRUE.into()));
+        assert_eq!(desired["metadata"]["labels"].as_object_mut().unwrap().remove(PLACED), Some(TRUE.into()));
         for field in ["labels", "annotations"] {
-            if wanted["metadata"][field] == json!({}) {
-                wanted["metadata"].as_object_mut().unwrap().remove(field);
+            if desired["metadata"][field] == json!({}) {
+                desired["metadata"].as_object_mut().unwrap().remove(field);
             }
         }
-        wanted
+        desired
     }
 
     fn check(object: Value, expected: Value) {
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_goes_down_without_what_servers_set() {
+    fn fields_that_servers_set_are_not_applied() {
         check(
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "data": { "a": "b" }, "status": { "x": 1 },
@@ -252,7 +255,7 @@ mod tests {
                     "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
                     "ownerReferences": [{ "uid": "o" }], "generateName": "set",
                     "labels": { "app": "shop" },
-                    "annotations": { "note": "kept", ADOPT: "true", "deployment.kubernetes.io/revision": "4" },
+                    "annotations": { "note": "stored", ADOPT: "true", "deployment.kubernetes.io/revision": "4" },
                     "finalizers": [SYNCER, "example.com/theirs", "orphan"],
                 },
             }),
@@ -260,14 +263,14 @@ mod tests {
                 "apiVersion": "v1", "kind": "ConfigMap", "data": { "a": "b" },
                 "metadata": {
                     "name": "settings", "namespace": "shop", "labels": { "app": "shop" },
-                    "annotations": { "note": "kept" }, "finalizers": ["example.com/theirs"],
+                    "annotations": { "note": "stored" }, "finalizers": ["example.com/theirs"],
                 },
             }),
         );
     }
 
     #[test]
-    fn what_the_mailbox_filled_in_by_itself_is_filled_in_anew_below() {
+    fn what_the_mailbox_allocated_is_allocated_anew_downstream() {
         let service = |spec: Value| json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" }, "spec": spec });
         check(
             service(json!({
@@ -305,37 +308,40 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_changes_with_what_is_sent_and_with_nothing_else() {
+    fn the_fingerprint_changes_only_with_what_is_applied() {
         let map = |data: &str, version: &str| {
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "data": { "a": data },
                 "metadata": { "name": "m", "uid": "u", "resourceVersion": version },
             })
         };
-        let (first, later) = (Wanted::of(&map("b", "1"), MAILBOX_ID), Wanted::of(&map("b", "2"), MAILBOX_ID));
+        let (first, later) =
+            (DesiredObject::of(&map("b", "1"), MAILBOX_ID), DesiredObject::of(&map("b", "2"), MAILBOX_ID));
         assert_eq!(first, later);
         assert!(later.was_sent(&first.object));
-        assert!(!Wanted::of(&map("c", "2"), MAILBOX_ID).was_sent(&first.object));
+        assert!(!DesiredObject::of(&map("c", "2"), MAILBOX_ID).was_sent(&first.object));
     }
 
     #[test]
-    fn what_is_scaled_below_has_as_many_as_there_are() {
+    fn an_object_that_is_scaled_downstream_keeps_its_replicas() {
         let deployment = |replicas: u32, annotations: Value| {
             json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "spec": { "replicas": replicas },
                 "metadata": { "name": "web", "uid": "u", "annotations": annotations },
             })
         };
-        let below = deployment(7, json!({}));
+        let downstream = deployment(7, json!({}));
         let replicas = |object: &Value| {
-            let wanted = Wanted::of(object, MAILBOX_ID).beside(object, Some(&below));
-            wanted.object["spec"]["replicas"].clone()
+            let desired =
+                DesiredObject::of(object, MAILBOX_ID).with_downstream_scale(object, Some(&downstream));
+            desired.object["spec"]["replicas"].clone()
         };
         assert_eq!(replicas(&deployment(3, json!({}))), 3);
         let scaled = json!({ SCALED_BELOW: TRUE });
         assert_eq!(replicas(&deployment(3, scaled.clone())), 7);
-        // It begins with as many as were wanted, and what is wanted later is no change.
-        let [first, later] = [3, 4].map(|number| Wanted::of(&deployment(number, scaled.clone()), MAILBOX_ID));
+        // It starts with the desired replicas; a later change of them changes nothing.
+        let [first, later] =
+            [3, 4].map(|number| DesiredObject::of(&deployment(number, scaled.clone()), MAILBOX_ID));
         assert_eq!((&first.object["spec"]["replicas"], first.fingerprint), (&json!(3), later.fingerprint));
     }
 }

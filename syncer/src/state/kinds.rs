@@ -1,7 +1,7 @@
-//! Which kinds both sides serve.
+//! The kinds that the mailbox and the physical cluster serve.
 //!
-//! Both servers say it themselves, so a kind somebody defines works without a word about it here. What few kinds are
-//! different is in tables: those that are never placed, those that are projected, those that bring nothing about.
+//! Both servers list them in discovery, so custom kinds need no code here. The few kinds that are treated differently
+//! are in tables: kinds that are never placed, kinds that are projected, and kinds whose objects create no others.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use controller::discovery;
 use controller::kind::Kind;
 use controller::remote::{CallError, Remote};
 
-/// Name of a kind that stays the same over versions.
+/// The group and plural of a kind, which are the same in all versions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct KindName {
     pub(crate) group: String,
@@ -51,29 +51,29 @@ impl KindName {
         self.is_in(&[("apps", "statefulsets")])
     }
 
-    /// Whether what placed objects bring about below is shown in the mailbox.
+    /// Whether objects of it that placed objects create are shown in the mailbox.
     pub(crate) fn is_projected(&self) -> bool {
         self.is_in(PROJECTED)
     }
 
-    /// Whether objects of it in the mailbox are of interest that are not placed: those that are shown there, and what the
-    /// mailbox itself knows of kinds.
+    /// Whether the syncer watches objects of it in the mailbox that are not placed: projections, and definitions of
+    /// the mailbox itself.
     pub(crate) fn is_mixed(&self) -> bool {
         self.is_projected() || self.is_definitions()
     }
 
-    /// Whether its objects bring about others.
+    /// Whether objects of it create no others.
     pub(crate) fn is_inert(&self) -> bool {
         self.is_in(INERT)
     }
 
-    /// Whether its status in the mailbox is the mailbox's own.
+    /// Whether the mailbox sets the status of its objects.
     pub(crate) fn has_own_status(&self) -> bool {
         self.is_namespaces() || self.is_definitions()
     }
 }
 
-/// A server's own business.
+/// Kinds that each server manages itself.
 const NEVER_PLACED: &[(&str, &str)] = &[
     ("", "componentstatuses"),
     ("", "nodes"),
@@ -101,7 +101,7 @@ const PROJECTED: &[(&str, &str)] = &[
     ("discovery.k8s.io", "endpointslices"),
 ];
 
-/// As long as only these are placed, nothing that is projected is followed.
+/// While only these are placed, projected kinds are not watched downstream.
 const INERT: &[(&str, &str)] = &[
     ("", "configmaps"),
     ("", "limitranges"),
@@ -121,83 +121,98 @@ const INERT: &[(&str, &str)] = &[
 
 /// One version of a kind on one server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Version {
+struct KindVersion {
     kind: Kind,
-    /// Can be listed, watched and changed.
-    followed: bool,
+    /// It can be listed, watched and patched.
+    watchable: bool,
     status: bool,
 }
 
-/// What a server serves, preferred versions first.
+/// The kinds that a server serves, preferred versions first.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Served(BTreeMap<KindName, Vec<Version>>);
+pub(crate) struct ServedKinds(BTreeMap<KindName, Vec<KindVersion>>);
 
-/// A kind of the mailbox.
+/// A kind of the mailbox, in the version to sync it in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Row {
+pub(crate) struct SyncedResource {
     pub(crate) kind: Kind,
-    /// The physical cluster has it, in this version.
-    pub(crate) below: bool,
-    /// Its status is a part of its own.
-    pub(crate) status: bool,
+    /// The physical cluster serves this version.
+    pub(crate) is_served_downstream: bool,
+    /// It has a status subresource.
+    pub(crate) has_status: bool,
 }
 
-/// Asks a server what it serves.
-pub(crate) async fn discover(remote: &Remote) -> Result<Served, CallError> {
-    let mut served = Served::default();
+/// Reads the discovery documents of a server.
+pub(crate) async fn discover(remote: &Remote) -> Result<ServedKinds, CallError> {
+    let mut served = ServedKinds::default();
     served.add(discovery::discover(remote).await?);
     Ok(served)
 }
 
-impl Served {
+impl ServedKinds {
     fn add(&mut self, found: Vec<discovery::Served>) {
         for found in found {
-            let followed = found.can(&["list", "watch", "patch"]);
+            let watchable = found.can(&["list", "watch", "patch"]);
             let status = found.parts.iter().any(|part| part == "status");
             let name = KindName::new(&found.kind.group, &found.kind.plural);
-            self.0.entry(name).or_default().push(Version { kind: found.kind, followed, status });
+            self.0.entry(name).or_default().push(KindVersion { kind: found.kind, watchable, status });
         }
     }
 
-    /// All kinds of the mailbox of which something can be placed or shown, with the version both sides have.
-    pub(crate) fn rows(&self, below: &Served) -> BTreeMap<KindName, Row> {
+    /// The kinds of the mailbox that can be placed or projected, each in the first version that both servers serve.
+    pub(crate) fn synced_resources(&self, downstream: &ServedKinds) -> BTreeMap<KindName, SyncedResource> {
         let placeable = |name: &KindName| name.group != GROUP && !name.is_in(NEVER_PLACED);
         let kinds = self.0.iter().filter(|(name, _)| placeable(name));
-        kinds.filter_map(|(name, versions)| Some((name.clone(), row(versions, below.0.get(name))?))).collect()
+        kinds
+            .filter_map(|(name, versions)| {
+                Some((name.clone(), synced_resource(versions, downstream.0.get(name))?))
+            })
+            .collect()
     }
 
-    /// The row of a kind the mailbox had, as long as the mailbox does not answer.
-    pub(crate) fn kept_row(&self, kind: Kind) -> (KindName, Row) {
+    /// The kind of a stored object, while the mailbox does not answer.
+    pub(crate) fn stored_resource(&self, kind: Kind) -> (KindName, SyncedResource) {
         let name = KindName::new(&kind.group, &kind.plural);
-        let version = Version { kind, followed: true, status: true };
-        let below =
+        let version = KindVersion { kind, watchable: true, status: true };
+        let downstream =
             self.0.get(&name).is_some_and(|there| there.iter().any(|other| other.kind == version.kind));
-        (name, Row { kind: version.kind, below, status: version.status })
+        (
+            name,
+            SyncedResource {
+                kind: version.kind,
+                is_served_downstream: downstream,
+                has_status: version.status,
+            },
+        )
     }
 
-    /// As the report says it.
+    /// The kinds for the report.
     pub(crate) fn report(&self) -> Vec<ServedKind> {
-        let kinds = self.0.iter().filter(|(_, versions)| versions.iter().any(|version| version.followed));
-        let said = |(name, versions): (&KindName, &Vec<Version>)| ServedKind {
+        let kinds = self.0.iter().filter(|(_, versions)| versions.iter().any(|version| version.watchable));
+        let reported = |(name, versions): (&KindName, &Vec<KindVersion>)| ServedKind {
             group: name.group.clone(),
             kind: versions[0].kind.name.clone(),
             resource: name.plural.clone(),
             namespaced: versions[0].kind.namespaced,
             versions: versions.iter().map(|version| version.kind.version.clone()).collect(),
         };
-        kinds.map(said).collect()
+        kinds.map(reported).collect()
     }
 }
 
-fn row(here: &[Version], below: Option<&Vec<Version>>) -> Option<Row> {
-    let there = |version: &Version| {
-        let same = |other: &&Version| other.followed && other.kind == version.kind;
-        below.into_iter().flatten().find(same).is_some()
+fn synced_resource(here: &[KindVersion], downstream: Option<&Vec<KindVersion>>) -> Option<SyncedResource> {
+    let there = |version: &KindVersion| {
+        let same = |other: &&KindVersion| other.watchable && other.kind == version.kind;
+        downstream.into_iter().flatten().find(same).is_some()
     };
-    let followed: Vec<&Version> = here.iter().filter(|version| version.followed).collect();
-    let common = followed.iter().find(|version| there(version));
-    let version = common.or(followed.first())?;
-    Some(Row { kind: version.kind.clone(), below: common.is_some(), status: version.status })
+    let watchable: Vec<&KindVersion> = here.iter().filter(|version| version.watchable).collect();
+    let common = watchable.iter().find(|version| there(version));
+    let version = common.or(watchable.first())?;
+    Some(SyncedResource {
+        kind: version.kind.clone(),
+        is_served_downstream: common.is_some(),
+        has_status: version.status,
+    })
 }
 
 #[cfg(test)]
@@ -205,7 +220,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn served(group: &str, versions: &[(&str, &[&str])]) -> Served {
+    fn served(group: &str, versions: &[(&str, &[&str])]) -> ServedKinds {
         let resource = |plural: &&str| {
             json!({
                 "resource": plural, "scope": "Namespaced", "responseKind": { "kind": plural.to_uppercase() },
@@ -215,21 +230,23 @@ mod tests {
         };
         let version = |(version, plurals): &(&str, &[&str])| json!({ "version": version, "resources": plurals.iter().map(resource).collect::<Vec<_>>() });
         let versions: Vec<_> = versions.iter().map(version).collect();
-        let mut served = Served::default();
+        let mut served = ServedKinds::default();
         let document = json!({ "items": [{ "metadata": { "name": group }, "versions": versions }] });
         served.add(discovery::read(&document));
         served
     }
 
-    fn check(here: Served, below: Served, expected: &[(&str, &str, bool)]) {
-        let rows = here.rows(&below);
-        let rows: Vec<_> =
-            rows.values().map(|row| (&*row.kind.plural, &*row.kind.version, row.below)).collect();
-        assert_eq!(rows, expected);
+    fn check(here: ServedKinds, downstream: ServedKinds, expected: &[(&str, &str, bool)]) {
+        let resources = here.synced_resources(&downstream);
+        let resources: Vec<_> = resources
+            .values()
+            .map(|resource| (&*resource.kind.plural, &*resource.kind.version, resource.is_served_downstream))
+            .collect();
+        assert_eq!(resources, expected);
     }
 
     #[test]
-    fn the_first_version_both_have_is_used_and_what_is_missing_below_is_known() {
+    fn the_first_common_version_is_used_and_missing_kinds_are_known() {
         let here = || served("x.com", &[("v2", &["gardens", "pots"]), ("v1", &["gardens", "reviews"])]);
         check(here(), here(), &[("gardens", "v2", true), ("pots", "v2", true)]);
         check(
@@ -237,11 +254,11 @@ mod tests {
             served("x.com", &[("v1", &["gardens"])]),
             &[("gardens", "v1", true), ("pots", "v2", false)],
         );
-        check(here(), Served::default(), &[("gardens", "v2", false), ("pots", "v2", false)]);
+        check(here(), ServedKinds::default(), &[("gardens", "v2", false), ("pots", "v2", false)]);
     }
 
     #[test]
-    fn a_servers_own_kinds_and_ours_are_never_placed() {
+    fn kinds_that_each_server_manages_are_never_placed() {
         for (group, plural) in
             [("", "nodes"), ("coordination.k8s.io", "leases"), ("holon.dev", "physicalclusters")]
         {

@@ -1,18 +1,20 @@
-//! What a physical cluster has, counted.
+//! The inventory of a physical cluster: capacity, requests, quotas and classes.
+
+pub(crate) mod amounts;
 
 use api::fleet::{ClassKind, Nodes, Quantities, Quota, ServedClasses, ServedKind};
 use controller::remote::{CallError, Remote};
 use serde_json::Value;
 
-use crate::amounts::{Amounts, requested};
+use crate::inventory::amounts::{Amounts, requested};
 
-/// Read at a time. A page is forgotten before the next one comes.
+/// Objects per page. Only one page is in memory.
 const PAGE: usize = 500;
-/// A report is an object of the mailbox, and has an object's size.
+/// The report is one object, and has the size limit of an object.
 const QUOTAS_MAX: usize = 500;
 const CLASSES_MAX: usize = 500;
 
-/// Where classes are.
+/// The paths of the class kinds.
 const CLASSES: &[(ClassKind, &str)] = &[
     (ClassKind::PriorityClass, "/apis/scheduling.k8s.io/v1/priorityclasses"),
     (ClassKind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
@@ -20,56 +22,64 @@ const CLASSES: &[(ClassKind, &str)] = &[
     (ClassKind::IngressClass, "/apis/networking.k8s.io/v1/ingressclasses"),
 ];
 
-/// What there is, and what is spoken for.
+/// What a physical cluster has, and what pods request of it.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ClusterInventory {
     pub(crate) version: String,
-    /// None where we may not look at them.
+    /// None if the syncer may not list nodes.
     pub(crate) nodes: Option<Nodes>,
     pub(crate) capacity: Amounts,
     pub(crate) allocatable: Amounts,
     pub(crate) requested: Amounts,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) kinds: Vec<ServedKind>,
-    /// Of the kinds we may look at.
+    /// Of the class kinds that the syncer may list.
     pub(crate) classes: Vec<ServedClasses>,
-    /// What we may not look at, in the server's words.
-    pub(crate) refused: Vec<String>,
+    /// Forbidden lists, as the server reported them.
+    pub(crate) forbidden: Vec<String>,
 }
 
-impl Seen {
-    /// The uid that tells this cluster from every other.
-    pub(crate) async fn whose(below: &Remote) -> Result<String, CallError> {
-        let namespace = below.read("/api/v1/namespaces/kube-system").await?;
+impl ClusterInventory {
+    /// The uid of the cluster: that of its namespace kube-system.
+    pub(crate) async fn cluster_uid(downstream: &Remote) -> Result<String, CallError> {
+        let namespace = downstream.read("/api/v1/namespaces/kube-system").await?;
         let uid = namespace["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty());
-        uid.map(str::to_owned).ok_or_else(|| CallError::Garbled("a namespace without a uid".to_owned()))
+        uid.map(str::to_owned)
+            .ok_or_else(|| CallError::Garbled("the namespace kube-system has no uid".to_owned()))
     }
 
-    pub(crate) async fn count(below: &Remote) -> Result<Seen, CallError> {
-        let mut seen = Seen::default();
-        let version = below.read("/version").await?;
-        seen.version = version["gitVersion"].as_str().unwrap_or_default().to_owned();
+    pub(crate) async fn count(downstream: &Remote) -> Result<ClusterInventory, CallError> {
+        let mut inventory = ClusterInventory::default();
+        let version = downstream.read("/version").await?;
+        inventory.version = version["gitVersion"].as_str().unwrap_or_default().to_owned();
         let mut nodes = Nodes { total: 0, ready: 0 };
-        let counted = each(below, "/api/v1/nodes", "", |node| seen.add_node(node, &mut nodes)).await;
-        seen.nodes = seen.allowed(counted)?.then_some(nodes);
-        // What has ended asks for nothing; what runs nowhere takes nothing yet.
+        let counted =
+            each(downstream, "/api/v1/nodes", "", |node| inventory.add_node(node, &mut nodes)).await;
+        inventory.nodes = inventory.allowed(counted)?.then_some(nodes);
+        // Pods that have completed, or have no node, take no resources.
         let running = "&fieldSelector=status.phase!%3DSucceeded,status.phase!%3DFailed,spec.nodeName!%3D";
-        let counted = each(below, "/api/v1/pods", running, |pod| seen.requested.add(&requested(pod))).await;
-        seen.allowed(counted)?;
-        let counted = each(below, "/api/v1/resourcequotas", "", |quota| seen.add_quota(quota)).await;
-        seen.allowed(counted)?;
+        let counted =
+            each(downstream, "/api/v1/pods", running, |pod| inventory.requested.add(&requested(pod))).await;
+        inventory.allowed(counted)?;
+        let counted =
+            each(downstream, "/api/v1/resourcequotas", "", |quota| inventory.add_quota(quota)).await;
+        inventory.allowed(counted)?;
         for (kind, path) in CLASSES {
-            seen.add_classes(below, *kind, path).await?;
+            inventory.add_classes(downstream, *kind, path).await?;
         }
-        Ok(seen)
+        Ok(inventory)
     }
 
-    /// Reads the names of the classes of one kind. Which there are is not known where we may not look, or where a server does
-    /// not serve the kind.
-    async fn add_classes(&mut self, below: &Remote, kind: ClassKind, path: &str) -> Result<(), CallError> {
+    /// Reads the names of one kind of class. Forbidden or unserved kinds are left out.
+    async fn add_classes(
+        &mut self,
+        downstream: &Remote,
+        kind: ClassKind,
+        path: &str,
+    ) -> Result<(), CallError> {
         let mut names = Vec::new();
         let name = |class: &Value| class["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        match each(below, path, "", |class| names.push(name(class))).await {
+        match each(downstream, path, "", |class| names.push(name(class))).await {
             Err(error) if matches!(error.code(), 403 | 404) => return Ok(()),
             read => read?,
         }
@@ -80,11 +90,11 @@ impl Seen {
         Ok(())
     }
 
-    /// Whether that was counted. Not being allowed to is no failure: the rest is counted.
+    /// Whether the list was allowed. If it was forbidden, the rest is counted all the same.
     fn allowed(&mut self, counted: Result<(), CallError>) -> Result<bool, CallError> {
         match counted {
             Err(error) if error.code() == 403 => {
-                self.refused.push(error.to_string());
+                self.forbidden.push(error.to_string());
                 Ok(false)
             }
             counted => counted.map(|()| true),
@@ -93,11 +103,13 @@ impl Seen {
 
     fn add_node(&mut self, node: &Value, nodes: &mut Nodes) {
         let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-        let is_ready = conditions.into_iter().any(|said| said["type"] == "Ready" && said["status"] == "True");
+        let is_ready = conditions
+            .into_iter()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
         nodes.total += 1;
         nodes.ready += i64::from(is_ready);
         self.capacity.add(&Amounts::of(&node["status"]["capacity"]));
-        // Nothing can be sent to a node that takes nothing.
+        // A node that is not ready or unschedulable takes no pods.
         if is_ready && node["spec"]["unschedulable"] != true {
             self.allocatable.add(&Amounts::of(&node["status"]["allocatable"]));
         }
@@ -118,19 +130,19 @@ impl Seen {
     }
 }
 
-/// Reads all objects, a page at a time.
+/// Lists all objects, page by page.
 async fn each(
-    below: &Remote,
+    downstream: &Remote,
     path: &str,
     query: &str,
     mut each: impl FnMut(&Value),
 ) -> Result<(), CallError> {
     let mut next = String::new();
     loop {
-        let page = below.read(&format!("{path}?limit={PAGE}{query}{next}")).await?;
+        let page = downstream.read(&format!("{path}?limit={PAGE}{query}{next}")).await?;
         page["items"].as_array().into_iter().flatten().for_each(&mut each);
         match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
-            // Tokens are base64 for addresses; what else a server may put there is escaped.
+            // Continue tokens are URL-safe base64; other characters are escaped.
             Some(token) => {
                 next =
                     format!("&continue={}", token.replace('%', "%25").replace('+', "%2B").replace('=', "%3D"))
