@@ -4,7 +4,7 @@
 //! the label and annotation names ([`names`]) that every other crate spells the same way because it spells them from here.
 //!
 //! [`meta`] reads and writes what objects of every kind have in common.
-//! [`tunnel`] is what both ends of a way to a physical cluster agree on.
+//! [`metrics`] names the API that `kubectl top` reads.
 //!
 //! This crate does no I/O and knows no other crate of ours. It never knows how an object is stored, served
 //! or moved; it only knows what things are called and what our own look like.
@@ -12,5 +12,5 @@
 pub mod cluster;
 pub mod fleet;
 pub mod meta;
+pub mod metrics;
 pub mod names;
-pub mod tunnel;

@@ -12,6 +12,8 @@
 //!   tasks.run_until(signal, grace).await?     // stops and joins; Err names the task that ended, and why
 //! ```
 
+mod dynamic;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
@@ -19,6 +21,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
+
+pub use dynamic::{KeyedTasks, StreamTasks};
 
 /// Which task ended when it should have gone on, and how.
 #[derive(Debug, thiserror::Error)]

@@ -13,9 +13,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use apiserver::pki::Authority;
 use storage::embedded::OpenError;
+
+/// The file that says where the server is reached.
+pub(crate) const ADDRESS: &str = "address";
 
 pub(crate) fn store(data_dir: &Path) -> PathBuf {
     data_dir.join("store")
@@ -38,6 +41,12 @@ pub(crate) fn existing(data_dir: &Path) -> Result<&Path> {
 /// The authority of the server of a directory, which is never made here: no server would know it.
 pub(crate) fn authority(data_dir: &Path) -> Result<Authority> {
     Ok(Authority::existing(&pki(existing(data_dir)?))?)
+}
+
+/// Where the server of a directory says that it is.
+pub(crate) fn address(data_dir: &Path) -> Result<String> {
+    let said = std::fs::read_to_string(existing(data_dir)?.join(ADDRESS));
+    said.with_context(|| format!("no server has run in {}; name its --data-dir", data_dir.display()))
 }
 
 /// Why the store of a directory does not open. The storage layer knows the store's own directory; commands take the one

@@ -5,7 +5,8 @@
 //!                     its mailbox, as the syncer's own service account ────────────┴─► Syncer
 //! ```
 
-mod seats;
+pub(crate) mod streams;
+mod syncers;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -28,10 +29,10 @@ use splitter::home::Door;
 use storage::Store;
 use tokio::sync::Notify;
 
-use self::seats::Seats;
-use crate::guard::CONTROLLERS;
-use crate::rights;
-use crate::tunnel::Tunnels;
+use self::streams::PodStreams;
+use self::syncers::Seats;
+use crate::authz::reserved::CONTROLLERS;
+use crate::authz::roles;
 
 /// Before something that ended is started again.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -47,8 +48,8 @@ pub(crate) struct Inside {
     pub(crate) directory: PathBuf,
     /// What seals it there.
     pub(crate) seal: Option<[u8; 32]>,
-    /// Where ways to physical clusters are found.
-    pub(crate) tunnels: Arc<Tunnels>,
+    /// Forwards requests for running pods to physical clusters.
+    pub(crate) streams: Arc<PodStreams>,
     /// The logical clusters whose physical clusters the server connects to. Whoever writes a PhysicalCluster there
     /// decides where it connects to.
     pub(crate) push_from: Vec<Path>,
@@ -60,10 +61,10 @@ pub(crate) struct Inside {
 
 /// Looks after physical clusters until told to stop.
 pub(crate) async fn run(inside: Inside, stop: Stop) -> Result<(), Infallible> {
-    inside.tunnels.read_from(Some(inside.client("tunnel", rights::tunnel(), &Cluster::Bare)));
+    inside.streams.set_server(Some(inside.client("tunnel", roles::tunnel(), &Cluster::Bare)));
     let ended = run_with(&inside, stop).await;
     // They are part of the server, and must not keep it.
-    inside.tunnels.read_from(None);
+    inside.streams.set_server(None);
     ended
 }
 
@@ -73,7 +74,7 @@ async fn run_with(inside: &Inside, mut stop: Stop) -> Result<(), Infallible> {
         return Ok(());
     }
     let holder = format!("{:016x}", rand::random::<u64>());
-    let server = inside.client("fleet", rights::fleet(), &Cluster::Bare);
+    let server = inside.client("fleet", roles::fleet(), &Cluster::Bare);
     let lease = Lease::new(server.within(Id::ROOT), "kube-system", "holon-fleet", &holder).on(TERMS);
     let tried = Notify::new();
     let led = async || {
@@ -117,10 +118,10 @@ impl Inside {
 
 /// Looks after physical clusters, and what is sent there, until that is over.
 async fn look_after(inside: &Inside, over: impl Future<Output = ()>) {
-    let server = inside.client("fleet", rights::fleet(), &Cluster::Bare);
+    let server = inside.client("fleet", roles::fleet(), &Cluster::Bare);
     let (fleet, changed) = (Fleet::new(server.clone()), Queue::new());
     let mut seats = Seats::new(inside, server);
-    let all = inside.client("fleet", rights::fleet(), &Cluster::All);
+    let all = inside.client("fleet", roles::fleet(), &Cluster::All);
     tokio::select! {
         never = fleet.run(all, |key| changed.add(key)) => match never {},
         never = split(inside) => match never {},
@@ -133,13 +134,12 @@ async fn look_after(inside: &Inside, over: impl Future<Output = ()>) {
 /// Keeps mailboxes as users want them.
 async fn split(inside: &Inside) -> Infallible {
     loop {
-        let splitter = Splitter::new(inside.client("splitter", rights::splitter(), &Cluster::Bare));
+        let splitter = Splitter::new(inside.client("splitter", roles::splitter(), &Cluster::Bare));
         let splitter = match &inside.door {
             Some(door) => splitter.with_door(door.clone()),
             None => splitter,
         };
-        let error =
-            Arc::new(splitter).run(inside.client("splitter", rights::splitter(), &Cluster::All)).await;
+        let error = Arc::new(splitter).run(inside.client("splitter", roles::splitter(), &Cluster::All)).await;
         tracing::error!(%error, "a part of the splitter failed; it begins anew");
         tokio::time::sleep(PAUSE).await;
     }

@@ -1,31 +1,25 @@
 //! The binary: a command line, and wiring. Whatever decides or stores lives in the crates it wires.
 
-mod advertise;
-mod ca;
-mod client;
+mod authz;
+mod clients;
+mod commands;
 mod data_dir;
-mod descriptors;
-mod dev;
-mod explain;
 mod fleet;
-mod guard;
-mod join;
 mod kubeconfig;
-mod lc;
-mod log;
-mod memory;
+mod process;
 mod pull;
-mod reach;
-mod rights;
-mod seal;
-mod start;
-mod store;
-mod tunnel;
-mod version;
+mod register;
+mod server;
+mod state_key;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::commands::{
+    ca, dev, explain, join, kubeconfig as kubeconfig_command, lc, leave, start, store, syncer,
+};
+use crate::process::{descriptors, log, memory, version};
 
 /// A Kubernetes cluster that is not tied to any cluster.
 #[derive(Parser)]
@@ -48,13 +42,13 @@ enum Command {
     /// Have a physical cluster run things
     Join(join::Join),
     /// Be the syncer of the physical cluster this runs in
-    Syncer(pull::Seat),
+    Syncer(syncer::SyncerCommand),
     /// Let a physical cluster go, with everything that was sent there
-    Leave(join::Leave),
+    Leave(leave::Leave),
     /// Say where something runs and why, and why not elsewhere
     Explain(explain::Explain),
     /// Print what kubectl needs to reach logical clusters
-    Kubeconfig(kubeconfig::Kubeconfig),
+    Kubeconfig(kubeconfig_command::Kubeconfig),
     /// Replace the authority that vouches for the server and its clients
     Ca(ca::Ca),
     /// Check, repair, back up and restore a store that no server has open
@@ -77,7 +71,7 @@ fn main() -> ExitCode {
         Command::Start(start) => start.run(),
         Command::Lc(lc) => lc.run(),
         Command::Join(join) => join.run(),
-        Command::Syncer(seat) => seat.run(),
+        Command::Syncer(syncer) => syncer.run(),
         Command::Leave(leave) => leave.run(),
         Command::Explain(explain) => explain.run(),
         Command::Kubeconfig(kubeconfig) => kubeconfig.run(),

@@ -10,199 +10,57 @@
 //! before it was used has that, and whoever steals it later has nothing: the first exchange makes it worthless. Another
 //! ticket, given in the same way, is exchanged when it is seen: that is how a syncer goes on that was cut off for too long.
 
-mod credential;
-mod depart;
+pub(crate) mod credential;
 mod manifest;
-mod stay;
+pub(crate) mod renew;
 mod ticket;
+mod uninstall;
 
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use clap::Args;
 use controller::remote::{CallError, Remote};
-use controller::tasks::Tasks;
+use kube::Config;
 use kube::config::Kubeconfig;
-use kube::{Client, Config};
 use serde_json::{Value, json};
-use syncer::tunnel::Tunnel;
-use syncer::{Settings, Syncer};
-use tokio::sync::oneshot;
 
 use self::credential::{Credential, Places, choose, now};
-use self::stay::{Ended, Stay, TOKEN_SECONDS};
-use crate::start::stop_signal;
-use crate::{reach, seal};
+use self::renew::TOKEN_SECONDS;
+use crate::clients;
 
 pub(crate) use self::manifest::{HERE, Wanted, manifest};
 pub(crate) use self::ticket::Ticket;
 
 /// Before a server that did not answer is asked again.
 const RETRY: Duration = Duration::from_secs(5);
-/// As long as a syncer takes to finish what it writes.
-const STOP_WITHIN: Duration = Duration::from_secs(15);
-
-#[derive(Args)]
-pub(crate) struct Seat {
-    /// What `holon join --print` made: the file `ticket` of its Secret
-    #[arg(long, value_name = "FILE", default_value = "/var/run/holon/ticket")]
-    ticket: PathBuf,
-    /// Where to keep the token and what was asked for last
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/holon")]
-    state_dir: PathBuf,
-    /// Seal what was asked for last with the key in this file: 32 bytes, as base64
-    #[arg(long, value_name = "FILE")]
-    state_key_file: Option<PathBuf>,
-    /// How to reach the physical cluster, if not from inside it
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Replace the token when it is so old. For tests: half of its time is as good
-    #[arg(long, value_name = "SECONDS", default_value_t = TOKEN_SECONDS / 2, hide = true)]
-    renew_after: u64,
-}
-
 /// How the server knows us.
-struct Known {
-    credential: Credential,
+pub(crate) struct Known {
+    pub(crate) credential: Credential,
     /// There is a ticket that could not be exchanged yet.
-    is_owed: bool,
+    pub(crate) is_owed: bool,
 }
 
-impl Seat {
-    pub(crate) fn run(self) -> Result<()> {
-        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        runtime.block_on(self.serve())
-    }
-
-    async fn serve(self) -> Result<()> {
-        let seal = self.state_key_file.as_deref().map(seal::read).transpose()?;
-        std::fs::create_dir_all(&self.state_dir)
-            .with_context(|| format!("making {}", self.state_dir.display()))?;
-        let config =
-            below(self.kubeconfig.as_deref()).await.context("the physical cluster cannot be reached")?;
-        // One client for all that is asked there, so that they share connections.
-        let below = reach::multiplexed(config.clone())?;
-        let places = Places::new(&self.state_dir, Remote::new(below.clone()), HERE);
-        let mut stop = std::pin::pin!(stop_signal());
-        loop {
-            let ticket = read_ticket(&self.ticket)?;
-            let known = tokio::select! {
-                known = known(&ticket, &places) => known?,
-                () = &mut stop => return Ok(()),
-            };
-            self.forget_others(&ticket.mailbox);
-            let name = ticket.name.clone();
-            match self.sit(ticket, known, &places, (&config, &below), seal, stop.as_mut()).await? {
-                Ended::Asked => return Ok(()),
-                Ended::Anew => {}
-                Ended::Left => {
-                    places.clear();
-                    self.forget_others("");
-                    println!("{name} has left, and nothing that was sent here is here; its syncer ends");
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Runs the syncer until there is a reason to stop.
-    async fn sit(
-        &self,
-        ticket: Ticket,
-        Known { credential, is_owed }: Known,
-        places: &Places,
-        (config, below): (&Config, &Client),
-        seal: Option<[u8; 32]>,
-        stop: Pin<&mut impl Future<Output = ()>>,
-    ) -> Result<Ended> {
-        // A disk that is new has nothing yet. That the Secret is not there is found out again, and said, later.
-        let is_kept = places.keep(&credential).await;
-        let is_kept = is_kept.inspect_err(|error| tracing::warn!("{error:#}; will try again")).is_ok();
-        let token = json!({ "tokenFile": places.token() });
-        let above = above(&ticket, &credential.authority, &token).await?;
-        let mailbox = reach::multiplexed(above.clone())?;
-        let mut tasks = Tasks::new();
-        if !credential.is_fenced {
-            let settings = Settings {
-                name: ticket.name.clone(),
-                mailbox: ticket.mailbox.clone(),
-                directory: Some(self.state(&ticket.mailbox)),
-                seal,
-            };
-            println!(
-                "the syncer of {} runs; its mailbox is {} at {}",
-                ticket.name, ticket.mailbox, ticket.server
-            );
-            // A line that becomes another has a connection to itself.
-            let tunnel = Tunnel::new(reach::once(above)?, reach::once(config.clone())?, &ticket.name);
-            tasks.spawn("tunnel", tunnel.run(tasks.stop()));
-            let syncer = Syncer::new(mailbox.clone(), below.clone(), settings);
-            tasks.spawn("syncer", syncer.run(tasks.stop()));
-        }
-        let stay = Stay {
-            mailbox: Remote::new(mailbox),
-            below: Remote::new(below.clone()),
-            places: places.clone(),
-            // It was not known when this began. Whether it is now is to be found out, and not to be said again.
-            refusals: u32::from(credential.is_fenced),
-            credential,
-            ticket,
-            file: self.ticket.clone(),
-            is_owed,
-            is_kept,
-            renew_after: Duration::from_secs(self.renew_after),
-        };
-        let (tell, told) = oneshot::channel();
-        tasks.spawn("credential", stay.run(tell, tasks.stop()));
-        let mut ended = Ended::Asked;
-        let over = async {
-            tokio::select! {
-                () = stop => {}
-                Ok(told) = told => ended = told,
-            }
-        };
-        tasks.run_until(over, STOP_WITHIN).await?;
-        Ok(ended)
-    }
-
-    /// Where what a mailbox asked for is kept.
-    fn state(&self, mailbox: &str) -> PathBuf {
-        self.state_dir.join("asked").join(mailbox)
-    }
-
-    /// What other mailboxes asked for is nobody's wish any more, once there is a ticket for this one.
-    fn forget_others(&self, mailbox: &str) {
-        let Ok(entries) = std::fs::read_dir(self.state_dir.join("asked")) else { return };
-        for entry in entries.flatten().filter(|entry| entry.file_name() != mailbox) {
-            if let Err(error) = std::fs::remove_dir_all(entry.path()) {
-                tracing::warn!(%error, path = %entry.path().display(), "cannot forget on disk");
-            }
-        }
-    }
-}
-
-fn read_ticket(file: &Path) -> Result<Ticket> {
+pub(crate) fn read_ticket(file: &Path) -> Result<Ticket> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("reading {}; `holon join NAME --print` makes it", file.display()))?;
     serde_json::from_str(&text).context("the ticket cannot be read")
 }
 
-async fn below(kubeconfig: Option<&Path>) -> Result<Config> {
+pub(crate) async fn below(kubeconfig: Option<&Path>) -> Result<Config> {
     match kubeconfig {
         Some(file) => {
             let kubeconfig = Kubeconfig::read_from(file)?;
-            reach::by(kubeconfig).await
+            clients::by(kubeconfig).await
         }
         None => Ok(Config::incluster()?),
     }
 }
 
 /// How to reach the mailbox, by the server's authority as it is now, and by those who may be between.
-async fn above(ticket: &Ticket, authority: &str, user: &Value) -> Result<Config> {
+pub(crate) async fn above(ticket: &Ticket, authority: &str, user: &Value) -> Result<Config> {
     let trusted = STANDARD.encode([authority, &ticket.also_trusted].join("\n"));
     let cluster = json!({ "server": ticket.server, "certificate-authority-data": trusted });
     let kubeconfig = json!({
@@ -212,11 +70,11 @@ async fn above(ticket: &Ticket, authority: &str, user: &Value) -> Result<Config>
         "contexts": [{ "name": "mailbox", "context": { "cluster": "mailbox", "user": "mailbox" } }],
     });
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig.to_string())?;
-    reach::by(kubeconfig).await
+    clients::by(kubeconfig).await
 }
 
 /// Finds out how the server knows us: by what came of this ticket, by exchanging it, or by what came of another before.
-async fn known(ticket: &Ticket, places: &Places) -> Result<Known> {
+pub(crate) async fn known(ticket: &Ticket, places: &Places) -> Result<Known> {
     loop {
         let disk = places.on_disk();
         let is_of_ticket = |one: &Credential| one.ticket == ticket.id && one.mailbox == ticket.mailbox;
@@ -262,7 +120,7 @@ fn is_no(error: &CallError) -> bool {
 async fn exchange(ticket: &Ticket) -> Result<Credential, CallError> {
     let config = above(ticket, &ticket.authority, &json!({ "token": ticket.token })).await;
     let client =
-        config.and_then(reach::multiplexed).map_err(|error| CallError::Garbled(error.to_string()))?;
+        config.and_then(clients::multiplexed).map_err(|error| CallError::Garbled(error.to_string()))?;
     let token = ticket::token(&Remote::new(client), TOKEN_SECONDS, None).await?;
     Ok(Credential {
         mailbox: ticket.mailbox.clone(),

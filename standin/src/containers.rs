@@ -13,7 +13,7 @@ mod usage;
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use api::tunnel::METRICS;
+use api::metrics::METRICS;
 use apiserver::connect::{Connect, Part, Wish};
 use apiserver::server::{Body, whole};
 use apiserver::stack::Stack;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::Id;
-use api::tunnel::measured;
+use api::metrics;
 use apiserver::auth::accounts::Accounts;
 use apiserver::births::{self, Birth};
 use apiserver::controllers::Controllers;
@@ -170,7 +170,7 @@ impl Standin {
         let hands =
             Hands::new(stack.clone(), self.logs.clone(), self.files.clone(), self.options.clock.clone());
         if self.options.measures {
-            hands.define(measured()).await;
+            hands.define(metrics::definitions()).await;
         }
         let runner = Runner {
             store: seen,

@@ -1,13 +1,12 @@
-//! That we are there, which physical cluster this is, and what it has.
+//! The heartbeat of a syncer: its lease, and its report about the physical cluster.
 //!
-//! The heartbeat itself is the lease, renewed whoever looks. Beside it is the report: the PhysicalCluster of this name in the
-//! mailbox, whose status says what was seen. It is written when it changes.
+//! The lease is renewed all the time. The report is the status of the PhysicalCluster of this name in the mailbox,
+//! written when it changes.
 //!
-//! The uid in the report is how the physical cluster is known again. A kubeconfig that leads to another one finds nothing
-//! of ours there, and would fill it; so with another uid nothing is written at all. The same may happen under way, when an
-//! address leads elsewhere from one moment to the next. So whoever loses sight of what is below, or misses something there,
-//! has it asked again before anything else is written; and whatever could not be undone is done by those who have just
-//! asked themselves.
+//! The uid in the report identifies the physical cluster. With a kubeconfig that leads to another cluster, the syncer
+//! would find none of its objects and apply them all; so with another uid it writes nothing. An address may also lead
+//! elsewhere from one moment to the next. So when the syncer loses a watch downstream, or misses an object there, it
+//! checks the identity before it writes anything else; and it checks again right before a step that cannot be undone.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,57 +20,63 @@ use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::kinds::discover;
-use crate::mirror::Cluster;
-use crate::seen::Seen;
-use crate::sides::Sides;
+use crate::inventory::ClusterInventory;
+use crate::mirror::ClusterIdentity;
+use crate::state::context::SyncerContext;
+use crate::state::kinds::discover;
 
-/// How often we look.
-const BEAT: Duration = Duration::from_secs(10);
-/// Never more often than this; and so often until it is known which cluster this is, because until then nothing works.
-const BEAT_FIRST: Duration = Duration::from_secs(1);
-/// How often everything there is counted. Every pod is read for it.
-const COUNT: Duration = Duration::from_secs(60);
+/// How often the syncer reports.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// The minimum between two reports; also the interval until the identity of the cluster is known, because nothing is
+/// written before.
+const REPORT_MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the inventory is counted, which lists all pods.
+const COUNT_EVERY: Duration = Duration::from_secs(60);
 
 /// Holds the lease, for as long as it is polled.
-pub(crate) async fn hold(sides: Arc<Sides>) -> Infallible {
+pub(crate) async fn hold_lease(context: Arc<SyncerContext>) -> Infallible {
     let led = std::sync::atomic::AtomicBool::new(false);
-    let told = |attempt: Result<bool, &CallError>| {
-        // Who is no longer known cannot be told to stop either.
-        sides.set_cut_off(attempt.as_ref().is_err_and(|error| !error.is_answer() || error.code() == 401));
+    let renewed = |attempt: Result<bool, &CallError>| {
+        // A syncer whose credential is refused cannot be told to stop either.
+        context.set_mailbox_unreachable(
+            attempt.as_ref().is_err_and(|error| !error.is_answer() || error.code() == 401),
+        );
         if let Ok(true) = attempt {
-            sides.succeed();
+            context.clear_superseded();
         }
-        let leads = attempt.unwrap_or_else(|_| sides.lease.leads());
+        let leads = attempt.unwrap_or_else(|_| context.lease.leads());
         if led.swap(leads, std::sync::atomic::Ordering::Relaxed) != leads {
-            tracing::info!(leads, "the lease of the mailbox");
-            sides.beat.notify_one();
+            match leads {
+                true => tracing::info!("acquired the lease of the mailbox"),
+                false => tracing::info!("lost the lease of the mailbox"),
+            };
+            context.report_due.notify_one();
         }
-        sides.look_again_if_led();
+        context.requeue_all_if_promoted();
     };
-    sides.lease.hold(told).await
+    context.lease.hold(renewed).await
 }
 
-/// Looks and reports, for as long as it is polled.
-pub(crate) async fn beat(sides: Arc<Sides>) -> Infallible {
-    let mut beat = Beat { sides, seen: None, counted: None, written: None };
+/// Reports, for as long as it is polled.
+pub(crate) async fn report(context: Arc<SyncerContext>) -> Infallible {
+    let mut reporter = Reporter { context, inventory: None, counted: None, written: None };
     loop {
-        beat.once().await;
-        let known = beat.sides.cluster() != Cluster::Unknown;
-        sleep(BEAT_FIRST).await;
-        let wait = sleep(if known { BEAT - BEAT_FIRST } else { Duration::ZERO });
+        reporter.report_once().await;
+        let known = reporter.context.cluster() != ClusterIdentity::Unknown;
+        sleep(REPORT_MIN_INTERVAL).await;
+        let wait = sleep(if known { REPORT_EVERY - REPORT_MIN_INTERVAL } else { Duration::ZERO });
         tokio::select! {
             () = wait => {}
-            () = beat.sides.beat.notified() => {}
+            () = reporter.context.report_due.notified() => {}
         }
     }
 }
 
-struct Beat {
-    sides: Arc<Sides>,
-    seen: Option<Seen>,
+struct Reporter {
+    context: Arc<SyncerContext>,
+    inventory: Option<ClusterInventory>,
     counted: Option<Instant>,
-    /// What is in the mailbox.
+    /// The status in the mailbox.
     written: Option<PhysicalClusterStatus>,
 }
 
@@ -80,75 +85,75 @@ fn kind() -> Kind {
     Kind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced)
 }
 
-impl Beat {
-    async fn once(&mut self) {
-        let doubts = self.sides.doubts();
-        let looked = Seen::whose(&self.sides.below).await;
-        if let Ok(uid) = &looked {
-            self.identify(uid, doubts).await;
+impl Reporter {
+    async fn report_once(&mut self) {
+        let identity_checks = self.context.identity_checks();
+        let read_uid = ClusterInventory::cluster_uid(&self.context.downstream).await;
+        if let Ok(uid) = &read_uid {
+            self.identify(uid, identity_checks).await;
         }
-        if looked.is_ok() && self.counted.is_none_or(|at| at.elapsed() >= COUNT) {
+        if read_uid.is_ok() && self.counted.is_none_or(|at| at.elapsed() >= COUNT_EVERY) {
             match self.count().await {
-                Ok(seen) => {
-                    self.seen = Some(seen);
+                Ok(inventory) => {
+                    self.inventory = Some(inventory);
                     self.counted = Some(Instant::now());
                 }
-                Err(error) => tracing::warn!(%error, "cannot count what the physical cluster has"),
+                Err(error) => tracing::warn!(%error, "cannot count the inventory of the physical cluster"),
             }
         }
-        let led = self.sides.lease.leads();
-        let is_known = led || self.sides.lease.other().is_some() || self.sides.is_superseded();
-        if self.sides.about().led != led && is_known {
-            self.sides.change_about(|about| about.led = led).await;
+        let led = self.context.lease.leads();
+        let is_known = led || self.context.lease.other().is_some() || self.context.is_superseded();
+        if self.context.header().led != led && is_known {
+            self.context.update_header(|header| header.led = led).await;
         }
-        if led && let Err(error) = self.report(looked.as_ref().err()).await {
+        if led && let Err(error) = self.write_report(read_uid.as_ref().err()).await {
             self.written = None;
-            tracing::warn!(%error, "cannot report to the mailbox");
+            tracing::warn!(%error, "cannot write the report into the mailbox");
         }
     }
 
-    async fn count(&self) -> Result<Seen, CallError> {
-        let mut seen = Seen::count(&self.sides.below).await?;
-        seen.kinds = discover(&self.sides.below).await?.report();
-        Ok(seen)
+    async fn count(&self) -> Result<ClusterInventory, CallError> {
+        let mut inventory = ClusterInventory::count(&self.context.downstream).await?;
+        inventory.kinds = discover(&self.context.downstream).await?.report();
+        Ok(inventory)
     }
 
-    /// Compares with what is recorded: in the mailbox or, when it does not answer, on disk.
-    async fn identify(&mut self, uid: &str, doubts: u64) {
+    /// Compares the uid with the recorded one: in the mailbox or, if it does not answer, in the state directory.
+    async fn identify(&mut self, uid: &str, identity_checks: u64) {
         let recorded = match self.read().await {
             Ok(status) => {
-                let recorded = status.uid.clone().or_else(|| self.sides.about().cluster);
+                let recorded = status.uid.clone().or_else(|| self.context.header().cluster);
                 self.written = Some(status);
                 recorded
             }
-            Err(error) => match self.sides.about().cluster {
+            Err(error) => match self.context.header().cluster {
                 Some(recorded) => Some(recorded),
                 None => {
-                    return tracing::warn!(%error, "cannot find out whether this is the same physical cluster");
+                    return tracing::warn!(%error, "cannot verify the identity of the physical cluster");
                 }
             },
         };
         let cluster = match recorded {
-            Some(recorded) if recorded != uid => Cluster::Other,
-            _ => Cluster::Same,
+            Some(recorded) if recorded != uid => ClusterIdentity::Other,
+            _ => ClusterIdentity::Same,
         };
-        if cluster == Cluster::Same {
-            self.sides.change_about(|about| about.cluster = Some(uid.to_owned())).await;
+        if cluster == ClusterIdentity::Same {
+            self.context.update_header(|header| header.cluster = Some(uid.to_owned())).await;
         }
-        if self.sides.set_cluster(cluster, doubts) {
-            tracing::info!(?cluster, uid, "which physical cluster this is");
-            self.sides.look_at_all();
+        if self.context.set_identity(cluster, identity_checks) {
+            tracing::info!(?cluster, uid, "checked the identity of the physical cluster");
+            self.context.requeue_all();
         }
     }
 
     async fn read(&self) -> Result<PhysicalClusterStatus, CallError> {
         let kind = kind();
-        let found = self.sides.mailbox.get(Place::new(&kind, "", &self.sides.settings.name)).await?;
+        let found = self.context.mailbox.get(Place::new(&kind, "", &self.context.settings.name)).await?;
         let status = found.map(|mut object| object["status"].take()).unwrap_or_default();
         Ok(serde_json::from_value(status).unwrap_or_default())
     }
 
-    async fn report(&mut self, unreachable: Option<&CallError>) -> Result<(), CallError> {
+    async fn write_report(&mut self, unreachable: Option<&CallError>) -> Result<(), CallError> {
         let before = match self.written.take() {
             Some(written) => written,
             None => self.read().await?,
@@ -167,94 +172,106 @@ impl Beat {
         unreachable: Option<&CallError>,
     ) -> PhysicalClusterStatus {
         let mut status = before.clone();
-        let about = self.sides.about();
-        let same = self.sides.cluster();
-        // What another cluster has is not this one's.
-        if let Some(seen) = self.seen.as_ref().filter(|_| same == Cluster::Same) {
-            status.version = Some(seen.version.clone());
-            status.nodes = seen.nodes;
-            status.capacity = seen.capacity.quantities();
-            status.allocatable = seen.allocatable.quantities();
-            status.requested = seen.requested.quantities();
-            status.quotas = seen.quotas.clone();
-            status.kinds = seen.kinds.clone();
-            status.classes = seen.classes.clone();
+        let header = self.context.header();
+        let same = self.context.cluster();
+        // The inventory of another cluster is not reported.
+        if let Some(inventory) = self.inventory.as_ref().filter(|_| same == ClusterIdentity::Same) {
+            status.version = Some(inventory.version.clone());
+            status.nodes = inventory.nodes;
+            status.capacity = inventory.capacity.quantities();
+            status.allocatable = inventory.allocatable.quantities();
+            status.requested = inventory.requested.quantities();
+            status.quotas = inventory.quotas.clone();
+            status.kinds = inventory.kinds.clone();
+            status.classes = inventory.classes.clone();
         }
-        if same == Cluster::Same {
-            status.uid = about.cluster;
+        if same == ClusterIdentity::Same {
+            status.uid = header.cluster;
         }
-        status.mailbox = Some(self.sides.settings.mailbox.clone());
-        status.conditions = conditions(&before.conditions, &self.conditions(same, unreachable));
+        status.mailbox = Some(self.context.settings.mailbox.clone());
+        status.conditions = merge_conditions(&before.conditions, &self.conditions(same, unreachable));
         status
     }
 
-    /// Type, whether it is so, reason, message.
-    fn conditions(&self, same: Cluster, unreachable: Option<&CallError>) -> Vec<Said> {
+    /// The conditions of the report.
+    fn conditions(&self, same: ClusterIdentity, unreachable: Option<&CallError>) -> Vec<ConditionUpdate> {
         let ready = match unreachable {
-            None => Said::new("Ready", "True", "Reachable", "the physical cluster answers"),
-            Some(error) => Said::new("Ready", "False", "Unreachable", &error.to_string()),
+            None => ConditionUpdate::new("Ready", "True", "Reachable", "the physical cluster answers"),
+            Some(error) => ConditionUpdate::new("Ready", "False", "Unreachable", &error.to_string()),
         };
         let identity = match same {
-            Cluster::Same => {
-                Said::new("ClusterIdentity", "True", "Same", "this is the cluster that was joined")
+            ClusterIdentity::Same => {
+                ConditionUpdate::new("ClusterIdentity", "True", "Same", "this is the cluster that was joined")
             }
-            Cluster::Other => {
+            ClusterIdentity::Other => {
                 let message = "the kubeconfig leads to another cluster than the one that was joined; \
                                nothing is written there";
-                Said::new("ClusterIdentity", "False", "OtherCluster", message)
+                ConditionUpdate::new("ClusterIdentity", "False", "OtherCluster", message)
             }
-            Cluster::Unknown => Said::new(
+            ClusterIdentity::Unknown => ConditionUpdate::new(
                 "ClusterIdentity",
                 "Unknown",
                 "Unknown",
-                "not found out since it was last lost sight of",
+                "the identity of the cluster is not verified yet",
             ),
         };
-        let synced = match self.sides.troubles.told() {
-            (0, _) => Said::new("Synced", "True", "AsAsked", "everything is as the mailbox asks"),
-            (count, told) => Said::new("Synced", "False", "Held", &format!("{count} not as asked:\n{told}")),
+        let synced = match self.context.errors.summary() {
+            (0, _) => {
+                ConditionUpdate::new("Synced", "True", "InSync", "every object is in sync with the mailbox")
+            }
+            (count, summary) => ConditionUpdate::new(
+                "Synced",
+                "False",
+                "Held",
+                &format!("{count} objects are not in sync:\n{summary}"),
+            ),
         };
-        // Until it was counted, what was said before stays.
-        let counted = self.seen.as_ref().map(|seen| match seen.refused.is_empty() {
-            true => Said::new("Counted", "True", "Counted", "nodes, pods and quotas are counted"),
-            false => Said::new("Counted", "False", "Forbidden", &seen.refused.join("\n")),
+        // Until the first count, the condition stays.
+        let counted = self.inventory.as_ref().map(|inventory| match inventory.forbidden.is_empty() {
+            true => ConditionUpdate::new("Counted", "True", "Counted", "nodes, pods and quotas were counted"),
+            false => ConditionUpdate::new("Counted", "False", "Forbidden", &inventory.forbidden.join("\n")),
         });
         [ready, identity, synced].into_iter().chain(counted).collect()
     }
 
     async fn write(&self, status: &PhysicalClusterStatus) -> Result<(), CallError> {
-        let (kind, name) = (kind(), &self.sides.settings.name);
+        let (kind, name) = (kind(), &self.context.settings.name);
         let place = Place::new(&kind, "", name);
-        if self.sides.mailbox.get(place).await?.is_none() {
+        if self.context.mailbox.get(place).await?.is_none() {
             let object = json!({
                 "apiVersion": kind.api_version(), "kind": kind.name, "metadata": { "name": name }, "spec": {},
             });
-            self.sides.mailbox.create(&kind, "", &object).await?;
+            self.context.mailbox.create(&kind, "", &object).await?;
         }
         let status = serde_json::to_value(status).unwrap_or(Value::Null);
         let change = json!([{ "op": "add", "path": "/status", "value": status }]);
-        self.sides.mailbox.patch(place.part("status"), Patch::Json, &change).await.map(drop)
+        self.context.mailbox.patch(place.part("status"), Patch::Json, &change).await.map(drop)
     }
 }
 
-struct Said {
+struct ConditionUpdate {
     r#type: &'static str,
     status: &'static str,
     reason: &'static str,
     message: String,
 }
 
-impl Said {
-    fn new(r#type: &'static str, status: &'static str, reason: &'static str, message: &str) -> Said {
-        Said { r#type, status, reason, message: message.to_owned() }
+impl ConditionUpdate {
+    fn new(
+        r#type: &'static str,
+        status: &'static str,
+        reason: &'static str,
+        message: &str,
+    ) -> ConditionUpdate {
+        ConditionUpdate { r#type, status, reason, message: message.to_owned() }
     }
 }
 
-/// With the times at which they began to be so. What others say stays.
-fn conditions(before: &[Condition], said: &[Said]) -> Vec<Condition> {
-    let others = before.iter().filter(|old| said.iter().all(|new| new.r#type != old.r#type)).cloned();
+/// Merges conditions: transition times are kept, and so are conditions of others.
+fn merge_conditions(before: &[Condition], updates: &[ConditionUpdate]) -> Vec<Condition> {
+    let others = before.iter().filter(|old| updates.iter().all(|new| new.r#type != old.r#type)).cloned();
     let now = time::now();
-    let ours = said
+    let ours = updates
         .iter()
         .map(|new| Condition::since(before, (new.r#type, new.status, new.reason, &new.message), &now));
     ours.chain(others).collect()

@@ -5,34 +5,23 @@
 //!
 //! ```text
 //!              mailbox                                                     physical cluster
-//!   placed     ───────────► tend: which kinds are followed ◄───────────    ours, by label
-//!              ◄─ marks ──┐                                 ┌─ applies ─►
-//!              ◄─ status ─┼── look: down, up, project ◄─────┤  deletes
-//!   projected  ◄──────────┘     (decided by mirror)         └──────────    pods, replica sets, events, …
-//!   lease      ◄── heartbeat: that we are there, what there is ──────────► which cluster is this
-//!                             state: what was asked for last, on disk
-//!   clients    ──► tunnel: logs, commands, ports of what runs ───────────► (pull only)
+//!   placed     ───────────► watch: informers of both sides ◄───────────    ours, by label
+//!              ◄ finalizer ┐                                ┌─ applies ─►
+//!              ◄─ status ──┼─ sync: down, up, project ◄─────┤  deletes
+//!   projected  ◄───────────┘   (planned by mirror)          └──────────    pods, replica sets, events, …
+//!   lease      ◄── heartbeat: lease, report ─────────────────────────────► identity, inventory
+//!                             state: what the syncer knows; desired objects on disk
 //! ```
 //!
-//! It transports and never decides: no placement, no division, no summary. It never sees another cluster's
-//! mailbox or a user's logical cluster. It deletes nothing that nobody deleted ([`mirror`]).
+//! It transports and never decides: no placement, no division, no aggregation. It never sees another cluster's
+//! mailbox or a user's logical cluster. It deletes downstream only what was deleted in the mailbox ([`mirror`]).
 
-mod amounts;
-mod below;
-mod down;
 mod heartbeat;
-mod kinds;
-mod look;
+mod inventory;
 pub mod mirror;
-mod project;
-mod seen;
-mod sides;
 mod state;
-mod tend;
-mod troubles;
-pub mod tunnel;
-mod up;
-mod waiting;
+mod sync;
+mod watch;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -46,20 +35,22 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-pub use sides::Settings;
+pub use state::context::Settings;
 
-use crate::sides::Sides;
-use crate::state::{About, Disk};
+use crate::state::context::SyncerContext;
+use crate::state::directory::{StateDirectory, StateHeader};
+use crate::sync::reconcile::reconcile;
+use crate::watch::informers::manage_informers;
 
-/// Objects looked after at once. Each is waiting for a server most of the time.
-const HANDS: usize = 16;
-/// What is being written is brought to an end: each call ends within this.
-const GRACE: Duration = Duration::from_secs(10);
+/// Concurrent reconciles. Each waits for a server most of the time.
+const WORKERS: usize = 16;
+/// How long the syncer may take to stop: each call ends within this.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a syncer ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncerError {
-    #[error("cannot use the directory of its state: {0}")]
+    #[error("cannot use its state directory: {0}")]
     State(#[source] std::io::Error),
     #[error(transparent)]
     Task(#[from] TaskError),
@@ -69,72 +60,75 @@ pub enum SyncerError {
 #[derive(Debug)]
 pub struct Syncer {
     mailbox: Remote,
-    below: Remote,
+    downstream: Remote,
     settings: Settings,
 }
 
 impl Syncer {
-    /// `mailbox` leads to one logical cluster, `below` to the physical cluster.
-    pub fn new(mailbox: Client, below: Client, settings: Settings) -> Syncer {
-        Syncer { mailbox: Remote::new(mailbox), below: Remote::new(below), settings }
+    /// `mailbox` is a client of one mailbox, `downstream` of the physical cluster.
+    pub fn new(mailbox: Client, downstream: Client, settings: Settings) -> Syncer {
+        Syncer { mailbox: Remote::new(mailbox), downstream: Remote::new(downstream), settings }
     }
 
-    /// Runs until it is told to stop. Returns earlier only if a part of it fails, which none should.
+    /// Runs until it is told to stop. Returns earlier only if a task of it fails, which none should.
     pub async fn run(self, mut stop: Stop) -> Result<(), SyncerError> {
-        let Syncer { mailbox, below, settings } = self;
-        let (about, kept) = match &settings.directory {
+        let Syncer { mailbox, downstream, settings } = self;
+        let (header, stored) = match &settings.directory {
             Some(directory) => {
-                let disk = Disk::new(directory.clone(), settings.seal);
-                let (mut about, kept) = disk.load(&settings.mailbox).await.map_err(SyncerError::State)?;
-                if about.identity.is_empty() {
-                    about.identity = format!("{:016x}", rand::random::<u64>());
-                    disk.save_about(about.clone()).await.map_err(SyncerError::State)?;
+                let directory = StateDirectory::new(directory.clone(), settings.encryption_key);
+                let loaded = directory.load(&settings.mailbox).await;
+                let (mut header, stored) = loaded.map_err(SyncerError::State)?;
+                if header.identity.is_empty() {
+                    header.identity = format!("{:016x}", rand::random::<u64>());
+                    directory.save_header(header.clone()).await.map_err(SyncerError::State)?;
                 }
-                (about, kept)
+                (header, stored)
             }
-            None => (About { mailbox: settings.mailbox.clone(), ..About::default() }, Vec::new()),
+            None => (StateHeader { mailbox: settings.mailbox.clone(), ..StateHeader::default() }, Vec::new()),
         };
-        // Of many in one process each line says whose it is.
+        // A process may run many syncers: each log line names its physical cluster.
         let span = tracing::info_span!("syncer", physical_cluster = settings.name);
-        let sides = Arc::new(Sides::new(mailbox, below, settings, about, kept));
+        let context = Arc::new(SyncerContext::new(mailbox, downstream, settings, header, stored));
         let mut tasks = Tasks::new();
-        spawn(&mut tasks, "lease", never(heartbeat::hold(sides.clone())).instrument(span.clone()));
-        spawn(&mut tasks, "report", never(heartbeat::beat(sides.clone())).instrument(span.clone()));
-        spawn(&mut tasks, "kinds", tend::tend(sides.clone()).instrument(span.clone()));
-        tasks.spawn("objects", look_after(sides.clone(), tasks.stop()).instrument(span.clone()));
-        let ended = tasks.run_until(stop.requested(), GRACE).await;
-        give_up(&sides).instrument(span).await;
+        spawn(&mut tasks, "lease", never(heartbeat::hold_lease(context.clone())).instrument(span.clone()));
+        spawn(&mut tasks, "report", never(heartbeat::report(context.clone())).instrument(span.clone()));
+        spawn(&mut tasks, "kinds", manage_informers(context.clone()).instrument(span.clone()));
+        tasks.spawn("objects", reconcile_all(context.clone(), tasks.stop()).instrument(span.clone()));
+        let ended = tasks.run_until(stop.requested(), STOP_TIMEOUT).await;
+        release_lease(&context).instrument(span).await;
         Ok(ended?)
     }
 }
 
-/// Looks after all objects until told to stop; what is in hand then is brought to an end, so that nothing is written after
-/// another has begun.
-async fn look_after(sides: Arc<Sides>, mut stop: Stop) -> Result<(), Infallible> {
-    let gate = Semaphore::new(HANDS);
-    let look = async |subject| {
-        let _place = gate.acquire().await;
-        look::look(&sides, subject).await
+/// Reconciles the objects of the queue until told to stop. Then it waits for the reconciles in progress, so that this syncer
+/// writes nothing after another has acquired the lease.
+async fn reconcile_all(context: Arc<SyncerContext>, mut stop: Stop) -> Result<(), Infallible> {
+    let workers = Semaphore::new(WORKERS);
+    let reconcile = async |id| {
+        let _permit = workers.acquire().await;
+        reconcile(&context, id).await
     };
-    let mut working = std::pin::pin!(work(&sides.queue, HANDS, look));
+    let mut working = std::pin::pin!(work(&context.queue, WORKERS, reconcile));
     tokio::select! {
         never = &mut working => match never {},
         () = stop.requested() => {}
     }
-    // Whoever waits for all places gets them before those who come later.
+    // The semaphore is fair: this gets all permits before reconciles that start later.
     tokio::select! {
         never = working => match never {},
-        _ = timeout(PATIENCE, gate.acquire_many(HANDS as u32)) => Ok(()),
+        _ = timeout(PATIENCE, workers.acquire_many(WORKERS as u32)) => Ok(()),
     }
 }
 
-/// Nobody writes any more, so another may begin; and then we are not the last who led.
-async fn give_up(sides: &Sides) {
-    match timeout(GRACE, sides.lease.release()).await {
-        Ok(Ok(true)) => sides.change_about(|about| about.led = false).await,
+/// Releases the lease once nothing writes any more, and records that this syncer is no longer the last holder.
+async fn release_lease(context: &SyncerContext) {
+    match timeout(STOP_TIMEOUT, context.lease.release()).await {
+        Ok(Ok(true)) => context.update_header(|header| header.led = false).await,
         Ok(Ok(false)) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "cannot give up the lease"),
-        Err(_) => tracing::warn!("cannot give up the lease in time"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "cannot release the lease; another syncer waits until it expires")
+        }
+        Err(_) => tracing::warn!("cannot release the lease in time; another syncer waits until it expires"),
     }
 }
 
@@ -142,7 +136,7 @@ async fn never(task: impl Future<Output = Infallible>) -> Result<Infallible, Str
     Ok(task.await)
 }
 
-/// A task that goes on until the group stops.
+/// Spawns a task that runs until the group stops.
 fn spawn(
     tasks: &mut Tasks,
     name: &str,

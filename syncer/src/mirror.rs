@@ -1,24 +1,25 @@
-//! What goes down, what comes up, and when nothing may be done: decided here, from values alone.
+//! Planning, from values alone: what the syncer does next about an object, what it applies downstream, and what it shows in
+//! the mailbox.
 //!
 //! ```text
-//!   mailbox object ──► wanted ──► verdict ──► Mark │ Apply │ Delete │ Release │ Rest │ Hold(why)
-//!                                    ▲
-//!   object below ────────────────────┴──────► raised: its status, or all of it (projected)
+//!   mailbox object ──► desired ──► plan_step ──► AddFinalizer │ Apply │ Delete │ RemoveFinalizer │ InSync │ Hold(reason)
+//!                                     ▲
+//!   downstream object ────────────────┴────────► upstream_status, or a projection of all of it
 //! ```
 //!
-//! An object has the same kind, namespace and name on both sides. Nothing here reads or writes; whoever acts on a
-//! verdict reads both sides first and comes back afterwards.
+//! An object has the same kind, namespace and name in the mailbox and downstream. Nothing here does I/O: the caller reads
+//! both objects, executes the step, and plans again.
 
 mod compare;
+mod desired;
 mod object;
+mod plan;
 mod project;
 mod status;
-mod verdict;
-mod wanted;
 
-pub use compare::{Sent, holds};
-pub use object::{Object, fingerprint};
-pub use project::{Projection, claims, is_projection, owner_references, projection};
-pub use status::{Generations, raised};
-pub use verdict::{Cluster, Facts, Hold, Step, verdict};
-pub use wanted::{LED_BY, SENT, Wanted};
+pub use compare::{LastApplied, is_applied};
+pub use desired::{DesiredObject, LED_BY, SENT};
+pub use object::{AnyObject, fingerprint};
+pub use plan::{ClusterIdentity, HoldReason, SyncSnapshot, SyncStep, plan_step};
+pub use project::{Projection, is_claim_of, is_projection, owner_references, projection};
+pub use status::{Generations, upstream_status};

@@ -228,7 +228,7 @@ impl Fleet {
             name: name.rsplit('/').next().unwrap_or(name).to_owned(),
             mailbox: member.mailbox_id.to_string(),
             directory: None,
-            seal: None,
+            encryption_key: None,
         };
         let id = member.mailbox_id;
         let above = local::client(stack, account(id), &Cluster::Id(id));

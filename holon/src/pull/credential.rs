@@ -28,74 +28,74 @@ const MANAGER: &str = "holon-syncer-seat";
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Credential {
+pub(crate) struct Credential {
     /// The mailbox it leads to.
-    pub(super) mailbox: String,
+    pub(crate) mailbox: String,
     /// Which ticket it came of.
-    pub(super) ticket: String,
+    pub(crate) ticket: String,
     /// Whether that ticket is worth nothing by now.
-    pub(super) is_spent: bool,
-    pub(super) token: String,
+    pub(crate) is_spent: bool,
+    pub(crate) token: String,
     /// When the token was made, in seconds since 1970.
-    pub(super) made: u64,
+    pub(crate) made: u64,
     /// Whom to trust as the server, as PEM.
-    pub(super) authority: String,
+    pub(crate) authority: String,
     /// The server knows nobody by it any more, and not because its time is over: nothing is enforced.
     #[serde(default)]
-    pub(super) is_fenced: bool,
+    pub(crate) is_fenced: bool,
 }
 
 impl Credential {
     /// Whether its token is so old. One that was made in the future is of an age nobody knows: the clock was put back.
-    pub(super) fn is_older_than(&self, age: Duration, now: u64) -> bool {
+    pub(crate) fn is_older_than(&self, age: Duration, now: u64) -> bool {
         now.checked_sub(self.made).is_none_or(|seconds| Duration::from_secs(seconds) >= age)
     }
 }
 
 /// Seconds since 1970. They are compared with our own only.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// The one to go on with: the last of this ticket, or else the last that leads to the same mailbox.
-pub(super) fn choose(found: Vec<Credential>, ticket: &str, mailbox: &str) -> Option<Credential> {
+pub(crate) fn choose(found: Vec<Credential>, ticket: &str, mailbox: &str) -> Option<Credential> {
     let fits = found.into_iter().filter(|one| one.mailbox == mailbox);
     fits.max_by_key(|one| (one.ticket == ticket, one.made, one.is_spent))
 }
 
 /// Where it is kept.
 #[derive(Clone)]
-pub(super) struct Places {
+pub(crate) struct Places {
     directory: PathBuf,
     below: Remote,
     namespace: String,
 }
 
 impl Places {
-    pub(super) fn new(directory: &Path, below: Remote, namespace: &str) -> Places {
+    pub(crate) fn new(directory: &Path, below: Remote, namespace: &str) -> Places {
         Places { directory: directory.to_owned(), below, namespace: namespace.to_owned() }
     }
 
     /// The token by itself, for clients that read it again when it is replaced.
-    pub(super) fn token(&self) -> PathBuf {
+    pub(crate) fn token(&self) -> PathBuf {
         self.directory.join(TOKEN)
     }
 
-    pub(super) fn on_disk(&self) -> Option<Credential> {
+    pub(crate) fn on_disk(&self) -> Option<Credential> {
         let text = std::fs::read_to_string(self.directory.join(NAME)).ok()?;
         let read = serde_json::from_str(&text);
         read.inspect_err(|error| tracing::warn!(%error, "the credential on disk cannot be read")).ok()
     }
 
     /// Forgets it on disk. The Secret goes with its namespace.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         for name in [NAME, TOKEN] {
             let _ = std::fs::remove_file(self.directory.join(name));
         }
     }
 
     /// What is in the Secret, if there is one and it may be looked at.
-    pub(super) async fn below(&self) -> Result<Option<Credential>, CallError> {
+    pub(crate) async fn below(&self) -> Result<Option<Credential>, CallError> {
         let kind = secrets();
         let found = match self.below.get(Place::new(&kind, &self.namespace, CREDENTIAL)).await {
             Err(error) if error.code() == 403 => {
@@ -108,7 +108,7 @@ impl Places {
     }
 
     /// Keeps it in both places. An error where it could be kept in the Secret and was not.
-    pub(super) async fn keep(&self, credential: &Credential) -> Result<()> {
+    pub(crate) async fn keep(&self, credential: &Credential) -> Result<()> {
         let text = serde_json::to_string(credential)?;
         for (name, text) in [(NAME, &text), (TOKEN, &credential.token)] {
             let (path, new) = (self.directory.join(name), self.directory.join(format!("{name}.new")));

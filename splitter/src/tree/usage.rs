@@ -4,8 +4,8 @@
 //! same definitions, shown as everything is that is below. There are no objects of them; who reads is led there.
 
 use api::cluster::Id;
+use api::metrics::{self, METRICS};
 use api::names::{PROJECTED, TRUE};
-use api::tunnel::{METRICS, measured};
 use controller::informer::Key;
 use controller::remote::{CallError, Place};
 
@@ -22,7 +22,7 @@ pub(super) async fn keep(splitter: &Splitter, cluster: Id, mailboxes: &[Id]) -> 
     let view = &splitter.world.own.definitions;
     let find = |cluster: Id, name: &str| view.get(&Key { cluster: Some(cluster), ..Key::new("", name) });
     let server = splitter.world.server.within(cluster);
-    for mut definition in measured() {
+    for mut definition in metrics::definitions() {
         let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let is_measured = mailboxes.iter().any(|mailbox| find(*mailbox, &name).is_some());
         match find(cluster, &name) {

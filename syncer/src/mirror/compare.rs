@@ -1,64 +1,64 @@
-//! Whether the object below still holds what was sent.
+//! Whether a downstream object still has what was applied.
 //!
-//! What a server makes of what it is sent is its own affair: it fills in defaults, writes a quantity otherwise, lets
-//! webhooks change a field. So comparing values with what was sent finds differences that no write removes, and writes for
-//! ever. But every API server keeps book of who owns which field, and takes from us each one that somebody else changes
-//! or removes. As long as the fields it says are ours stay the same after an apply, so do their values.
+//! A server changes what it is sent: it adds defaults, rewrites quantities, runs webhooks. Comparing values with what
+//! was sent would find differences that no apply removes. But an API server records in managedFields which fields our
+//! field manager owns, and removes a field from our entry when another manager changes or removes it. So as long as
+//! our entry is the same as after the last apply, so are the values.
 //!
-//! After a restart we do not remember which fields were ours. Then values are compared, once: where they do not tell, one
-//! apply, which changes nothing if nothing differs, gives us something to remember. What others may have added meanwhile is
-//! what the book tells: in a list of which it has our items one by one the others are theirs; any other list is one value,
-//! and one item more is another value.
+//! After a restart the syncer does not know that entry, and compares values once. If they differ, one apply, which
+//! changes nothing if nothing differs, gives it an entry to compare with. In a list that managedFields tracks item by
+//! item (`k:`, `v:`), other managers may have added items; any other list is one value, and an additional item is a
+//! difference.
 
 use api::meta::cover::{SharedLists, covers};
 use api::names::FIELD_MANAGER;
 use serde_json::Value;
 
+use super::desired::DesiredObject;
 use super::object::fingerprint;
-use super::wanted::Wanted;
 
-/// What to remember of an apply.
+/// What the syncer remembers of its last apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sent {
-    wanted: u64,
-    /// Of the fields that were ours then. None where the server keeps no book.
+pub struct LastApplied {
+    desired: u64,
+    /// The fingerprint of the fields we owned after it. None if the server keeps no managedFields.
     fields: Option<u64>,
 }
 
-impl Sent {
-    /// `below` is what the server made of it.
-    pub fn new(wanted: &Wanted, below: &Value) -> Sent {
-        Sent { wanted: wanted.fingerprint, fields: owned(below) }
+impl LastApplied {
+    /// `downstream` is the server's response to the apply.
+    pub fn new(desired: &DesiredObject, downstream: &Value) -> LastApplied {
+        LastApplied { desired: desired.fingerprint, fields: owned(downstream) }
     }
 }
 
 /// Whether an apply would change nothing.
-pub fn holds(below: &Value, wanted: &Wanted, sent: Option<Sent>) -> bool {
-    if !wanted.was_sent(below) || !wanted.leads(below) {
+pub fn is_applied(downstream: &Value, desired: &DesiredObject, sent: Option<LastApplied>) -> bool {
+    if !desired.was_sent(downstream) || !desired.names_leader_of(downstream) {
         return false;
     }
     match sent {
-        Some(Sent { wanted: then, fields: Some(fields) }) if then == wanted.fingerprint => {
-            owned(below) == Some(fields)
+        Some(LastApplied { desired: then, fields: Some(fields) }) if then == desired.fingerprint => {
+            owned(downstream) == Some(fields)
         }
-        // There is no book: what an apply does not change will not change with the next one.
-        Some(Sent { wanted: then, fields: None }) if then == wanted.fingerprint => {
-            covers(below, &wanted.object, SharedLists::Any)
+        // Without managedFields: values that the last apply did not change, the next one will not change either.
+        Some(LastApplied { desired: then, fields: None }) if then == desired.fingerprint => {
+            covers(downstream, &desired.object, SharedLists::Any)
         }
-        _ => covers(below, &wanted.object, SharedLists::Keyed(&ours(below).collect::<Vec<_>>())),
+        _ => covers(downstream, &desired.object, SharedLists::Keyed(&ours(downstream).collect::<Vec<_>>())),
     }
 }
 
-/// The fingerprint of the fields the server says we own.
-fn owned(below: &Value) -> Option<u64> {
-    let fields: Vec<Value> = ours(below).cloned().collect();
+/// The fingerprint of the fields that our field manager owns.
+fn owned(downstream: &Value) -> Option<u64> {
+    let fields: Vec<Value> = ours(downstream).cloned().collect();
     (!fields.is_empty()).then(|| fingerprint(&Value::Array(fields)))
 }
 
-/// What the server's book says is ours: `{"f:spec": {"f:ports": {"k:{\"port\":80}": {…}}}}`. An entry for each version we have
-/// written in.
-fn ours(below: &Value) -> impl Iterator<Item = &Value> {
-    let entries = below["metadata"]["managedFields"].as_array().into_iter().flatten();
+/// The fields that our field manager owns, an entry for each version that it applied: `{"f:spec": {"f:ports":
+/// {"k:{\"port\":80}": {…}}}}`.
+fn ours(downstream: &Value) -> impl Iterator<Item = &Value> {
+    let entries = downstream["metadata"]["managedFields"].as_array().into_iter().flatten();
     let ours = entries.filter(|entry| {
         entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && entry["subresource"].is_null()
     });
@@ -70,57 +70,57 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn wanted(data: Value) -> Wanted {
+    fn desired(data: Value) -> DesiredObject {
         let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m", "uid": "u" }, "data": data });
-        Wanted::of(&map, "~b")
+        DesiredObject::of(&map, "~b")
     }
 
-    fn below(wanted: &Wanted, fields: Value) -> Value {
-        let mut below = wanted.object.clone();
+    fn downstream(desired: &DesiredObject, fields: Value) -> Value {
+        let mut downstream = desired.object.clone();
         let theirs = json!({ "manager": "kubectl", "operation": "Update", "fieldsV1": { "f:x": {} } });
         let ours = json!({ "manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": fields, "time": "2026-01-01T00:00:00Z" });
-        below["metadata"]["managedFields"] = json!([theirs, ours]);
-        below
+        downstream["metadata"]["managedFields"] = json!([theirs, ours]);
+        downstream
     }
 
     #[test]
-    fn fields_we_own_stay_as_we_sent_them() {
-        let wanted = wanted(json!({ "cpu": "1000m" }));
-        let mut found = below(&wanted, json!({ "f:data": { "f:cpu": {} } }));
-        // The server wrote it its own way; that is what came of the apply, so it is no difference.
+    fn an_object_is_applied_while_we_own_the_same_fields() {
+        let desired = desired(json!({ "cpu": "1000m" }));
+        let mut found = downstream(&desired, json!({ "f:data": { "f:cpu": {} } }));
+        // The server rewrote the quantity in its response to the apply.
         found["data"]["cpu"] = json!("1");
-        let sent = Some(Sent::new(&wanted, &found));
-        assert!(holds(&found, &wanted, sent));
+        let sent = Some(LastApplied::new(&desired, &found));
+        assert!(is_applied(&found, &desired, sent));
         found["metadata"]["managedFields"][1]["time"] = json!("2026-01-02T00:00:00Z");
         found["data"]["theirs"] = json!("too");
-        assert!(holds(&found, &wanted, sent));
-        // Somebody else changed a field: it is theirs now.
+        assert!(is_applied(&found, &desired, sent));
+        // Another manager changed a field, and owns it now.
         found["metadata"]["managedFields"][1]["fieldsV1"] = json!({ "f:data": {} });
-        assert!(!holds(&found, &wanted, sent));
+        assert!(!is_applied(&found, &desired, sent));
         found["metadata"]["managedFields"] = json!([]);
-        assert!(!holds(&found, &wanted, sent));
+        assert!(!is_applied(&found, &desired, sent));
     }
 
     #[test]
-    fn what_was_sent_before_is_not_what_is_wanted_now() {
-        let (before, now) = (wanted(json!({ "a": "1", "b": "2" })), wanted(json!({ "a": "1" })));
-        let found = below(&before, json!({ "f:data": {} }));
-        let sent = Some(Sent::new(&before, &found));
-        assert!(holds(&found, &before, sent));
-        // Everything that is wanted is there; what is wanted no longer is there too.
-        assert!(!holds(&found, &now, sent));
-        assert!(!holds(&found, &now, None));
+    fn an_older_apply_does_not_count_as_the_desired_one() {
+        let (before, now) = (desired(json!({ "a": "1", "b": "2" })), desired(json!({ "a": "1" })));
+        let found = downstream(&before, json!({ "f:data": {} }));
+        let sent = Some(LastApplied::new(&before, &found));
+        assert!(is_applied(&found, &before, sent));
+        // Every desired value is there, but so is one that is no longer desired.
+        assert!(!is_applied(&found, &now, sent));
+        assert!(!is_applied(&found, &now, None));
     }
 
     #[test]
-    fn without_a_memory_values_are_compared() {
+    fn after_a_restart_values_are_compared() {
         let template =
             json!({ "list": [{ "name": "a", "image": "x" }, { "name": "b" }], "empty": {}, "none": null });
-        let wanted = wanted(template);
+        let desired = desired(template);
         let check = |data: Value, expected: bool| {
-            let mut found = below(&wanted, json!({}));
+            let mut found = downstream(&desired, json!({}));
             found["data"] = data;
-            assert_eq!(holds(&found, &wanted, None), expected, "{found}");
+            assert_eq!(is_applied(&found, &desired, None), expected, "{found}");
         };
         check(json!({ "list": [{ "name": "a", "image": "x", "pull": "Always" }, { "name": "b" }] }), true);
         check(json!({ "list": [{ "name": "a", "image": "y" }, { "name": "b" }] }), false);
@@ -128,10 +128,10 @@ mod tests {
         check(json!({}), false);
     }
 
-    /// Somebody added a rule to a NetworkPolicy that lets nobody in, while no syncer ran. It stayed: in any list there could be
-    /// more than was sent.
+    /// A user added a rule to a NetworkPolicy that allows nothing, while no syncer ran. The rule stayed, because
+    /// every list could have more items than were sent.
     #[test]
-    fn without_a_memory_the_book_says_where_others_may_add_items() {
+    fn after_a_restart_managed_fields_tell_which_lists_others_may_add_to() {
         let rules = |rules: Value| json!({ "ingress": rules });
         let containers = |items: Value| json!({ "containers": items });
         let web = json!({ "name": "web", "args": ["--a"], "env": [{ "name": "A" }] });
@@ -144,12 +144,12 @@ mod tests {
             containers(json!([web]))
         };
         let check = |sent: Value, fields: Value, found: Value, expected: bool| {
-            let wanted = wanted(sent);
-            let mut below = below(&wanted, json!({ "f:data": fields }));
-            below["data"] = found.clone();
-            assert_eq!(holds(&below, &wanted, None), expected, "{found}");
+            let desired = desired(sent);
+            let mut downstream = downstream(&desired, json!({ "f:data": fields }));
+            downstream["data"] = found.clone();
+            assert_eq!(is_applied(&downstream, &desired, None), expected, "{found}");
         };
-        // One value, which is ours or was taken from us.
+        // One value: we own the list, or another manager does.
         let one = json!({ "f:ingress": {} });
         check(rules(json!([{ "a": 1 }])), one.clone(), rules(json!([{ "a": 1 }])), true);
         check(rules(json!([{ "a": 1 }])), one.clone(), rules(json!([{ "a": 1 }, {}])), false);
@@ -166,11 +166,11 @@ mod tests {
         check(ours(), by_name, with("image", json!("theirs")), true);
         let set = json!({ "f:ingress": { "v:\"a\"": {} } });
         check(rules(json!(["a"])), set, rules(json!(["a", "b"])), true);
-        // Where no book is kept, one apply is all that can be done.
-        let wanted = wanted(rules(json!([])));
-        let mut below = wanted.object.clone();
-        below["data"] = rules(json!([1]));
-        assert!(!holds(&below, &wanted, None));
-        assert!(holds(&below, &wanted, Some(Sent::new(&wanted, &below))));
+        // Without managedFields, one apply is all the syncer can do.
+        let desired = desired(rules(json!([])));
+        let mut downstream = desired.object.clone();
+        downstream["data"] = rules(json!([1]));
+        assert!(!is_applied(&downstream, &desired, None));
+        assert!(is_applied(&downstream, &desired, Some(LastApplied::new(&desired, &downstream))));
     }
 }

@@ -5,11 +5,11 @@ use api::names::{FIELD_MANAGER, MAILBOX, PLACED, SYNCER, TRUE};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
-/// An object of any kind, as an API server says it.
+/// An object of any kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Object<'a>(pub &'a Value);
+pub struct AnyObject<'a>(pub &'a Value);
 
-impl<'a> Object<'a> {
+impl<'a> AnyObject<'a> {
     pub fn uid(self) -> &'a str {
         metadata::uid(self.0)
     }
@@ -34,7 +34,8 @@ impl<'a> Object<'a> {
         metadata::label(self.0, name)
     }
 
-    pub fn is_being_deleted(self) -> bool {
+    /// Whether it has a deletion timestamp.
+    pub fn is_deleting(self) -> bool {
         metadata::is_being_deleted(self.0)
     }
 
@@ -42,9 +43,9 @@ impl<'a> Object<'a> {
         self.label(PLACED) == Some(TRUE)
     }
 
-    /// The mailbox an object below was made for. Controllers copy labels and annotations to what they make, as they do
-    /// from a Deployment to its ReplicaSets, and a user can write ours into a template: neither makes an object ours. What
-    /// nobody can copy is that the server recorded our apply.
+    /// The mailbox whose syncer applied this downstream object. The annotation alone does not tell: controllers copy
+    /// labels and annotations, as from a Deployment to its ReplicaSets, and a user can write ours into a template.
+    /// Neither can copy the managedFields entry of our apply.
     pub fn mailbox(self) -> Option<&'a str> {
         let is_ours = self.was_applied_by_us().unwrap_or_else(|| {
             let is_made = self.owners().any(|owner| owner["controller"] == true);
@@ -53,15 +54,15 @@ impl<'a> Object<'a> {
         self.annotation(MAILBOX).filter(|_| is_ours)
     }
 
-    /// Whether the server recorded that we applied this object. None where it keeps no such record.
+    /// Whether managedFields has an apply of our field manager. None if the server keeps no managedFields.
     fn was_applied_by_us(self) -> Option<bool> {
         let entries = self.0["metadata"]["managedFields"].as_array().filter(|entries| !entries.is_empty())?;
         let is_ours = |entry: &Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
         Some(entries.iter().any(is_ours))
     }
 
-    /// Whether our finalizer is on it.
-    pub fn is_marked(self) -> bool {
+    /// Whether it has our finalizer.
+    pub fn has_finalizer(self) -> bool {
         self.finalizers().any(|finalizer| finalizer == SYNCER)
     }
 
@@ -74,7 +75,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The same number for the same value, whatever the order of its keys.
+/// A hash of a value that does not depend on the order of keys.
 pub fn fingerprint(value: &Value) -> u64 {
     let mut hash = Xxh3::new();
     feed(&mut hash, value);
@@ -99,12 +100,12 @@ fn feed(hash: &mut Xxh3, value: &Value) {
             hash.update(b"]");
         }
         Value::String(text) => feed_text(hash, text),
-        // Numbers, booleans and null are told apart by how they are written.
+        // Numbers, booleans and null differ in their text.
         other => hash.update(other.to_string().as_bytes()),
     }
 }
 
-/// With its length, so that two texts in a row are not taken for two others.
+/// The length comes first, so that two texts in a row do not hash like two others.
 fn feed_text(hash: &mut Xxh3, text: &str) {
     hash.update(b"\"");
     hash.update(&text.len().to_le_bytes());
@@ -116,13 +117,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A Deployment's annotations are copied to its ReplicaSets, which once made us look for their tombstones.
+    /// The deployment controller copies annotations to ReplicaSets, and the syncer looked for their tombstones.
     #[test]
-    fn what_a_controller_made_is_not_ours_whatever_was_copied_to_it() {
+    fn an_object_with_a_controller_is_not_ours_because_of_copied_annotations() {
         let check = |labels: Value, owners: Value, expected: Option<&str>| {
             let metadata =
                 json!({ "annotations": { MAILBOX: "~b" }, "labels": labels, "ownerReferences": owners });
-            assert_eq!(Object(&json!({ "metadata": metadata })).mailbox(), expected);
+            assert_eq!(AnyObject(&json!({ "metadata": metadata })).mailbox(), expected);
         };
         let (placed, made) = (json!({ PLACED: TRUE }), json!([{ "controller": true }]));
         check(placed.clone(), json!([]), Some("~b"));
@@ -131,11 +132,11 @@ mod tests {
         check(json!({}), made, None);
     }
 
-    /// The EndpointSlices of a Service carry its labels, and the claims of a StatefulSet what its user wrote into the
-    /// claim template, here the marks of a placed object. Such a claim has no owner. It was held as an object without a
-    /// tombstone, and the physical cluster said `Synced=False` for everybody on it.
+    /// EndpointSlices have the labels of their Service, and the claims of a StatefulSet what its user wrote into the
+    /// claim template, here the labels of a placed object. Such a claim has no owner. The syncer held it as an object
+    /// without a tombstone, and reported `Synced=False` for the whole physical cluster.
     #[test]
-    fn copied_marks_do_not_make_an_object_ours_and_our_recorded_apply_does() {
+    fn copied_labels_do_not_make_an_object_ours_but_our_recorded_apply_does() {
         let check = |managers: &[(&str, &str)], expected: Option<&str>| {
             let entry =
                 |(manager, operation): &(&str, &str)| json!({ "manager": manager, "operation": operation });
@@ -143,17 +144,17 @@ mod tests {
                 "annotations": { MAILBOX: "~b" }, "labels": { PLACED: TRUE },
                 "managedFields": managers.iter().map(entry).collect::<Vec<_>>(),
             });
-            assert_eq!(Object(&json!({ "metadata": metadata })).mailbox(), expected, "{managers:?}");
+            assert_eq!(AnyObject(&json!({ "metadata": metadata })).mailbox(), expected, "{managers:?}");
         };
         check(&[("kube-controller-manager", "Update")], None);
         check(&[("kube-controller-manager", "Update"), (FIELD_MANAGER, "Apply")], Some("~b"));
         check(&[(FIELD_MANAGER, "Update")], None);
-        // A server that keeps no record, or had it removed.
+        // A server without managedFields, or an object whose managedFields were removed.
         check(&[], Some("~b"));
     }
 
     #[test]
-    fn the_order_of_keys_is_no_difference_and_everything_else_is() {
+    fn a_fingerprint_depends_on_everything_but_the_order_of_keys() {
         let read = |text: &str| fingerprint(&serde_json::from_str(text).unwrap());
         assert_eq!(read(r#"{"a":1,"b":{"c":2,"d":3}}"#), read(r#"{"b":{"d":3,"c":2},"a":1}"#));
         let all = [

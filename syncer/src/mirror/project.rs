@@ -1,32 +1,32 @@
-//! What placed objects brought about below, as the mailbox shows it.
+//! What placed objects created downstream, as the mailbox shows it.
 //!
-//! A projection is the object below with the uids of the mailbox: its owners are the mailbox's objects, so that whoever
-//! looks at the mailbox finds the pods of a ReplicaSet the usual way. It says which object it shows, and what was written
-//! last, so that it is written again only when the object below has changed.
+//! A projection is the downstream object with the uids of the mailbox: its owners are objects of the mailbox, so a
+//! client finds the pods of a ReplicaSet the usual way. Annotations name the object it shows and the fingerprint of
+//! what was written, so that it is written again only when the downstream object has changed.
 
 use api::names::{BELOW_UID, PHYSICAL_CLUSTER, PROJECTED, SYNCER, TRUE, is_own_key};
 use serde_json::{Map, Value, json};
 
-use super::object::{Object, fingerprint};
-use super::wanted::SENT;
+use super::desired::SENT;
+use super::object::{AnyObject, fingerprint};
 
-/// What the mailbox should have for an object below.
+/// The mailbox object that shows a downstream object.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Projection {
-    /// Without a status, which is written apart.
+    /// Without its status, which is a separate write.
     pub object: Value,
 }
 
 /// Whether this object in the mailbox is a projection.
 pub fn is_projection(mailbox: &Value) -> bool {
-    Object(mailbox).label(PROJECTED) == Some(TRUE)
+    AnyObject(mailbox).label(PROJECTED) == Some(TRUE)
 }
 
-/// The projection of an object on a physical cluster that these objects of the mailbox own. `held` puts our finalizer on it, so that deleting it
-/// is something we read and can act on.
-pub fn projection(below: &Value, physical_cluster: &str, owners: Vec<Value>, held: bool) -> Projection {
-    let object = Object(below);
-    let mut shown = below.clone();
+/// The projection of a downstream object, with these owners in the mailbox. `held` adds our finalizer, so that the
+/// syncer sees when the projection is deleted.
+pub fn projection(downstream: &Value, physical_cluster: &str, owners: Vec<Value>, held: bool) -> Projection {
+    let object = AnyObject(downstream);
+    let mut shown = downstream.clone();
     if let Some(fields) = shown.as_object_mut() {
         fields.remove("status");
     }
@@ -36,10 +36,12 @@ pub fn projection(below: &Value, physical_cluster: &str, owners: Vec<Value>, hel
         metadata.insert("namespace".to_owned(), object.namespace().into());
     }
     let labels = json!({ PROJECTED: TRUE, PHYSICAL_CLUSTER: physical_cluster });
-    metadata.insert("labels".to_owned(), replace_own_keys(&below["metadata"]["labels"], labels));
+    metadata.insert("labels".to_owned(), replace_own_keys(&downstream["metadata"]["labels"], labels));
     let annotations = json!({ BELOW_UID: object.uid() });
-    metadata
-        .insert("annotations".to_owned(), replace_own_keys(&below["metadata"]["annotations"], annotations));
+    metadata.insert(
+        "annotations".to_owned(),
+        replace_own_keys(&downstream["metadata"]["annotations"], annotations),
+    );
     if !owners.is_empty() {
         metadata.insert("ownerReferences".to_owned(), Value::Array(owners));
     }
@@ -47,7 +49,7 @@ pub fn projection(below: &Value, physical_cluster: &str, owners: Vec<Value>, hel
         metadata.insert("finalizers".to_owned(), json!([SYNCER]));
     }
     shown["metadata"] = Value::Object(metadata);
-    // The selector of a job is made from its uid, by each server from its own.
+    // Each server generates the selector of a Job from its uid.
     if shown["kind"] == "Job" {
         shown["spec"]["manualSelector"] = true.into();
     }
@@ -57,21 +59,22 @@ pub fn projection(below: &Value, physical_cluster: &str, owners: Vec<Value>, hel
 }
 
 impl Projection {
-    /// Whether the mailbox has it.
-    pub fn is_shown(&self, mailbox: &Value) -> bool {
-        let sent = |object| Object(object).annotation(SENT);
+    /// Whether the mailbox object is this projection.
+    pub fn is_current(&self, mailbox: &Value) -> bool {
+        let sent = |object| AnyObject(object).annotation(SENT);
         is_projection(mailbox) && sent(mailbox) == sent(&self.object)
     }
 
-    /// Whether what the mailbox has is about another object of this name, which is gone.
+    /// Whether the mailbox object shows an earlier object of the same name.
     pub fn replaces(&self, mailbox: &Value) -> bool {
-        Object(mailbox).annotation(BELOW_UID) != Object(&self.object).annotation(BELOW_UID)
+        AnyObject(mailbox).annotation(BELOW_UID) != AnyObject(&self.object).annotation(BELOW_UID)
     }
 }
 
-/// Labels or annotations of an object downstream, with the keys of Holon that the projection sets and no others.
-/// Controllers copy labels and annotations to what they make: the EndpointSlices of a Service carry the Service's labels,
-/// `holon.dev/placed` included. A user may also write such keys into a template. In a mailbox they would mean something.
+/// Labels or annotations of a downstream object, with only those of Holon's keys that the projection sets.
+/// Controllers copy labels and annotations to the objects they create: EndpointSlices have the labels of their
+/// Service, `holon.dev/placed` included. A user may also write such keys into a template. In a mailbox they would
+/// have an effect.
 fn replace_own_keys(found: &Value, ours: Value) -> Value {
     let mut all = found.as_object().cloned().unwrap_or_default();
     all.retain(|key, _| !is_own_key(key));
@@ -79,24 +82,25 @@ fn replace_own_keys(found: &Value, ours: Value) -> Value {
     Value::Object(all)
 }
 
-/// The owners of an object below, as the mailbox knows them; `uid_here` finds each in the mailbox. Owners that are not there
-/// are left out. None of them holds up another's deletion here: that is decided below.
-pub fn owner_references(below: &Value, uid_here: impl Fn(&Value) -> Option<String>) -> Vec<Value> {
+/// The owners of a downstream object, as the mailbox knows them; `mailbox_uid` finds each there, and owners that it
+/// does not find are left out. None of them blocks the deletion of another in the mailbox: the physical cluster
+/// decides that.
+pub fn owner_references(downstream: &Value, mailbox_uid: impl Fn(&Value) -> Option<String>) -> Vec<Value> {
     let rewritten = |owner: &Value| {
         let mut here = owner.clone();
-        here["uid"] = uid_here(owner)?.into();
+        here["uid"] = mailbox_uid(owner)?.into();
         here.as_object_mut()?.remove("blockOwnerDeletion");
         Some(here)
     };
-    Object(below).owners().filter_map(rewritten).collect()
+    AnyObject(downstream).owners().filter_map(rewritten).collect()
 }
 
-/// Whether a claim of this name is one a StatefulSet makes for its pods. It carries no reference to its owner, only a
-/// name: template, set and ordinal.
-pub fn claims(stateful_set: &Value, claim: &str) -> bool {
-    let set = Object(stateful_set).name();
+/// Whether a StatefulSet creates a claim of this name for its pods. The claim has no owner reference, only a name:
+/// template, set and ordinal.
+pub fn is_claim_of(stateful_set: &Value, claim: &str) -> bool {
+    let set = AnyObject(stateful_set).name();
     let templates = stateful_set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten();
-    templates.map(|template| Object(template).name()).any(|template| {
+    templates.map(|template| AnyObject(template).name()).any(|template| {
         let rest = claim.strip_prefix(template).and_then(|rest| rest.strip_prefix('-'));
         let ordinal = rest.and_then(|rest| rest.strip_prefix(set)).and_then(|rest| rest.strip_prefix('-'));
         ordinal
@@ -114,7 +118,7 @@ mod tests {
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
-                "name": "web-1", "namespace": "shop", "uid": "below", "resourceVersion": "9", "generateName": "web-",
+                "name": "web-1", "namespace": "shop", "uid": "downstream", "resourceVersion": "9", "generateName": "web-",
                 "annotations": { MAILBOX: "~b", ORIGIN: "o", SENT: "s", "holon.dev/locator": "{}", "note": "n" },
                 "labels": { "app": "web", PLACED: TRUE, "holon.dev/template": "forged" },
                 "managedFields": [{}], "finalizers": ["theirs"],
@@ -128,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_shown_as_it_is_with_the_owners_of_the_mailbox() {
+    fn a_pod_is_projected_with_the_owners_of_the_mailbox() {
         let pod = pod();
         let owners = owner_references(&pod, |owner| (owner["uid"] == "set").then(|| "here".to_owned()));
         let shown = projection(&pod, "east", owners, true);
@@ -138,13 +142,13 @@ mod tests {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": "web-1", "namespace": "shop", "labels": { "app": "web", PROJECTED: TRUE, PHYSICAL_CLUSTER: "east" },
-                "annotations": { BELOW_UID: "below", "note": "n" }, "finalizers": [SYNCER],
+                "annotations": { BELOW_UID: "downstream", "note": "n" }, "finalizers": [SYNCER],
                 "ownerReferences": [{ "kind": "ReplicaSet", "name": "web", "uid": "here", "controller": true }],
             },
             "spec": { "nodeName": "n" },
         });
         assert_eq!(object, expected);
-        assert!(shown.is_shown(&shown.object));
+        assert!(shown.is_current(&shown.object));
         assert!(!shown.replaces(&shown.object));
     }
 
@@ -154,12 +158,12 @@ mod tests {
         let mut later = pod();
         later["metadata"]["resourceVersion"] = json!("10");
         later["status"] = json!({ "phase": "Failed" });
-        assert!(projection(&later, "east", Vec::new(), false).is_shown(&shown.object));
+        assert!(projection(&later, "east", Vec::new(), false).is_current(&shown.object));
         later["metadata"]["labels"]["app"] = json!("other");
-        assert!(!projection(&later, "east", Vec::new(), false).is_shown(&shown.object));
+        assert!(!projection(&later, "east", Vec::new(), false).is_current(&shown.object));
         later["metadata"]["uid"] = json!("another");
         assert!(projection(&later, "east", Vec::new(), false).replaces(&shown.object));
-        assert!(!shown.is_shown(&json!({ "metadata": { "name": "web-1" } })));
+        assert!(!shown.is_current(&json!({ "metadata": { "name": "web-1" } })));
     }
 
     #[test]
@@ -179,7 +183,7 @@ mod tests {
             ("other-db-0", false),
             ("data-db-0-1", false),
         ] {
-            assert_eq!(claims(&set, claim), expected, "{claim}");
+            assert_eq!(is_claim_of(&set, claim), expected, "{claim}");
         }
     }
 }

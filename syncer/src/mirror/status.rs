@@ -1,34 +1,34 @@
-//! The status of a placed object, as its mailbox shows it: exact, but for generations.
+//! The status of a placed object in the mailbox: that of the downstream object, except for generations.
 //!
-//! A generation counts changes on one server, so the one a controller below has observed says nothing here. What it says
-//! there, whether the present state was observed, is said in the mailbox's own generations.
+//! A generation counts the changes on one server, so the one that a controller downstream observed means nothing in
+//! the mailbox. Whether it observed the current one is expressed in the mailbox's generations.
 
 use serde_json::Value;
 
 const OBSERVED: &str = "observedGeneration";
 
-/// How far both sides are.
+/// The generations of the mailbox object and the downstream object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Generations {
     pub mailbox: i64,
-    pub below: i64,
-    /// What is in the mailbox is what is below.
-    pub settled: bool,
+    pub downstream: i64,
+    /// The downstream object has what the mailbox object asks for.
+    pub in_sync: bool,
 }
 
 impl Generations {
     fn mapped(self, observed: i64) -> i64 {
-        match self.settled && observed >= self.below {
+        match self.in_sync && observed >= self.downstream {
             true => self.mailbox,
-            // Something earlier. Which one nobody asks.
+            // An earlier generation; which one does not matter.
             false => (self.mailbox - 1).max(0),
         }
     }
 }
 
-/// What the status in the mailbox should be.
-pub fn raised(below: &Value, generations: Generations) -> Option<Value> {
-    let mut status = below.get("status").filter(|status| !status.is_null())?.clone();
+/// The status that the mailbox object should have.
+pub fn upstream_status(downstream: &Value, generations: Generations) -> Option<Value> {
+    let mut status = downstream.get("status").filter(|status| !status.is_null())?.clone();
     map(&mut status, generations);
     for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
         map(condition, generations);
@@ -51,16 +51,16 @@ mod tests {
 
     #[test]
     fn a_status_is_exact_but_for_generations() {
-        let check = |observed: i64, settled: bool, expected: i64| {
+        let check = |observed: i64, in_sync: bool, expected: i64| {
             let status = |number: i64| {
                 json!({
                     "replicas": 3, "observedGeneration": number, "deep": { "observedGeneration": 99 },
                     "conditions": [{ "type": "Ready", "observedGeneration": number }, { "type": "Other" }],
                 })
             };
-            let below = json!({ "metadata": { "generation": 7 }, "status": status(observed) });
-            let generations = Generations { mailbox: 4, below: 7, settled };
-            assert_eq!(raised(&below, generations), Some(status(expected)));
+            let downstream = json!({ "metadata": { "generation": 7 }, "status": status(observed) });
+            let generations = Generations { mailbox: 4, downstream: 7, in_sync };
+            assert_eq!(upstream_status(&downstream, generations), Some(status(expected)));
         };
         check(7, true, 4);
         check(6, true, 3);
@@ -70,11 +70,11 @@ mod tests {
 
     #[test]
     fn no_status_is_no_status() {
-        let generations = Generations { mailbox: 0, below: 1, settled: true };
-        assert_eq!(raised(&json!({}), generations), None);
-        assert_eq!(raised(&json!({ "status": null }), generations), None);
-        assert_eq!(raised(&json!({ "status": {} }), generations), Some(json!({})));
+        let generations = Generations { mailbox: 0, downstream: 1, in_sync: true };
+        assert_eq!(upstream_status(&json!({}), generations), None);
+        assert_eq!(upstream_status(&json!({ "status": null }), generations), None);
+        assert_eq!(upstream_status(&json!({ "status": {} }), generations), Some(json!({})));
         let observed = json!({ "status": { "observedGeneration": 0 } });
-        assert_eq!(raised(&observed, generations), Some(json!({ "observedGeneration": 0 })));
+        assert_eq!(upstream_status(&observed, generations), Some(json!({ "observedGeneration": 0 })));
     }
 }

@@ -40,8 +40,12 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(mailbox: Client, below: Client, directory: Option<PathBuf>) -> Running {
-        let settings =
-            Settings { name: "east".to_owned(), mailbox: MAILBOX.to_owned(), directory, seal: Some([7; 32]) };
+        let settings = Settings {
+            name: "east".to_owned(),
+            mailbox: MAILBOX.to_owned(),
+            directory,
+            encryption_key: Some([7; 32]),
+        };
         let tasks = Tasks::new();
         let running = Syncer::new(mailbox, below, settings).run(tasks.stop());
         let handle =

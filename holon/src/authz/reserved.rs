@@ -1,0 +1,483 @@
+//! What RBAC cannot protect in a logical cluster, whose administrators may do everything there.
+//!
+//! Some objects state facts that grant something: which physical clusters a workload was given (Distribution), whether a
+//! physical cluster is ready and what it serves (PhysicalCluster status), which logical cluster is whose mailbox (the name and
+//! the label of a LogicalCluster). Only our controllers write those. A namespace that is deleted still takes its
+//! Distributions with it: that is the server's own controller, not a request.
+//!
+//! What is shown because it is on a physical cluster is not changed where it is shown.
+//!
+//! A user sees pods, nodes and more that nobody made in his logical cluster. Changing them there would change nothing where
+//! they are, so he is told what to change instead. The exceptions are done to the real one: a pod or a claim is
+//! deleted, and a claim asks for another amount of storage.
+//!
+//! The marks that say what is shown and what is placed are also what our controllers go by, and what leads `kubectl logs` to
+//! the right cluster. So they are theirs: of the splitter everywhere, and of a syncer in its own mailbox, where it shows but
+//! does not place.
+
+use std::sync::Arc;
+
+use api::cluster::Id;
+use api::fleet::{Distribution, Mistake, Override, PhysicalCluster, Placement, StatusRule};
+use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SPLITTER, SYNCER_ACCOUNT, owner_of_mailbox};
+use apiserver::births;
+use apiserver::guard::{Deed, Guard};
+use apiserver::identity::Identity;
+use openapi::field::FieldError;
+use openapi::status::{Grouped, Status};
+use serde_json::Value;
+use splitter::policies::mistakes;
+use splitter::raise::pods::{CLUSTER, is_deletable};
+use storage::{Boxed, Store};
+
+/// What our own controllers are called. Nobody else has a mandate, whatever they call themselves.
+pub(crate) const CONTROLLERS: &str = "system:holon:";
+
+const HASH: &str = "pod-template-hash";
+const LOGICAL_CLUSTERS: &str = "logicalclusters";
+const DISTRIBUTIONS: &str = Distribution::RESOURCE.plural;
+const PHYSICAL_CLUSTERS: &str = PhysicalCluster::RESOURCE.plural;
+
+/// Metadata that the server itself changes with every write.
+const KEPT_BY_SERVER: &[&str] = &["generation", "managedFields", "resourceVersion"];
+
+/// Guards the marks of what is shown and of what is placed.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    store: Arc<dyn Store>,
+}
+
+impl Marks {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Marks {
+        Marks { store }
+    }
+
+    async fn is_mailbox(&self, cluster: Id) -> bool {
+        let birth = births::find(&*self.store, cluster).await.ok().flatten();
+        birth.is_some_and(|birth| owner_of_mailbox(&birth.name).is_some())
+    }
+
+    async fn decide(&self, deed: Deed<'_>) -> Result<(), Status> {
+        if is_ours(deed.who) {
+            return Ok(());
+        }
+        let refuse = |why: &str| Err(Status::forbidden(deed.grouped(), deed.name, why));
+        if let Some(why) = self.reserved(&deed).await {
+            return refuse(why);
+        }
+        check_expressions(&deed)?;
+        let (was_placed, is_placed) = deed.label(PLACED);
+        if was_placed != is_placed && !deed.who.is_administrator() && self.is_mailbox(deed.cluster).await {
+            return refuse(&format!(
+                "what has the label {PLACED} in a mailbox is chosen by the server alone"
+            ));
+        }
+        let (was_shown, is_shown) = deed.label(PROJECTED);
+        if was_shown.is_none() && is_shown.is_none() {
+            return Ok(());
+        }
+        if is_syncer_of(deed.who, deed.cluster) && self.is_mailbox(deed.cluster).await {
+            return Ok(());
+        }
+        match (was_shown, deed.before) {
+            (Some(_), Some(_)) if deed.part == Some("eviction") => refuse(
+                "an eviction would only start another pod on the same physical cluster; to move the app, set the annotation \
+                 holon.dev/placement of its namespace; to restart this pod, delete it",
+            ),
+            (Some(_), Some(before)) if !is_passed_on(&deed, before) => refuse(&reason(&deed, before)),
+            (Some(_), _) => Ok(()),
+            (None, _) => refuse(&format!(
+                "the label {PROJECTED} is on what is shown because it is on a physical cluster; the server alone sets it"
+            )),
+        }
+    }
+}
+
+impl Marks {
+    /// Why only our controllers may do this, if so: it would state a fact that grants something.
+    async fn reserved(&self, deed: &Deed<'_>) -> Option<&'static str> {
+        if &*deed.row.group != GROUP {
+            return None;
+        }
+        match (&*deed.row.plural, deed.part) {
+            (DISTRIBUTIONS, _) => Some(
+                "it records what the splitter decided, and only the splitter writes it; to change where something runs, \
+                 set the annotation holon.dev/placement or edit a Placement",
+            ),
+            (PHYSICAL_CLUSTERS, Some("status")) => {
+                let is_report = is_syncer_of(deed.who, deed.cluster) && self.is_mailbox(deed.cluster).await;
+                (!is_report).then_some(
+                    "only the server writes the status of a physical cluster, from what its syncer reports",
+                )
+            }
+            (PHYSICAL_CLUSTERS, None) => renames_namespaces(deed).then_some(
+                "something runs there, in namespaces that are named by spec.dedicatedTo; move it away before you change that: \
+                 `kubectl get distributions -A` shows what it is",
+            ),
+            (LOGICAL_CLUSTERS, _) => {
+                let (was, is) = deed.label(MAILBOX_OF);
+                let claims_name = deed.before.is_none() && owner_of_mailbox(deed.name).is_some();
+                (claims_name || deed.after.is_some() && was != is).then_some(
+                    "a logical cluster whose name begins with mailbox-, or that has the label holon.dev/mailbox-of, is the \
+                     mailbox of a physical cluster, and only the server creates those; choose another name",
+                )
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Guard for Marks {
+    fn labels(&self) -> &[&str] {
+        &[PROJECTED, PLACED]
+    }
+
+    fn kinds(&self) -> &[(&str, &str)] {
+        &[
+            (GROUP, DISTRIBUTIONS),
+            (GROUP, PHYSICAL_CLUSTERS),
+            (GROUP, LOGICAL_CLUSTERS),
+            (GROUP, Placement::RESOURCE.plural),
+            (GROUP, Override::RESOURCE.plural),
+            (GROUP, StatusRule::RESOURCE.plural),
+        ]
+    }
+
+    fn may<'a>(&'a self, deed: Deed<'a>) -> Boxed<'a, Result<(), Status>> {
+        Box::pin(self.decide(deed))
+    }
+}
+
+fn is_ours(who: &Identity) -> bool {
+    who.has_mandate() && who.name().starts_with(CONTROLLERS)
+}
+
+/// Whether a change of `dedicatedTo` would lose sight of what runs on a physical cluster, and start it once more.
+fn renames_namespaces(deed: &Deed) -> bool {
+    let (Some(before), Some(after)) = (deed.before, deed.after) else { return false };
+    let finalizers = before["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let is_used = finalizers.into_iter().any(|finalizer| finalizer == SPLITTER);
+    is_used && before["spec"]["dedicatedTo"] != after["spec"]["dedicatedTo"]
+}
+
+/// Refuses a policy whose expressions cannot be compiled, so that its writer hears of it and no object waits for it. One that
+/// was stored earlier may be changed elsewhere.
+fn check_expressions(deed: &Deed) -> Result<(), Status> {
+    let Some(after) = deed.after.filter(|_| &*deed.row.group == GROUP && deed.part.is_none()) else {
+        return Ok(());
+    };
+    if deed.before.is_some_and(|before| before["spec"] == after["spec"]) {
+        return Ok(());
+    }
+    let error = |mistake: Mistake| {
+        let at = format!("{}:{}: {}", mistake.line, mistake.column, mistake.message);
+        let value = after.pointer(&pointer(&mistake.field)).cloned().unwrap_or_default();
+        FieldError::invalid(mistake.field, value, at)
+    };
+    let errors: Vec<FieldError> = mistakes(&deed.row.plural, after).into_iter().map(error).collect();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Status::invalid(Grouped::new(&deed.row.group, &deed.row.kind), deed.name, &errors)),
+    }
+}
+
+/// `spec.rules[0].expression` as a JSON pointer.
+fn pointer(field: &str) -> String {
+    format!("/{}", field.replace('[', ".").replace(']', "").replace('.', "/"))
+}
+
+/// Whether somebody is the service account of the syncer of a mailbox.
+pub(crate) fn is_syncer_of(who: &Identity, cluster: Id) -> bool {
+    who.home() == Some(cluster) && who.name() == format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}")
+}
+
+/// Whether what a user does to something shown is passed on to the real object.
+fn is_passed_on(deed: &Deed, before: &Value) -> bool {
+    match deed.after {
+        None => is_deletable(&deed.row.group, &deed.row.kind),
+        Some(after) => {
+            (&*deed.row.group, &*deed.row.kind) == ("", "PersistentVolumeClaim")
+                && deed.part.is_none()
+                && is_resized(before, after)
+        }
+    }
+}
+
+/// Whether a claim asks for another amount of storage, and nothing else about it changes.
+fn is_resized(before: &Value, after: &Value) -> bool {
+    let rest = |claim: &Value| {
+        let mut rest = claim.clone();
+        if let Some(requests) = rest.pointer_mut("/spec/resources/requests").and_then(Value::as_object_mut) {
+            requests.remove("storage");
+        }
+        if let Some(metadata) = rest["metadata"].as_object_mut() {
+            metadata.retain(|field, _| !KEPT_BY_SERVER.contains(&field.as_str()));
+        }
+        rest
+    };
+    rest(before) == rest(after)
+}
+
+/// Why it is not to be changed here, and what to do instead.
+fn reason(deed: &Deed, object: &Value) -> String {
+    if deed.row.group.is_empty() && &*deed.row.plural == "nodes" {
+        let name = deed.name;
+        return format!(
+            "it stands for the physical cluster {name}; change that, where it is registered: \
+             kubectl edit physicalcluster {name}"
+        );
+    }
+    let place = match object["metadata"]["labels"][CLUSTER].as_str() {
+        Some(cluster) => format!("it is on {cluster}"),
+        None => "of what is on physical clusters".to_owned(),
+    };
+    let advice = match owner(object) {
+        Some((kind, name)) => format!("change the {kind} {name} it belongs to"),
+        None => "change what brought it about".to_owned(),
+    };
+    format!("it is shown here because {place}; {advice}")
+}
+
+/// What the user made that this belongs to. The ReplicaSets of a Deployment are shown as well, and named after it.
+fn owner(object: &Value) -> Option<(&str, &str)> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == true).or(owners.first())?;
+    let (kind, name) = (owner["kind"].as_str()?, owner["name"].as_str()?);
+    let hash = object["metadata"]["labels"][HASH].as_str().filter(|_| kind == "ReplicaSet");
+    let deployment = hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
+    Some(deployment.map_or((kind, name), |deployment| ("Deployment", deployment)))
+}
+
+#[cfg(test)]
+mod tests {
+    use apiserver::births::Birth;
+    use apiserver::identity::User;
+    use openapi::catalog;
+    use openapi::resource::Resource;
+    use serde_json::json;
+    use storage::memory::Memory;
+
+    use super::*;
+
+    const USER: Id = Id::new(1);
+    const MAILBOX: Id = Id::new(2);
+
+    async fn marks() -> Marks {
+        let store = Arc::new(Memory::new());
+        births::write(&*store, USER, &Birth::new(Id::ROOT, "team-a")).await.unwrap();
+        births::write(&*store, MAILBOX, &Birth::new(Id::ROOT, "mailbox-east")).await.unwrap();
+        Marks::new(store)
+    }
+
+    fn known(name: &str, group: &str, home: Option<Id>) -> Identity {
+        let groups = vec![group.to_owned()];
+        Identity::known(User { name: name.to_owned(), groups, home, ..User::default() })
+    }
+
+    fn pod(labels: Value) -> Value {
+        let mut labels = labels;
+        labels[HASH] = "5d".into();
+        let owner = json!({ "kind": "ReplicaSet", "name": "web-5d", "controller": true });
+        json!({ "metadata": { "name": "web-5d-x1", "labels": labels, "ownerReferences": [owner] } })
+    }
+
+    type Change<'a> = (Option<&'a Value>, Option<&'a Value>);
+
+    async fn told(who: &Identity, cluster: Id, plural: &str, (before, after): Change<'_>) -> Option<String> {
+        let row = catalog::find("", "v1", plural).unwrap();
+        let deed = Deed { cluster, who, row, name: "x", part: None, before, after };
+        marks().await.decide(deed).await.err().map(|status| status.message)
+    }
+
+    /// Tenants wrote the status of physical clusters, records and mailboxes, and were believed.
+    #[tokio::test]
+    async fn only_our_controllers_write_facts_that_grant_something() {
+        let admin = known("admin", "system:masters", None);
+        let syncer = |home| {
+            known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(home))
+        };
+        let splitter = Identity::known(User {
+            name: "system:holon:splitter".to_owned(),
+            mandate: Some(crate::authz::roles::splitter()),
+            ..User::default()
+        });
+        let object = |name: &str, labels: Value| json!({ "metadata": { "name": name, "labels": labels } });
+        let (plain, marked) = (object("x", json!({})), object("x", json!({ MAILBOX_OF: "x" })));
+        let check = async |who: &Identity,
+                           cluster,
+                           (plural, part, name): (&str, Option<&str>, &str),
+                           change: Change<'_>,
+                           may| {
+            let pods = catalog::find("", "v1", "pods").unwrap();
+            let row = Resource { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
+            let (before, after) = change;
+            let deed = Deed { cluster, who, row: &row, name, part, before, after };
+            let refused = marks().await.decide(deed).await.err();
+            assert_eq!(refused.is_none(), may, "{who:?} {plural} {name} {change:?}: {refused:?}");
+        };
+        let changes = [(None, Some(&plain)), (Some(&plain), Some(&plain)), (Some(&plain), None)];
+        for change in changes {
+            check(&admin, USER, (DISTRIBUTIONS, None, "x"), change, false).await;
+            check(&splitter, USER, (DISTRIBUTIONS, None, "x"), change, true).await;
+            check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), change, true).await;
+        }
+        // What runs there is in namespaces that dedicatedTo names: it was started twice, and never found again.
+        let used = |to: Option<&str>| json!({ "metadata": { "name": "x", "finalizers": [SPLITTER] }, "spec": { "dedicatedTo": to } });
+        let (shared, own) = (used(None), used(Some("root:a")));
+        check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), (Some(&shared), Some(&own)), false).await;
+        check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), (Some(&own), Some(&own)), true).await;
+        check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), (Some(&plain), Some(&own)), true).await;
+        let written = (Some(&plain), Some(&plain));
+        check(&admin, USER, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, false).await;
+        check(&syncer(MAILBOX), MAILBOX, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, true).await;
+        // A service account of that name in a logical cluster that is no mailbox.
+        check(&syncer(USER), USER, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, false).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "mailbox-x"), (None, Some(&plain)), false).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "x"), (None, Some(&marked)), false).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "x"), (Some(&plain), Some(&marked)), false).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "mailbox-x"), (Some(&marked), Some(&plain)), false)
+            .await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "mailbox-x"), (Some(&marked), Some(&marked)), true)
+            .await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "mailbox-x"), (Some(&marked), None), true).await;
+        check(&admin, USER, (LOGICAL_CLUSTERS, None, "x"), (None, Some(&plain)), true).await;
+    }
+
+    #[tokio::test]
+    async fn only_our_controllers_change_what_is_shown_and_a_user_is_told_what_to_change() {
+        let shown = pod(json!({ PROJECTED: "true", CLUSTER: "east" }));
+        let plain = pod(json!({}));
+        let admin = known("admin", "system:masters", None);
+        let splitter = Identity::known(User {
+            name: "system:holon:splitter".to_owned(),
+            mandate: Some(crate::authz::roles::splitter()),
+            ..User::default()
+        });
+        let pretender = known("system:holon:splitter", "system:masters", None);
+        let syncer = |home| {
+            known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(home))
+        };
+        let edited = (Some(&shown), Some(&shown));
+        let expected = "pods \"x\" is forbidden: it is shown here because it is on east; \
+                        change the Deployment web it belongs to";
+        assert_eq!(told(&admin, USER, "pods", edited).await.as_deref(), Some(expected));
+        let expected = "nodes \"x\" is forbidden: it stands for the physical cluster x; change that, where it is registered: \
+                        kubectl edit physicalcluster x";
+        assert_eq!(told(&admin, USER, "nodes", edited).await.as_deref(), Some(expected));
+        for (who, cluster, change, may) in [
+            (&admin, USER, (Some(&shown), None), true),
+            (&admin, USER, (None, Some(&shown)), false),
+            (&admin, USER, (Some(&plain), Some(&shown)), false),
+            (&admin, USER, (Some(&shown), Some(&plain)), false),
+            (&pretender, USER, edited, false),
+            (&splitter, USER, edited, true),
+            (&splitter, USER, (None, Some(&shown)), true),
+            (&syncer(MAILBOX), MAILBOX, (None, Some(&shown)), true),
+            (&syncer(MAILBOX), USER, (None, Some(&shown)), false),
+            // A service account of the same name, in a logical cluster that is no mailbox.
+            (&syncer(USER), USER, (None, Some(&shown)), false),
+        ] {
+            assert_eq!(told(who, cluster, "pods", change).await.is_none(), may, "{who:?} {change:?}");
+        }
+        assert!(
+            told(&admin, USER, "services", (Some(&shown), None)).await.is_some(),
+            "it goes with its owner"
+        );
+    }
+
+    /// An Override with a misspelt variable was accepted, and nothing that it selected could be sent any more. What was wrong
+    /// stood only in its status.
+    #[tokio::test]
+    async fn an_expression_that_does_not_compile_is_refused_with_line_and_column() {
+        let admin = known("admin", "system:masters", None);
+        let check = async |plural: &str, kind: &str, change: Change<'_>| {
+            let pods = catalog::find("", "v1", "pods").unwrap();
+            let row = Resource {
+                group: GROUP.into(),
+                plural: plural.into(),
+                kind: kind.into(),
+                ..(**pods).clone()
+            };
+            let (before, after) = change;
+            let deed = Deed { cluster: USER, who: &admin, row: &row, name: "x", part: None, before, after };
+            marks().await.decide(deed).await.err().map(|status| (status.code, status.message))
+        };
+        let policy = |expression: &str| {
+            let computed = json!([{ "path": "/spec/replicas", "expression": expression }]);
+            json!({ "metadata": { "name": "x" }, "spec": { "rules": [{ "computed": computed }] } })
+        };
+        let (good, bad) = (policy("object.spec.replicas + 1"), policy("1 +\n objekt.spec"));
+        assert_eq!(check("overrides", "Override", (None, Some(&good))).await, None);
+        let (code, message) = check("overrides", "Override", (Some(&good), Some(&bad))).await.unwrap();
+        assert_eq!(code, 422);
+        let expected = "Override.holon.dev \"x\" is invalid: spec.rules[0].computed[0].expression: Invalid value: \
+                        \"1 +\\n objekt.spec\": 2:2: ";
+        assert!(message.starts_with(expected), "{message}");
+        // One from before may be labelled, and mended.
+        assert_eq!(check("overrides", "Override", (Some(&bad), Some(&bad))).await, None);
+        assert_eq!(check("overrides", "Override", (Some(&bad), Some(&good))).await, None);
+        let placement =
+            json!({ "spec": { "clusterSelector": { "expressions": ["cluster.metadata.name =="] } } });
+        let (code, message) = check("placements", "Placement", (None, Some(&placement))).await.unwrap();
+        assert!(code == 422 && message.contains("spec.clusterSelector.expressions[0]"), "{message}");
+        // Many and long: refused before any of it is compiled.
+        let long = vec![format!("cluster.metadata.name == '{}'", "a".repeat(4000)); 100];
+        let huge = json!({ "spec": { "clusterSelector": { "expressions": long } } });
+        let (code, message) = check("placements", "Placement", (None, Some(&huge))).await.unwrap();
+        assert!(code == 422 && message.contains("are the most"), "{message}");
+    }
+
+    /// The claims that a StatefulSet makes are its user's data. The user could neither delete nor resize one.
+    #[tokio::test]
+    async fn a_user_resizes_and_deletes_a_shown_claim_and_changes_nothing_else_about_it() {
+        let claim = |storage: &str, change: fn(&mut Value)| {
+            let mut claim = json!({
+                "metadata": { "name": "x", "labels": { PROJECTED: "true", CLUSTER: "east" }, "resourceVersion": storage },
+                "spec": { "storageClassName": "fast", "resources": { "requests": { "storage": storage } } },
+            });
+            change(&mut claim);
+            claim
+        };
+        let admin = known("admin", "system:masters", None);
+        let before = claim("1Gi", |_| {});
+        for (after, may) in [
+            (Some(claim("2Gi", |_| {})), true),
+            (None, true),
+            (Some(claim("2Gi", |claim| claim["spec"]["storageClassName"] = "slow".into())), false),
+            (Some(claim("2Gi", |claim| claim["spec"]["resources"]["requests"]["cpu"] = "1".into())), false),
+            (Some(claim("2Gi", |claim| claim["metadata"]["labels"]["a"] = "b".into())), false),
+            (Some(claim("2Gi", |claim| claim["metadata"]["labels"][PROJECTED] = Value::Null)), false),
+            (
+                Some(claim("2Gi", |claim| {
+                    claim["metadata"]["annotations"] = json!({ "holon.dev/shown": "" })
+                })),
+                false,
+            ),
+            (Some(claim("2Gi", |claim| claim["metadata"]["finalizers"] = json!([]))), false),
+            (Some(claim("2Gi", |claim| claim["status"] = json!({ "phase": "Bound" }))), false),
+        ] {
+            let change = (Some(&before), after.as_ref());
+            let told = told(&admin, USER, "persistentvolumeclaims", change).await;
+            assert_eq!(told.is_none(), may, "{after:?} {told:?}");
+        }
+    }
+
+    /// A stolen syncer could have made the splitter take something for a copy.
+    #[tokio::test]
+    async fn a_syncer_shows_and_does_not_place() {
+        let (placed, plain) = (pod(json!({ PLACED: "true" })), pod(json!({})));
+        let syncer =
+            known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(MAILBOX));
+        for (change, may) in [
+            ((None, Some(&placed)), false),
+            ((Some(&placed), Some(&plain)), false),
+            ((Some(&placed), None), false),
+            ((Some(&placed), Some(&placed)), true),
+        ] {
+            assert_eq!(told(&syncer, MAILBOX, "pods", change).await.is_none(), may, "{change:?}");
+        }
+        // A logical cluster may be somebody's physical cluster, and has what is placed on it.
+        let other = known("other", "developers", None);
+        assert_eq!(told(&other, USER, "pods", (None, Some(&placed))).await, None);
+    }
+}

@@ -1,0 +1,57 @@
+//! What Holon's own controllers may do: three tables, and nothing else anywhere. And what every logical cluster lets others do.
+
+use std::sync::Arc;
+
+use api::fleet::PhysicalCluster;
+use api::names::GROUP;
+use apiserver::auth::mandate::Mandate;
+use apiserver::keys::Collection;
+use apiserver::newborn::Object;
+use serde_json::json;
+
+const FLEET: &str = include_str!("roles/fleet.txt");
+const SPLITTER: &str = include_str!("roles/splitter.txt");
+const TUNNEL: &str = include_str!("roles/tunnel.txt");
+
+/// What looks after physical clusters.
+pub(crate) fn fleet() -> Arc<Mandate> {
+    read(FLEET)
+}
+
+/// What keeps mailboxes as users want them.
+pub(crate) fn splitter() -> Arc<Mandate> {
+    read(SPLITTER)
+}
+
+/// What leads logs and commands to physical clusters.
+pub(crate) fn tunnel() -> Arc<Mandate> {
+    read(TUNNEL)
+}
+
+/// What every logical cluster has so that nothing needs to be granted before something runs: all may use its physical
+/// clusters. Whoever wants to choose deletes or changes the binding.
+pub(crate) fn newborn() -> [Object; 2] {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    let object = |plural, value| Object { collection: Collection { group: RBAC, plural }, value };
+    let metadata = json!({
+        "name": "holon:use-physical-clusters", "labels": { "kubernetes.io/bootstrapping": "rbac-defaults" },
+    });
+    let rule =
+        json!({ "verbs": ["use"], "apiGroups": [GROUP], "resources": [PhysicalCluster::RESOURCE.plural] });
+    let role = json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": metadata, "rules": [rule],
+    });
+    let binding = json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata,
+        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": metadata["name"] },
+        "subjects": [{ "apiGroup": RBAC, "kind": "Group", "name": "system:holon:logicalclusters" }],
+    });
+    [object("clusterroles", role), object("clusterrolebindings", binding)]
+}
+
+fn read(table: &str) -> Arc<Mandate> {
+    Arc::new(Mandate::read(table).expect("a test reads all tables"))
+}
+
+#[cfg(test)]
+mod tests;

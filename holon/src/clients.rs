@@ -1,0 +1,184 @@
+//! How a physical cluster is reached: kubeconfigs, as they come and as they are kept.
+//!
+//! A kubeconfig that is kept in a Secret says everything itself. One that names files, or programs to run, would make the
+//! server read and run what somebody else wrote down, so it is refused; `holon join` puts what is in the files into it.
+
+pub(crate) mod admin;
+mod http;
+mod pool;
+mod proxy;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Map, Value, json};
+
+use self::http::Calls;
+
+/// What a kubeconfig may name a file with: the name of what would be in its place.
+const FILES: [(&str, &str); 4] = [
+    ("certificate-authority", "certificate-authority-data"),
+    ("client-certificate", "client-certificate-data"),
+    ("client-key", "client-key-data"),
+    ("tokenFile", "token"),
+];
+/// What would be run.
+const PROGRAMS: [&str; 2] = ["exec", "auth-provider"];
+
+/// A client by a kubeconfig from a Secret.
+pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
+    multiplexed(config(kubeconfig).await?)
+}
+
+/// A client that opens few connections: one for calls, and one for watches unless there are very many.
+pub(crate) fn multiplexed(config: Config) -> Result<Client> {
+    http::client(&config, Calls::Together)
+}
+
+/// How to connect by such a kubeconfig.
+pub(crate) async fn config(kubeconfig: &str) -> Result<Config> {
+    // Whoever parses it quotes what it says, which is secret.
+    let parsed = Kubeconfig::from_yaml(kubeconfig).map_err(|_| anyhow!("it is no kubeconfig"))?;
+    let tree = serde_json::to_value(&parsed).context("reading it")?;
+    for part in parts(&tree) {
+        let named = FILES.iter().map(|(file, _)| *file).chain(PROGRAMS).find(|name| part.contains_key(*name));
+        if let Some(name) = named {
+            bail!(
+                "it says {name}, which is not followed here; `holon join` makes one that says everything itself"
+            );
+        }
+    }
+    let config = by(parsed).await?;
+    if config.cluster_url.scheme_str() != Some("https") {
+        bail!("{} is not https", config.cluster_url);
+    }
+    Ok(config)
+}
+
+/// How to connect by any kubeconfig, and through which proxy.
+pub(crate) async fn by(kubeconfig: Kubeconfig) -> Result<Config> {
+    let named = proxy::named(&kubeconfig);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.proxy_url = proxy::Environment::read().between(named, &config.cluster_url)?;
+    Ok(config)
+}
+
+/// A client that asks once, whatever it is told, and whose connections can become something else. What a client of ours wants is asked for as often as that client asks: a
+/// form that is sent twice because the first answer was `503` may have been received twice.
+pub(crate) fn once(config: Config) -> Result<Client> {
+    http::client(&config, Calls::Apart)
+}
+
+/// The clusters and users of a kubeconfig.
+fn parts(kubeconfig: &Value) -> impl Iterator<Item = &Map<String, Value>> {
+    let named = |list: &str, part: &'static str| {
+        let items = kubeconfig[list].as_array().map_or(&[][..], Vec::as_slice);
+        items.iter().filter_map(move |item| item[part].as_object())
+    };
+    named("clusters", "cluster").chain(named("users", "user"))
+}
+
+/// One context of a kubeconfig on disk, with everything it names in it.
+pub(crate) fn whole(file: &Path, context: Option<&str>) -> Result<Value> {
+    let read = || -> Result<Value> {
+        let parsed = Kubeconfig::read_from(file)?;
+        Ok(serde_json::to_value(&parsed)?)
+    };
+    let tree = read().with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
+    let find = |list: &str, part: &str, name: &str| -> Result<Value> {
+        let items = tree[list].as_array().map_or(&[][..], Vec::as_slice);
+        let found = items.iter().find(|item| item["name"] == name);
+        found.map(|item| item[part].clone()).with_context(|| {
+            let names: Vec<&str> = items.iter().filter_map(|item| item["name"].as_str()).collect();
+            format!("{} has no {part} {name:?}, only {names:?}", file.display())
+        })
+    };
+    let current = tree["current-context"].as_str().unwrap_or_default();
+    let named = find("contexts", "context", context.unwrap_or(current))?;
+    let text = |field: &str| named[field].as_str().unwrap_or_default().to_owned();
+    let mut cluster = find("clusters", "cluster", &text("cluster"))?;
+    let mut user = find("users", "user", &text("user"))?;
+    inline(&mut cluster)?;
+    inline(&mut user)?;
+    let proves = ["client-certificate-data", "token"].iter().any(|field| !user[*field].is_null());
+    if !proves {
+        bail!(
+            "{} shows neither a certificate nor a token; Holon runs no programs to get one. Make a service account there and use its token",
+            file.display()
+        );
+    }
+    Ok(json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "joined",
+        "clusters": [{ "name": "joined", "cluster": cluster }],
+        "users": [{ "name": "joined", "user": user }],
+        "contexts": [{ "name": "joined", "context": { "cluster": "joined", "user": "joined" } }],
+    }))
+}
+
+/// Puts what is in files in the place of their names.
+fn inline(part: &mut Value) -> Result<()> {
+    let Some(part) = part.as_object_mut() else { return Ok(()) };
+    part.retain(|_, value| !value.is_null());
+    for (file, text) in FILES {
+        let Some(path) = part.remove(file) else { continue };
+        let path = path.as_str().unwrap_or_default();
+        let bytes = std::fs::read(path).with_context(|| format!("reading {path}"))?;
+        let value = match text {
+            "token" => String::from_utf8_lossy(&bytes).trim().to_owned(),
+            _ => STANDARD.encode(bytes),
+        };
+        part.entry(text).or_insert(value.into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubeconfig(cluster: &Value, user: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "clusters": [{ "name": "a", "cluster": cluster }], "users": [{ "name": "a", "user": user }],
+            "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+        })
+    }
+
+    #[test]
+    fn what_is_in_files_is_put_in_their_place() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("ca"), "authority").unwrap();
+        std::fs::write(dir.path().join("token"), "secret\n").unwrap();
+        let file = dir.path().join("kubeconfig");
+        // Names of files are relative to the kubeconfig.
+        let (cluster, user) = (
+            json!({ "server": "https://east", "certificate-authority": "ca" }),
+            json!({ "tokenFile": "token" }),
+        );
+        std::fs::write(&file, kubeconfig(&cluster, &user).to_string()).unwrap();
+        let whole = whole(&file, None).unwrap();
+        let cluster =
+            json!({ "server": "https://east", "certificate-authority-data": STANDARD.encode("authority") });
+        assert_eq!(whole["clusters"][0]["cluster"], cluster);
+        assert_eq!(whole["users"][0]["user"], json!({ "token": "secret" }));
+        let unknown = super::whole(&file, Some("b")).unwrap_err().to_string();
+        assert!(unknown.contains("has no context \"b\", only [\"a\"]"), "{unknown}");
+    }
+
+    #[tokio::test]
+    async fn what_makes_the_server_read_files_is_refused() {
+        let cluster = json!({ "server": "https://east" });
+        for user in [json!({ "tokenFile": "/etc/shadow" }), json!({ "client-key": "/etc/ssl/key" })] {
+            let said = config(&kubeconfig(&cluster, &user).to_string()).await.err().unwrap().to_string();
+            assert!(said.contains("is not followed here"), "{said}");
+        }
+        let said = format!("{:?}", config("a-token").await.err().unwrap());
+        assert!(said.contains("it is no kubeconfig") && !said.contains("a-token"), "{said}");
+        let plain = kubeconfig(&json!({ "server": "http://east" }), &json!({ "token": "a" }));
+        assert!(config(&plain.to_string()).await.err().unwrap().to_string().contains("is not https"));
+    }
+}

@@ -1,0 +1,144 @@
+//! A client of the server whose data directory is at hand: an administrator, one request per connection.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use controller::remote::Remote;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::data_dir;
+use crate::kubeconfig::{self, ADMIN};
+
+/// How long a server may take to accept a connection: one that is there does at once, a packet filter never does.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+pub(crate) struct AdminClient {
+    data_dir: PathBuf,
+    /// `https://127.0.0.1:6443`
+    url: String,
+    tls: Arc<ClientConfig>,
+}
+
+impl AdminClient {
+    /// Finds the server that runs, or last ran, in a directory.
+    pub(crate) fn open(data_dir: &Path) -> Result<AdminClient> {
+        let url = data_dir::address(data_dir)?;
+        let authority = data_dir::authority(data_dir)?;
+        let tls = authority.client_tls(&authority.client(ADMIN.0, ADMIN.1)?)?;
+        Ok(AdminClient { data_dir: data_dir.to_owned(), url, tls })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whom clients of the server trust, as PEM.
+    pub(crate) fn authority(&self) -> Result<String> {
+        Ok(data_dir::authority(&self.data_dir)?.certificate().to_owned())
+    }
+
+    /// The same administrator in one logical cluster, for whoever needs more than one request.
+    pub(crate) async fn remote(&self, path: &api::cluster::Path) -> Result<Remote> {
+        let authority = data_dir::authority(&self.data_dir)?;
+        let admin = authority.client(ADMIN.0, ADMIN.1)?;
+        let text = kubeconfig::write(&self.url, &authority, (ADMIN.0, &admin), std::slice::from_ref(path));
+        Ok(Remote::new(super::client(&text).await?))
+    }
+
+    /// Asks, and returns the object answered with. What the server refuses is an error in the server's words.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let (code, answer) = self.answer(method, path, body).await?;
+        match code.is_success() {
+            true => Ok(answer),
+            false => bail!("{}", said(&answer)),
+        }
+    }
+
+    /// Merges a change into an object.
+    pub(crate) async fn patch(&self, path: &str, change: &Value) -> Result<Value> {
+        self.ask(Method::PATCH, path, Some(change)).await
+    }
+
+    /// What is there. None: the server says that there is nothing.
+    pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
+        match self.answer(Method::GET, path, None).await? {
+            (StatusCode::NOT_FOUND, _) => Ok(None),
+            (code, answer) if code.is_success() => Ok(Some(answer)),
+            (_, answer) => bail!("{}", said(&answer)),
+        }
+    }
+
+    async fn answer(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(StatusCode, Value)> {
+        let (code, bytes) = self.exchange(method, path, body).await?;
+        let answer = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} answered {code} with something that is not JSON", self.url))?;
+        Ok((code, answer))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes)> {
+        let (sender, connection) = self.connect().await?;
+        let written =
+            if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let mut request = Request::builder().method(method).uri(path).header("host", self.host());
+        if body.is_some() {
+            request = request.header("content-type", written);
+        }
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = request.body(Full::new(Bytes::from(body)))?;
+        // Owns the sender, so that the connection ends with it.
+        let exchange = async move {
+            let mut sender = sender;
+            let response = sender.send_request(request).await?;
+            let code = response.status();
+            Ok::<_, hyper::Error>((code, response.into_body().collect().await?.to_bytes()))
+        };
+        let (answer, _) = tokio::join!(exchange, connection);
+        answer.with_context(|| format!("asking {}", self.url))
+    }
+
+    async fn connect(
+        &self,
+    ) -> Result<(http1::SendRequest<Full<Bytes>>, impl Future<Output = Result<(), hyper::Error>>)> {
+        let connected = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(self.host())).await;
+        let connected = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+        let stream = connected.map_err(|error| {
+            let dir = self.data_dir.display();
+            anyhow!(
+                "no server answers at {} ({error}); start it with `holon start --data-dir {dir}`",
+                self.url
+            )
+        })?;
+        let (name, _) = self.host().rsplit_once(':').unwrap_or((self.host(), ""));
+        let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
+            .with_context(|| format!("{} is no address", self.url))?;
+        let stream = TlsConnector::from(self.tls.clone())
+            .connect(name, stream)
+            .await
+            .with_context(|| format!("{} is not the server of {}", self.url, self.data_dir.display()))?;
+        Ok(http1::handshake(TokioIo::new(stream)).await?)
+    }
+
+    fn host(&self) -> &str {
+        self.url.trim_start_matches("https://")
+    }
+}
+
+fn said(answer: &Value) -> &str {
+    answer["message"].as_str().unwrap_or("the server gives no reason")
+}

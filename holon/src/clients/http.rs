@@ -1,0 +1,261 @@
+//! A client whose requests share connections, or have one each.
+//!
+//! ```text
+//!   watch pods      ─┬─► HTTP/2 ─► one TCP connection, one TLS session ─► API server
+//!   watch services  ─┘
+//!   apply web       ───► HTTP/2 ─► another                             ─►
+//!                          pinged: whoever does not answer is hung up on
+//! ```
+//!
+//! A syncer follows many kinds, and each is a request that does not end. Over HTTP/1 each would take a connection of its
+//! own, of which servers and firewalls allow so many. Where a server speaks no HTTP/2, it is HTTP/1 all the same. A proxy
+//! between us and the server is asked to connect for each connection, and carries it. [`pool`](super::pool) says who
+//! shares one with whom.
+//!
+//! One connection for many is also one for many to wait on, if the other end is gone and nobody says so. So it is pinged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body_util::BodyExt;
+use hyper::rt::{Read, Write};
+use hyper_rustls::builderstates::WantsProtocols1;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::{Client, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
+use tower::util::option_layer;
+use tower::{BoxError, Service, ServiceExt, service_fn};
+
+use super::pool::Shared;
+use super::proxy::authorization;
+
+/// Two pings that are not answered take as long as a call waits for its answer, and a little more.
+const PING_EVERY: Duration = Duration::from_secs(5);
+const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How calls share connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Calls {
+    /// All of them one, and watches another. None can become another protocol.
+    Together,
+    /// Each has one to itself for as long as it takes.
+    Apart,
+}
+
+pub(super) fn client(config: &Config, calls: Calls) -> Result<Client> {
+    let Some(proxy) = config.proxy_url.clone() else { return over(config, tcp(config), calls) };
+    // Beyond the proxy it is the same as without one.
+    match proxy.scheme_str() {
+        Some("http") => over(config, tunnel(proxy, tcp(config)), calls),
+        // What is spoken with a proxy itself is HTTP/1.
+        Some("https") => {
+            let tls = HttpsConnectorBuilder::new().with_tls_config(tls_with_proxy(config)).https_only();
+            over(config, tunnel(proxy, tls.enable_http1().wrap_connector(tcp(config))), calls)
+        }
+        // Without what may be a password in it.
+        other => bail!("a proxy is http://… or https://…, not {}://…", other.unwrap_or_default()),
+    }
+}
+
+/// A proxy is somebody else than the server beyond it. Who it is says one of those whom everybody here trusts, or, where a
+/// company has one authority for all, the authority of the server. It is not shown who we are to the server.
+fn tls_with_proxy(config: &Config) -> ClientConfig {
+    let mut trusted = RootCertStore::empty();
+    // Of the machine, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let of_server = config.root_cert.iter().flatten().map(|der| CertificateDer::from(der.clone()));
+    trusted.add_parsable_certificates(of_server);
+    ClientConfig::builder().with_root_certificates(trusted).with_no_client_auth()
+}
+
+fn tcp(config: &Config) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(config.connect_timeout);
+    tcp
+}
+
+fn tunnel<C>(proxy: Uri, to_proxy: C) -> Tunnel<C> {
+    let authorization = authorization(&proxy);
+    let tunnel = Tunnel::new(proxy, to_proxy);
+    match authorization {
+        Some(authorization) => tunnel.with_auth(authorization),
+        None => tunnel,
+    }
+}
+
+fn tls(config: &Config) -> Result<HttpsConnectorBuilder<WantsProtocols1>> {
+    let tls = config.rustls_client_config()?;
+    Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http())
+}
+
+/// A client that reaches its server by such connections.
+fn over<C>(config: &Config, connector: C, calls: Calls) -> Result<Client>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
+    let tls = tls(config)?;
+    let tls = match &config.tls_server_name {
+        Some(name) => {
+            let name = name.clone().try_into().context("the name of the server for TLS")?;
+            tls.with_server_name_resolver(FixedServerNameResolver::new(name))
+        }
+        None => tls,
+    };
+    let connector = match calls {
+        Calls::Together => tls.enable_all_versions().wrap_connector(connector),
+        Calls::Apart => tls.enable_http1().wrap_connector(connector),
+    };
+    let make = move || -> legacy::Client<_, Body> {
+        legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PING_ANSWERED_WITHIN)
+            .http2_keep_alive_while_idle(true)
+            .build(connector.clone())
+    };
+    match calls {
+        Calls::Apart => dressed(config, make().map_err(BoxError::from)),
+        Calls::Together => {
+            let shared = Arc::new(Shared::new(make));
+            let http = service_fn(move |request: Request<Body>| {
+                let line = shared.pick(&request);
+                async move {
+                    let response = line.send(line.client.request(request)).await.map_err(BoxError::from)?;
+                    // It has its place until its last byte has come, or nobody waits for that any more.
+                    Ok::<_, BoxError>(response.map(|body| {
+                        body.map_err(move |error| {
+                            line.broke();
+                            error
+                        })
+                    }))
+                }
+            });
+            dressed(config, http)
+        }
+    }
+}
+
+/// With what each request carries: who asks, and whom.
+fn dressed<S, B>(config: &Config, http: S) -> Result<Client>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let client = ClientBuilder::new(http, config.default_namespace.clone())
+        .with_layer(&config.extra_headers_layer()?)
+        .with_layer(&option_layer(config.auth_layer()?))
+        .with_layer(&config.base_uri_layer())
+        .build();
+    Ok(client)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use apiserver::pki::Authority;
+    use controller::remote::Remote;
+    use futures::AsyncReadExt;
+    use futures::future::join_all;
+    use http_body_util::StreamBody;
+    use http_body_util::combinators::UnsyncBoxBody;
+    use hyper::body::Frame;
+    use hyper::server::conn::http2;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use rustls::ServerConfig;
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::pki_types::pem::PemObject;
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// As many as a kube-apiserver allows on a connection.
+    const STREAMS: u32 = 100;
+
+    /// A server that says yes to everything, and goes on for ever where it is watched.
+    async fn serve(listener: TcpListener, acceptor: TlsAcceptor, connections: Arc<AtomicUsize>) {
+        let mut open = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, connections) = (acceptor.clone(), connections.clone());
+            open.spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let answer = service_fn(|request: Request<hyper::body::Incoming>| async move {
+                    let first = futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("{}")))]);
+                    let is_watch = request.uri().query().is_some_and(|query| query.contains("watch"));
+                    let rest = futures::stream::pending();
+                    let body: UnsyncBoxBody<Bytes, Infallible> = match is_watch {
+                        true => StreamBody::new(futures::StreamExt::chain(first, rest)).boxed_unsync(),
+                        false => StreamBody::new(first).boxed_unsync(),
+                    };
+                    Ok::<_, Infallible>(Response::new(body))
+                });
+                let mut builder = http2::Builder::new(TokioExecutor::new());
+                builder.max_concurrent_streams(STREAMS);
+                connections.fetch_add(1, Ordering::Relaxed);
+                let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
+            });
+        }
+    }
+
+    fn acceptor(authority: &Authority) -> TlsAcceptor {
+        let identity = authority.serving(&["127.0.0.1".to_owned()]).unwrap();
+        let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let mut config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    /// With six kinds in seventeen namespaces, each watched by itself, every call waited for a watch to end.
+    #[tokio::test]
+    async fn no_call_waits_behind_watches_however_many_there_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let authority = Authority::open(directory.path()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(listener, acceptor(&authority), connections.clone()));
+        let mut config = Config::new(format!("https://{address}").parse().unwrap());
+        let trusted = CertificateDer::from_pem_slice(authority.certificate().as_bytes()).unwrap();
+        config.root_cert = Some(vec![trusted.to_vec()]);
+
+        let client = client(&config, Calls::Together).unwrap();
+        let watches = join_all((0..STREAMS + 2).map(|_| async {
+            let request = Request::get("/api/v1/pods?watch=true").body(Vec::new()).unwrap();
+            let mut stream = Box::pin(client.request_stream(request).await.unwrap());
+            stream.read_exact(&mut [0; 2]).await.unwrap();
+            stream
+        }));
+        let within = Duration::from_secs(20);
+        let watches = tokio::time::timeout(within, watches).await.expect("all watches are begun");
+        let read = tokio::time::timeout(within, Remote::new(client.clone()).read("/version")).await;
+        read.expect("a call does not wait").unwrap();
+        // One for calls, and three for watches, although all of those began at once.
+        assert_eq!(connections.load(Ordering::Relaxed), 4);
+        drop(watches);
+    }
+}

@@ -1,0 +1,317 @@
+//! Where a pod runs: on which physical cluster, and under which path there.
+//!
+//! ```text
+//!   in a mailbox:                 the physical cluster of the mailbox, under the same name
+//!   in a user's logical cluster:  a projected pod says so: MAILBOX, LOCATOR_BELOW, BELOW_UID; the mailbox has to agree
+//!   a pod that a user created:    where its mailbox object is: PLACED, LOCATOR
+//! ```
+
+use api::cluster::Id;
+use api::fleet::Locator;
+use api::metrics::METRICS;
+use api::names::{BELOW_UID, LOCATOR, LOCATOR_BELOW, MAILBOX, PLACED, PROJECTED, TRUE};
+use apiserver::connect::Wish;
+use controller::kind::Kind;
+use controller::remote::{Place, Remote};
+use http::HeaderValue;
+use openapi::status::Status;
+use serde_json::Value;
+use splitter::lower::physical_namespace;
+
+/// Where a request is forwarded to.
+#[derive(Debug)]
+pub(super) struct StreamTarget {
+    pub(super) mailbox: Id,
+    /// The path on the physical cluster.
+    pub(super) path: String,
+    /// The path as the client wrote it.
+    client_path: String,
+    /// What the mailbox has to confirm, if the target comes from an object outside of it.
+    claim: Option<TargetClaim>,
+}
+
+/// What a projected pod in a user's logical cluster says about the pod it shows.
+#[derive(Debug)]
+struct TargetClaim {
+    /// The user's logical cluster.
+    cluster: Id,
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl StreamTarget {
+    pub(super) fn of(wish: &Wish) -> Result<StreamTarget, Status> {
+        let Wish { cluster, namespace, name, plural, .. } = wish;
+        let client_path = wish.address.clone();
+        if wish.group == METRICS.0 {
+            return Ok(StreamTarget {
+                mailbox: *cluster,
+                path: metrics_path(wish),
+                client_path,
+                claim: None,
+            });
+        }
+        if !runs_downstream(&wish.object) {
+            let kind = plural.strip_suffix('s').unwrap_or(plural);
+            return Err(Status::bad_request(format!("{kind} {name:?} does not run on a physical cluster")));
+        }
+        let path = |namespace: &str, name: &str| downstream_path(wish, namespace, name);
+        let Some((mailbox, downstream)) = projected_from(&wish.object) else {
+            let path = path(namespace, name);
+            return Ok(StreamTarget { mailbox: *cluster, path, client_path, claim: None });
+        };
+        let (namespace, name) = downstream.split_once('/').ok_or_else(moved)?;
+        let uid = wish.object["metadata"]["annotations"][BELOW_UID].as_str().ok_or_else(moved)?;
+        let path = path(namespace, name);
+        let [namespace, name, uid] = [namespace, name, uid].map(str::to_owned);
+        let claim = Some(TargetClaim { cluster: *cluster, namespace, name, uid });
+        Ok(StreamTarget { mailbox, path, client_path, claim })
+    }
+
+    /// Checks that the projected pod shows the pod it claims to. Users can forge labels and annotations in their logical
+    /// cluster, so the mailbox, where only our controllers write, has to agree: its namespace belongs to this logical
+    /// cluster, and its pod has this uid on the physical cluster. Another pod may have taken the name since. `server` reads
+    /// every mailbox.
+    pub(super) async fn verify(&self, server: Option<Remote>) -> Result<(), Status> {
+        let Some(TargetClaim { cluster, namespace, name, uid }) = &self.claim else { return Ok(()) };
+        let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
+        let place = Place::new(&namespaces, "", namespace);
+        let found = mailbox_object(server.as_ref(), self.mailbox, place).await?.unwrap_or_default();
+        let locator = found["metadata"]["annotations"][LOCATOR].as_str();
+        let locator = locator.and_then(|text| serde_json::from_str::<Locator>(text).ok());
+        let is_namespace_of = locator.is_some_and(|locator| locator.logical_cluster == cluster.to_string());
+        let found = mailbox_pod(server.as_ref(), self.mailbox, namespace, name).await?.unwrap_or_default();
+        let has_uid = found["metadata"]["annotations"][BELOW_UID] == **uid;
+        if is_namespace_of && has_uid { Ok(()) } else { Err(moved()) }
+    }
+
+    /// A `Location` of the physical cluster, as the client reaches it.
+    pub(super) fn client_location(&self, location: &HeaderValue) -> Option<HeaderValue> {
+        let rest = location.to_str().ok()?.strip_prefix(&self.path)?;
+        HeaderValue::from_str(&format!("{}{rest}", self.client_path)).ok()
+    }
+}
+
+/// A pod that a user created. Its mailbox object carries the labels that say where it runs; the pod itself does not.
+#[derive(Debug)]
+pub(super) struct UserPod {
+    cluster: Id,
+    name: String,
+    uid: String,
+    /// The namespaces it may be in on a physical cluster, and the path of the request in each.
+    paths: [(String, String); 2],
+    client_path: String,
+}
+
+impl UserPod {
+    pub(super) fn of(wish: &Wish) -> Option<UserPod> {
+        let Wish { cluster, namespace, name, .. } = wish;
+        let is_user_pod = wish.group.is_empty() && wish.plural == "pods" && !runs_downstream(&wish.object);
+        // On a physical cluster that is dedicated to one logical cluster, namespaces keep their names.
+        let namespaces = [physical_namespace(&cluster.to_string(), namespace), namespace.clone()];
+        is_user_pod.then(|| UserPod {
+            cluster: *cluster,
+            name: name.clone(),
+            uid: wish.object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+            paths: namespaces.map(|namespace| {
+                let path = downstream_path(wish, &namespace, name);
+                (namespace, path)
+            }),
+            client_path: wish.address.clone(),
+        })
+    }
+
+    /// Looks for its mailbox object in every connected mailbox. Each lookup is a read from memory.
+    pub(super) async fn find(self, mailboxes: &[Id], server: Option<Remote>) -> Result<StreamTarget, Status> {
+        for mailbox in mailboxes {
+            for (namespace, path) in &self.paths {
+                let found = mailbox_pod(server.as_ref(), *mailbox, namespace, &self.name).await?;
+                if found.is_some_and(|found| self.is_placed_as(&found)) {
+                    let (path, client_path) = (path.clone(), self.client_path);
+                    return Ok(StreamTarget { mailbox: *mailbox, path, client_path, claim: None });
+                }
+            }
+        }
+        Err(Status::bad_request(format!(
+            "pod {:?} does not run on a physical cluster that is connected to this server",
+            self.name
+        )))
+    }
+
+    fn is_placed_as(&self, mailbox_object: &Value) -> bool {
+        is_mailbox_object_of(mailbox_object, self.cluster, &self.uid)
+    }
+}
+
+/// Whether the splitter created a mailbox object for the object with this uid in a logical cluster.
+pub(super) fn is_mailbox_object_of(mailbox_object: &Value, cluster: Id, uid: &str) -> bool {
+    let metadata = &mailbox_object["metadata"];
+    let locator = metadata["annotations"][LOCATOR].as_str();
+    let locator = locator.and_then(|text| serde_json::from_str::<Locator>(text).ok());
+    metadata["labels"][PLACED] == TRUE
+        && locator.is_some_and(|locator| locator.logical_cluster == cluster.to_string() && locator.uid == uid)
+}
+
+/// The path of a request on a physical cluster.
+fn downstream_path(wish: &Wish, namespace: &str, name: &str) -> String {
+    let Wish { plural, part, .. } = wish;
+    format!("/api/v1/namespaces/{namespace}/{plural}/{}/{part}", wish.port.join(name))
+}
+
+async fn mailbox_pod(
+    server: Option<&Remote>,
+    mailbox: Id,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Value>, Status> {
+    let pods = Kind::new("", "v1", "pods", "Pod", true);
+    mailbox_object(server, mailbox, Place::new(&pods, namespace, name)).await
+}
+
+async fn mailbox_object(
+    server: Option<&Remote>,
+    mailbox: Id,
+    place: Place<'_>,
+) -> Result<Option<Value>, Status> {
+    let found = server.ok_or_else(no_server)?.within(mailbox).get(place).await;
+    found.map_err(|error| Status::unavailable(error.to_string()))
+}
+
+/// Whether an object is placed on a physical cluster, or projected from one.
+pub(super) fn runs_downstream(object: &Value) -> bool {
+    let is_labelled = |label: &str| object["metadata"]["labels"][label] == TRUE;
+    is_labelled(PROJECTED) || is_labelled(PLACED)
+}
+
+/// Whether an object is a projection in a user's logical cluster, not in a mailbox.
+pub(super) fn is_projection_for_user(object: &Value) -> bool {
+    projected_from(object).is_some()
+}
+
+/// The mailbox of a projection in a user's logical cluster, and `<namespace>/<name>` there.
+pub(super) fn projected_from(object: &Value) -> Option<(Id, &str)> {
+    let annotation = |name: &str| object["metadata"]["annotations"][name].as_str();
+    let is_projected = object["metadata"]["labels"][PROJECTED] == TRUE;
+    let mailbox = annotation(MAILBOX).filter(|_| is_projected)?;
+    Some((mailbox.parse().ok()?, annotation(LOCATOR_BELOW)?))
+}
+
+pub(super) fn no_server() -> Status {
+    Status::unavailable("this server does not look after physical clusters; please try again later")
+}
+
+fn moved() -> Status {
+    Status::bad_request("the pod no longer runs where this object says")
+}
+
+/// The path of pod or node metrics: `/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods`.
+fn metrics_path(wish: &Wish) -> String {
+    let mut path = format!("/apis/{}/{}", METRICS.0, METRICS.1);
+    if !wish.namespace.is_empty() {
+        path += &format!("/namespaces/{}", wish.namespace);
+    }
+    path += &format!("/{}", wish.plural);
+    if !wish.name.is_empty() {
+        path += &format!("/{}", wish.name);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_projected_pod_says_where_it_runs() {
+        let id = Id::new(7).to_string();
+        let pod = |projected: &str, mailbox: &str, below: Value| {
+            json!({ "metadata": {
+                "labels": { PROJECTED: projected }, "annotations": { MAILBOX: mailbox, LOCATOR_BELOW: below },
+            } })
+        };
+        let check = |pod: &Value, expected: Option<&str>| {
+            assert_eq!(projected_from(pod), expected.map(|below| (Id::new(7), below)), "{pod}");
+        };
+        check(&pod(TRUE, &id, json!("shop-x/web-1")), Some("shop-x/web-1"));
+        // Objects in a mailbox have no such annotations, and without the label a user may have written them.
+        check(&pod(TRUE, &id, Value::Null), None);
+        check(&pod("false", &id, json!("shop-x/web-1")), None);
+        check(&pod(TRUE, "nowhere", json!("shop-x/web-1")), None);
+    }
+
+    /// Another pod of the name, a pod of another logical cluster, and a pod that the splitter did not place do not match.
+    #[test]
+    fn a_mailbox_object_belongs_to_one_object() {
+        let pod = UserPod {
+            cluster: Id::new(1),
+            name: "one".into(),
+            uid: "u".into(),
+            paths: Default::default(),
+            client_path: String::new(),
+        };
+        let mailbox_object = |placed: &str, cluster: Id, uid: &str| {
+            let locator = json!({ "logicalCluster": cluster.to_string(), "namespace": "shop", "name": "one", "uid": uid });
+            json!({ "metadata": {
+                "labels": { PLACED: placed }, "annotations": { LOCATOR: locator.to_string() },
+            } })
+        };
+        let check = |object: Value, expected: bool| {
+            assert_eq!(pod.is_placed_as(&object), expected, "{object}");
+        };
+        check(mailbox_object(TRUE, Id::new(1), "u"), true);
+        check(mailbox_object(TRUE, Id::new(1), "older"), false);
+        check(mailbox_object(TRUE, Id::new(2), "u"), false);
+        check(mailbox_object("false", Id::new(1), "u"), false);
+        check(json!({ "metadata": { "labels": { PLACED: TRUE } } }), false);
+    }
+
+    /// A user who forges these annotations may know the name of a pod, but not its uid.
+    #[tokio::test]
+    async fn forged_annotations_reach_no_pod() {
+        let claim = TargetClaim {
+            cluster: Id::new(1),
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "guessed".into(),
+        };
+        let mut target = StreamTarget {
+            mailbox: Id::new(7),
+            path: "/api/v1/namespaces/shop/pods/web/proxy".into(),
+            client_path: "/clusters/root:a/api/v1/namespaces/mine/pods/web/proxy".into(),
+            claim: Some(claim),
+        };
+        let server = |uid: &'static str, cluster: Id| {
+            let service = move |request: http::Request<kube::client::Body>| async move {
+                let namespace = format!("/clusters/{}/api/v1/namespaces/shop", Id::new(7));
+                let annotations = if request.uri().path() == namespace {
+                    let locator =
+                        json!({ "logicalCluster": cluster.to_string(), "name": "mine", "uid": "n" });
+                    json!({ LOCATOR: locator.to_string() })
+                } else {
+                    assert_eq!(request.uri().path(), format!("{namespace}/pods/web"));
+                    json!({ BELOW_UID: uid })
+                };
+                let object = json!({ "metadata": { "name": "x", "annotations": annotations } }).to_string();
+                Ok::<_, std::convert::Infallible>(http::Response::new(
+                    http_body_util::Full::<bytes::Bytes>::from(object),
+                ))
+            };
+            Remote::new(kube::Client::new(tower::service_fn(service), "default"))
+        };
+        let (own, other) = (Id::new(1), Id::new(2));
+        assert_eq!(target.verify(Some(server("real", own))).await.unwrap_err().code, 400);
+        assert_eq!(target.verify(Some(server("guessed", own))).await, Ok(()));
+        // The right uid, of a pod in a namespace of another logical cluster.
+        assert_eq!(target.verify(Some(server("guessed", other))).await.unwrap_err().code, 400);
+        assert_eq!(target.verify(None).await.unwrap_err().code, 503);
+        target.claim = None;
+        assert_eq!(target.verify(None).await, Ok(()));
+        let location = |text: &'static str| target.client_location(&HeaderValue::from_static(text));
+        let expected = "/clusters/root:a/api/v1/namespaces/mine/pods/web/proxy/login";
+        assert_eq!(location("/api/v1/namespaces/shop/pods/web/proxy/login").unwrap(), expected);
+        assert_eq!(location("https://elsewhere.example/"), None);
+    }
+}

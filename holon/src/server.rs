@@ -1,0 +1,327 @@
+//! Putting a server together: its store, certificates, API server, controllers and physical clusters.
+
+mod advertise;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use api::cluster::{Id, Path};
+use apiserver::audit::Audit;
+use apiserver::auth::access::Access;
+use apiserver::auth::accounts::Accounts;
+use apiserver::auth::rbac::index::{self, Index};
+use apiserver::births::Birth;
+use apiserver::controllers::Controllers;
+use apiserver::kinds::{Own, Registry};
+use apiserver::newborn::{Newborn, Surroundings, Template};
+use apiserver::pki::{Authority, Offer, Serving, write_private};
+use apiserver::quotas::Quotas;
+use apiserver::stack::Stack;
+use apiserver::tokens::Tokens;
+use apiserver::{births, newborn, server};
+use clap::Args;
+use controller::tasks::Tasks;
+use splitter::home::Door;
+use storage::Store;
+use storage::embedded::{Embedded, Options};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use self::advertise::{Advertised, Written};
+use crate::authz::reserved::Marks;
+use crate::authz::roles;
+use crate::fleet::streams::PodStreams;
+use crate::process::version;
+use crate::{data_dir, fleet, kubeconfig, state_key};
+
+/// How long everything together may take to stop. A little more than the server gives its connections.
+const STOP_WITHIN: Duration = Duration::from_secs(15);
+
+const HISTORY_SECONDS: u64 = 300;
+
+#[derive(Args)]
+pub(crate) struct ServerOptions {
+    /// Where to keep the store, the certificates and the administrator's kubeconfig
+    #[arg(long, default_value = ".holon")]
+    data_dir: PathBuf,
+    /// Where to listen
+    #[arg(long, default_value = "127.0.0.1:6443")]
+    listen: SocketAddr,
+    /// Where pods and other clients reach the server [default: where it listens]; servers that share an etcd have one in
+    /// common
+    #[arg(long, value_name = "HOST[:PORT]")]
+    advertise_address: Option<Written>,
+    /// Keep the store in this etcd instead, for instance http://127.0.0.1:2379; may be given several times. Servers of one
+    /// etcd also share their certificate authority through it
+    #[arg(long = "etcd-endpoints", value_delimiter = ',')]
+    etcd_endpoints: Vec<String>,
+    /// Once told to stop, fail /readyz and go on serving for so long, until load balancers have noticed
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    shutdown_delay: u64,
+    /// Know clients also by the bearer tokens in this file: a line each of token,user,uid,"group1,group2"
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+    /// Know clients also by certificates of the authorities in this file; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Note who changed what and who was refused in this file, a line of JSON each; it and ten older ones beside it
+    /// grow to 100 MB each
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times
+    #[arg(long = "context", value_name = "PATH", value_delimiter = ',')]
+    contexts: Vec<Path>,
+    /// Connect to the physical clusters of this logical cluster: whoever writes them decides where the server connects to
+    #[arg(long, value_name = "PATH", value_delimiter = ',', default_value = "root")]
+    push_from: Vec<Path>,
+    /// Seal what syncers keep on disk with the key in this file: 32 bytes, as base64. Secrets are among it
+    #[arg(long, value_name = "FILE")]
+    state_key_file: Option<PathBuf>,
+    /// How long the past is kept: a client that was away for longer has to list everything again
+    #[arg(long, default_value_t = HISTORY_SECONDS, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    history_seconds: u64,
+}
+
+/// A server that answers.
+pub(crate) struct Running {
+    pub(crate) stack: Arc<Stack>,
+    /// `https://127.0.0.1:6443`
+    pub(crate) server: String,
+    /// The administrator's, by its whole path.
+    pub(crate) kubeconfig: PathBuf,
+    /// When it began to start.
+    pub(crate) begun: Instant,
+}
+
+/// Everything objects are kept in and known by.
+struct Kept {
+    /// With what every newborn has.
+    seen: Arc<dyn Store>,
+    access: Arc<Access>,
+    kinds: Arc<Registry>,
+    accounts: Arc<Accounts>,
+}
+
+impl ServerOptions {
+    /// As `holon start` without options, in a directory, with these contexts in the administrator's kubeconfig.
+    pub(crate) fn for_trying(data_dir: PathBuf, listen: SocketAddr, contexts: Vec<Path>) -> ServerOptions {
+        ServerOptions {
+            data_dir,
+            listen,
+            contexts,
+            advertise_address: None,
+            etcd_endpoints: Vec::new(),
+            shutdown_delay: 0,
+            token_auth_file: None,
+            client_ca_file: None,
+            audit_log: None,
+            push_from: vec![Path::root()],
+            state_key_file: None,
+            history_seconds: HISTORY_SECONDS,
+        }
+    }
+
+    /// Serves until told to stop. `ready` is called once it answers; what it returns is kept until the end.
+    pub(crate) async fn serve<T>(self, ready: impl AsyncFnOnce(&Running) -> Result<T>) -> Result<()> {
+        let begun = Instant::now();
+        let mut tasks = Tasks::new();
+        let store = self.store(&mut tasks).await?;
+        let listener = TcpListener::bind(self.listen)
+            .await
+            .with_context(|| format!("listening on {}; choose another address with --listen", self.listen))?;
+        let address = listener.local_addr().context("asking for the address")?;
+        let (server, advertised) =
+            (format!("https://{address}"), Advertised::new(self.advertise_address.as_ref(), address));
+        let authority = self.authority(&*store).await?;
+        let offer = self.certificates(&authority, address, &advertised, &mut tasks)?;
+        let elsewhere = format!("https://{advertised}");
+        write_private(&self.data_dir.join(data_dir::ADDRESS), &elsewhere)?;
+        let kubeconfig = self.data_dir.join("admin.kubeconfig");
+        write_private(&kubeconfig, &self.kubeconfig(&authority, &elsewhere)?)?;
+        let kept = self.keep(store, &authority, address, &advertised, &mut tasks).await?;
+        let seen = kept.seen.clone();
+        let streams = Arc::new(PodStreams::default());
+        let stack = Arc::new(self.stack(kept, &advertised, &tasks)?.with_connect(streams.clone()));
+        let inside = fleet::Inside {
+            stack: stack.clone(),
+            store: seen,
+            streams,
+            directory: self.data_dir.join("syncers"),
+            seal: self.state_key_file.as_deref().map(state_key::read).transpose()?,
+            push_from: self.push_from.clone(),
+            door: self.door(&authority, &advertised),
+            is_shared: !self.etcd_endpoints.is_empty(),
+        };
+        tasks.spawn("fleet", fleet::run(inside, tasks.stop()));
+        tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
+        let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
+        let running = Running { stack: stack.clone(), server, kubeconfig, begun };
+        let beside = async {
+            let _kept = ready(&running).await?;
+            std::future::pending::<Result<()>>().await
+        };
+        let stopped = async {
+            stop_signal().await;
+            println!("stopping; requests under way may finish");
+            stack.retire();
+            tokio::time::sleep(Duration::from_secs(self.shutdown_delay)).await;
+        };
+        let again = async {
+            stop_signal().await;
+            stop_signal().await;
+        };
+        tokio::select! {
+            done = tasks.run_until(stopped, STOP_WITHIN) => Ok(done?),
+            failed = beside => failed,
+            () = again => bail!("stopped at once, as asked a second time"),
+        }
+    }
+
+    /// The authority of this server: its own, or that of all servers of the etcd.
+    async fn authority(&self, store: &dyn Store) -> Result<Authority> {
+        let dir = data_dir::pki(&self.data_dir);
+        Ok(match self.etcd_endpoints.is_empty() {
+            true => Authority::open(&dir)?,
+            false => Authority::shared(&dir, store).await?,
+        })
+    }
+
+    /// What clients meet, renewed for as long as the server runs.
+    fn certificates(
+        &self,
+        authority: &Authority,
+        address: SocketAddr,
+        advertised: &Advertised,
+        tasks: &mut Tasks,
+    ) -> Result<watch::Receiver<Offer>> {
+        let host = address.ip().to_string();
+        let names = [&*host, &advertised.host, "127.0.0.1", "localhost", "kubernetes.default.svc"];
+        let names: BTreeSet<String> = names.into_iter().map(str::to_owned).collect();
+        let names = names.into_iter().collect();
+        let serving = Serving::new(authority.clone(), names, self.client_ca_file.clone());
+        let (offered, offer) = watch::channel(serving.offer()?);
+        tasks.spawn("certificates", serving.renew(offered, tasks.stop()));
+        Ok(offer)
+    }
+
+    /// What objects are known by, and the controllers that look after them.
+    async fn keep(
+        &self,
+        store: Arc<dyn Store>,
+        authority: &Authority,
+        listens: SocketAddr,
+        advertised: &Advertised,
+        tasks: &mut Tasks,
+    ) -> Result<Kept> {
+        let address = advertised.address().unwrap_or(listens);
+        let surroundings = Surroundings { authority: authority.certificate(), address };
+        let mut objects = newborn::objects(&surroundings);
+        objects.extend(roles::newborn());
+        let index = Index::new(store.clone(), index::shared(&objects));
+        let seen: Arc<dyn Store> = Arc::new(Newborn::new(store.clone(), Template::new(objects)));
+        let quotas = Arc::new(Quotas::new(store.clone()));
+        let access = Arc::new(Access::new(seen.clone(), index, quotas));
+        births::write(&*seen, Id::ROOT, &Birth::root())
+            .await
+            .context("preparing the root logical cluster")?;
+        let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{advertised}")));
+        let kinds = Arc::new(Registry::new(store.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
+        // Nobody is answered before it is known what there is.
+        kinds.load().await.context("reading what logical clusters define")?;
+        tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
+        let controllers = Controllers::new(seen.clone(), store.clone(), authority.certificate().to_owned())
+            .with_kinds(kinds.clone())
+            .with_accounts(accounts.clone());
+        match self.etcd_endpoints.is_empty() {
+            true => tasks.spawn("controllers", controllers.run(tasks.stop())),
+            false => tasks.spawn("controllers", controllers.run_if_leading(tasks.stop())),
+        }
+        let (following, mut stop) = (access.clone(), tasks.stop());
+        tasks.spawn("roles and bindings", async move {
+            tokio::select! {
+                never = following.follow() => match never {},
+                () = stop.requested() => Ok::<_, std::convert::Infallible>(()),
+            }
+        });
+        Ok(Kept { seen, access, kinds, accounts })
+    }
+
+    /// How pods reach the server, if it can be reached.
+    fn door(&self, authority: &Authority, advertised: &Advertised) -> Option<Door> {
+        if !advertised.is_somewhere() {
+            tracing::warn!(
+                "pods do not reach their logical clusters: nothing says where; see --advertise-address"
+            );
+            return None;
+        }
+        let Advertised { host, port } = advertised.clone();
+        Some(Door { host, port, authority: authority.certificate().to_owned() })
+    }
+
+    fn stack(&self, kept: Kept, address: &Advertised, tasks: &Tasks) -> Result<Stack> {
+        let mut stack = Stack::new(kept.seen.clone(), address.to_string(), tasks.stop())
+            .with_commit(version::COMMIT)
+            .with_kinds(kept.kinds)
+            .with_guard(Arc::new(Marks::new(kept.seen)))
+            .with_access(kept.access)
+            .with_accounts(kept.accounts);
+        if let Some(file) = &self.token_auth_file {
+            stack = stack.with_tokens(Tokens::open(file)?);
+        }
+        if let Some(file) = &self.audit_log {
+            let audit = Audit::open(file);
+            stack =
+                stack.with_audit(audit.with_context(|| format!("opening the audit log {}", file.display()))?);
+        }
+        Ok(stack)
+    }
+
+    async fn store(&self, tasks: &mut Tasks) -> Result<Arc<dyn Store>> {
+        let history_age = Duration::from_secs(self.history_seconds);
+        if !self.etcd_endpoints.is_empty() {
+            let mut options = storage::etcd::Options::new(self.etcd_endpoints.iter().cloned());
+            options.compaction = Some(storage::etcd::Compaction { every: history_age });
+            let (store, feed) = storage::etcd::Etcd::connect(options).await?;
+            // Leases are given up when everything stops, and that goes through the store.
+            tasks.spawn_beneath("etcd feed", async move {
+                feed.run().await;
+                Err::<(), _>("the feed ended")
+            });
+            return Ok(Arc::new(store));
+        }
+        let dir = data_dir::store(&self.data_dir);
+        // Reads everything into memory, so off the async threads.
+        let options = Options { history_age, ..Options::default() };
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, options)).await;
+        let opened = opened.context("opening the store")?;
+        Ok(Arc::new(opened.map_err(|error| data_dir::explain(&self.data_dir, error))?))
+    }
+
+    fn kubeconfig(&self, authority: &Authority, server: &str) -> Result<String> {
+        let admin = authority.client(kubeconfig::ADMIN.0, kubeconfig::ADMIN.1)?;
+        // Whoever names the root says in which order; otherwise it comes first.
+        let mut paths = self.contexts.clone();
+        if !paths.contains(&Path::root()) {
+            paths.insert(0, Path::root());
+        }
+        Ok(kubeconfig::write(server, authority, (kubeconfig::ADMIN.0, &admin), &paths))
+    }
+}
+
+/// Returns once somebody asks the process to stop from now on.
+pub(crate) async fn stop_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

@@ -1,0 +1,200 @@
+//! The current sync errors, by object.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard};
+
+use controller::remote::CallError;
+
+use crate::mirror::HoldReason;
+use crate::state::context::ObjectId;
+
+/// This many are kept with their message; of others only a hash of eight bytes.
+const STORED_MAX: usize = 1000;
+/// This many are listed in a report.
+const LISTED_MAX: usize = 20;
+/// Of the message of a server.
+const MESSAGE_BYTES_MAX: usize = 512;
+
+/// Reason: the physical cluster refused an object as invalid, for example because its node port is taken.
+pub(crate) const REFUSED: &str = "Refused";
+/// Reason: the physical cluster refused to resize a claim.
+pub(crate) const CANNOT_RESIZE: &str = "CannotResize";
+
+/// Why an object is not in sync.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SyncError {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) retry: Retry,
+}
+
+/// When to reconcile an object again after an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Retry {
+    /// With backoff.
+    Backoff,
+    /// With backoff, and without a report: another writer was faster.
+    Conflict,
+    /// When an event requeues it.
+    OnEvent,
+    /// Periodically: no event tells when its cause is gone.
+    Periodically,
+}
+
+impl SyncError {
+    pub(crate) fn failed(reason: &'static str) -> impl Fn(CallError) -> SyncError {
+        move |error| {
+            let retry = if error.is_conflict() { Retry::Conflict } else { Retry::Backoff };
+            SyncError { reason, message: shortened(error.to_string()), retry }
+        }
+    }
+
+    /// For a patch that tests what it was planned from: it fails when that has changed.
+    pub(crate) fn stale(reason: &'static str) -> impl Fn(CallError) -> SyncError {
+        move |error| {
+            let retry = if matches!(error.code(), 409 | 422) { Retry::Conflict } else { Retry::Backoff };
+            SyncError { retry, ..SyncError::failed(reason)(error) }
+        }
+    }
+
+    /// Whether the physical cluster refused what the user asked for, which the user can change.
+    pub(crate) fn is_for_user(&self) -> bool {
+        [REFUSED, CANNOT_RESIZE].contains(&self.reason)
+    }
+
+    /// Whether it concerns this object rather than all of them.
+    pub(crate) fn is_about_object(&self) -> bool {
+        const OF_THE_CLUSTER: &[HoldReason] = &[
+            HoldReason::MailboxNotSynced,
+            HoldReason::DownstreamNotSynced,
+            HoldReason::NotLeading,
+            HoldReason::OtherCluster,
+            HoldReason::UnknownCluster,
+        ];
+        !OF_THE_CLUSTER.iter().any(|hold| hold.reason() == self.reason)
+    }
+}
+
+impl From<HoldReason> for SyncError {
+    fn from(hold: HoldReason) -> SyncError {
+        let retry = match hold {
+            HoldReason::NotOurs
+            | HoldReason::OtherMailbox
+            | HoldReason::OtherOrigin
+            | HoldReason::NoTombstone => Retry::Periodically,
+            _ => Retry::OnEvent,
+        };
+        SyncError { reason: hold.reason(), message: hold.to_string(), retry }
+    }
+}
+
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().find(|(place, _)| *place >= MESSAGE_BYTES_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// The current sync errors.
+#[derive(Debug, Default)]
+pub(crate) struct SyncErrors {
+    known: Mutex<Known>,
+    hashes: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_id: BTreeMap<ObjectId, SyncError>,
+    /// Hashes of the others.
+    others: HashSet<u64>,
+}
+
+impl SyncErrors {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("no holder of this lock panics")
+    }
+
+    /// Sets the error of an object. Whether it is a new one.
+    pub(crate) fn set(&self, id: &ObjectId, error: &SyncError) -> bool {
+        let mut known = self.known();
+        let other = self.hashes.hash_one(id);
+        if known.by_id.len() >= STORED_MAX && !known.by_id.contains_key(id) {
+            known.others.insert(other);
+            return false;
+        }
+        known.others.remove(&other);
+        let before = known.by_id.insert(id.clone(), error.clone());
+        // Other messages vary between attempts; a message for the user changes with what the user wrote.
+        before.is_none_or(|before| {
+            before.reason != error.reason || error.is_for_user() && before.message != error.message
+        })
+    }
+
+    /// Whether an object has an error.
+    pub(crate) fn has(&self, id: &ObjectId) -> bool {
+        let known = self.known();
+        known.by_id.contains_key(id) || known.others.contains(&self.hashes.hash_one(id))
+    }
+
+    /// Clears the error of an object. Whether it had one.
+    pub(crate) fn clear(&self, id: &ObjectId) -> bool {
+        let mut known = self.known();
+        known.by_id.remove(id).is_some() || known.others.remove(&self.hashes.hash_one(id))
+    }
+
+    /// How many there are, and a line about each of the first.
+    pub(crate) fn summary(&self) -> (usize, String) {
+        let known = self.known();
+        let line = |(id, error): (&ObjectId, &SyncError)| {
+            format!("{} {}: {}: {}", id.kind.plural, id.key, error.reason, error.message)
+        };
+        let count = known.by_id.len() + known.others.len();
+        let mut lines: Vec<_> = known.by_id.iter().take(LISTED_MAX).map(line).collect();
+        if count > lines.len() {
+            lines.push(format!("and {} more", count - lines.len()));
+        }
+        (count, lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::kinds::KindName;
+    use controller::informer::Key;
+
+    #[test]
+    fn an_error_is_new_once_and_errors_are_bounded() {
+        let errors = SyncErrors::default();
+        let id =
+            |n: usize| ObjectId::new(&KindName::new("", "configmaps"), Key::new("shop", &format!("m{n:05}")));
+        let error = SyncError::from(HoldReason::NotOurs);
+        assert!(errors.set(&id(0), &error));
+        assert!(!errors.set(&id(0), &error));
+        assert!(errors.set(&id(0), &HoldReason::OtherMailbox.into()));
+        let (count, summary) = errors.summary();
+        assert_eq!(count, 1);
+        assert!(summary.starts_with("configmaps shop/m00000: OtherMailbox: "), "{summary}");
+        for n in 0..2 * STORED_MAX {
+            errors.set(&id(n), &error);
+        }
+        let (count, summary) = errors.summary();
+        assert_eq!((count, summary.lines().count()), (2 * STORED_MAX, LISTED_MAX + 1));
+        assert!(summary.ends_with(&format!("and {} more", 2 * STORED_MAX - LISTED_MAX)), "{summary}");
+        // When there is room, one of the others is listed too; it is counted once.
+        assert!(errors.clear(&id(0)));
+        assert!(errors.set(&id(2 * STORED_MAX - 1), &error));
+        assert_eq!(errors.summary().0, 2 * STORED_MAX - 1);
+        assert!(!errors.has(&id(0)) && (1..2 * STORED_MAX).all(|n| errors.has(&id(n))));
+        assert_eq!((0..2 * STORED_MAX).filter(|n| errors.clear(&id(*n))).count(), 2 * STORED_MAX - 1);
+        assert_eq!(errors.summary(), (0, String::new()));
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        assert_eq!(shortened("short".to_owned()), "short");
+        assert!(shortened("ä".repeat(1000)).len() <= MESSAGE_BYTES_MAX + 5);
+    }
+}

@@ -1,0 +1,104 @@
+//! Downstream objects that wait for their owner to be known.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::state::context::ObjectId;
+
+/// Namespaces with placed objects have few others. An object beyond this number finds its owner at the next relist.
+const MAX: usize = 100_000;
+
+/// Waiting objects by the downstream uid of the owner they wait for, and the uids by waiting object.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingObjects {
+    by_uid: HashMap<String, BTreeSet<ObjectId>>,
+    by_id: HashMap<ObjectId, BTreeSet<String>>,
+    count: usize,
+}
+
+impl WaitingObjects {
+    pub(crate) fn wait(&mut self, uid: &str, id: &ObjectId) {
+        if self.count >= MAX {
+            return;
+        }
+        if self.by_uid.entry(uid.to_owned()).or_default().insert(id.clone()) {
+            self.by_id.entry(id.clone()).or_default().insert(uid.to_owned());
+            self.count += 1;
+        }
+    }
+
+    /// Takes the objects that waited for an owner. They may still wait for other owners.
+    pub(crate) fn wake(&mut self, uid: &str) -> BTreeSet<ObjectId> {
+        let woken = self.by_uid.remove(uid).unwrap_or_default();
+        for id in &woken {
+            drop_from(&mut self.by_id, id, uid);
+        }
+        self.count -= woken.len();
+        woken
+    }
+
+    /// Removes an object that is gone. Most Events in a namespace concern objects that are not ours; without this
+    /// they would fill the index.
+    pub(crate) fn leave(&mut self, id: &ObjectId) {
+        let uids = self.by_id.remove(id).unwrap_or_default();
+        for uid in &uids {
+            drop_from(&mut self.by_uid, uid, id);
+        }
+        self.count -= uids.len();
+    }
+}
+
+/// Removes an element of a set, and the set with its last element.
+fn drop_from<K: Eq + std::hash::Hash, T: Ord + std::borrow::Borrow<Q>, Q: Ord + ?Sized>(
+    sets: &mut HashMap<K, BTreeSet<T>>,
+    key: &K,
+    one: &Q,
+) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(one);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::kinds::KindName;
+    use controller::informer::Key;
+
+    fn event(name: &str) -> ObjectId {
+        ObjectId::new(&KindName::new("", "events"), Key::new("shop", name))
+    }
+
+    /// Events about foreign objects stayed in the index after they were gone. After a hundred thousand of them, an
+    /// object that was read before its owner was never projected.
+    #[test]
+    fn an_object_that_is_gone_leaves_room_for_others() {
+        let mut waiting = WaitingObjects::default();
+        for number in 0..MAX + 10 {
+            let theirs = event(&format!("theirs-{number}"));
+            waiting.wait(&format!("uid-{number}"), &theirs);
+            waiting.wait("another", &theirs);
+            waiting.leave(&theirs);
+        }
+        waiting.wait("ours", &event("early"));
+        assert_eq!(waiting.wake("ours"), BTreeSet::from([event("early")]));
+        assert!(waiting.count == 0 && waiting.by_uid.is_empty() && waiting.by_id.is_empty());
+    }
+
+    #[test]
+    fn an_object_that_waits_for_two_owners_is_woken_by_either() {
+        let mut waiting = WaitingObjects::default();
+        for uid in ["one", "two", "one"] {
+            waiting.wait(uid, &event("a"));
+        }
+        waiting.wait("one", &event("b"));
+        assert_eq!(waiting.count, 3);
+        assert_eq!(waiting.wake("one"), BTreeSet::from([event("a"), event("b")]));
+        assert_eq!(waiting.wake("one"), BTreeSet::new());
+        assert_eq!(waiting.wake("two"), BTreeSet::from([event("a")]));
+        waiting.leave(&event("a"));
+        assert!(waiting.count == 0 && waiting.by_id.is_empty());
+    }
+}

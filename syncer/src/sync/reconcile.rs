@@ -1,0 +1,60 @@
+//! Reconciling one object: placed, projected, or neither.
+
+use std::time::Duration;
+
+use controller::queue::Outcome;
+
+use super::events::record_event;
+use super::{down, project};
+use crate::state::context::{ObjectId, SyncerContext};
+use crate::state::errors::{Retry, SyncError};
+
+/// How often an object is reconciled whose error no event clears.
+const RECONCILE_EVERY: Duration = Duration::from_secs(60);
+
+pub(crate) async fn reconcile(context: &SyncerContext, id: ObjectId) -> Outcome {
+    let Some(pair) = context.pair(&id) else { return Outcome::Done };
+    if context.is_orphan(&id) {
+        down::reconcile_orphan(context, &id, &pair).await;
+    }
+    let reconciled = if pair.is_placed(&context.settings.mailbox) {
+        down::reconcile(context, &id, pair).await
+    } else if id.kind.is_projected() {
+        project::reconcile(context, &id, pair).await
+    } else {
+        context.forget(&id);
+        Ok(Outcome::Done)
+    };
+    match reconciled {
+        Ok(outcome) => {
+            if context.errors.clear(&id) {
+                context.report_due.notify_one();
+            }
+            outcome
+        }
+        Err(SyncError { retry: Retry::Conflict, .. }) => Outcome::Failed,
+        Err(error) => {
+            report_error(context, &id, &error).await;
+            match error.retry {
+                Retry::Backoff | Retry::Conflict => Outcome::Failed,
+                Retry::OnEvent => Outcome::Done,
+                Retry::Periodically => Outcome::Again(RECONCILE_EVERY),
+            }
+        }
+    }
+}
+
+/// Reports an error: in the status of the physical cluster, and once as an Event.
+async fn report_error(context: &SyncerContext, id: &ObjectId, error: &SyncError) {
+    let is_new = context.errors.set(id, error);
+    if is_new {
+        context.report_due.notify_one();
+    }
+    tracing::debug!(kind = %id.kind.plural, object = %id.key, ?error, "not in sync");
+    if !is_new || !error.is_about_object() || !context.lease.leads() {
+        return;
+    }
+    if let Some(object) = context.pair(id).and_then(|pair| pair.mailbox) {
+        record_event(context, &object, error).await;
+    }
+}
