@@ -5,6 +5,7 @@ pub mod cover;
 pub mod hash;
 pub mod metadata;
 pub mod pointer;
+pub mod quantity;
 pub mod time;
 
 pub use metadata::is_being_deleted;

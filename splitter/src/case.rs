@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::{Distribution, Division, Override, Placement, Target};
-use api::quantity::{self, Amounts};
+use api::meta::quantity::{self, Amounts};
 use serde_json::Value;
 
 use crate::ailing::Ailing;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::Target;
-use api::quantity::{self, Amounts};
+use api::meta::quantity::{self, Amounts};
 
 use crate::world::{Member, Subject};
 

@@ -1,7 +1,7 @@
 //! Adding up amounts: `500m` of CPU, `2Gi` of memory, `3` pods.
 
 use api::fleet::{Quantities, Quantity};
-use api::quantity;
+use api::meta::quantity;
 use serde_json::Value;
 
 /// Amounts by what there is of it.

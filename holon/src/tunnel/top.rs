@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use api::cluster::Id;
+use api::meta::quantity::{self, Amounts};
 use api::names::BELOW_UID;
-use api::quantity::{self, Amounts};
 use api::tunnel::METRICS;
 use apiserver::connect::Wish;
 use apiserver::server::{Body, whole};

@@ -1,6 +1,6 @@
 //! Whether a node takes a pod: what it says about itself, and the room it has.
 
-use api::quantity::{self, Amounts};
+use api::meta::quantity::{self, Amounts};
 use serde_json::{Value, json};
 
 use crate::object::{fields, flag, list, meets, name, text};

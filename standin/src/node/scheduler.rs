@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::quantity::Amounts;
+use api::meta::quantity::Amounts;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
