@@ -2,6 +2,7 @@
 
 pub mod conditions;
 pub mod cover;
+pub mod cron;
 pub mod hash;
 pub mod metadata;
 pub mod pointer;

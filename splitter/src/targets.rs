@@ -21,10 +21,10 @@ mod tests;
 use std::collections::BTreeMap;
 
 use api::fleet::{Chosen, GroupKind, PhysicalCluster, PlacementSpec, Role, Target, Verdict};
+use api::meta::quantity::Amounts;
 
 use crate::rules::Wish;
 use crate::shares::{Member, divide};
-use api::meta::quantity::Amounts;
 
 pub use judge::lacks_kind;
 pub use verdict::{Ceiling, Rejection};

@@ -24,7 +24,6 @@ mod clock;
 mod containers;
 mod control;
 mod counts;
-mod cron;
 mod door;
 mod faults;
 mod hands;

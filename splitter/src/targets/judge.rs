@@ -6,6 +6,7 @@ use api::fleet::{
     ClusterSelector, Effect, GroupKind, Operator, PhysicalCluster, PlacementSpec, PodSecurity, ServedKind,
     Taint, Toleration, Weights,
 };
+use api::meta::quantity::{self, Amounts, fits, minus};
 use serde_json::Value;
 
 use crate::pod_security;
@@ -13,7 +14,6 @@ use crate::pod_security;
 use super::{Candidate, Ceiling, Extent, Pick, Rejection, Standing, Work, score};
 use crate::rules::select::{self, Selected};
 use crate::rules::{ShareBounds, Wish, share_bounds};
-use api::meta::quantity::{self, Amounts, fits, minus};
 
 /// What was found out about one cluster.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 use api::fleet::{Chosen, Metadata, Source, VerdictKind};
+use api::meta::quantity::amounts_of;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::rules::{self, Level, Subject};
-use api::meta::quantity::amounts_of;
 
 mod verdicts;
 

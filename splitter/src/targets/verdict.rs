@@ -1,12 +1,12 @@
 //! What is said about each cluster: the rule that decided, the evidence, and the smallest change that would admit it.
 
 use api::fleet::{Capacity, Compare, GroupKind, Requirement, Source, Taint, Verdict, VerdictKind};
+use api::meta::quantity::{quantities, text};
 
 use super::judge::Judged;
 use super::{Claim, Extent, Pick, Work, pick};
 use crate::rules::Wish;
 use crate::rules::select::{self, Selected};
-use api::meta::quantity::{quantities, text};
 
 /// What keeps work off a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]

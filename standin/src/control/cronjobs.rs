@@ -1,11 +1,11 @@
 //! CronJobs: a Job whenever it is time.
 
+use api::meta::cron::Schedule;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use crate::clock::later;
-use crate::cron::Schedule;
 use crate::kind::Kind;
 use crate::object::{
     created, flag, is_being_deleted, is_true, list, moment, name, namespace, number, reference, text, time,

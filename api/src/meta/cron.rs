@@ -1,12 +1,14 @@
-//! Schedules: five fields, or a word, and the next moment they mean.
+//! Cron schedules as Kubernetes reads them: five fields or a descriptor such as `@daily`, and the next time they are due.
+//!
+//! Kubernetes reads them with a Go library whose rules differ from those of the crates there are (decision 13).
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-/// Minutes, hours, days of the month, months and days of the week on which something is due, as bits.
+/// A parsed schedule: minutes, hours, days of the month, months and days of the week, as bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     minutes: u64,
     hours: u64,
     days: u64,
@@ -19,8 +21,8 @@ pub(crate) struct Schedule {
 
 const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// Words for whole schedules.
-const WORDS: &[(&str, &str)] = &[
+/// Names of whole schedules.
+const DESCRIPTORS: &[(&str, &str)] = &[
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
     ("@monthly", "0 0 1 * *"),
@@ -33,8 +35,9 @@ const WORDS: &[(&str, &str)] = &[
 const DAYS_MAX: usize = 366 * 8;
 
 impl Schedule {
-    pub(crate) fn parse(text: &str) -> Option<Schedule> {
-        let word = WORDS.iter().find(|(word, _)| *word == text.trim());
+    /// None if it is not a schedule.
+    pub fn parse(text: &str) -> Option<Schedule> {
+        let word = DESCRIPTORS.iter().find(|(word, _)| *word == text.trim());
         let fields: Vec<&str> = word.map_or(text, |(_, fields)| fields).split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else { return None };
         let weekday_bits = field(weekdays, 0, 7, WEEKDAYS)?;
@@ -45,13 +48,13 @@ impl Schedule {
             months: field(months, 1, 12, MONTHS)?,
             // Sunday has two numbers.
             weekdays: weekday_bits | (weekday_bits >> 7 & 1),
-            any_day: days.starts_with('*') || *days == "?",
-            any_weekday: weekdays.starts_with('*') || *weekdays == "?",
+            any_day: is_open(days),
+            any_weekday: is_open(weekdays),
         })
     }
 
     /// The first moment after this one at which something is due.
-    pub(crate) fn after(&self, moment: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    pub fn after(&self, moment: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let begin = zone.to_datetime(moment).checked_add(1.minute()).ok()?;
         let mut at = begin.with().second(0).subsec_nanosecond(0).build().ok()?;
         for _ in 0..DAYS_MAX {
@@ -83,6 +86,11 @@ impl Schedule {
             .find(|minute| has(self.hours, (minute / 60) as i8) && has(self.minutes, (minute % 60) as i8))?;
         at.with().hour((minute / 60) as i8).minute((minute % 60) as i8).build().ok()
     }
+}
+
+/// Whether a field leaves its days open. `*/2` does not.
+fn is_open(field: &str) -> bool {
+    field.split(',').any(|part| matches!(part, "*" | "?" | "*/1" | "?/1"))
 }
 
 /// `*`, `5`, `1-5`, `*/15`, `10-40/10`, `mon-fri`, and several of them with commas.
@@ -127,6 +135,11 @@ mod tests {
         check("0 9 * * mon-fri", "UTC", "2026-01-02T09:00:00Z", "2026-01-05T09:00:00Z");
         check("30 2 29 2 *", "UTC", "2026-01-01T00:00:00Z", "2028-02-29T02:30:00Z");
         check("0 0 13 * 5", "UTC", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        // The 3rd is no Monday, and the 5th a Monday: either is enough unless a field is open.
+        check("0 0 */2 * 1", "UTC", "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z");
+        check("0 0 */2 * 1", "UTC", "2026-01-11T00:00:00Z", "2026-01-12T00:00:00Z");
+        check("0 0 * * 1", "UTC", "2026-01-01T00:00:00Z", "2026-01-05T00:00:00Z");
+        check("5/20 * * * *", "UTC", "2026-01-01T00:06:00Z", "2026-01-01T00:25:00Z");
         check("@hourly", "UTC", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z");
         check("0 9 * * *", "Europe/Berlin", "2026-07-01T00:00:00Z", "2026-07-01T07:00:00Z");
     }
