@@ -1,12 +1,13 @@
 //! What a request asks for, as far as its first line says: enough to let it in, to time it and to count it.
 
-use http::Method;
 use http::request::Parts;
+use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use openapi::resource::Verb;
 
 use crate::query::Query;
 use crate::request::{self, Cluster, PathError, Target};
+use crate::server::websocket;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
@@ -54,6 +55,12 @@ impl Asked {
     /// What the method means for the resource named; whether that resource can do it is another question.
     pub(crate) fn verb(&self) -> Option<Verb> {
         verb(&self.method, self.resource()?, self.query.flag("watch"))
+    }
+
+    /// The connection, if the client asks for WebSocket on it.
+    pub(crate) fn websocket(&self, headers: &HeaderMap) -> Option<OnUpgrade> {
+        let is_wanted = self.method == Method::GET && websocket::is_wanted(headers);
+        self.upgrade.clone().filter(|_| is_wanted)
     }
 
     /// Whether the answer goes on for as long as the client likes.

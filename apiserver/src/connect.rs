@@ -30,7 +30,7 @@ use crate::call::{Call, Reach, unreadable};
 use crate::identity::Identity;
 use crate::limits::Place;
 use crate::request::Resource;
-use crate::server::Body;
+use crate::server::{Body, websocket};
 
 pub use self::tie::{Connection, Upgrade};
 use self::tie::{Tie, Tied};
@@ -187,7 +187,10 @@ impl Lead<'_> {
         let tie = async || Tie::new(call, vouchers, stop.clone()).await;
         let (body, upgrade) = match &asked.upgrade {
             // What comes on such a connection is not a body.
-            Some(on) => (Bytes::new(), Some(Upgrade::new(on.clone(), tie().await?))),
+            Some(on) => {
+                websocket::check_page(&call.headers)?;
+                (Bytes::new(), Some(Upgrade::new(on.clone(), tie().await?)))
+            }
             None => (place.receive(incoming).await?, None),
         };
         let rest = rest(asked);

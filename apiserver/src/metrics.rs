@@ -134,7 +134,7 @@ impl Metrics {
         self.requests.get_or_create(&Request { verb, group, resource, code }).inc();
         if !asked.is_watch() {
             self.durations.get_or_create(&ByVerb { verb }).observe(took.as_secs_f64());
-        } else if response.status() == StatusCode::OK {
+        } else if [StatusCode::OK, StatusCode::SWITCHING_PROTOCOLS].contains(&response.status()) {
             let open = Open::new(self.watches.get_or_create_owned(&ByVerb { verb }));
             let body = std::mem::replace(response.body_mut(), render::nothing());
             // The stream holds on to the count, and lets go of it when it is dropped.

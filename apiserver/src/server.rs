@@ -6,11 +6,13 @@
 //!
 //! Who a client is comes from its certificate, checked by TLS against those we trust, and from nothing it says. A
 //! connection lasts no longer than the certificate it was opened with, nor than the trust in who issued that.
-//! When told to stop, the door closes, connections finish what they are doing, and those that do not are cut.
+//! When told to stop, the door closes, connections finish what they are doing, and those that do not are cut. A connection
+//! that a watch takes over for [`websocket`] stays one in all this.
 
 mod backlog;
 mod begun;
 mod connections;
+pub(crate) mod websocket;
 
 use std::convert::Infallible;
 use std::io;
@@ -36,6 +38,7 @@ use tokio_rustls::server::TlsStream;
 use self::begun::Begun;
 pub(crate) use self::connections::OpenConnection;
 use self::connections::{Answered, CONNECTIONS_MAX, Connections};
+use self::websocket::Sequel;
 use crate::identity::{self, Identity};
 use crate::limits::Tenant;
 use crate::pieces::PIECE_BYTES;
@@ -234,14 +237,19 @@ async fn spoken(
     graceful: Watcher,
 ) -> io::Result<()> {
     let backlog = (!stream.is_http2()).then(|| stream.backlog());
+    let sequel = Sequel::default();
+    let kept = sequel.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (handler, identity, answering) = (handler.clone(), identity.clone(), open.answer());
-        let backlog = backlog.clone();
+        let (backlog, sequel) = (backlog.clone(), kept.clone());
         request.extensions_mut().insert(open.clone());
         async move {
             // In a box, so that its state is gone when the answer has begun: a watch lasts for hours after that.
             let response = Box::pin(handler.handle(identity, request)).await;
-            Ok::<_, Infallible>(response.map(|body| Answered::new(body, backlog, answering).boxed_unsync()))
+            // After HTTP nobody counts what waits: a message is written before there is another.
+            let backlog = backlog.filter(|_| !websocket::is_accepted(&response));
+            let response = response.map(|body| Answered::new(body, backlog, answering).boxed_unsync());
+            Ok::<_, Infallible>(sequel.keep(response))
         }
     });
     let builder = Builder::new(TokioExecutor::new());
@@ -262,5 +270,6 @@ async fn spoken(
         .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-    graceful.watch(connection).await.map_err(io::Error::other)
+    graceful.watch(connection).await.map_err(io::Error::other)?;
+    sequel.run().await
 }

@@ -317,7 +317,7 @@ impl Stack {
         match Review::of(&call.row) {
             Some(review) => review.answer(&call, &style, &self.vouchers, &bytes).await,
             None if request::is_one(&call) => self.vouchers.accounts.request(&call, &style, &bytes).await,
-            None => self.run(verb, &call, &style, &bytes).await,
+            None => self.run(verb, &call, &style, asked, &bytes).await,
         }
     }
 
@@ -377,6 +377,7 @@ impl Stack {
         verb: Verb,
         call: &Call,
         style: &Style,
+        asked: &Asked,
         bytes: &Bytes,
     ) -> Result<Response<Body>, Status> {
         let store = &*self.store;
@@ -387,7 +388,8 @@ impl Stack {
             Verb::Get => get::get(store, call, style).await,
             Verb::List => list::list(&self.store, call, style).await,
             Verb::Watch => {
-                watch::watch(&self.store, &self.kinds, &self.vouchers, call, style, self.stop.clone()).await
+                let stop = self.stop.clone();
+                watch::watch(&self.store, &self.kinds, &self.vouchers, call, style, asked, stop).await
             }
             Verb::Create => create::create(store, call, style, bytes).await,
             Verb::Update => update::update(store, call, style, bytes).await,

@@ -34,6 +34,7 @@ pub(crate) use files::Files;
 use forward::Ports;
 use session::{Carrier, Session};
 use shell::Scene;
+use streams::Streams;
 
 /// The parts of a pod that are answered for.
 const PARTS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
@@ -92,31 +93,36 @@ impl Containers {
                 "container not found ({container:?}) in pod {pod}_{space}"
             )));
         }
-        // What is attached to is looked at over WebSocket alone.
-        let is_spdy = wish.part == "exec" && spdy::is_wanted(&wish.headers);
+        let is_spdy = spdy::is_wanted(&wish.headers);
         let answer = match is_spdy {
             true => streams::accept(&wish.headers)?,
             false => socket::accept(&wish.headers)?,
         };
         let upgrade = wish.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
         let (pod, tty) = (uid(&wish.object).to_owned(), is_true(wish.text("tty")));
+        let wanted = streams::Wanted {
+            stdin: is_true(wish.text("stdin")),
+            stdout: is_true(wish.text("stdout")),
+            // A terminal has one stream.
+            stderr: is_true(wish.text("stderr")) && !tty,
+        };
         if wish.part == "attach" {
             let attached = Attached { logs: self.logs.clone(), pod, container, tty };
-            self.begin(async move { attached.run(upgrade.open().await?).await });
+            self.begin(async move {
+                let stream = upgrade.open().await?;
+                match is_spdy {
+                    true => attached.run_spdy(Streams::open(stream, wanted).await?).await,
+                    false => attached.run(stream).await,
+                }
+            });
             return Ok(answer);
         }
         let disk = Disk::new(self.files.clone(), &pod, &container);
         let session = Session {
             command: wish.all("command").map(str::to_owned).collect(),
-            stdin: is_true(wish.text("stdin")),
+            stdin: wanted.stdin,
             tty,
             scene: Scene::of(&wish.object, &container, disk),
-        };
-        let wanted = streams::Wanted {
-            stdin: session.stdin,
-            stdout: is_true(wish.text("stdout")),
-            // A terminal has one stream.
-            stderr: is_true(wish.text("stderr")) && !tty,
         };
         self.begin(async move {
             let stream = upgrade.open().await?;

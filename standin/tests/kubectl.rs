@@ -1,6 +1,6 @@
 //! What kubectl makes of a stand-in: it waits for rollouts, undoes them, describes, follows and deletes as anywhere.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -210,6 +210,47 @@ async fn what_kubectl_shows_is_what_it_shows_anywhere() {
 async fn commands_run_in_containers() {
     let Some(desk) = Desk::open("commands_run_in_containers", Options::new("east")).await else { return };
     run_commands(&desk).await;
+}
+
+/// `kubectl attach` over SPDY used to get "Upgrade request required".
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_container_writes_is_seen_by_who_is_attached() {
+    let test = "what_a_container_writes_is_seen_by_who_is_attached";
+    let Some(mut desk) = Desk::open(test, Options::new("east")).await else { return };
+    desk.run("run box --image=busybox").await;
+    desk.run("wait --for=condition=ready pod/box --timeout=60s").await;
+    for websockets in ["true", "false"] {
+        desk.environment = vec![("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets)];
+        for line in ["attach box", "attach -i box"] {
+            let mut child = desk.command(line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let seen = tokio::task::spawn_blocking(move || lines.next().map(Result::unwrap));
+            // Nothing says when it is attached. The container is ready once more, and says so, until that is seen.
+            for _ in 0..60 {
+                for fail in ["standin.holon.dev/fail=NotReady", "standin.holon.dev/fail-"] {
+                    desk.run(&format!("annotate --overwrite pod box {fail}")).await;
+                    let ready = if fail.ends_with('-') { "true" } else { "false" };
+                    let wait = format!("wait --for=jsonpath={{.status.containerStatuses[0].ready}}={ready}");
+                    desk.run(&format!("{wait} pod/box --timeout=60s")).await;
+                }
+                if seen.is_finished() {
+                    break;
+                }
+            }
+            assert!(seen.is_finished(), "kubectl {line} with WebSocket {websockets} has seen nothing");
+            let seen = seen.await.unwrap();
+            assert!(seen.is_some_and(|line| line.contains("ready")), "{line}, WebSocket {websockets}");
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+    // Who is attached to a pod that goes is told, and comes back.
+    let mut child = desk.command("attach box").stdout(Stdio::null()).spawn().unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(child.try_wait().unwrap().is_none());
+    desk.run("delete pod box --now --timeout=60s").await;
+    let left = tokio::task::spawn_blocking(move || child.wait().unwrap());
+    assert!(tokio::time::timeout(Duration::from_secs(20), left).await.unwrap().unwrap().success());
 }
 
 /// Whoever had a kubectl before 1.31, or a Go program with the SPDY executor of client-go, got "Upgrade request required" for

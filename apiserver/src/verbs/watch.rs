@@ -7,6 +7,8 @@
 //! The stream pulls: nothing is read from the store before the client has taken what came before, so a slow
 //! client waits in the store's history and holds nothing here but handles to what it is about to be sent. That is true
 //! for what is there at the beginning, too: it is read a page at a time, at one revision.
+//!
+//! A client that asks for a WebSocket gets each event as a message; all others get one event after the other.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -31,6 +33,7 @@ use tokio::sync;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{get, list};
+use crate::asked::Asked;
 use crate::auth::proof::Vouchers;
 use crate::auth::standing::Standing;
 use crate::call::{Call, Reach, unreadable};
@@ -40,6 +43,7 @@ use crate::pieces::{PIECE_BYTES, room_for_a_piece};
 use crate::quotas::Watching;
 use crate::render::{self, Style};
 use crate::select::Selection;
+use crate::server::websocket::{self, Framing};
 use crate::server::{Body, Broken};
 
 /// About once a minute, so that an idle client can resume close to now; not all at once, so that a thousand watches
@@ -56,11 +60,14 @@ pub(crate) async fn watch(
     vouchers: &Vouchers,
     call: &Call,
     style: &Style,
+    asked: &Asked,
     mut stop: Stop,
 ) -> Result<Response<Body>, Status> {
+    let socket = asked.websocket(&call.headers);
     let ends = Instant::now() + lasts(call)?;
     let mut following = Box::new(Following {
         style: style.clone(),
+        is_each_alone: socket.is_some(),
         is_headed: false,
         selection: list::selection(call)?,
         served: Served::of(kinds, call),
@@ -92,8 +99,13 @@ pub(crate) async fn watch(
     let frames = stream::unfold(following, |mut following| async move {
         following.next().await.map(|frame| (Ok::<_, Broken>(Frame::data(frame)), following))
     });
-    let mut response = render::typed(StatusCode::OK, style.form.encoding.stream_type(), Bytes::new());
-    *response.body_mut() = StreamBody::new(frames).boxed_unsync();
+    let (body, encoding) = (StreamBody::new(frames).boxed_unsync(), style.form.encoding);
+    if let Some(on) = socket {
+        let framing = if encoding == Encoding::Protobuf { Framing::Binary } else { Framing::Text };
+        return websocket::accept(on, &call.headers, framing, body);
+    }
+    let mut response = render::typed(StatusCode::OK, encoding.stream_type(), Bytes::new());
+    *response.body_mut() = body;
     Ok(response)
 }
 
@@ -234,6 +246,8 @@ impl Served {
 /// A watch on its way to a client.
 struct Following {
     style: Style,
+    /// Whether every event is a piece, whose length the connection says.
+    is_each_alone: bool,
     /// Whether a table of this watch has said what its columns are.
     is_headed: bool,
     selection: Selection,
@@ -280,7 +294,7 @@ impl Following {
         Ok(revision)
     }
 
-    /// The next bytes to send, as many events as make up a piece; none when the watch is over.
+    /// The next bytes to send: as many events as make up a piece, or one if each is sent alone. None when the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             // Whoever may no longer watch is not told anything more, not even what waits for them already.
@@ -301,7 +315,8 @@ impl Following {
     async fn piece(&mut self) -> Option<Bytes> {
         // An idle watch has no buffer, and a single event one of its size.
         let mut out = BytesMut::new();
-        while out.len() < PIECE_BYTES
+        let enough = if self.is_each_alone { 1 } else { PIECE_BYTES };
+        while out.len() < enough
             && let Some(pending) = self.pending().await
         {
             if !out.is_empty() && out.capacity() < PIECE_BYTES {
@@ -463,14 +478,16 @@ impl Following {
         self.frame(kind, 0, |out| render::encode(self.style.form.encoding, tree, out), out);
     }
 
-    /// One event: a line of JSON, or in protobuf a length and a message. What cannot be read, and so is not written, is
+    /// One event: a line of JSON, or in protobuf a length, unless the connection says it, and a message. What cannot be read, and so is not written, is
     /// no event either. The size is a guess.
     fn frame(&self, kind: &str, size: usize, write: impl FnOnce(&mut BytesMut), out: &mut BytesMut) -> bool {
         if self.style.form.encoding == Encoding::Protobuf {
             let mut object = BytesMut::new();
             write(&mut object);
             if !object.is_empty() {
-                out.put_slice(&protobuf::watch_frame(kind, &object));
+                let frame = protobuf::watch_frame(kind, &object);
+                let length = if self.is_each_alone { size_of::<u32>() } else { 0 };
+                out.put_slice(&frame[length..]);
             }
             return !object.is_empty();
         }

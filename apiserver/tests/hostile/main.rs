@@ -3,4 +3,5 @@
 mod bodies;
 mod connections;
 mod stalled;
+mod websockets;
 mod world;

@@ -17,6 +17,8 @@ const OBJECTS: usize = 10_000;
 /// The aim is 64 KB. A compressed list and HTTP/2 are above it in a debug build with the allocator of the C library, and
 /// far below what they were; docs/benchmarks.md has the figures.
 const BYTES_MAX: usize = 160 << 10;
+const WEBSOCKET: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nOrigin: https://holon\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 const IS_SERVER: &str = "HOLON_TEST_STALLED_SERVER";
 
 /// Is started by the tests below as another process, and ends with it.
@@ -139,6 +141,9 @@ fn a_client_that_does_not_read_holds_next_to_nothing() {
         ("a compressed list over HTTP/1.1", http1(maps, "Accept-Encoding: gzip\r\n")),
         ("a watch over HTTP/1.1", http1(&watch, "")),
         ("a watch with initial events over HTTP/1.1", http1(&initial, "")),
+        ("a watch without events over WebSocket", http1(nothing, WEBSOCKET)),
+        ("a watch over WebSocket", http1(&watch, WEBSOCKET)),
+        ("a watch with initial events over WebSocket", http1(&initial, WEBSOCKET)),
         ("a watch without events over HTTP/2", http2(nothing)),
         ("a list over HTTP/2", http2(maps)),
         ("a watch over HTTP/2", http2(&watch)),

@@ -30,6 +30,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Whether it ends with what WebSocket calls a close, with code 1000. Not all of that is text.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.body.ends_with(&*String::from_utf8_lossy(&[0x88, 2, 0x03, 0xe8]))
+    }
+
     pub(crate) fn json(&self) -> Value {
         let body = self.whole();
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
@@ -113,6 +118,13 @@ impl Client {
         let headers = format!("{}{line}", self.headers);
         let (address, authority) = (self.address.clone(), self.authority.clone());
         Client { address, authority, tls: self.tls.clone(), headers }
+    }
+
+    /// The same client, asking for WebSocket.
+    pub(crate) fn over_websocket(&self) -> Client {
+        let asks = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"];
+        let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+        asks.iter().fold(self.with(key).with("Origin: https://holon"), |client, line| client.with(line))
     }
 
     /// The same client of a server that may be elsewhere by now.

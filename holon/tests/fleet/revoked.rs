@@ -115,6 +115,25 @@ fn what_breaks_off_does_not_end_as_if_that_were_all() {
     }
 }
 
+/// A browser shows the certificate of its user to every page that opens a WebSocket, so any page could have run commands in
+/// the containers of whoever looked at it.
+#[test]
+fn a_page_of_somebody_else_runs_no_commands() {
+    let world = World::joined();
+    let path = format!("{MAILBOX}{PODS}/{}", reached(&world));
+    let_in(&world);
+    for (origin, expected) in [
+        ("https://evil.example", "403"),
+        ("null", "403"),
+        ("https://holon", "101"),
+        ("http://localhost:8001", "101"),
+    ] {
+        let exec =
+            format!("GET {path}/exec?command=pwd&stdout=true HTTP/1.1\r\nOrigin: {origin}\r\n{SOCKET}");
+        Stream::open(&world, &exec, expected);
+    }
+}
+
 /// Many are open at once, and those that nobody reads from hold up nobody else in the tunnel.
 #[test]
 fn who_does_not_read_holds_up_nobody_else() {

@@ -72,7 +72,8 @@ fn what_runs_is_reached(world: &World, kubectl: &Path) {
         "HTTP/1.1 200 OK\r\n".repeat(3)
     );
     looked_at(world, &through, &direct, &pod);
-    let [spdy, _] = ways(world, kubectl).map(|way| Way { speaks: SPDY.to_vec(), ..way });
+    let [spdy, direct_spdy] = ways(world, kubectl).map(|way| Way { speaks: SPDY.to_vec(), ..way });
+    looked_at(world, &spdy, &direct_spdy, &pod);
     assert_eq!(spdy.forwards(&pod, 8080, "ping #\n"), forwarded);
     copies(world, &through, &direct, &pod);
     proxied(world, &pod);

@@ -97,14 +97,19 @@ fn who_is_vouched_for_by_another_authority_is_known_until_that_one_is_no_longer_
     assert_eq!(ann.get(maps).code, 200);
     std::thread::scope(|scope| {
         let watch = format!("GET {maps}?watch=1 HTTP/1.1\r\nHost: holon\r\n\r\n");
+        let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nOrigin: https://holon\r\n\
+            Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+        let socket = watch.replace("\r\n\r\n", &format!("\r\n{upgrade}\r\n\r\n"));
         let ann = &ann;
-        let watching = scope.spawn(move || is_cut(ann, &watch));
+        let watching = [watch, socket].map(|watch| scope.spawn(move || is_cut(ann, &watch)));
         std::thread::sleep(Duration::from_secs(1));
-        assert!(!watching.is_finished());
+        assert!(!watching.iter().any(|watching| watching.is_finished()));
         // Another authority takes its place.
         let other = tempfile::tempdir().unwrap();
         std::fs::write(&trusted, Authority::open(other.path()).unwrap().certificate()).unwrap();
-        assert!(watching.join().unwrap(), "the watch goes on");
+        for watching in watching {
+            assert!(watching.join().unwrap(), "the watch goes on");
+        }
     });
     assert!(ann.try_get(maps).is_none(), "a certificate of theirs is worth nothing now");
     assert_eq!(Client::new(&server, true).get(maps).code, 200);

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::{World, told};
 
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
@@ -163,4 +164,28 @@ fn there_are_as_many_watches_as_are_allowed() {
         // When others have ended there is room again.
         assert_eq!(watch(1).code, 200);
     });
+}
+
+/// What follows a watch over WebSocket is no longer HTTP, and counts for as long as it lasts.
+#[test]
+fn watches_over_websocket_count_as_others_do() {
+    let (world, a) = world();
+    let maps = format!("{a}/api/v1/namespaces/default/configmaps");
+    limit(&world, &json!({ "watches": 2 }));
+    let (plain, socket) = (world.user("ann"), world.user("ann").over_websocket());
+    let watch =
+        |client: &Client, seconds: u32| client.get(&format!("{maps}?watch=1&timeoutSeconds={seconds}"));
+    std::thread::scope(|scope| {
+        let open = [&socket, &socket].map(|client| scope.spawn(move || watch(client, 5)));
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let why = "too many watches for a logical cluster with limits: watches=2, please try again later";
+        told(&watch(&plain, 1), 429, why);
+        told(&watch(&socket, 1), 429, why);
+        for open in open {
+            let answer = open.join().unwrap();
+            assert!(answer.code == 101 && answer.is_closed(), "{}: {:?}", answer.code, answer.body);
+        }
+    });
+    // When others have ended there is room again.
+    assert_eq!((watch(&socket, 1).code, watch(&plain, 1).code), (101, 200));
 }

@@ -62,6 +62,35 @@ fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
     assert_eq!(ann.get(&maps).code, 404);
 }
 
+/// What follows a watch over WebSocket is no longer HTTP, and ends with the binding all the same.
+#[test]
+fn a_revoked_binding_ends_watches_over_websocket() {
+    let world = World::new();
+    let (a, ann) = (world.cluster("a"), world.user("ann").over_websocket());
+    let (bindings, maps, body) = reading(&world, &a);
+    assert_eq!(world.admin.ask("POST", &bindings, &body).code, 201);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| ann.get(&format!("{maps}?watch=1")));
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!watching.is_finished());
+        assert_eq!(world.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
+        let late = json!({ "metadata": { "name": "late" } });
+        assert_eq!(world.admin.ask("POST", &maps, &late).code, 201);
+        let told = watching.join().unwrap();
+        assert_eq!(told.code, 101);
+        assert!(told.is_closed(), "{:?}", told.body);
+        assert_eq!(
+            told.body.matches("ADDED").count(),
+            1,
+            "what was there, and nothing after: {:?}",
+            told.body
+        );
+    });
+    // Who may not watch is told so in HTTP.
+    let refused = ann.get(&format!("{maps}?watch=1"));
+    assert_eq!((refused.code, refused.json()["reason"].as_str()), (403, Some("Forbidden")));
+}
+
 /// Watches used to outlive what their clients were known by: a token's account, pod or Secret, its line in the operator's
 /// file, and the logical cluster itself.
 #[test]

@@ -130,7 +130,7 @@ fn said(answer: &Answer) -> String {
     format!("{} {} {}", answer.code, answer.media_type, body.map_or(answer.text(), |body| body.to_string()))
 }
 
-fn shared(value: &Value) -> Value {
+pub(crate) fn shared(value: &Value) -> Value {
     let own = ["uid", "resourceVersion", "creationTimestamp", "managedFields"];
     match value {
         Value::Object(map) => {

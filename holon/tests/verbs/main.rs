@@ -10,4 +10,5 @@ mod forms;
 mod lists;
 mod parts;
 mod versions;
+mod websocket;
 mod wire;

@@ -19,8 +19,10 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 
+pub(crate) type Connection = StreamOwned<ClientConnection, TcpStream>;
+
 pub(crate) struct Client {
-    address: String,
+    pub(crate) address: String,
     tls: Arc<ClientConfig>,
 }
 
@@ -72,12 +74,17 @@ impl Client {
         Client { address, tls: Arc::new(tls) }
     }
 
-    /// Sends a body of one media type and accepts another.
-    pub(crate) fn send(&self, method: &str, path: &str, body: (&str, &[u8]), accept: &str) -> Answer {
+    /// A connection on which nothing was said yet.
+    pub(crate) fn connect(&self) -> Connection {
         let tcp = TcpStream::connect(&self.address).unwrap();
         tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        let mut stream = StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp);
+        StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp)
+    }
+
+    /// Sends a body of one media type and accepts another.
+    pub(crate) fn send(&self, method: &str, path: &str, body: (&str, &[u8]), accept: &str) -> Answer {
+        let mut stream = self.connect();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: holon\r\nConnection: close\r\nContent-Type: {}\r\nAccept: {accept}\r\nContent-Length: {}\r\n\r\n",
             body.0,

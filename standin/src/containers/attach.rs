@@ -4,10 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::session::{end, on_terminal};
 use super::socket::{Channel, Socket};
+use super::streams::Streams;
 use crate::logs::Logs;
 
 pub(super) struct Attached {
@@ -30,25 +31,53 @@ impl Attached {
                 }
             }
         });
-        let mut news = self.logs.follow();
-        let (_, mut seen) = self.logs.read(&self.pod, &self.container, 0);
+        let (mut news, mut seen) = self.begin();
         while self.logs.knows(&self.pod) {
             tokio::select! {
                 () = &mut left => return Ok(()),
                 Some(ping) = pings.recv() => writing.pong(&ping).await?,
                 changed = news.changed() => if changed.is_err() { return Ok(()) },
             }
-            let (lines, now) = self.logs.read(&self.pod, &self.container, seen);
-            seen = now;
-            for (_, line) in lines {
-                let line = format!("{line}\n");
-                match self.tty {
-                    true => writing.send(Channel::Stdout, &on_terminal(line.as_bytes())).await?,
-                    false => writing.send(Channel::Stdout, line.as_bytes()).await?,
-                }
+            for line in self.lines(&mut seen) {
+                writing.send(Channel::Stdout, &line).await?;
             }
         }
         writing.send(Channel::End, end(0).to_string().as_bytes()).await?;
         writing.close().await
+    }
+
+    /// The same over SPDY.
+    pub(super) async fn run_spdy<S: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        streams: Streams<S>,
+    ) -> io::Result<()> {
+        let mut streams = streams;
+        let (mut news, mut seen) = self.begin();
+        while self.logs.knows(&self.pod) {
+            tokio::select! {
+                said = streams.next() => if said?.is_none() { return Ok(()) },
+                changed = news.changed() => if changed.is_err() { return Ok(()) },
+            }
+            for line in self.lines(&mut seen) {
+                streams.send(Channel::Stdout, &line).await?;
+            }
+        }
+        streams.send(Channel::End, end(0).to_string().as_bytes()).await?;
+        streams.close().await
+    }
+
+    /// What tells of new lines, and how many there are already.
+    fn begin(&self) -> (watch::Receiver<u64>, usize) {
+        let news = self.logs.follow();
+        let (_, seen) = self.logs.read(&self.pod, &self.container, 0);
+        (news, seen)
+    }
+
+    /// The lines since then, as the client's end shows them.
+    fn lines(&self, seen: &mut usize) -> Vec<Vec<u8>> {
+        let (lines, now) = self.logs.read(&self.pod, &self.container, *seen);
+        *seen = now;
+        let shown = |line: String| if self.tty { on_terminal(line.as_bytes()) } else { line.into_bytes() };
+        lines.into_iter().map(|(_, line)| shown(format!("{line}\n"))).collect()
     }
 }

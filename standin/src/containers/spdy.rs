@@ -1,4 +1,4 @@
-//! SPDY/3.1, as far as `kubectl port-forward` and `exec` speak it: streams that are opened, written to and ended, on one connection.
+//! SPDY/3.1, as far as `kubectl port-forward`, `exec` and `attach` speak it: streams that are opened, written to and ended, on one connection.
 //!
 //! ```text
 //!   control: 1 | version 15 bits | type 16 | flags 8 | length 24 | …      data: 0 | stream 31 | flags 8 | length 24 | bytes
@@ -10,6 +10,7 @@
 use std::io;
 
 use apiserver::server::{Body, whole};
+use bytes::{Buf, BytesMut};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -27,6 +28,7 @@ const RESET: u16 = 3;
 const PING: u16 = 6;
 /// The one flag that matters: nothing more comes on this stream.
 const LAST: u8 = 1;
+const HEAD_BYTES: usize = 8;
 /// The longest frame taken. kubectl sends 32 KiB at a time.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 /// The longest headers taken, when they are read. Those of a port are four.
@@ -142,46 +144,73 @@ pub(super) enum Heard {
 /// One end of a connection. Reading and writing take turns.
 pub(super) struct Spdy<S> {
     stream: S,
+    /// What has come of the next frame.
+    unread: BytesMut,
+    /// Answers the client waits for, which go out before anything else is written or read.
+    owed: BytesMut,
     inflate: Option<Decompress>,
     deflate: Compress,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Spdy<S> {
     pub(super) fn new(stream: S) -> Spdy<S> {
-        Spdy { stream, inflate: None, deflate: Compress::new(Compression::fast(), true) }
+        let deflate = Compress::new(Compression::fast(), true);
+        Spdy { stream, unread: BytesMut::new(), owed: BytesMut::new(), inflate: None, deflate }
     }
 
-    /// What the client does next; none once it has left.
+    /// What the client does next; none once it has left. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Option<Heard>> {
         loop {
-            let mut head = [0; 8];
-            match self.stream.read_exact(&mut head).await {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-                read => read?,
+            self.settle().await?;
+            let Some((head, bytes)) = self.frame()? else {
+                match self.stream.read_buf(&mut self.unread).await? {
+                    0 if self.unread.is_empty() => return Ok(None),
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    _ => continue,
+                }
             };
-            let length = number(&[0, head[5], head[6], head[7]]) as usize;
-            if length > FRAME_BYTES_MAX {
-                return Err(wrong("a frame is too long"));
-            }
-            let mut bytes = vec![0; length];
-            self.stream.read_exact(&mut bytes).await?;
             let first = number(&head[..4]);
             if first >> 31 == 0 {
-                return Ok(Some(Heard::Data { stream: first, bytes, is_last: head[4] & LAST != 0 }));
+                let is_last = head[4] & LAST != 0;
+                return Ok(Some(Heard::Data { stream: first, bytes: bytes.to_vec(), is_last }));
             }
             let stream = number(bytes.get(..4).unwrap_or_default()) & 0x7fff_ffff;
             match u16::from_be_bytes([head[2], head[3]]) {
                 OPENED => {
                     let headers = self.read_headers(bytes.get(10..).unwrap_or_default())?;
-                    self.reply(stream).await?;
+                    self.reply(stream)?;
                     return Ok(Some(Heard::Opened { stream, headers }));
                 }
                 RESET => return Ok(Some(Heard::Reset { stream })),
-                PING => self.control(PING, &bytes).await?,
+                PING => self.control(PING, &bytes),
                 // Settings, and that the client is about to go.
                 _ => {}
             }
         }
+    }
+
+    /// Head and content of the next frame, if it has come.
+    fn frame(&mut self) -> io::Result<Option<([u8; HEAD_BYTES], BytesMut)>> {
+        let Some(head) = self.unread.first_chunk::<HEAD_BYTES>().copied() else { return Ok(None) };
+        let length = number(&[0, head[5], head[6], head[7]]) as usize;
+        if length > FRAME_BYTES_MAX {
+            return Err(wrong("a frame is too long"));
+        }
+        if self.unread.len() < HEAD_BYTES + length {
+            self.unread.reserve(HEAD_BYTES + length - self.unread.len());
+            return Ok(None);
+        }
+        self.unread.advance(HEAD_BYTES);
+        Ok(Some((head, self.unread.split_to(length))))
+    }
+
+    /// Writes what is owed. Cancel-safe.
+    pub(super) async fn settle(&mut self) -> io::Result<()> {
+        if self.owed.is_empty() {
+            return Ok(());
+        }
+        self.stream.write_all_buf(&mut self.owed).await?;
+        self.stream.flush().await
     }
 
     /// Hangs up.
@@ -190,6 +219,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Spdy<S> {
     }
 
     pub(super) async fn send(&mut self, stream: u32, bytes: &[u8], is_last: bool) -> io::Result<()> {
+        self.settle().await?;
         let length = (bytes.len() as u32).to_be_bytes();
         let flags = if is_last { LAST } else { 0 };
         let head = [&stream.to_be_bytes()[..], &[flags], &length[1..]].concat();
@@ -198,19 +228,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Spdy<S> {
     }
 
     /// Takes a stream that the client has opened, without a word about it.
-    async fn reply(&mut self, stream: u32) -> io::Result<()> {
+    fn reply(&mut self, stream: u32) -> io::Result<()> {
         let mut none = Vec::with_capacity(64);
         self.deflate
             .compress_vec(&0u32.to_be_bytes(), &mut none, FlushCompress::Sync)
             .map_err(|error| wrong(&error.to_string()))?;
-        self.control(REPLY, &[&stream.to_be_bytes()[..], &none].concat()).await
+        self.control(REPLY, &[&stream.to_be_bytes()[..], &none].concat());
+        Ok(())
     }
 
-    async fn control(&mut self, kind: u16, payload: &[u8]) -> io::Result<()> {
+    fn control(&mut self, kind: u16, payload: &[u8]) {
         let [version, kind] = [0x8000 | VERSION, kind].map(u16::to_be_bytes);
         let length = (payload.len() as u32).to_be_bytes();
-        self.stream.write_all(&[&version[..], &kind, &length, payload].concat()).await?;
-        self.stream.flush().await
+        self.owed.extend_from_slice(&[&version[..], &kind, &length, payload].concat());
     }
 
     fn read_headers(&mut self, mut packed: &[u8]) -> io::Result<Vec<(String, String)>> {

@@ -80,7 +80,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streams<S> {
                     None => return Err(io::ErrorKind::UnexpectedEof.into()),
                 }
             }
-            Ok(())
+            // The client waits to hear that the last was taken, too.
+            streams.spdy.settle().await
         };
         tokio::time::timeout(WITHIN, opening).await??;
         Ok(streams)
@@ -118,7 +119,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streams<S> {
         }
     }
 
-    /// What the client says next; none once it has left.
+    /// What the client says next; none once it has left. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Option<Said>> {
         loop {
             if let Some(said) = self.said.pop_front() {

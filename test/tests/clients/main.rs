@@ -8,10 +8,13 @@
 //!   some asleep, the past compacted meanwhile ─► awake, listed once more, equal to a fresh list
 //! ```
 //!
+//! JVM clients are apart ([`jvm`]): theirs is a short story of everything else.
+//!
 //! What a fresh list says comes over plain HTTP. Nothing is asserted about time; a client that does not get there
 //! fails the test with what it lacks.
 
 mod follower;
+mod jvm;
 mod objects;
 mod program;
 mod writers;

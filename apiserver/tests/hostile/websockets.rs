@@ -1,0 +1,111 @@
+//! Watches over WebSocket whose clients do what they should not.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+use crate::world::{Client, Connection, World};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// More than a tenant may send in ten seconds, by far.
+const FLOOD: usize = 100_000;
+/// More than any buffer on the way.
+const FRAME_BYTES: usize = 16 << 20;
+
+/// What one tenant may have of connections, and how many more it opens.
+const CONNECTIONS_MAX: usize = 2048;
+const MORE: usize = 20;
+
+/// An upgraded watch without events, in a logical cluster.
+fn open(client: &Client, cluster: &str) -> Connection {
+    let mut stream = client.connect().unwrap();
+    let watch = format!("{cluster}{MAPS}?watch=1&fieldSelector=metadata.name%3Dnone");
+    let asks = "Upgrade: websocket\r\nConnection: Upgrade\r\nOrigin: https://holon\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+    let head = client.head("GET", &watch, 0).replacen("\r\n\r\n", &format!("\r\n{asks}\r\n\r\n"), 1);
+    stream.write_all(head.as_bytes()).and_then(|()| stream.flush()).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    stream
+}
+
+/// A masked frame, whose mask changes nothing.
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u64::try_from(payload.len()).unwrap();
+    let length =
+        if length < 126 { vec![0x80 | length as u8] } else { [&[0xff], &length.to_be_bytes()[..]].concat() };
+    [&[0x80 | kind], &*length, &[0; 4], payload].concat()
+}
+
+/// The code with which the server closes a connection on which this was said.
+fn code(client: &Client, said: &[u8]) -> u16 {
+    let mut stream = open(client, "");
+    // It hangs up in the middle, so not all of it can be written.
+    let _ = stream.write_all(said).and_then(|()| stream.flush());
+    let mut heard = Vec::new();
+    let ended = stream.read_to_end(&mut heard);
+    let is_late =
+        ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    assert!(!is_late, "the server goes on");
+    let close = heard.windows(2).position(|two| two == [0x88, 2]).expect("a close");
+    u16::from_be_bytes([heard[close + 2], heard[close + 3]])
+}
+
+/// A client has nothing to say on a watch. Frames that announce megabytes are refused before they are read.
+#[test]
+fn who_sends_huge_frames_is_refused() {
+    let world = World::new();
+    let admin = world.clients().admin();
+    assert_eq!(code(&admin, &frame(2, &vec![0; FRAME_BYTES])), 1009);
+    // One that announces 2^62 bytes and sends none of them.
+    assert_eq!(code(&admin, &[&[0x82, 0xff], &(1u64 << 62).to_be_bytes()[..], &[0; 4]].concat()), 1009);
+    // A ping that is too long to be one.
+    assert_eq!(code(&admin, &frame(9, &[0; 126])), 1002);
+    admin.is_promptly_told("GET", MAPS, "", 200);
+}
+
+#[test]
+fn who_floods_a_watch_is_refused_and_others_are_served() {
+    let world = World::new();
+    let clients = world.clients();
+    for (kind, payload) in [(9, &b"ping"[..]), (1, b"data"), (1, b"")] {
+        let flood = frame(kind, payload).repeat(FLOOD);
+        let admin = clients.admin();
+        let flooding = std::thread::spawn(move || code(&admin, &flood));
+        clients.admin().is_promptly_told("GET", MAPS, "", 200);
+        assert_eq!(flooding.join().unwrap(), 1008, "frames of kind {kind}");
+    }
+}
+
+/// One tenant opened more watches than it may have connections. They are no longer HTTP, and count all the same: the
+/// server closes the oldest of that tenant, and nobody else's.
+#[test]
+fn upgraded_watches_of_one_tenant_make_room_for_each_other() {
+    let world = World::new();
+    let clients = world.clients();
+    let path = clients.tenant("a", "ann");
+    let (ann, mut other) = (clients.user("ann"), open(&clients.admin(), ""));
+    let mut sockets: Vec<_> = (0..CONNECTIONS_MAX + MORE).map(|_| open(&ann, &path)).collect();
+    // Pings that nobody reads the answers of: one is written, and then the server waits.
+    let pings = frame(9, &[b'x'; 100]).repeat(50);
+    for socket in sockets.iter_mut().rev().take(100) {
+        socket.write_all(&pings).and_then(|()| socket.flush()).unwrap();
+    }
+    clients.admin().is_promptly_told("GET", MAPS, "", 200);
+    clients.user("ann").is_promptly_told("GET", &format!("{path}{MAPS}"), "", 200);
+    // Which were closed is told by reading, from those that are still open there is nothing to read.
+    let is_closed = |socket: &mut Connection| {
+        socket.sock.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        let read = socket.read(&mut [0; 16]);
+        !read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    };
+    let closed = sockets.iter_mut().take(10 * MORE).map(&is_closed).filter(|is_closed| *is_closed).count();
+    assert!(closed >= MORE, "{closed} of {} were closed", sockets.len());
+    assert!(!is_closed(&mut other), "the watch of somebody else was closed");
+}

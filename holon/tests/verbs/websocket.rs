@@ -1,0 +1,310 @@
+//! Watches over WebSocket: the frames a real kube-apiserver sends, and ours.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use peers::Cluster;
+use serde_json::{Value, json};
+
+use crate::beside::shared;
+use crate::common::Server;
+use crate::wire::{Client, Connection, JSON, PROTOBUF};
+
+const SPACE: &str = "sockets";
+/// Not what comes with every namespace.
+const SELECTED: &str = "labelSelector=made";
+const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+const VERSION: &str = "Sec-WebSocket-Version: 13";
+const ORIGIN: &str = "Origin: https://{address}";
+const ASKED: [&str; 3] = [KEY, VERSION, ORIGIN];
+
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+
+/// A connection after the answer to a request for WebSocket.
+struct Socket {
+    code: u16,
+    head: String,
+    stream: Connection,
+}
+
+/// A frame as it came: its first byte, which says whether it is a whole message and of which kind, and what it carries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Frame {
+    head: u8,
+    payload: Vec<u8>,
+}
+
+impl Socket {
+    /// `{address}` in a header is where the server is.
+    fn open(client: &Client, path: &str, headers: &[&str]) -> Socket {
+        let mut stream = client.connect();
+        let lines = headers.iter().map(|line| format!("{}\r\n", line.replace("{address}", &client.address)));
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{}\r\n",
+            client.address,
+            lines.collect::<String>()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap_or_else(|error| panic!("{error}: {path} {head:?}"));
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        Socket { code: head.split(' ').nth(1).unwrap().parse().unwrap(), head, stream }
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    }
+
+    /// Sends a frame, masked as those of clients are, or not.
+    fn send(&mut self, kind: u8, payload: &[u8], is_masked: bool) {
+        let length = u8::try_from(payload.len()).unwrap();
+        let mut frame = vec![0x80 | kind, if is_masked { 0x80 | length } else { length }];
+        let mask = [1, 2, 3, 4];
+        match is_masked {
+            true => {
+                frame.extend(mask);
+                frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+            }
+            false => frame.extend(payload),
+        }
+        self.stream.write_all(&frame).and_then(|()| self.stream.flush()).unwrap();
+    }
+
+    /// The next frame; none once the server has hung up.
+    fn next(&mut self) -> Option<Frame> {
+        let mut bytes = |count: usize| {
+            let mut bytes = vec![0; count];
+            self.stream.read_exact(&mut bytes).ok().map(|()| bytes)
+        };
+        let head = bytes(2)?;
+        let length = match head[1] {
+            126 => bytes(2)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)),
+            127 => bytes(8)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)),
+            length => usize::from(length),
+        };
+        Some(Frame { head: head[0], payload: bytes(length)? })
+    }
+
+    /// All frames until the server has hung up, and how long that took.
+    fn rest(mut self) -> (Vec<Frame>, Duration) {
+        let begun = Instant::now();
+        let frames = std::iter::from_fn(|| self.next()).collect();
+        (frames, begun.elapsed())
+    }
+}
+
+/// What a frame says, less what is different on every server.
+fn said(frame: &Frame) -> String {
+    let Frame { head, payload } = frame;
+    let told = match head & 0x0f {
+        TEXT => {
+            let text = str::from_utf8(payload).unwrap();
+            let lines = text.matches('\n').count();
+            let mut event = shared(&serde_json::from_str(text).unwrap());
+            mask_table(&mut event["object"]);
+            format!("{lines} line, ends with {:?}: {event}", text.chars().last())
+        }
+        BINARY => {
+            // The type of the event, and that what follows is an object with the mark of Kubernetes' protobuf.
+            let marked = payload.windows(4).filter(|four| four == b"k8s\0").count();
+            format!("{:?} {marked}", String::from_utf8_lossy(&payload[..7]))
+        }
+        _ => format!("{payload:?}"),
+    };
+    format!("{head:#x} {told}")
+}
+
+/// Leaves out of a table what columns are there for, and how old things are.
+fn mask_table(table: &mut Value) {
+    for column in table["columnDefinitions"].as_array_mut().into_iter().flatten() {
+        column["description"].take();
+    }
+    for row in table["rows"].as_array_mut().into_iter().flatten() {
+        row["cells"].as_array_mut().and_then(Vec::pop);
+    }
+}
+
+/// A watch and what is sent on it.
+struct Case {
+    query: &'static str,
+    headers: Vec<&'static str>,
+    sends: &'static [(u8, &'static [u8], bool)],
+}
+
+fn cases() -> Vec<Case> {
+    let with = |more: &[&'static str]| [&ASKED[..], more].concat();
+    let case = |query, headers, sends| Case { query, headers, sends };
+    const ACCEPT_PROTOBUF: &str = "Accept: application/vnd.kubernetes.protobuf";
+    const ACCEPT_TABLE: &str = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1";
+    vec![
+        case("timeoutSeconds=2", with(&[]), &[]),
+        case("timeoutSeconds=2", with(&["Sec-WebSocket-Protocol: one"]), &[]),
+        case("timeoutSeconds=2", with(&[ACCEPT_PROTOBUF]), &[]),
+        case("timeoutSeconds=2", with(&[ACCEPT_TABLE]), &[]),
+        case(
+            "timeoutSeconds=2",
+            with(&[]),
+            &[(PING, b"hello", true), (TEXT, b"ignored", true), (PONG, b"", true)],
+        ),
+        case("timeoutSeconds=60", with(&[]), &[(CLOSE, &[0x03, 0xe8], true)]),
+        case("timeoutSeconds=60", with(&[]), &[(TEXT, b"not masked", false)]),
+        case("timeoutSeconds=2&fieldSelector=metadata.name%3Dnone", with(&[]), &[]),
+        // Handshakes that are refused, and requests that are before that.
+        case("timeoutSeconds=2", vec![VERSION, ORIGIN], &[]),
+        case("timeoutSeconds=2", vec![KEY, ORIGIN], &[]),
+        case("timeoutSeconds=2", vec![KEY, "Sec-WebSocket-Version: 8", ORIGIN], &[]),
+        case("timeoutSeconds=2", vec![KEY, VERSION], &[]),
+        case("timeoutSeconds=2", vec![KEY, VERSION, "Origin: null"], &[]),
+        case("timeoutSeconds=2", with(&["Sec-WebSocket-Protocol: one, two"]), &[]),
+        case("fieldSelector=data.x%3Dy", with(&[]), &[]),
+        case("resourceVersionMatch=Exact&resourceVersion=1", with(&[]), &[]),
+    ]
+}
+
+/// What one server does with a case: the code, what it chose, and all frames. Answers to pings are apart: when they come
+/// is chance.
+fn observed(client: &Client, case: &Case) -> (u16, Option<String>, Vec<String>, Vec<String>) {
+    let path = format!("/api/v1/namespaces/{SPACE}/configmaps?watch=1&{SELECTED}&{}", case.query);
+    let mut socket = Socket::open(client, &path, &case.headers);
+    let (code, protocol) = (socket.code, socket.header("sec-websocket-protocol").map(str::to_owned));
+    if code != 101 {
+        return (code, protocol, Vec::new(), Vec::new());
+    }
+    assert_eq!(socket.header("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    for (kind, payload, is_masked) in case.sends {
+        socket.send(*kind, payload, *is_masked);
+    }
+    let (frames, _) = socket.rest();
+    let (pongs, others): (Vec<_>, _) = frames.into_iter().partition(|frame| frame.head & 0x0f == PONG);
+    // Who ends it by something it sends may or may not be sent what is there before that.
+    let ends = case.sends.iter().any(|(kind, _, is_masked)| *kind == CLOSE || !is_masked);
+    let others = others.iter().filter(|frame| !ends || frame.head & 0x0f == CLOSE);
+    // One that was refused with a close is closed once more by kube-apiserver; after the first nobody listens.
+    let closes = others.clone().position(|frame| frame.head & 0x0f == CLOSE).expect("a close");
+    (code, protocol, others.take(closes + 1).map(said).collect(), pongs.iter().map(said).collect())
+}
+
+/// A watch with `Upgrade: websocket` used to be answered with an endless plain answer.
+#[test]
+fn kubernetes_sends_the_same_frames() {
+    let Some(cluster) = Cluster::start_bare("kubernetes_sends_the_same_frames", &[]) else { return };
+    let theirs = Client::of(&std::fs::read_to_string(cluster.kubeconfig()).unwrap());
+    let server = Server::start();
+    let ours = Client::new(&server);
+    for client in [&theirs, &ours] {
+        client.make("/api/v1/namespaces", &json!({ "metadata": { "name": SPACE } }));
+        for name in ["one", "two"] {
+            let map =
+                json!({ "metadata": { "name": name, "labels": { "made": "here" } }, "data": { "a": "b" } });
+            client.make(&format!("/api/v1/namespaces/{SPACE}/configmaps"), &map);
+        }
+    }
+    let mut different = Vec::new();
+    for case in cases() {
+        let (expected, found) = std::thread::scope(|scope| {
+            let expected = scope.spawn(|| observed(&theirs, &case));
+            let found = observed(&ours, &case);
+            (expected.join().unwrap(), found)
+        });
+        if expected != found {
+            let Case { query, headers, sends } = case;
+            different.push(format!("{query} {headers:?} {sends:?}\n  they {expected:?}\n  we   {found:?}"));
+        }
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    // What happens while somebody watches, as it happens.
+    let [expected, found] = [&theirs, &ours].map(live);
+    assert_eq!(expected, found);
+    assert_eq!(found.len(), 4, "{found:?}");
+}
+
+/// The events of an object that is made, changed and deleted while it is watched, and the end.
+fn live(client: &Client) -> Vec<String> {
+    let maps = format!("/api/v1/namespaces/{SPACE}/configmaps");
+    let version = client.get(&maps).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let path = format!("{maps}?watch=1&timeoutSeconds=3&resourceVersion={version}");
+    let mut socket = Socket::open(client, &path, &ASKED);
+    client.make(&maps, &json!({ "metadata": { "name": "live" } }));
+    let first = socket.next().unwrap();
+    assert_eq!(client.ask("PATCH", &format!("{maps}/live"), &json!({ "data": { "a": "b" } })).code, 200);
+    assert_eq!(client.ask("DELETE", &format!("{maps}/live"), &Value::Null).code, 200);
+    let (rest, _) = socket.rest();
+    [first].iter().chain(&rest).map(said).collect()
+}
+
+/// A watch in HTTP/1.0 or without `Connection: Upgrade` is what it was.
+#[test]
+fn who_does_not_ask_for_it_gets_no_websocket() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    let mut stream = client.connect();
+    let lines = ASKED.map(|line| format!("{}\r\n", line.replace("{address}", &client.address))).concat();
+    let path = "/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1";
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: close\r\n{lines}\r\n",
+        client.address
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut told = Vec::new();
+    let _ = stream.read_to_end(&mut told);
+    let told = String::from_utf8_lossy(&told);
+    assert!(told.starts_with("HTTP/1.1 200 ") && told.contains("\"ADDED\""), "{told}");
+    // A list is no watch, whatever is asked for.
+    let socket = Socket::open(&client, "/api/v1/namespaces/default/configmaps", &ASKED);
+    assert_eq!((socket.code, socket.header("content-type")), (200, Some(JSON)));
+}
+
+/// Events are told one by one, also those of which many come at once; and a stop is told too.
+#[test]
+fn a_server_that_stops_closes_its_websockets() {
+    let server = Server::start();
+    let client = Client::new(&server);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for number in 0..50 {
+        client.make(maps, &json!({ "metadata": { "name": format!("map-{number}") } }));
+    }
+    let accept = format!("Accept: {PROTOBUF}");
+    let sockets = [&[][..], &[accept.as_str()][..]].map(|more| {
+        Socket::open(
+            &client,
+            &format!("{maps}?watch=1&fieldSelector=metadata.name!%3Dkube-root-ca.crt"),
+            &[&ASKED, more].concat(),
+        )
+    });
+    let figure = "apiserver_longrunning_requests{verb=\"WATCH\"} ";
+    let open = || {
+        let metrics = client.get("/metrics").text();
+        metrics.lines().find_map(|line| line.strip_prefix(figure)?.parse::<usize>().ok()).unwrap()
+    };
+    let before = open();
+    let gone = Socket::open(&client, &format!("{maps}?watch=1"), &ASKED);
+    assert_eq!(open(), before + 1, "it is counted");
+    drop(gone);
+    let begun = Instant::now();
+    while open() > before {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it is counted after the client has left");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let stopping = std::thread::spawn(move || (server.stop(), Instant::now()));
+    for (socket, kind) in sockets.into_iter().zip([TEXT, BINARY]) {
+        let (frames, _) = socket.rest();
+        let kinds: Vec<u8> = frames.iter().map(|frame| frame.head).collect();
+        assert_eq!(kinds, [vec![0x80 | kind; 50], vec![0x80 | CLOSE]].concat());
+        assert_eq!(frames.last().unwrap().payload, [0x03, 0xe8]);
+    }
+    let ended = Instant::now();
+    let (is_well, stopped) = stopping.join().unwrap();
+    assert!(
+        is_well && stopped.saturating_duration_since(ended) < Duration::from_secs(8),
+        "it was cut, not closed"
+    );
+}

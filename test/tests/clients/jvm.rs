@@ -1,0 +1,110 @@
+//! JVM clients against `holon dev`, with the kubeconfig it writes.
+//!
+//! fabric8's client watches over WebSocket, the official one over plain HTTP; both send commands to pods over WebSocket, and
+//! both read the client key only if it is written as `EC PRIVATE KEY`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use scenarios::holon;
+use serde_json::{Value, json};
+
+use crate::{PATIENCE, connect, objects, program};
+
+const NAMESPACE: &str = "default";
+const PEERS: [&str; 2] = ["java-fabric8", "java-kubernetes"];
+
+/// Killed when dropped.
+struct Dev {
+    child: Child,
+    kubeconfig: String,
+}
+
+impl Dev {
+    /// Returns once it says what to type.
+    fn start() -> Result<Dev> {
+        let mut command = Command::new(holon::program()?);
+        let mut child = command.args(["dev", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn()?;
+        let said = BufReader::new(child.stdout.as_mut().context("its stdout is a pipe")?);
+        let mut kubeconfig = String::new();
+        for line in said.lines().map_while(Result::ok) {
+            if let Some(path) = line.trim().strip_prefix("export KUBECONFIG=") {
+                path.clone_into(&mut kubeconfig);
+            }
+            if line.contains("Ctrl-C ends it") {
+                break;
+            }
+        }
+        Ok(Dev { child, kubeconfig })
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // It takes its directory along when it is asked to end.
+        let _ = holon::signal("INT", self.child.id());
+        let _ = self.child.wait();
+    }
+}
+
+/// Makes a pod, and returns its name once it runs.
+async fn running_pod(client: &kube::Client) -> Result<String> {
+    let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+    let labels = json!({ "app": "web" });
+    let deployment = json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": { "containers": [{ "name": "web", "image": "web" }] },
+            },
+        },
+    });
+    let deployments = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
+    objects::ask(client, "POST", &deployments, Some(&deployment)).await?;
+    let begun = Instant::now();
+    loop {
+        let listed = objects::ask(client, "GET", &pods, None).await?;
+        let items = listed["items"].as_array().context("a list")?;
+        if let Some(pod) = items.iter().find(|pod| pod["status"]["phase"] == "Running") {
+            return Ok(pod["metadata"]["name"].as_str().context("a name")?.to_owned());
+        }
+        ensure!(begun.elapsed() < PATIENCE, "no pod runs: {items:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+/// How many watches of ConfigMaps were answered with this code.
+async fn watches(client: &kube::Client, code: u16) -> Result<u64> {
+    let metrics = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
+    let series = format!(
+        "apiserver_request_total{{verb=\"WATCH\",group=\"\",resource=\"configmaps\",code=\"{code}\"}} "
+    );
+    Ok(metrics.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok()).unwrap_or_default())
+}
+
+/// fabric8's client used to be answered with an endless plain answer where it asked for a WebSocket, and both could not read
+/// the client key.
+#[tokio::test(flavor = "multi_thread")]
+async fn jvm_clients_write_watch_and_run_commands() -> Result<()> {
+    if !peers::present("jvm_clients_write_watch_and_run_commands", &PEERS) {
+        return Ok(());
+    }
+    let dev = Dev::start()?;
+    let client = connect(&dev.kubeconfig).await?;
+    let pod = running_pod(&client).await?;
+    for peer in PEERS {
+        let (begun, before) = (Instant::now(), watches(&client, 101).await?);
+        let said = tokio::task::block_in_place(|| program::run(peer, &[&dev.kubeconfig, NAMESPACE, &pod]))?;
+        let over_websocket = watches(&client, 101).await? - before;
+        println!("{peer}: {said:?}, {over_websocket} watches over WebSocket, {:?}", begun.elapsed());
+        let expected: [Value; 2] =
+            [json!({ "followed": 4, "left": 0 }), json!({ "command": "hello", "code": 0 })];
+        ensure!(said == expected, "{peer} said {said:?}");
+        ensure!((over_websocket > 0) == (peer == "java-fabric8"), "{peer}: {over_websocket} over WebSocket");
+    }
+    Ok(())
+}
