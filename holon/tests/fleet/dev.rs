@@ -38,7 +38,7 @@ impl Dev {
         let mut said = Vec::new();
         for line in lines.by_ref().map_while(Result::ok) {
             said.push(line);
-            if said.last().is_some_and(|line| line.contains("Ctrl-C ends it")) {
+            if said.last().is_some_and(|line| line.contains("Ctrl-C stops the server")) {
                 break;
             }
         }

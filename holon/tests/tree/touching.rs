@@ -19,7 +19,7 @@ fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advic
         assert!(said.contains(advice), "{said}");
     };
     let labelled = json!({ "metadata": { "labels": { "x": "y" } } });
-    let advice = "it is shown here because it is on east; change the Deployment web it belongs to";
+    let advice = "it runs on east and cannot be changed here; change the Deployment web it belongs to";
     refused("PATCH", &path, labelled.clone(), advice);
     refused("PATCH", &format!("{path}/status"), json!({ "status": { "phase": "Failed" } }), advice);
     refused("PATCH", &path, json!({ "metadata": { "labels": { "holon.dev/projected": null } } }), advice);
