@@ -62,7 +62,7 @@ fn a_store_is_checked_backed_up_and_restored() {
     fails(&holon(dir, &["store", "check", "--data-dir", "kept/store"]), "is a store, not a data directory");
     fails(&holon(dir, &["store", "import", "--data-dir", "kept/store", "b.holon"]), "is a store");
     std::fs::create_dir(dir.join("empty")).unwrap();
-    fails(&holon(dir, &["store", "check", "--data-dir", "empty"]), "there is no store in empty");
+    fails(&holon(dir, &["store", "check", "--data-dir", "empty"]), "no store in empty");
     succeeds(&holon(dir, &["store", "recover", "--data-dir", "two"]), "is not damaged");
 }
 

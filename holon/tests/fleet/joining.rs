@@ -31,9 +31,13 @@ fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
         let join = ["join", "dead", "--timeout", "7", "--kubeconfig", file.to_str().unwrap()];
         let (worked, out, error) = holon_within(&world, "50", &join);
         assert!(!worked && out.is_empty(), "{out}{error}");
-        for words in
-            ["waiting up to 7s", "dead (", "has not answered within 7s", "was removed again", "--keep"]
-        {
+        for words in [
+            "waiting up to 7s",
+            "dead (",
+            "has not answered within 7s",
+            "The PhysicalCluster was deleted",
+            "--keep",
+        ] {
             assert!(error.contains(words), "{words:?} is not in {error}");
         }
         assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 404);

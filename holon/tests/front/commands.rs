@@ -21,7 +21,7 @@ fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
     };
     check(&["lc", "list"], true, "no logical clusters in root. Create one: holon lc create NAME");
     check(&["lc", "create", "team-a"], true, "holon kubeconfig root:team-a");
-    check(&["lc", "create", "web", "--in", "root:team-a"], true, "root:team-a:web is there");
+    check(&["lc", "create", "web", "--in", "root:team-a"], true, "created root:team-a:web");
     check(&["lc", "list"], true, "root:team-a  Ready");
     check(&["lc", "list", "--in", "root:team-a"], true, "root:team-a:web  Ready");
     check(&["lc", "create", "team-a"], false, "logicalclusters.holon.dev \"team-a\" already exists");
@@ -29,7 +29,7 @@ fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
     check(&["lc", "delete", "../x"], false, "is not a valid name");
     check(&["lc", "delete", "nobody"], false, "not found");
     check(&["lc", "list", "--in", "root:nowhere"], false, "cannot list the logical clusters in root:nowhere");
-    check(&["lc", "delete", "team-a"], true, "root:team-a is being deleted");
+    check(&["lc", "delete", "team-a"], true, "deleting root:team-a and everything in it");
     // What it holds goes after the command has ended.
     let gone = || holon(&server, &["lc", "list"]).1.contains("no logical clusters in root");
     assert!((0..200).any(|_| gone()), "it never goes");
