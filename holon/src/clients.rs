@@ -1,7 +1,7 @@
-//! How a physical cluster is reached: kubeconfigs, as they come and as they are kept.
+//! Clients made from kubeconfigs.
 //!
-//! A kubeconfig that is kept in a Secret says everything itself. One that names files, or programs to run, would make the
-//! server read and run what somebody else wrote down, so it is refused; `holon join` puts what is in the files into it.
+//! A kubeconfig in a Secret must be self-contained. One that names files, or programs to run, would make the server
+//! read files or run programs that the author of the Secret chose, so it is refused; `holon join` inlines the files.
 
 pub(crate) mod admin;
 mod http;
@@ -17,60 +17,61 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Map, Value, json};
 
-use self::http::Calls;
+use self::http::ConnectionUse;
 
-/// What a kubeconfig may name a file with: the name of what would be in its place.
+/// Fields of a kubeconfig that name a file, and the fields for its content.
 const FILES: [(&str, &str); 4] = [
     ("certificate-authority", "certificate-authority-data"),
     ("client-certificate", "client-certificate-data"),
     ("client-key", "client-key-data"),
     ("tokenFile", "token"),
 ];
-/// What would be run.
+/// Fields that run a program.
 const PROGRAMS: [&str; 2] = ["exec", "auth-provider"];
 
-/// A client by a kubeconfig from a Secret.
+/// A client from the kubeconfig in a Secret.
 pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
     multiplexed(config(kubeconfig).await?)
 }
 
-/// A client that opens few connections: one for calls, and one for watches unless there are very many.
+/// A client with few connections: one for calls, and one for watches unless there are very many.
 pub(crate) fn multiplexed(config: Config) -> Result<Client> {
-    http::client(&config, Calls::Together)
+    http::client(&config, ConnectionUse::Shared)
 }
 
-/// How to connect by such a kubeconfig.
+/// The client configuration of a kubeconfig in a Secret.
 pub(crate) async fn config(kubeconfig: &str) -> Result<Config> {
-    // Whoever parses it quotes what it says, which is secret.
-    let parsed = Kubeconfig::from_yaml(kubeconfig).map_err(|_| anyhow!("it is no kubeconfig"))?;
-    let tree = serde_json::to_value(&parsed).context("reading it")?;
+    // The parser's error quotes the kubeconfig, which is secret.
+    let parsed = Kubeconfig::from_yaml(kubeconfig).map_err(|_| anyhow!("it is not a kubeconfig"))?;
+    let tree = serde_json::to_value(&parsed).context("cannot read it")?;
     for part in parts(&tree) {
         let named = FILES.iter().map(|(file, _)| *file).chain(PROGRAMS).find(|name| part.contains_key(*name));
         if let Some(name) = named {
             bail!(
-                "it says {name}, which is not followed here; `holon join` makes one that says everything itself"
+                "it has the field {name}, which is not allowed here; `holon join` writes a kubeconfig without it"
             );
         }
     }
-    let config = by(parsed).await?;
+    let config = config_from(parsed).await?;
     if config.cluster_url.scheme_str() != Some("https") {
         bail!("{} is not https", config.cluster_url);
     }
     Ok(config)
 }
 
-/// How to connect by any kubeconfig, and through which proxy.
-pub(crate) async fn by(kubeconfig: Kubeconfig) -> Result<Config> {
+/// The client configuration of any kubeconfig, with its proxy.
+pub(crate) async fn config_from(kubeconfig: Kubeconfig) -> Result<Config> {
     let named = proxy::named(&kubeconfig);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config.proxy_url = proxy::Environment::read().between(named, &config.cluster_url)?;
+    config.proxy_url = proxy::Environment::read().proxy_for(named, &config.cluster_url)?;
     Ok(config)
 }
 
-/// A client that asks once, whatever it is told, and whose connections can become something else. What a client of ours wants is asked for as often as that client asks: a
-/// form that is sent twice because the first answer was `503` may have been received twice.
-pub(crate) fn once(config: Config) -> Result<Client> {
-    http::client(&config, Calls::Apart)
+/// A client that sends each request once, and whose connections can be upgraded. It forwards requests of other
+/// clients, which retry themselves: a form that is sent twice because the first response was `503` may have been
+/// received twice.
+pub(crate) fn single_use(config: Config) -> Result<Client> {
+    http::client(&config, ConnectionUse::Exclusive)
 }
 
 /// The clusters and users of a kubeconfig.
@@ -82,8 +83,8 @@ fn parts(kubeconfig: &Value) -> impl Iterator<Item = &Map<String, Value>> {
     named("clusters", "cluster").chain(named("users", "user"))
 }
 
-/// One context of a kubeconfig on disk, with everything it names in it.
-pub(crate) fn whole(file: &Path, context: Option<&str>) -> Result<Value> {
+/// One context of a kubeconfig on disk, with all files inlined.
+pub(crate) fn inline_kubeconfig(file: &Path, context: Option<&str>) -> Result<Value> {
     let read = || -> Result<Value> {
         let parsed = Kubeconfig::read_from(file)?;
         Ok(serde_json::to_value(&parsed)?)
@@ -104,10 +105,10 @@ pub(crate) fn whole(file: &Path, context: Option<&str>) -> Result<Value> {
     let mut user = find("users", "user", &text("user"))?;
     inline(&mut cluster)?;
     inline(&mut user)?;
-    let proves = ["client-certificate-data", "token"].iter().any(|field| !user[*field].is_null());
-    if !proves {
+    let has_credential = ["client-certificate-data", "token"].iter().any(|field| !user[*field].is_null());
+    if !has_credential {
         bail!(
-            "{} shows neither a certificate nor a token; Holon runs no programs to get one. Make a service account there and use its token",
+            "{} has neither a client certificate nor a token, and Holon runs no credential programs. Create a service account there and use its token",
             file.display()
         );
     }
@@ -119,14 +120,14 @@ pub(crate) fn whole(file: &Path, context: Option<&str>) -> Result<Value> {
     }))
 }
 
-/// Puts what is in files in the place of their names.
+/// Replaces the names of files by their content.
 fn inline(part: &mut Value) -> Result<()> {
     let Some(part) = part.as_object_mut() else { return Ok(()) };
     part.retain(|_, value| !value.is_null());
     for (file, text) in FILES {
         let Some(path) = part.remove(file) else { continue };
         let path = path.as_str().unwrap_or_default();
-        let bytes = std::fs::read(path).with_context(|| format!("reading {path}"))?;
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
         let value = match text {
             "token" => String::from_utf8_lossy(&bytes).trim().to_owned(),
             _ => STANDARD.encode(bytes),
@@ -149,35 +150,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_files_is_put_in_their_place() {
+    fn files_of_a_kubeconfig_are_inlined() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("ca"), "authority").unwrap();
         std::fs::write(dir.path().join("token"), "secret\n").unwrap();
         let file = dir.path().join("kubeconfig");
-        // Names of files are relative to the kubeconfig.
+        // File names are relative to the kubeconfig.
         let (cluster, user) = (
             json!({ "server": "https://east", "certificate-authority": "ca" }),
             json!({ "tokenFile": "token" }),
         );
         std::fs::write(&file, kubeconfig(&cluster, &user).to_string()).unwrap();
-        let whole = whole(&file, None).unwrap();
+        let inlined = inline_kubeconfig(&file, None).unwrap();
         let cluster =
             json!({ "server": "https://east", "certificate-authority-data": STANDARD.encode("authority") });
-        assert_eq!(whole["clusters"][0]["cluster"], cluster);
-        assert_eq!(whole["users"][0]["user"], json!({ "token": "secret" }));
-        let unknown = super::whole(&file, Some("b")).unwrap_err().to_string();
+        assert_eq!(inlined["clusters"][0]["cluster"], cluster);
+        assert_eq!(inlined["users"][0]["user"], json!({ "token": "secret" }));
+        let unknown = inline_kubeconfig(&file, Some("b")).unwrap_err().to_string();
         assert!(unknown.contains("has no context \"b\", only [\"a\"]"), "{unknown}");
     }
 
     #[tokio::test]
-    async fn what_makes_the_server_read_files_is_refused() {
+    async fn a_kubeconfig_that_names_files_is_refused() {
         let cluster = json!({ "server": "https://east" });
         for user in [json!({ "tokenFile": "/etc/shadow" }), json!({ "client-key": "/etc/ssl/key" })] {
-            let said = config(&kubeconfig(&cluster, &user).to_string()).await.err().unwrap().to_string();
-            assert!(said.contains("is not followed here"), "{said}");
+            let error = config(&kubeconfig(&cluster, &user).to_string()).await.err().unwrap().to_string();
+            assert!(error.contains("is not allowed here"), "{error}");
         }
-        let said = format!("{:?}", config("a-token").await.err().unwrap());
-        assert!(said.contains("it is no kubeconfig") && !said.contains("a-token"), "{said}");
+        let error = format!("{:?}", config("a-token").await.err().unwrap());
+        assert!(error.contains("it is not a kubeconfig") && !error.contains("a-token"), "{error}");
         let plain = kubeconfig(&json!({ "server": "http://east" }), &json!({ "token": "a" }));
         assert!(config(&plain.to_string()).await.err().unwrap().to_string().contains("is not https"));
     }

@@ -5,7 +5,7 @@ use apiserver::pki::{Authority, Identity};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Who an administrator is. The group may do everything.
+/// The user and groups of an administrator.
 pub(crate) const ADMIN: (&str, &[&str]) = ("holon-admin", &["system:masters"]);
 
 /// A kubeconfig with a context for each logical cluster; the first is the current one.
@@ -15,10 +15,10 @@ pub(crate) fn write(
     (name, user): (&str, &Identity),
     paths: &[Path],
 ) -> String {
-    // Names may hold what means something in YAML; what is JSON is YAML, too.
+    // Names may have characters that mean something in YAML. JSON is YAML.
     let name = serde_json::Value::from(name).to_string();
     let encoded = |text: &str| STANDARD.encode(text);
-    // Whoever names one twice gets it once.
+    // A path that is named twice gets one context.
     let mut distinct: Vec<&Path> = Vec::new();
     paths.iter().for_each(|path| {
         if !distinct.contains(&path) {

@@ -1,4 +1,4 @@
-//! The binary: a command line, and wiring. Whatever decides or stores lives in the crates it wires.
+//! The binary: commands and wiring. The crates it wires decide and store.
 
 mod authz;
 mod clients;
@@ -33,25 +33,25 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Try it: a server, two stand-ins for physical clusters, and what to type next
+    /// Try Holon: run a server with two simulated physical clusters, and print what to type next
     Dev(dev::Dev),
-    /// Serve logical clusters
+    /// Run a server of logical clusters
     Start(start::Start),
-    /// Make, list and delete logical clusters
+    /// Create, list and delete logical clusters
     Lc(lc::Lc),
-    /// Have a physical cluster run things
+    /// Join a physical cluster, to run workloads on it
     Join(join::Join),
-    /// Be the syncer of the physical cluster this runs in
+    /// Run the syncer of the physical cluster that this process runs in
     Syncer(syncer::SyncerCommand),
-    /// Let a physical cluster go, with everything that was sent there
+    /// Remove a physical cluster, and delete what was placed on it
     Leave(leave::Leave),
-    /// Say where something runs and why, and why not elsewhere
+    /// Explain where a workload runs, why, and why not elsewhere
     Explain(explain::Explain),
-    /// Print what kubectl needs to reach logical clusters
+    /// Print a kubeconfig for logical clusters
     Kubeconfig(kubeconfig_command::Kubeconfig),
-    /// Replace the authority that vouches for the server and its clients
+    /// Rotate the certificate authority of the server and its clients
     Ca(ca::Ca),
-    /// Check, repair, back up and restore a store that no server has open
+    /// Check, repair, back up or restore a store while its server is stopped
     #[command(subcommand)]
     Store(store::Store),
     /// Print which build this is: version, commit and compiler

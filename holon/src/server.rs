@@ -32,75 +32,77 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use self::advertise::{Advertised, Written};
-use crate::authz::reserved::Marks;
+use self::advertise::{AdvertiseAddress, Advertised};
+use crate::authz::reserved::ReservedObjects;
 use crate::authz::roles;
 use crate::fleet::streams::PodStreams;
 use crate::process::version;
 use crate::{data_dir, fleet, kubeconfig, state_key};
 
-/// How long everything together may take to stop. A little more than the server gives its connections.
+/// How long all tasks together may take to stop. A little more than the API server gives its connections.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
 
 const HISTORY_SECONDS: u64 = 300;
 
 #[derive(Args)]
 pub(crate) struct ServerOptions {
-    /// Where to keep the store, the certificates and the administrator's kubeconfig
+    /// The directory for the store, the certificates and the administrator's kubeconfig
     #[arg(long, default_value = ".holon")]
     data_dir: PathBuf,
-    /// Where to listen
+    /// The address to listen on
     #[arg(long, default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
-    /// Where pods and other clients reach the server [default: where it listens]; servers that share an etcd have one in
-    /// common
+    /// The address at which pods and other clients reach the server [default: the address it listens on]. Servers
+    /// that share an etcd need one in common
     #[arg(long, value_name = "HOST[:PORT]")]
-    advertise_address: Option<Written>,
-    /// Keep the store in this etcd instead, for instance http://127.0.0.1:2379; may be given several times. Servers of one
-    /// etcd also share their certificate authority through it
+    advertise_address: Option<AdvertiseAddress>,
+    /// Keep the store in this etcd, for example http://127.0.0.1:2379; can be repeated. Servers that share an etcd
+    /// also share their certificate authority
     #[arg(long = "etcd-endpoints", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
-    /// Once told to stop, fail /readyz and go on serving for so long, until load balancers have noticed
+    /// After a signal to stop, fail /readyz and keep serving for this long, so that load balancers notice
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     shutdown_delay: u64,
-    /// Know clients also by the bearer tokens in this file: a line each of token,user,uid,"group1,group2"
+    /// Authenticate bearer tokens with this file. Each line is: token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
-    /// Know clients also by certificates of the authorities in this file; read again when it changes
+    /// Authenticate client certificates that are signed by an authority in this file. The server reloads the file
+    /// when it changes
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Note who changed what and who was refused in this file, a line of JSON each; it and ten older ones beside it
-    /// grow to 100 MB each
+    /// Write an audit log of writes and denied requests to this file, as JSON lines. It is rotated at 100 MB; ten old
+    /// files are kept
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
-    /// Write a context for this logical cluster, too, into admin.kubeconfig; may be given several times
+    /// Add a context for this logical cluster to admin.kubeconfig; can be repeated
     #[arg(long = "context", value_name = "PATH", value_delimiter = ',')]
     contexts: Vec<Path>,
-    /// Connect to the physical clusters of this logical cluster: whoever writes them decides where the server connects to
+    /// Connect to the physical clusters that are registered in this logical cluster; can be repeated. Its users
+    /// decide which addresses the server connects to
     #[arg(long, value_name = "PATH", value_delimiter = ',', default_value = "root")]
     push_from: Vec<Path>,
-    /// Seal what syncers keep on disk with the key in this file: 32 bytes, as base64. Secrets are among it
+    /// Encrypt the state of syncers on disk, which includes Secrets, with the key in this file: 32 bytes in base64
     #[arg(long, value_name = "FILE")]
     state_key_file: Option<PathBuf>,
-    /// How long the past is kept: a client that was away for longer has to list everything again
+    /// How long to keep the history. A watch that was disconnected for longer has to list again
     #[arg(long, default_value_t = HISTORY_SECONDS, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     history_seconds: u64,
 }
 
-/// A server that answers.
+/// A running server.
 pub(crate) struct Running {
     pub(crate) stack: Arc<Stack>,
     /// `https://127.0.0.1:6443`
     pub(crate) server: String,
-    /// The administrator's, by its whole path.
+    /// The absolute path of the administrator's kubeconfig.
     pub(crate) kubeconfig: PathBuf,
-    /// When it began to start.
+    /// When the server began to start.
     pub(crate) begun: Instant,
 }
 
-/// Everything objects are kept in and known by.
-struct Kept {
-    /// With what every newborn has.
+/// The store, and what authorizes access to it.
+struct OpenStore {
+    /// The store, with the bootstrap objects of every logical cluster.
     seen: Arc<dyn Store>,
     access: Arc<Access>,
     kinds: Arc<Registry>,
@@ -108,8 +110,9 @@ struct Kept {
 }
 
 impl ServerOptions {
-    /// As `holon start` without options, in a directory, with these contexts in the administrator's kubeconfig.
-    pub(crate) fn for_trying(data_dir: PathBuf, listen: SocketAddr, contexts: Vec<Path>) -> ServerOptions {
+    /// The options of `holon dev`: the defaults, in this directory, with these contexts in the administrator's
+    /// kubeconfig.
+    pub(crate) fn for_dev(data_dir: PathBuf, listen: SocketAddr, contexts: Vec<Path>) -> ServerOptions {
         ServerOptions {
             data_dir,
             listen,
@@ -126,15 +129,15 @@ impl ServerOptions {
         }
     }
 
-    /// Serves until told to stop. `ready` is called once it answers; what it returns is kept until the end.
+    /// Serves until a signal to stop. `ready` is called once the server answers; its result is kept until the end.
     pub(crate) async fn serve<T>(self, ready: impl AsyncFnOnce(&Running) -> Result<T>) -> Result<()> {
         let begun = Instant::now();
         let mut tasks = Tasks::new();
         let store = self.store(&mut tasks).await?;
-        let listener = TcpListener::bind(self.listen)
-            .await
-            .with_context(|| format!("listening on {}; choose another address with --listen", self.listen))?;
-        let address = listener.local_addr().context("asking for the address")?;
+        let listener = TcpListener::bind(self.listen).await.with_context(|| {
+            format!("cannot listen on {}; choose another address with --listen", self.listen)
+        })?;
+        let address = listener.local_addr().context("cannot read the address of the listener")?;
         let (server, advertised) =
             (format!("https://{address}"), Advertised::new(self.advertise_address.as_ref(), address));
         let authority = self.authority(&*store).await?;
@@ -143,21 +146,21 @@ impl ServerOptions {
         write_private(&self.data_dir.join(data_dir::ADDRESS), &elsewhere)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
         write_private(&kubeconfig, &self.kubeconfig(&authority, &elsewhere)?)?;
-        let kept = self.keep(store, &authority, address, &advertised, &mut tasks).await?;
-        let seen = kept.seen.clone();
+        let open = self.open(store, &authority, address, &advertised, &mut tasks).await?;
+        let seen = open.seen.clone();
         let streams = Arc::new(PodStreams::default());
-        let stack = Arc::new(self.stack(kept, &advertised, &tasks)?.with_connect(streams.clone()));
-        let inside = fleet::Inside {
+        let stack = Arc::new(self.stack(open, &advertised, &tasks)?.with_connect(streams.clone()));
+        let context = fleet::FleetContext {
             stack: stack.clone(),
             store: seen,
             streams,
             directory: self.data_dir.join("syncers"),
-            seal: self.state_key_file.as_deref().map(state_key::read).transpose()?,
+            encryption_key: self.state_key_file.as_deref().map(state_key::read).transpose()?,
             push_from: self.push_from.clone(),
-            door: self.door(&authority, &advertised),
+            pod_access: self.pod_access(&authority, &advertised),
             is_shared: !self.etcd_endpoints.is_empty(),
         };
-        tasks.spawn("fleet", fleet::run(inside, tasks.stop()));
+        tasks.spawn("fleet", fleet::run(context, tasks.stop()));
         tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
         let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
         let running = Running { stack: stack.clone(), server, kubeconfig, begun };
@@ -167,22 +170,22 @@ impl ServerOptions {
         };
         let stopped = async {
             stop_signal().await;
-            println!("stopping; requests under way may finish");
+            println!("stopping; requests in progress may finish");
             stack.retire();
             tokio::time::sleep(Duration::from_secs(self.shutdown_delay)).await;
         };
-        let again = async {
+        let second_signal = async {
             stop_signal().await;
             stop_signal().await;
         };
         tokio::select! {
             done = tasks.run_until(stopped, STOP_WITHIN) => Ok(done?),
             failed = beside => failed,
-            () = again => bail!("stopped at once, as asked a second time"),
+            () = second_signal => bail!("stopped at once, after a second signal"),
         }
     }
 
-    /// The authority of this server: its own, or that of all servers of the etcd.
+    /// The certificate authority: that of this server, or the one that all servers of the etcd share.
     async fn authority(&self, store: &dyn Store) -> Result<Authority> {
         let dir = data_dir::pki(&self.data_dir);
         Ok(match self.etcd_endpoints.is_empty() {
@@ -191,7 +194,7 @@ impl ServerOptions {
         })
     }
 
-    /// What clients meet, renewed for as long as the server runs.
+    /// The serving certificate, renewed while the server runs.
     fn certificates(
         &self,
         authority: &Authority,
@@ -209,30 +212,30 @@ impl ServerOptions {
         Ok(offer)
     }
 
-    /// What objects are known by, and the controllers that look after them.
-    async fn keep(
+    /// Opens what the API server needs over the store, and starts its controllers.
+    async fn open(
         &self,
         store: Arc<dyn Store>,
         authority: &Authority,
         listens: SocketAddr,
         advertised: &Advertised,
         tasks: &mut Tasks,
-    ) -> Result<Kept> {
+    ) -> Result<OpenStore> {
         let address = advertised.address().unwrap_or(listens);
         let surroundings = Surroundings { authority: authority.certificate(), address };
         let mut objects = newborn::objects(&surroundings);
-        objects.extend(roles::newborn());
+        objects.extend(roles::bootstrap_objects());
         let index = Index::new(store.clone(), index::shared(&objects));
         let seen: Arc<dyn Store> = Arc::new(Newborn::new(store.clone(), Template::new(objects)));
         let quotas = Arc::new(Quotas::new(store.clone()));
         let access = Arc::new(Access::new(seen.clone(), index, quotas));
         births::write(&*seen, Id::ROOT, &Birth::root())
             .await
-            .context("preparing the root logical cluster")?;
+            .context("cannot create the root logical cluster")?;
         let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{advertised}")));
         let kinds = Arc::new(Registry::new(store.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
-        // Nobody is answered before it is known what there is.
-        kinds.load().await.context("reading what logical clusters define")?;
+        // No request is answered before all definitions are known.
+        kinds.load().await.context("cannot read the definitions of custom kinds")?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
         let controllers = Controllers::new(seen.clone(), store.clone(), authority.certificate().to_owned())
             .with_kinds(kinds.clone())
@@ -248,14 +251,14 @@ impl ServerOptions {
                 () = stop.requested() => Ok::<_, std::convert::Infallible>(()),
             }
         });
-        Ok(Kept { seen, access, kinds, accounts })
+        Ok(OpenStore { seen, access, kinds, accounts })
     }
 
-    /// How pods reach the server, if it can be reached.
-    fn door(&self, authority: &Authority, advertised: &Advertised) -> Option<Door> {
-        if !advertised.is_somewhere() {
+    /// How pods reach the server. None if its address is not known.
+    fn pod_access(&self, authority: &Authority, advertised: &Advertised) -> Option<Door> {
+        if !advertised.is_specified() {
             tracing::warn!(
-                "pods do not reach their logical clusters: nothing says where; see --advertise-address"
+                "pods cannot reach their logical clusters: set --advertise-address to an address that they reach"
             );
             return None;
         }
@@ -263,20 +266,20 @@ impl ServerOptions {
         Some(Door { host, port, authority: authority.certificate().to_owned() })
     }
 
-    fn stack(&self, kept: Kept, address: &Advertised, tasks: &Tasks) -> Result<Stack> {
-        let mut stack = Stack::new(kept.seen.clone(), address.to_string(), tasks.stop())
+    fn stack(&self, open: OpenStore, address: &Advertised, tasks: &Tasks) -> Result<Stack> {
+        let mut stack = Stack::new(open.seen.clone(), address.to_string(), tasks.stop())
             .with_commit(version::COMMIT)
-            .with_kinds(kept.kinds)
-            .with_guard(Arc::new(Marks::new(kept.seen)))
-            .with_access(kept.access)
-            .with_accounts(kept.accounts);
+            .with_kinds(open.kinds)
+            .with_guard(Arc::new(ReservedObjects::new(open.seen)))
+            .with_access(open.access)
+            .with_accounts(open.accounts);
         if let Some(file) = &self.token_auth_file {
             stack = stack.with_tokens(Tokens::open(file)?);
         }
         if let Some(file) = &self.audit_log {
             let audit = Audit::open(file);
-            stack =
-                stack.with_audit(audit.with_context(|| format!("opening the audit log {}", file.display()))?);
+            stack = stack
+                .with_audit(audit.with_context(|| format!("cannot open the audit log {}", file.display()))?);
         }
         Ok(stack)
     }
@@ -287,7 +290,7 @@ impl ServerOptions {
             let mut options = storage::etcd::Options::new(self.etcd_endpoints.iter().cloned());
             options.compaction = Some(storage::etcd::Compaction { every: history_age });
             let (store, feed) = storage::etcd::Etcd::connect(options).await?;
-            // Leases are given up when everything stops, and that goes through the store.
+            // Controllers release their leases when they stop, and need the store for that.
             tasks.spawn_beneath("etcd feed", async move {
                 feed.run().await;
                 Err::<(), _>("the feed ended")
@@ -295,16 +298,16 @@ impl ServerOptions {
             return Ok(Arc::new(store));
         }
         let dir = data_dir::store(&self.data_dir);
-        // Reads everything into memory, so off the async threads.
+        // Opening reads all objects into memory, so it runs on a blocking thread.
         let options = Options { history_age, ..Options::default() };
         let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, options)).await;
-        let opened = opened.context("opening the store")?;
+        let opened = opened.context("cannot open the store")?;
         Ok(Arc::new(opened.map_err(|error| data_dir::explain(&self.data_dir, error))?))
     }
 
     fn kubeconfig(&self, authority: &Authority, server: &str) -> Result<String> {
         let admin = authority.client(kubeconfig::ADMIN.0, kubeconfig::ADMIN.1)?;
-        // Whoever names the root says in which order; otherwise it comes first.
+        // An explicit root keeps its position; otherwise it comes first.
         let mut paths = self.contexts.clone();
         if !paths.contains(&Path::root()) {
             paths.insert(0, Path::root());
@@ -313,7 +316,7 @@ impl ServerOptions {
     }
 }
 
-/// Returns once somebody asks the process to stop from now on.
+/// Returns at the next signal to stop.
 pub(crate) async fn stop_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))

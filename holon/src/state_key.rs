@@ -1,4 +1,4 @@
-//! Keys that seal what is kept on disk: made, written and read.
+//! The key that encrypts the state of a syncer on disk.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// A new one, as text.
+/// A new key, in base64.
 pub(crate) fn make() -> String {
     STANDARD.encode(rand::random::<[u8; 32]>())
 }
 
-/// The one in a file.
+/// The key in a file.
 pub(crate) fn read(file: &Path) -> Result<[u8; 32]> {
     let text = std::fs::read_to_string(file)
-        .with_context(|| format!("reading the key of the state, {}", file.display()))?;
+        .with_context(|| format!("cannot read the key of the state, {}", file.display()))?;
     let bytes = STANDARD.decode(text.trim()).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
     bytes.with_context(|| {
-        format!("{} is no key: 32 bytes as base64, such as `openssl rand -base64 32` makes", file.display())
+        format!("{} is not a key of 32 bytes in base64; `openssl rand -base64 32` makes one", file.display())
     })
 }
 
@@ -34,7 +34,7 @@ mod tests {
         for wrong in ["", "secret", "aGVsbG8="] {
             std::fs::write(file.path(), wrong).unwrap();
             let said = read(file.path()).unwrap_err().to_string();
-            assert!(said.contains("32 bytes as base64"), "{said}");
+            assert!(said.contains("32 bytes in base64"), "{said}");
         }
     }
 }

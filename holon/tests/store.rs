@@ -46,11 +46,11 @@ fn a_store_is_checked_backed_up_and_restored() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     fill(dir);
-    succeeds(&holon(dir, &["store", "check", "--data-dir", "kept"]), "2 entries at revision 3, all there");
+    succeeds(&holon(dir, &["store", "check", "--data-dir", "kept"]), "2 entries at revision 3, complete");
     succeeds(&holon(dir, &["store", "export", "--data-dir", "kept", "b.holon"]), "2 entries at revision 3");
     let mode = std::fs::metadata(dir.join("b.holon")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "a backup is for its owner only");
-    succeeds(&holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]), "restored into two");
+    succeeds(&holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]), "into two. Next, type:");
     succeeds(&holon(dir, &["store", "check", "--data-dir", "two"]), "2 entries at revision");
     let again = holon(dir, &["store", "import", "--data-dir", "two", "b.holon"]);
     fails(&again, "two already holds a store; name another --data-dir, or move two/store away first");
@@ -62,7 +62,7 @@ fn a_store_is_checked_backed_up_and_restored() {
     fails(&holon(dir, &["store", "check", "--data-dir", "kept/store"]), "is a store, not a data directory");
     fails(&holon(dir, &["store", "import", "--data-dir", "kept/store", "b.holon"]), "is a store");
     std::fs::create_dir(dir.join("empty")).unwrap();
-    fails(&holon(dir, &["store", "check", "--data-dir", "empty"]), "there is no store in empty");
+    fails(&holon(dir, &["store", "check", "--data-dir", "empty"]), "no store in empty");
     succeeds(&holon(dir, &["store", "recover", "--data-dir", "two"]), "is not damaged");
 }
 

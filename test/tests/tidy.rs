@@ -1,4 +1,5 @@
-//! The workspace keeps its shape: who may depend on whom, who names versions, who may spawn, and no file nobody compiles.
+//! The workspace keeps its shape: which crate may use which, which folders may import each other, where versions are named, what may
+//! spawn tasks, and no source file that is not compiled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -58,8 +59,17 @@ const ARROWS: &[(&str, &[&str])] = &[
 const PURE: &[&str] = &["api", "expression", "openapi", "storage"];
 const HEAVY: &[&str] = &["kube", "kube-client", "tonic", "etcd-client", "hyper"];
 
-/// The one place that starts tasks.
-const SPAWNER: &str = "controller/src/tasks.rs";
+/// The one module that starts tasks.
+const SPAWNER: &str = "controller/src/tasks";
+/// Files that still spawn into a JoinSet of their own. Remove a line together with its JoinSet.
+const JOIN_SETS: &[&str] = &[
+    "apiserver/examples/decisions.rs",
+    "apiserver/src/server.rs",
+    "splitter/src/flow.rs",
+    "standin/src/containers.rs",
+    "standin/src/link.rs",
+    "standin/src/standin.rs",
+];
 /// Tests may spawn: a test that ends takes its tasks along. So may the suite other crates' tests are made of.
 const TESTS: &[&str] = &["test/", "storage/src/conformance", "/tests/"];
 
@@ -144,7 +154,7 @@ fn tasks_are_spawned_only_in_the_supervised_group() {
     let mut loose = Vec::new();
     for path in sources(&root()) {
         let place = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
-        if place == SPAWNER || TESTS.iter().any(|tests| place.contains(tests)) {
+        if place.starts_with(SPAWNER) || TESTS.iter().any(|tests| place.contains(tests)) {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
@@ -156,6 +166,147 @@ fn tasks_are_spawned_only_in_the_supervised_group() {
         }
     }
     assert!(loose.is_empty(), "spawn in a group of {SPAWNER} instead:\n{}", loose.join("\n"));
+}
+
+/// A JoinSet is a group of tasks without names: one that dies in it goes unnoticed unless its owner looks.
+#[test]
+fn join_sets_are_only_in_the_supervised_groups() {
+    let word = ["Join", "Set"].concat();
+    let mut found = BTreeSet::new();
+    for path in sources(&root()) {
+        let place = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        if place.starts_with(SPAWNER) || TESTS.iter().any(|tests| place.contains(tests)) {
+            continue;
+        }
+        if code(&std::fs::read_to_string(&path).unwrap()).contains(&word) {
+            found.insert(place);
+        }
+    }
+    let known: BTreeSet<String> = JOIN_SETS.iter().map(|place| (*place).to_owned()).collect();
+    let new: Vec<_> = found.difference(&known).collect();
+    assert!(new.is_empty(), "use KeyedTasks or StreamTasks of {SPAWNER} instead of a {word}: {new:#?}");
+    let stale: Vec<_> = known.difference(&found).collect();
+    assert!(stale.is_empty(), "these have no {word} any more; remove them from the list: {stale:#?}");
+}
+
+/// The code of a file: without comments, and without the tests at its end.
+fn code(text: &str) -> String {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// Crates whose folders import each other in one direction only. Add a crate once it holds for it.
+const ACYCLIC: &[&str] = &["api", "controller", "tunnel", "syncer", "holon", "peers", "scenarios"];
+
+/// Folders by the folders they import. A folder is a top-level module of a crate, with its children.
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+#[test]
+fn folders_of_a_crate_import_each_other_in_one_direction() {
+    let mut cycles = Vec::new();
+    for name in ACYCLIC {
+        let folder = root().join(if *name == "scenarios" { "test" } else { name }).join("src");
+        cycles.extend(cycle(&imports(&folder)).map(|cycle| format!("{name}: {}", cycle.join(" -> "))));
+    }
+    assert!(cycles.is_empty(), "folders import each other in a circle:\n{}", cycles.join("\n"));
+}
+
+#[test]
+fn a_cycle_between_folders_is_found_and_printed() {
+    let imports = |edges: &[(&str, &str)]| {
+        let mut imports = Imports::new();
+        for (from, to) in edges {
+            imports.entry((*from).to_owned()).or_default().insert((*to).to_owned());
+        }
+        imports
+    };
+    assert_eq!(cycle(&imports(&[("a", "b"), ("b", "c"), ("a", "c")])), None);
+    let found = cycle(&imports(&[("a", "b"), ("b", "c"), ("c", "d"), ("d", "b")])).unwrap();
+    assert_eq!(found, ["b", "c", "d", "b"]);
+    let modules = ["a", "b", "c"].map(str::to_owned).into();
+    let text =
+        "use crate::a::X;\nuse crate::{\n    b::{Y, c},\n    Z,\n};\nfn f() { crate::c::g() } // crate::d";
+    assert_eq!(imported(&code(text), &modules), ["a", "b", "c"].map(str::to_owned).into());
+}
+
+/// What the folders below `src` import of each other.
+fn imports(src: &Path) -> Imports {
+    let folder_of = |path: &Path| {
+        let first = path.strip_prefix(src).unwrap().components().next().unwrap();
+        first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
+    };
+    let files = sources(src);
+    let modules: BTreeSet<String> = files.iter().map(|path| folder_of(path)).collect();
+    let mut imports = Imports::new();
+    for path in files {
+        // The root of a crate declares the folders, and may use all of them.
+        let folder = folder_of(&path);
+        if !matches!(folder.as_str(), "lib" | "main" | "bin") {
+            let text = code(&std::fs::read_to_string(&path).unwrap());
+            let others = imported(&text, &modules).into_iter().filter(|other| *other != folder);
+            imports.entry(folder.clone()).or_default().extend(others);
+        }
+    }
+    imports
+}
+
+/// The modules that a text names: `crate::a::…`, `crate::{a, b::…}`.
+fn imported(text: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
+    let first_word = |path: &str| -> String {
+        path.trim_start().chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
+    };
+    let paths = text.match_indices("crate::").flat_map(|(start, crate_root)| {
+        let rest = &text[start + crate_root.len()..];
+        rest.strip_prefix('{').map_or_else(
+            || vec![first_word(rest)],
+            |group| group_members(group).into_iter().map(first_word).collect(),
+        )
+    });
+    paths.filter(|path| modules.contains(path)).collect()
+}
+
+/// The members of `a, b::{c, d}}…`, up to the brace that closes the group.
+fn group_members(group: &str) -> Vec<&str> {
+    let (mut members, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (at, letter) in group.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                members.push(&group[start..at]);
+                start = at + 1;
+                if letter == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    members
+}
+
+/// A cycle, with its first folder at both ends.
+fn cycle(imports: &Imports) -> Option<Vec<String>> {
+    fn visit(
+        folder: &str,
+        imports: &Imports,
+        path: &mut Vec<String>,
+        done: &mut BTreeSet<String>,
+    ) -> Option<Vec<String>> {
+        if let Some(start) = path.iter().position(|visited| visited == folder) {
+            return Some(path[start..].iter().cloned().chain([folder.to_owned()]).collect());
+        }
+        if !done.insert(folder.to_owned()) {
+            return None;
+        }
+        path.push(folder.to_owned());
+        let found =
+            imports.get(folder).into_iter().flatten().find_map(|next| visit(next, imports, path, done));
+        path.pop();
+        found
+    }
+    let mut done = BTreeSet::new();
+    imports.keys().find_map(|folder| visit(folder, imports, &mut Vec::new(), &mut done))
 }
 
 #[test]

@@ -7,18 +7,14 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use http_body_util::combinators::UnsyncBoxBody;
 use kube::Client;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::dialed::DialedConnection;
+use crate::dialed::{DialedConnection, ResponseBody};
 use crate::protocol::STREAMS_MAX;
 
 /// A request that fails later than this did not fail because an idle connection was just closed.
 const IDLE_CLOSE_WINDOW: Duration = Duration::from_secs(1);
-
-/// The body of a response, streamed.
-pub type ResponseBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Why a request did not reach the physical cluster.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use http::header::HeaderValue;
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper::ext::Protocol;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::connection::ResponseBody;
 use crate::protocol::{METHOD, STREAMS_MAX};
 
 /// Less than the idle timeout of load balancers, commonly a minute.
@@ -24,6 +24,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// The window of the connection: full streams leave room for the others.
 const CONNECTION_WINDOW_BYTES: u32 = STREAM_WINDOW_BYTES * STREAMS_MAX;
+
+/// The body of a response, streamed.
+pub type ResponseBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Sends requests on a connection that a syncer dialled.
 #[derive(Debug)]

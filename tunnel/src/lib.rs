@@ -21,8 +21,8 @@ mod splice;
 use http::HeaderMap;
 
 pub use agent::Agent;
-pub use connection::{ClusterConnection, ResponseBody, StreamPermit, TunnelError};
-pub use dialed::DialedConnection;
+pub use connection::{ClusterConnection, StreamPermit, TunnelError};
+pub use dialed::{DialedConnection, ResponseBody};
 pub use registry::{OpenTunnel, Tunnels};
 pub use splice::splice;
 

@@ -1,19 +1,16 @@
-//! What RBAC cannot protect in a logical cluster, whose administrators may do everything there.
+//! Writes that RBAC cannot deny, because administrators of a logical cluster may do everything there.
 //!
-//! Some objects state facts that grant something: which physical clusters a workload was given (Distribution), whether a
-//! physical cluster is ready and what it serves (PhysicalCluster status), which logical cluster is whose mailbox (the name and
-//! the label of a LogicalCluster). Only our controllers write those. A namespace that is deleted still takes its
-//! Distributions with it: that is the server's own controller, not a request.
+//! Some objects state facts that grant access: the physical clusters of a workload (Distribution), whether a physical
+//! cluster is ready and what it serves (PhysicalCluster status), and which logical cluster is a mailbox (name and
+//! label of a LogicalCluster). Only Holon's controllers write them. When a namespace is deleted, its Distributions
+//! still go: the namespace controller deletes them, not a request.
 //!
-//! What is shown because it is on a physical cluster is not changed where it is shown.
+//! Projected objects are not changed where they are shown. A user sees pods, nodes and others that run on a physical
+//! cluster; a change in the user's logical cluster would have no effect there, so the request is denied with advice.
+//! The exceptions are applied to the real object: pods and claims can be deleted, and claims can be resized.
 //!
-//! A user sees pods, nodes and more that nobody made in his logical cluster. Changing them there would change nothing where
-//! they are, so he is told what to change instead. The exceptions are done to the real one: a pod or a claim is
-//! deleted, and a claim asks for another amount of storage.
-//!
-//! The marks that say what is shown and what is placed are also what our controllers go by, and what leads `kubectl logs` to
-//! the right cluster. So they are theirs: of the splitter everywhere, and of a syncer in its own mailbox, where it shows but
-//! does not place.
+//! The labels of placed and projected objects also direct our controllers, and `kubectl logs`. So only they set them:
+//! the splitter everywhere, and a syncer in its own mailbox, where it projects but does not place.
 
 use std::sync::Arc;
 
@@ -30,7 +27,8 @@ use splitter::policies::mistakes;
 use splitter::raise::pods::{CLUSTER, is_deletable};
 use storage::{Boxed, Store};
 
-/// What our own controllers are called. Nobody else has a mandate, whatever they call themselves.
+/// The prefix of the names of Holon's controllers. A name alone grants nothing: only their clients have a controller
+/// role.
 pub(crate) const CONTROLLERS: &str = "system:holon:";
 
 const HASH: &str = "pod-template-hash";
@@ -38,18 +36,18 @@ const LOGICAL_CLUSTERS: &str = "logicalclusters";
 const DISTRIBUTIONS: &str = Distribution::RESOURCE.plural;
 const PHYSICAL_CLUSTERS: &str = PhysicalCluster::RESOURCE.plural;
 
-/// Metadata that the server itself changes with every write.
-const KEPT_BY_SERVER: &[&str] = &["generation", "managedFields", "resourceVersion"];
+/// Metadata that the server changes with every write.
+const SET_BY_SERVER: &[&str] = &["generation", "managedFields", "resourceVersion"];
 
-/// Guards the marks of what is shown and of what is placed.
+/// Denies writes of reserved objects, labels and fields.
 #[derive(Debug)]
-pub(crate) struct Marks {
+pub(crate) struct ReservedObjects {
     store: Arc<dyn Store>,
 }
 
-impl Marks {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Marks {
-        Marks { store }
+impl ReservedObjects {
+    pub(crate) fn new(store: Arc<dyn Store>) -> ReservedObjects {
+        ReservedObjects { store }
     }
 
     async fn is_mailbox(&self, cluster: Id) -> bool {
@@ -58,19 +56,17 @@ impl Marks {
     }
 
     async fn decide(&self, deed: Deed<'_>) -> Result<(), Status> {
-        if is_ours(deed.who) {
+        if is_controller(deed.who) {
             return Ok(());
         }
-        let refuse = |why: &str| Err(Status::forbidden(deed.grouped(), deed.name, why));
-        if let Some(why) = self.reserved(&deed).await {
-            return refuse(why);
+        let deny = |why: &str| Err(Status::forbidden(deed.grouped(), deed.name, why));
+        if let Some(why) = self.reserved_reason(&deed).await {
+            return deny(why);
         }
         check_expressions(&deed)?;
         let (was_placed, is_placed) = deed.label(PLACED);
         if was_placed != is_placed && !deed.who.is_administrator() && self.is_mailbox(deed.cluster).await {
-            return refuse(&format!(
-                "what has the label {PLACED} in a mailbox is chosen by the server alone"
-            ));
+            return deny(&format!("only the server sets the label {PLACED} in a mailbox"));
         }
         let (was_shown, is_shown) = deed.label(PROJECTED);
         if was_shown.is_none() && is_shown.is_none() {
@@ -80,28 +76,28 @@ impl Marks {
             return Ok(());
         }
         match (was_shown, deed.before) {
-            (Some(_), Some(_)) if deed.part == Some("eviction") => refuse(
+            (Some(_), Some(_)) if deed.part == Some("eviction") => deny(
                 "an eviction would only start another pod on the same physical cluster; to move the app, set the annotation \
                  holon.dev/placement of its namespace; to restart this pod, delete it",
             ),
-            (Some(_), Some(before)) if !is_passed_on(&deed, before) => refuse(&reason(&deed, before)),
+            (Some(_), Some(before)) if !is_applied_downstream(&deed, before) => deny(&advice(&deed, before)),
             (Some(_), _) => Ok(()),
-            (None, _) => refuse(&format!(
-                "the label {PROJECTED} is on what is shown because it is on a physical cluster; the server alone sets it"
+            (None, _) => deny(&format!(
+                "only the server sets the label {PROJECTED}, on objects that it shows from a physical cluster"
             )),
         }
     }
 }
 
-impl Marks {
-    /// Why only our controllers may do this, if so: it would state a fact that grants something.
-    async fn reserved(&self, deed: &Deed<'_>) -> Option<&'static str> {
+impl ReservedObjects {
+    /// Why only Holon's controllers may write this, if so: it states a fact that grants access.
+    async fn reserved_reason(&self, deed: &Deed<'_>) -> Option<&'static str> {
         if &*deed.row.group != GROUP {
             return None;
         }
         match (&*deed.row.plural, deed.part) {
             (DISTRIBUTIONS, _) => Some(
-                "it records what the splitter decided, and only the splitter writes it; to change where something runs, \
+                "it records a decision of the splitter, and only the splitter writes it; to change where an object runs, \
                  set the annotation holon.dev/placement or edit a Placement",
             ),
             (PHYSICAL_CLUSTERS, Some("status")) => {
@@ -111,8 +107,8 @@ impl Marks {
                 )
             }
             (PHYSICAL_CLUSTERS, None) => renames_namespaces(deed).then_some(
-                "something runs there, in namespaces that are named by spec.dedicatedTo; move it away before you change that: \
-                 `kubectl get distributions -A` shows what it is",
+                "workloads run there, in namespaces that spec.dedicatedTo names; move them away before you change it: \
+                 `kubectl get distributions -A` lists them",
             ),
             (LOGICAL_CLUSTERS, _) => {
                 let (was, is) = deed.label(MAILBOX_OF);
@@ -127,7 +123,7 @@ impl Marks {
     }
 }
 
-impl Guard for Marks {
+impl Guard for ReservedObjects {
     fn labels(&self) -> &[&str] {
         &[PROJECTED, PLACED]
     }
@@ -148,11 +144,12 @@ impl Guard for Marks {
     }
 }
 
-fn is_ours(who: &Identity) -> bool {
+fn is_controller(who: &Identity) -> bool {
     who.has_mandate() && who.name().starts_with(CONTROLLERS)
 }
 
-/// Whether a change of `dedicatedTo` would lose sight of what runs on a physical cluster, and start it once more.
+/// Whether a change of `dedicatedTo` would rename the namespaces of running workloads, which would then be started
+/// again.
 fn renames_namespaces(deed: &Deed) -> bool {
     let (Some(before), Some(after)) = (deed.before, deed.after) else { return false };
     let finalizers = before["metadata"]["finalizers"].as_array().into_iter().flatten();
@@ -160,8 +157,8 @@ fn renames_namespaces(deed: &Deed) -> bool {
     is_used && before["spec"]["dedicatedTo"] != after["spec"]["dedicatedTo"]
 }
 
-/// Refuses a policy whose expressions cannot be compiled, so that its writer hears of it and no object waits for it. One that
-/// was stored earlier may be changed elsewhere.
+/// Denies a policy whose expressions do not compile, so that its author learns it before any object depends on it.
+/// Other fields of a policy that was stored earlier may still be changed.
 fn check_expressions(deed: &Deed) -> Result<(), Status> {
     let Some(after) = deed.after.filter(|_| &*deed.row.group == GROUP && deed.part.is_none()) else {
         return Ok(());
@@ -186,13 +183,13 @@ fn pointer(field: &str) -> String {
     format!("/{}", field.replace('[', ".").replace(']', "").replace('.', "/"))
 }
 
-/// Whether somebody is the service account of the syncer of a mailbox.
+/// Whether the caller is the service account of the syncer of a mailbox.
 pub(crate) fn is_syncer_of(who: &Identity, cluster: Id) -> bool {
     who.home() == Some(cluster) && who.name() == format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}")
 }
 
-/// Whether what a user does to something shown is passed on to the real object.
-fn is_passed_on(deed: &Deed, before: &Value) -> bool {
+/// Whether a write of a projected object is applied to the real object.
+fn is_applied_downstream(deed: &Deed, before: &Value) -> bool {
     match deed.after {
         None => is_deletable(&deed.row.group, &deed.row.kind),
         Some(after) => {
@@ -203,7 +200,7 @@ fn is_passed_on(deed: &Deed, before: &Value) -> bool {
     }
 }
 
-/// Whether a claim asks for another amount of storage, and nothing else about it changes.
+/// Whether only the requested storage of a claim changes.
 fn is_resized(before: &Value, after: &Value) -> bool {
     let rest = |claim: &Value| {
         let mut rest = claim.clone();
@@ -211,34 +208,34 @@ fn is_resized(before: &Value, after: &Value) -> bool {
             requests.remove("storage");
         }
         if let Some(metadata) = rest["metadata"].as_object_mut() {
-            metadata.retain(|field, _| !KEPT_BY_SERVER.contains(&field.as_str()));
+            metadata.retain(|field, _| !SET_BY_SERVER.contains(&field.as_str()));
         }
         rest
     };
     rest(before) == rest(after)
 }
 
-/// Why it is not to be changed here, and what to do instead.
-fn reason(deed: &Deed, object: &Value) -> String {
+/// Why a projected object cannot be changed here, and what to change instead.
+fn advice(deed: &Deed, object: &Value) -> String {
     if deed.row.group.is_empty() && &*deed.row.plural == "nodes" {
         let name = deed.name;
         return format!(
-            "it stands for the physical cluster {name}; change that, where it is registered: \
+            "it represents the physical cluster {name}; change that, in the logical cluster where it is registered: \
              kubectl edit physicalcluster {name}"
         );
     }
     let place = match object["metadata"]["labels"][CLUSTER].as_str() {
-        Some(cluster) => format!("it is on {cluster}"),
-        None => "of what is on physical clusters".to_owned(),
+        Some(cluster) => format!("it runs on {cluster}"),
+        None => "it exists on a physical cluster".to_owned(),
     };
     let advice = match owner(object) {
         Some((kind, name)) => format!("change the {kind} {name} it belongs to"),
-        None => "change what brought it about".to_owned(),
+        None => "change the object that created it".to_owned(),
     };
-    format!("it is shown here because {place}; {advice}")
+    format!("{place} and cannot be changed here; {advice}")
 }
 
-/// What the user made that this belongs to. The ReplicaSets of a Deployment are shown as well, and named after it.
+/// The user's object that owns this one. The name of a ReplicaSet leads to its Deployment.
 fn owner(object: &Value) -> Option<(&str, &str)> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true).or(owners.first())?;
@@ -262,11 +259,11 @@ mod tests {
     const USER: Id = Id::new(1);
     const MAILBOX: Id = Id::new(2);
 
-    async fn marks() -> Marks {
+    async fn reserved() -> ReservedObjects {
         let store = Arc::new(Memory::new());
         births::write(&*store, USER, &Birth::new(Id::ROOT, "team-a")).await.unwrap();
         births::write(&*store, MAILBOX, &Birth::new(Id::ROOT, "mailbox-east")).await.unwrap();
-        Marks::new(store)
+        ReservedObjects::new(store)
     }
 
     fn known(name: &str, group: &str, home: Option<Id>) -> Identity {
@@ -283,15 +280,20 @@ mod tests {
 
     type Change<'a> = (Option<&'a Value>, Option<&'a Value>);
 
-    async fn told(who: &Identity, cluster: Id, plural: &str, (before, after): Change<'_>) -> Option<String> {
+    async fn denied(
+        who: &Identity,
+        cluster: Id,
+        plural: &str,
+        (before, after): Change<'_>,
+    ) -> Option<String> {
         let row = catalog::find("", "v1", plural).unwrap();
         let deed = Deed { cluster, who, row, name: "x", part: None, before, after };
-        marks().await.decide(deed).await.err().map(|status| status.message)
+        reserved().await.decide(deed).await.err().map(|status| status.message)
     }
 
-    /// Tenants wrote the status of physical clusters, records and mailboxes, and were believed.
+    /// Tenants could write the status of physical clusters, records and mailboxes.
     #[tokio::test]
-    async fn only_our_controllers_write_facts_that_grant_something() {
+    async fn only_our_controllers_write_facts_that_grant_access() {
         let admin = known("admin", "system:masters", None);
         let syncer = |home| {
             known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(home))
@@ -312,7 +314,7 @@ mod tests {
             let row = Resource { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
             let (before, after) = change;
             let deed = Deed { cluster, who, row: &row, name, part, before, after };
-            let refused = marks().await.decide(deed).await.err();
+            let refused = reserved().await.decide(deed).await.err();
             assert_eq!(refused.is_none(), may, "{who:?} {plural} {name} {change:?}: {refused:?}");
         };
         let changes = [(None, Some(&plain)), (Some(&plain), Some(&plain)), (Some(&plain), None)];
@@ -321,7 +323,8 @@ mod tests {
             check(&splitter, USER, (DISTRIBUTIONS, None, "x"), change, true).await;
             check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), change, true).await;
         }
-        // What runs there is in namespaces that dedicatedTo names: it was started twice, and never found again.
+        // The namespaces of running workloads changed with dedicatedTo: they were started twice and never found
+        // again.
         let used = |to: Option<&str>| json!({ "metadata": { "name": "x", "finalizers": [SPLITTER] }, "spec": { "dedicatedTo": to } });
         let (shared, own) = (used(None), used(Some("root:a")));
         check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), (Some(&shared), Some(&own)), false).await;
@@ -330,7 +333,7 @@ mod tests {
         let written = (Some(&plain), Some(&plain));
         check(&admin, USER, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, false).await;
         check(&syncer(MAILBOX), MAILBOX, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, true).await;
-        // A service account of that name in a logical cluster that is no mailbox.
+        // A service account of that name in a logical cluster that is not a mailbox.
         check(&syncer(USER), USER, (PHYSICAL_CLUSTERS, Some("status"), "x"), written, false).await;
         check(&admin, USER, (LOGICAL_CLUSTERS, None, "mailbox-x"), (None, Some(&plain)), false).await;
         check(&admin, USER, (LOGICAL_CLUSTERS, None, "x"), (None, Some(&marked)), false).await;
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_our_controllers_change_what_is_shown_and_a_user_is_told_what_to_change() {
+    async fn only_our_controllers_change_projections_and_users_get_advice() {
         let shown = pod(json!({ PROJECTED: "true", CLUSTER: "east" }));
         let plain = pod(json!({}));
         let admin = known("admin", "system:masters", None);
@@ -353,40 +356,40 @@ mod tests {
             mandate: Some(crate::authz::roles::splitter()),
             ..User::default()
         });
-        let pretender = known("system:holon:splitter", "system:masters", None);
+        let impostor = known("system:holon:splitter", "system:masters", None);
         let syncer = |home| {
             known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(home))
         };
         let edited = (Some(&shown), Some(&shown));
-        let expected = "pods \"x\" is forbidden: it is shown here because it is on east; \
+        let expected = "pods \"x\" is forbidden: it runs on east and cannot be changed here; \
                         change the Deployment web it belongs to";
-        assert_eq!(told(&admin, USER, "pods", edited).await.as_deref(), Some(expected));
-        let expected = "nodes \"x\" is forbidden: it stands for the physical cluster x; change that, where it is registered: \
-                        kubectl edit physicalcluster x";
-        assert_eq!(told(&admin, USER, "nodes", edited).await.as_deref(), Some(expected));
+        assert_eq!(denied(&admin, USER, "pods", edited).await.as_deref(), Some(expected));
+        let expected = "nodes \"x\" is forbidden: it represents the physical cluster x; change that, in the logical cluster where it is \
+                        registered: kubectl edit physicalcluster x";
+        assert_eq!(denied(&admin, USER, "nodes", edited).await.as_deref(), Some(expected));
         for (who, cluster, change, may) in [
             (&admin, USER, (Some(&shown), None), true),
             (&admin, USER, (None, Some(&shown)), false),
             (&admin, USER, (Some(&plain), Some(&shown)), false),
             (&admin, USER, (Some(&shown), Some(&plain)), false),
-            (&pretender, USER, edited, false),
+            (&impostor, USER, edited, false),
             (&splitter, USER, edited, true),
             (&splitter, USER, (None, Some(&shown)), true),
             (&syncer(MAILBOX), MAILBOX, (None, Some(&shown)), true),
             (&syncer(MAILBOX), USER, (None, Some(&shown)), false),
-            // A service account of the same name, in a logical cluster that is no mailbox.
+            // A service account of that name in a logical cluster that is not a mailbox.
             (&syncer(USER), USER, (None, Some(&shown)), false),
         ] {
-            assert_eq!(told(who, cluster, "pods", change).await.is_none(), may, "{who:?} {change:?}");
+            assert_eq!(denied(who, cluster, "pods", change).await.is_none(), may, "{who:?} {change:?}");
         }
         assert!(
-            told(&admin, USER, "services", (Some(&shown), None)).await.is_some(),
+            denied(&admin, USER, "services", (Some(&shown), None)).await.is_some(),
             "it goes with its owner"
         );
     }
 
-    /// An Override with a misspelt variable was accepted, and nothing that it selected could be sent any more. What was wrong
-    /// stood only in its status.
+    /// An Override with a misspelt variable was accepted, and the objects that it selected could not be sent any
+    /// more. Only its status said why.
     #[tokio::test]
     async fn an_expression_that_does_not_compile_is_refused_with_line_and_column() {
         let admin = known("admin", "system:masters", None);
@@ -400,7 +403,7 @@ mod tests {
             };
             let (before, after) = change;
             let deed = Deed { cluster: USER, who: &admin, row: &row, name: "x", part: None, before, after };
-            marks().await.decide(deed).await.err().map(|status| (status.code, status.message))
+            reserved().await.decide(deed).await.err().map(|status| (status.code, status.message))
         };
         let policy = |expression: &str| {
             let computed = json!([{ "path": "/spec/replicas", "expression": expression }]);
@@ -413,23 +416,23 @@ mod tests {
         let expected = "Override.holon.dev \"x\" is invalid: spec.rules[0].computed[0].expression: Invalid value: \
                         \"1 +\\n objekt.spec\": 2:2: ";
         assert!(message.starts_with(expected), "{message}");
-        // One from before may be labelled, and mended.
+        // A stored policy can still be labelled, and corrected.
         assert_eq!(check("overrides", "Override", (Some(&bad), Some(&bad))).await, None);
         assert_eq!(check("overrides", "Override", (Some(&bad), Some(&good))).await, None);
         let placement =
             json!({ "spec": { "clusterSelector": { "expressions": ["cluster.metadata.name =="] } } });
         let (code, message) = check("placements", "Placement", (None, Some(&placement))).await.unwrap();
         assert!(code == 422 && message.contains("spec.clusterSelector.expressions[0]"), "{message}");
-        // Many and long: refused before any of it is compiled.
+        // Too many long expressions are denied before any is compiled.
         let long = vec![format!("cluster.metadata.name == '{}'", "a".repeat(4000)); 100];
         let huge = json!({ "spec": { "clusterSelector": { "expressions": long } } });
         let (code, message) = check("placements", "Placement", (None, Some(&huge))).await.unwrap();
         assert!(code == 422 && message.contains("are the most"), "{message}");
     }
 
-    /// The claims that a StatefulSet makes are its user's data. The user could neither delete nor resize one.
+    /// The claims of a StatefulSet are its user's data. The user could neither delete nor resize one.
     #[tokio::test]
-    async fn a_user_resizes_and_deletes_a_shown_claim_and_changes_nothing_else_about_it() {
+    async fn a_user_can_resize_and_delete_a_projected_claim_and_change_nothing_else() {
         let claim = |storage: &str, change: fn(&mut Value)| {
             let mut claim = json!({
                 "metadata": { "name": "x", "labels": { PROJECTED: "true", CLUSTER: "east" }, "resourceVersion": storage },
@@ -457,14 +460,14 @@ mod tests {
             (Some(claim("2Gi", |claim| claim["status"] = json!({ "phase": "Bound" }))), false),
         ] {
             let change = (Some(&before), after.as_ref());
-            let told = told(&admin, USER, "persistentvolumeclaims", change).await;
-            assert_eq!(told.is_none(), may, "{after:?} {told:?}");
+            let denied = denied(&admin, USER, "persistentvolumeclaims", change).await;
+            assert_eq!(denied.is_none(), may, "{after:?} {denied:?}");
         }
     }
 
-    /// A stolen syncer could have made the splitter take something for a copy.
+    /// A stolen syncer credential could have made the splitter adopt an object.
     #[tokio::test]
-    async fn a_syncer_shows_and_does_not_place() {
+    async fn a_syncer_projects_and_does_not_place() {
         let (placed, plain) = (pod(json!({ PLACED: "true" })), pod(json!({})));
         let syncer =
             known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(MAILBOX));
@@ -474,10 +477,10 @@ mod tests {
             ((Some(&placed), None), false),
             ((Some(&placed), Some(&placed)), true),
         ] {
-            assert_eq!(told(&syncer, MAILBOX, "pods", change).await.is_none(), may, "{change:?}");
+            assert_eq!(denied(&syncer, MAILBOX, "pods", change).await.is_none(), may, "{change:?}");
         }
-        // A logical cluster may be somebody's physical cluster, and has what is placed on it.
+        // A logical cluster may be a physical cluster of another Holon, and then has placed objects.
         let other = known("other", "developers", None);
-        assert_eq!(told(&other, USER, "pods", (None, Some(&placed))).await, None);
+        assert_eq!(denied(&other, USER, "pods", (None, Some(&placed))).await, None);
     }
 }

@@ -1,4 +1,4 @@
-//! What Holon's own controllers may do: three tables, and nothing else anywhere. And what every logical cluster lets others do.
+//! The roles of Holon's own controllers, a table each, and the bootstrap role of every logical cluster.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ const FLEET: &str = include_str!("roles/fleet.txt");
 const SPLITTER: &str = include_str!("roles/splitter.txt");
 const TUNNEL: &str = include_str!("roles/tunnel.txt");
 
-/// What looks after physical clusters.
+/// The role of the fleet controller.
 pub(crate) fn fleet() -> Arc<Mandate> {
     read(FLEET)
 }
 
-/// What keeps mailboxes as users want them.
+/// The role of the splitter.
 pub(crate) fn splitter() -> Arc<Mandate> {
     read(SPLITTER)
 }
 
-/// What leads logs and commands to physical clusters.
+/// The role of streams to pods.
 pub(crate) fn tunnel() -> Arc<Mandate> {
     read(TUNNEL)
 }
 
-/// What every logical cluster has so that nothing needs to be granted before something runs: all may use its physical
-/// clusters. Whoever wants to choose deletes or changes the binding.
-pub(crate) fn newborn() -> [Object; 2] {
+/// Bootstrap objects of every logical cluster: all of its users may use its physical clusters. Delete or change the
+/// binding to restrict that.
+pub(crate) fn bootstrap_objects() -> [Object; 2] {
     const RBAC: &str = "rbac.authorization.k8s.io";
     let object = |plural, value| Object { collection: Collection { group: RBAC, plural }, value };
     let metadata = json!({

@@ -1,4 +1,4 @@
-//! A client of the server whose data directory is at hand: an administrator, one request per connection.
+//! The administrator's client of the server that uses a data directory. Each request has its own connection.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use crate::data_dir;
 use crate::kubeconfig::{self, ADMIN};
 
-/// How long a server may take to accept a connection: one that is there does at once, a packet filter never does.
+/// How long to wait for a connection: a server accepts at once, a packet filter never.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) struct AdminClient {
@@ -31,7 +31,7 @@ pub(crate) struct AdminClient {
 }
 
 impl AdminClient {
-    /// Finds the server that runs, or last ran, in a directory.
+    /// The client of the server that runs, or last ran, with a data directory.
     pub(crate) fn open(data_dir: &Path) -> Result<AdminClient> {
         let url = data_dir::address(data_dir)?;
         let authority = data_dir::authority(data_dir)?;
@@ -43,12 +43,12 @@ impl AdminClient {
         &self.url
     }
 
-    /// Whom clients of the server trust, as PEM.
+    /// The certificate authority of the server, as PEM.
     pub(crate) fn authority(&self) -> Result<String> {
         Ok(data_dir::authority(&self.data_dir)?.certificate().to_owned())
     }
 
-    /// The same administrator in one logical cluster, for whoever needs more than one request.
+    /// The same administrator's client of one logical cluster, for several requests.
     pub(crate) async fn remote(&self, path: &api::cluster::Path) -> Result<Remote> {
         let authority = data_dir::authority(&self.data_dir)?;
         let admin = authority.client(ADMIN.0, ADMIN.1)?;
@@ -56,33 +56,33 @@ impl AdminClient {
         Ok(Remote::new(super::client(&text).await?))
     }
 
-    /// Asks, and returns the object answered with. What the server refuses is an error in the server's words.
+    /// Sends a request and returns the object of the response. A refusal is an error with the server's message.
     pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let (code, answer) = self.answer(method, path, body).await?;
         match code.is_success() {
             true => Ok(answer),
-            false => bail!("{}", said(&answer)),
+            false => bail!("{}", message_of(&answer)),
         }
     }
 
-    /// Merges a change into an object.
+    /// Merge-patches an object.
     pub(crate) async fn patch(&self, path: &str, change: &Value) -> Result<Value> {
         self.ask(Method::PATCH, path, Some(change)).await
     }
 
-    /// What is there. None: the server says that there is nothing.
+    /// Reads an object. None if it does not exist.
     pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
         match self.answer(Method::GET, path, None).await? {
             (StatusCode::NOT_FOUND, _) => Ok(None),
             (code, answer) if code.is_success() => Ok(Some(answer)),
-            (_, answer) => bail!("{}", said(&answer)),
+            (_, answer) => bail!("{}", message_of(&answer)),
         }
     }
 
     async fn answer(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(StatusCode, Value)> {
         let (code, bytes) = self.exchange(method, path, body).await?;
         let answer = serde_json::from_slice(&bytes)
-            .with_context(|| format!("{} answered {code} with something that is not JSON", self.url))?;
+            .with_context(|| format!("{} answered {code} with a body that is not JSON", self.url))?;
         Ok((code, answer))
     }
 
@@ -93,15 +93,15 @@ impl AdminClient {
         body: Option<&Value>,
     ) -> Result<(StatusCode, Bytes)> {
         let (sender, connection) = self.connect().await?;
-        let written =
+        let content_type =
             if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let mut request = Request::builder().method(method).uri(path).header("host", self.host());
         if body.is_some() {
-            request = request.header("content-type", written);
+            request = request.header("content-type", content_type);
         }
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = request.body(Full::new(Bytes::from(body)))?;
-        // Owns the sender, so that the connection ends with it.
+        // The future owns the sender, so that the connection ends with it.
         let exchange = async move {
             let mut sender = sender;
             let response = sender.send_request(request).await?;
@@ -109,7 +109,7 @@ impl AdminClient {
             Ok::<_, hyper::Error>((code, response.into_body().collect().await?.to_bytes()))
         };
         let (answer, _) = tokio::join!(exchange, connection);
-        answer.with_context(|| format!("asking {}", self.url))
+        answer.with_context(|| format!("cannot send a request to {}", self.url))
     }
 
     async fn connect(
@@ -126,11 +126,10 @@ impl AdminClient {
         })?;
         let (name, _) = self.host().rsplit_once(':').unwrap_or((self.host(), ""));
         let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
-            .with_context(|| format!("{} is no address", self.url))?;
-        let stream = TlsConnector::from(self.tls.clone())
-            .connect(name, stream)
-            .await
-            .with_context(|| format!("{} is not the server of {}", self.url, self.data_dir.display()))?;
+            .with_context(|| format!("{} is not a valid address", self.url))?;
+        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.with_context(|| {
+            format!("{} has no certificate of the authority in {}", self.url, self.data_dir.display())
+        })?;
         Ok(http1::handshake(TokioIo::new(stream)).await?)
     }
 
@@ -139,6 +138,6 @@ impl AdminClient {
     }
 }
 
-fn said(answer: &Value) -> &str {
+fn message_of(answer: &Value) -> &str {
     answer["message"].as_str().unwrap_or("the server gives no reason")
 }

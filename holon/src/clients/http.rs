@@ -4,15 +4,12 @@
 //!   watch pods      ─┬─► HTTP/2 ─► one TCP connection, one TLS session ─► API server
 //!   watch services  ─┘
 //!   apply web       ───► HTTP/2 ─► another                             ─►
-//!                          pinged: whoever does not answer is hung up on
+//!                          pings: a connection without answers is closed
 //! ```
 //!
-//! A syncer follows many kinds, and each is a request that does not end. Over HTTP/1 each would take a connection of its
-//! own, of which servers and firewalls allow so many. Where a server speaks no HTTP/2, it is HTTP/1 all the same. A proxy
-//! between us and the server is asked to connect for each connection, and carries it. [`pool`](super::pool) says who
-//! shares one with whom.
+//! A syncer watches many kinds, and each watch is a request that does not end. Over HTTP/1 each would need its own connection, which servers and firewalls limit. A server without HTTP/2 gets HTTP/1 all the same. A proxy on the way carries each connection through a CONNECT tunnel. [`pool`](super::pool) decides which requests share a connection.
 //!
-//! One connection for many is also one for many to wait on, if the other end is gone and nobody says so. So it is pinged.
+//! Requests that share a connection also share its failure, which may go unnoticed while the other end is gone. So connections are pinged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,42 +32,43 @@ use rustls::{ClientConfig, RootCertStore};
 use tower::util::option_layer;
 use tower::{BoxError, Service, ServiceExt, service_fn};
 
-use super::pool::Shared;
+use super::pool::ConnectionPool;
 use super::proxy::authorization;
 
-/// Two pings that are not answered take as long as a call waits for its answer, and a little more.
+/// Two unanswered pings take a little longer than a call waits for its response.
 const PING_EVERY: Duration = Duration::from_secs(5);
 const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
-/// How calls share connections.
+/// How requests use connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Calls {
-    /// All of them one, and watches another. None can become another protocol.
-    Together,
-    /// Each has one to itself for as long as it takes.
-    Apart,
+pub(super) enum ConnectionUse {
+    /// Calls share one, watches another. None can be upgraded.
+    Shared,
+    /// Each request has its own, which can be upgraded.
+    Exclusive,
 }
 
-pub(super) fn client(config: &Config, calls: Calls) -> Result<Client> {
-    let Some(proxy) = config.proxy_url.clone() else { return over(config, tcp(config), calls) };
-    // Beyond the proxy it is the same as without one.
+pub(super) fn client(config: &Config, connections: ConnectionUse) -> Result<Client> {
+    let Some(proxy) = config.proxy_url.clone() else { return over(config, tcp(config), connections) };
+    // Beyond the proxy the connection is the same as without one.
     match proxy.scheme_str() {
-        Some("http") => over(config, tunnel(proxy, tcp(config)), calls),
-        // What is spoken with a proxy itself is HTTP/1.
+        Some("http") => over(config, tunnel(proxy, tcp(config)), connections),
+        // The proxy itself speaks HTTP/1.
         Some("https") => {
             let tls = HttpsConnectorBuilder::new().with_tls_config(tls_with_proxy(config)).https_only();
-            over(config, tunnel(proxy, tls.enable_http1().wrap_connector(tcp(config))), calls)
+            over(config, tunnel(proxy, tls.enable_http1().wrap_connector(tcp(config))), connections)
         }
-        // Without what may be a password in it.
+        // The URL may contain a password, so only its scheme is printed.
         other => bail!("a proxy is http://… or https://…, not {}://…", other.unwrap_or_default()),
     }
 }
 
-/// A proxy is somebody else than the server beyond it. Who it is says one of those whom everybody here trusts, or, where a
-/// company has one authority for all, the authority of the server. It is not shown who we are to the server.
+/// The TLS configuration for a proxy, which is another server than the one beyond it. The proxy is trusted by the
+/// system's certificate authorities, or by that of the server, where a company has one for all. The client
+/// certificate is not sent to it.
 fn tls_with_proxy(config: &Config) -> ClientConfig {
     let mut trusted = RootCertStore::empty();
-    // Of the machine, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    // Those of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let of_server = config.root_cert.iter().flatten().map(|der| CertificateDer::from(der.clone()));
     trusted.add_parsable_certificates(of_server);
@@ -99,8 +97,8 @@ fn tls(config: &Config) -> Result<HttpsConnectorBuilder<WantsProtocols1>> {
     Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http())
 }
 
-/// A client that reaches its server by such connections.
-fn over<C>(config: &Config, connector: C, calls: Calls) -> Result<Client>
+/// A client over such a connector.
+fn over<C>(config: &Config, connector: C, connections: ConnectionUse) -> Result<Client>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -110,14 +108,14 @@ where
     let tls = tls(config)?;
     let tls = match &config.tls_server_name {
         Some(name) => {
-            let name = name.clone().try_into().context("the name of the server for TLS")?;
+            let name = name.clone().try_into().context("tls-server-name is not a valid name")?;
             tls.with_server_name_resolver(FixedServerNameResolver::new(name))
         }
         None => tls,
     };
-    let connector = match calls {
-        Calls::Together => tls.enable_all_versions().wrap_connector(connector),
-        Calls::Apart => tls.enable_http1().wrap_connector(connector),
+    let connector = match connections {
+        ConnectionUse::Shared => tls.enable_all_versions().wrap_connector(connector),
+        ConnectionUse::Exclusive => tls.enable_http1().wrap_connector(connector),
     };
     let make = move || -> legacy::Client<_, Body> {
         legacy::Client::builder(TokioExecutor::new())
@@ -128,30 +126,31 @@ where
             .http2_keep_alive_while_idle(true)
             .build(connector.clone())
     };
-    match calls {
-        Calls::Apart => dressed(config, make().map_err(BoxError::from)),
-        Calls::Together => {
-            let shared = Arc::new(Shared::new(make));
+    match connections {
+        ConnectionUse::Exclusive => with_middleware(config, make().map_err(BoxError::from)),
+        ConnectionUse::Shared => {
+            let pool = Arc::new(ConnectionPool::new(make));
             let http = service_fn(move |request: Request<Body>| {
-                let line = shared.pick(&request);
+                let connection = pool.pick(&request);
                 async move {
-                    let response = line.send(line.client.request(request)).await.map_err(BoxError::from)?;
-                    // It has its place until its last byte has come, or nobody waits for that any more.
+                    let response =
+                        connection.send(connection.client.request(request)).await.map_err(BoxError::from)?;
+                    // The request keeps its place until its response ends or is dropped.
                     Ok::<_, BoxError>(response.map(|body| {
                         body.map_err(move |error| {
-                            line.broke();
+                            connection.mark_broken();
                             error
                         })
                     }))
                 }
             });
-            dressed(config, http)
+            with_middleware(config, http)
         }
     }
 }
 
 /// With what each request carries: who asks, and whom.
-fn dressed<S, B>(config: &Config, http: S) -> Result<Client>
+fn with_middleware<S, B>(config: &Config, http: S) -> Result<Client>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
@@ -243,7 +242,7 @@ mod tests {
         let trusted = CertificateDer::from_pem_slice(authority.certificate().as_bytes()).unwrap();
         config.root_cert = Some(vec![trusted.to_vec()]);
 
-        let client = client(&config, Calls::Together).unwrap();
+        let client = client(&config, ConnectionUse::Shared).unwrap();
         let watches = join_all((0..STREAMS + 2).map(|_| async {
             let request = Request::get("/api/v1/pods?watch=true").body(Vec::new()).unwrap();
             let mut stream = Box::pin(client.request_stream(request).await.unwrap());

@@ -1,8 +1,8 @@
-//! Whether there is a proxy between us and a server.
+//! The proxy on the way to a server.
 //!
-//! The one a kubeconfig names is for the server that it names. The one of the environment (`HTTPS_PROXY`) is for every server
-//! but those of `NO_PROXY`, as clients of Kubernetes have it. kube compares `NO_PROXY` with the proxy itself, so it is not
-//! asked.
+//! A proxy that a kubeconfig names is for the server that it names. `HTTPS_PROXY` is for every server except those in
+//! `NO_PROXY`, as for other clients of Kubernetes. kube compares `NO_PROXY` with the proxy itself, so this module
+//! decides.
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -11,7 +11,7 @@ use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::config::Kubeconfig;
 
-/// What of the environment is about proxies.
+/// The proxy settings of the environment.
 #[derive(Default)]
 pub(super) struct Environment {
     proxy: String,
@@ -21,14 +21,14 @@ pub(super) struct Environment {
 impl Environment {
     pub(super) fn read() -> Environment {
         let first = |names: [&str; 2]| {
-            let mut said = names.into_iter().filter_map(|name| std::env::var(name).ok());
-            said.find(|value| !value.is_empty()).unwrap_or_default()
+            let mut values = names.into_iter().filter_map(|name| std::env::var(name).ok());
+            values.find(|value| !value.is_empty()).unwrap_or_default()
         };
         Environment { proxy: first(["HTTPS_PROXY", "https_proxy"]), except: first(["NO_PROXY", "no_proxy"]) }
     }
 
     /// The proxy on the way to a server.
-    pub(super) fn between(&self, named: Option<String>, server: &Uri) -> Result<Option<Uri>> {
+    pub(super) fn proxy_for(&self, named: Option<String>, server: &Uri) -> Result<Option<Uri>> {
         match named.filter(|named| !named.is_empty()) {
             Some(named) => parse(&named).map(Some),
             None if self.proxy.is_empty() || self.excepts(server) => Ok(None),
@@ -38,7 +38,7 @@ impl Environment {
 
     fn excepts(&self, server: &Uri) -> bool {
         let all = self.except.split(',').any(|name| name.trim() == "*");
-        // It answers whether somebody goes between, whoever that is.
+        // The URL does not matter: it answers only whether a proxy is used.
         let others = Matcher::builder().all("http://proxy").no(self.except.as_str()).build();
         all || others.intercept(server).is_none()
     }
@@ -52,16 +52,16 @@ pub(super) fn named(kubeconfig: &Kubeconfig) -> Option<String> {
     cluster.cluster.as_ref()?.proxy_url.clone()
 }
 
-/// Many write only `proxy:3128`.
+/// `proxy:3128` means `http://proxy:3128`.
 fn parse(url: &str) -> Result<Uri> {
     let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    whole.parse().context("the address of the proxy is none")
+    whole.parse().context("the URL of the proxy is not valid")
 }
 
-/// What to show a proxy that wants a name and a password.
+/// The credentials for a proxy, from its URL.
 pub(super) fn authorization(proxy: &Uri) -> Option<HeaderValue> {
     let (user, _) = proxy.authority()?.as_str().rsplit_once('@')?;
-    // As in forms, but that a plus is a plus.
+    // Decoded like a form, except that a plus is a plus.
     let user = format!("u={}", user.replace('+', "%2B"));
     let (_, user) = form_urlencoded::parse(user.as_bytes()).next()?;
     let mut header = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(&*user))).ok()?;
@@ -76,26 +76,26 @@ mod tests {
     #[track_caller]
     fn check(proxy: &str, except: &str, named: &str, server: &'static str, expected: &str) {
         let environment = Environment { proxy: proxy.to_owned(), except: except.to_owned() };
-        let found = environment.between(Some(named.to_owned()), &Uri::from_static(server)).unwrap();
+        let found = environment.proxy_for(Some(named.to_owned()), &Uri::from_static(server)).unwrap();
         assert_eq!(found.map(|uri| uri.to_string()).unwrap_or_default(), expected);
     }
 
     #[test]
-    fn which_proxy_is_between() {
+    fn the_proxy_depends_on_the_kubeconfig_and_the_environment() {
         check("", "", "", "https://east:6443", "");
         check("http://out:3128", "", "", "https://east:6443", "http://out:3128/");
         check("out:3128", "", "", "https://east:6443", "http://out:3128/");
         check("http://out:3128", "west,.east", "", "https://api.east:6443", "");
         check("http://out:3128", "10.0.0.0/8", "", "https://10.1.2.3:6443", "");
         check("http://out:3128", "*", "", "https://10.1.2.3:6443", "");
-        // It is about the server, not about the proxy.
+        // NO_PROXY is about the server, not about the proxy.
         check("http://10.9.9.9:3128", "10.0.0.0/8", "", "https://east", "http://10.9.9.9:3128/");
-        // What is named for a server is for that server.
+        // The proxy of a kubeconfig is for its server.
         check("http://out:3128", "east", "http://in:8080", "https://east", "http://in:8080/");
     }
 
     #[test]
-    fn who_is_named_before_the_proxy_is_shown_to_it() {
+    fn the_credentials_in_the_url_are_sent_to_the_proxy() {
         let shown = |uri| authorization(&Uri::from_static(uri));
         assert_eq!(shown("http://out:3128"), None);
         let expected = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode("ann:a@b+c"))).unwrap();

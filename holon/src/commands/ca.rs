@@ -1,4 +1,4 @@
-//! `holon ca`: the authority that vouches for the server and its clients.
+//! `holon ca`: rotates the certificate authority.
 
 use std::path::{Path, PathBuf};
 
@@ -12,17 +12,19 @@ use crate::data_dir;
 #[derive(Args)]
 pub(crate) struct Ca {
     #[command(subcommand)]
-    act: Act,
+    command: CaCommand,
 }
 
 #[derive(Subcommand)]
-enum Act {
-    /// Take the next of three steps towards a new authority, after which certificates of the old one are worth nothing
+enum CaCommand {
+    /// Take the next of the three steps to a new certificate authority, after which certificates of the old one are
+    /// refused
     Rotate {
-        /// The data directory of the server, as `holon start` takes it
+        /// The data directory of the server
         #[arg(long, default_value = ".holon")]
         data_dir: PathBuf,
-        /// The etcd of the server, if it keeps its store there: the authority is that of all servers of the etcd
+        /// The etcd of the server, if it keeps its store there. All servers that share the etcd share the certificate
+        /// authority
         #[arg(long = "etcd-endpoints", value_delimiter = ',')]
         etcd_endpoints: Vec<String>,
     },
@@ -30,29 +32,30 @@ enum Act {
 
 impl Ca {
     pub(crate) fn run(self) -> Result<()> {
-        let Act::Rotate { data_dir, etcd_endpoints } = self.act;
-        let mut again = format!("then type `holon ca rotate --data-dir {}", data_dir.display());
+        let CaCommand::Rotate { data_dir, etcd_endpoints } = self.command;
+        let mut next_step = format!("then run `holon ca rotate --data-dir {}", data_dir.display());
         let done = match etcd_endpoints.as_slice() {
             [] => data_dir::authority(&data_dir)?.rotate()?,
             endpoints => {
-                again += &format!(" --etcd-endpoints {}", endpoints.join(","));
-                let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
+                next_step += &format!(" --etcd-endpoints {}", endpoints.join(","));
+                let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
                 runtime.block_on(rotate_shared(&data_dir, endpoints))?
             }
         };
-        let servers = if etcd_endpoints.is_empty() { "the server" } else { "all servers of the etcd" };
+        let servers =
+            if etcd_endpoints.is_empty() { "the server" } else { "all servers that share the etcd" };
         match done {
             Rotated::Trusted => println!(
-                "Step 1 of 3: there is a new authority, which is trusted and signs nothing yet.\n\
-                 Restart {servers} and give everybody their kubeconfig anew, so that they trust it too; {again}` again."
+                "Step 1 of 3: created a new authority. It is trusted, and signs nothing yet.\n\
+                 Restart {servers} and issue all kubeconfigs again, so that clients trust it; {next_step}`."
             ),
             Rotated::Signing => println!(
-                "Step 2 of 3: the new authority signs; the old one is still trusted.\n\
-                 Restart {servers} and give everybody their kubeconfig anew, so that they have a new certificate; {again}` again."
+                "Step 2 of 3: the new authority signs certificates. The old one is still trusted.\n\
+                 Restart {servers} and issue all kubeconfigs again, so that clients have a new certificate; {next_step}`."
             ),
             Rotated::Forgotten => println!(
                 "Step 3 of 3: the old authority is no longer trusted.\n\
-                 Restart {servers}; from then on certificates of the old one are refused."
+                 Restart {servers}. Then certificates of the old authority are refused."
             ),
         }
         Ok(())
@@ -62,7 +65,7 @@ impl Ca {
 async fn rotate_shared(data_dir: &Path, endpoints: &[String]) -> Result<Rotated> {
     let pki = data_dir::pki(data_dir::existing(data_dir)?);
     let mut options = Options::new(endpoints.iter().cloned());
-    // The servers compact, as they were told to.
+    // The servers compact; this command does not.
     options.compaction = None;
     let (store, feed) = Etcd::connect(options).await?;
     tokio::select! {

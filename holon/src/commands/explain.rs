@@ -1,6 +1,6 @@
-//! `holon explain deploy/web -n shop`: where something runs and why, and why not elsewhere.
+//! `holon explain deploy/web -n shop`: where a workload runs and why, and why not elsewhere.
 //!
-//! It reads the record with the user's own kubeconfig, so whoever may see an object's Distribution may ask.
+//! It reads the Distribution with the user's kubeconfig, so every user who may read that may ask.
 
 use anyhow::{Context, Result, bail};
 use api::fleet::{Distribution, Source};
@@ -13,20 +13,20 @@ use splitter::explain::{sentence, table};
 
 #[derive(Args)]
 pub(crate) struct Explain {
-    /// What to explain: KIND/NAME, or KIND NAME as in kubectl
+    /// The object: KIND/NAME, or KIND NAME as in kubectl
     #[arg(value_name = "KIND/NAME")]
     object: String,
     #[arg(hide = true)]
     name: Option<String>,
-    /// Its namespace; by default that of the context
+    /// Its namespace [default: that of the context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// The context of the kubeconfig; by default the present one. The kubeconfig is found as kubectl finds it
+    /// The context of the kubeconfig [default: the current one]. The kubeconfig is found as by kubectl
     #[arg(long)]
     context: Option<String>,
 }
 
-/// As kubectl calls them for short.
+/// Short names of kubectl.
 const SHORT: &[(&str, &str)] = &[
     ("deploy", "deployment"),
     ("sts", "statefulset"),
@@ -47,21 +47,21 @@ const SHORT: &[(&str, &str)] = &[
 
 impl Explain {
     pub(crate) fn run(self) -> Result<()> {
-        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
+        let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
         runtime.block_on(self.answer())
     }
 
     async fn answer(self) -> Result<()> {
         let (kind, name) = self.asked()?;
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = kube::Config::from_kubeconfig(&options).await.context("reading the kubeconfig")?;
+        let config = kube::Config::from_kubeconfig(&options).await.context("cannot read the kubeconfig")?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let remote = Remote::new(kube::Client::try_from(config).context("using the kubeconfig")?);
         let records = records(&remote, &namespace).await?;
-        let found = records.iter().find(|record| is_meant(record, &kind, &name));
+        let found = records.iter().find(|record| matches_object(record, &kind, &name));
         match found {
-            Some(record) => print!("{}", told(record, &namespace)),
-            None => bail!("{}", unknown(&remote, &kind, &name, &namespace, &records).await),
+            Some(record) => print!("{}", explanation(record, &namespace)),
+            None => bail!("{}", not_placed(&remote, &kind, &name, &namespace, &records).await),
         }
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Explain {
         let (kind, name) = match (&self.name, self.object.split_once('/')) {
             (Some(name), None) => (self.object.as_str(), name.as_str()),
             (None, Some((kind, name))) if !kind.is_empty() && !name.is_empty() => (kind, name),
-            _ => bail!("say which: holon explain KIND/NAME, such as deployment/web"),
+            _ => bail!("name an object: holon explain KIND/NAME, for example deployment/web"),
         };
         Ok((singular(kind), name.to_owned()))
     }
@@ -89,7 +89,7 @@ fn singular(kind: &str) -> String {
     }
 }
 
-fn is_meant(record: &Distribution, kind: &str, name: &str) -> bool {
+fn matches_object(record: &Distribution, kind: &str, name: &str) -> bool {
     singular(&record.spec.object.kind) == kind && record.spec.object.name == name
 }
 
@@ -98,16 +98,16 @@ async fn records(remote: &Remote, namespace: &str) -> Result<Vec<Distribution>> 
     let kind = Kind::new(GROUP, VERSION, row.plural, row.kind, row.namespaced);
     let listed = match remote.read(&kind.path(namespace)).await {
         Err(error @ CallError::Refused { code: 404, .. }) => {
-            return Err(error).context("this is no logical cluster of Holon");
+            return Err(error).context("this server is not a logical cluster of Holon");
         }
-        other => other.with_context(|| format!("reading what was decided in namespace {namespace}"))?,
+        other => other.with_context(|| format!("cannot read the Distributions of namespace {namespace}"))?,
     };
     let items = listed["items"].as_array().cloned().unwrap_or_default();
-    items.into_iter().map(|item| serde_json::from_value(item).context("reading a Distribution")).collect()
+    items.into_iter().map(|item| serde_json::from_value(item).context("cannot read a Distribution")).collect()
 }
 
-/// Why there is nothing to tell.
-async fn unknown(
+/// Why there is nothing to explain.
+async fn not_placed(
     remote: &Remote,
     kind: &str,
     name: &str,
@@ -118,46 +118,46 @@ async fn unknown(
         .iter()
         .map(|record| format!("{}/{}", record.spec.object.kind.to_lowercase(), record.spec.object.name))
         .collect();
-    let goes_along = ["configmap", "secret", "serviceaccount", "persistentvolumeclaim", "service", "ingress"];
-    if goes_along.contains(&kind) {
+    let follows = ["configmap", "secret", "serviceaccount", "persistentvolumeclaim", "service", "ingress"];
+    if follows.contains(&kind) {
         let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
         let found = remote.get(Place::new(&namespaces, "", namespace)).await.ok().flatten();
         let runs = found.and_then(|found| {
             found["metadata"]["annotations"][api::names::TARGETS].as_str().map(str::to_owned)
         });
-        let runs = runs.unwrap_or_else(|| "nowhere yet".to_owned());
+        let runs = runs.unwrap_or_else(|| "none yet".to_owned());
         return format!(
-            "nothing is decided about a {kind}: it goes wherever something is that needs it. Namespace {namespace} is placed on: {runs}"
+            "a {kind} is not placed by itself: it follows the workloads that use it. Workloads of namespace {namespace} run on: {runs}"
         );
     }
     match decided.is_empty() {
         true => format!(
-            "nothing in namespace {namespace} was decided about: either it is another one (-n), or no physical cluster can be seen from this logical cluster (`holon join NAME` in it or above it)"
+            "namespace {namespace} has no placed workloads: either they are in another namespace (-n), or this logical cluster has no physical cluster (run `holon join NAME` for it or a parent)"
         ),
         false => format!(
-            "nothing was decided about {kind}/{name} in namespace {namespace}; there is: {}",
+            "{kind}/{name} is not placed in namespace {namespace}; placed are: {}",
             decided.join(", ")
         ),
     }
 }
 
-/// All of it, for people.
-fn told(record: &Distribution, namespace: &str) -> String {
+/// The explanation.
+fn explanation(record: &Distribution, namespace: &str) -> String {
     let of = &record.spec.object;
-    let by = match record.spec.chosen_by.source {
-        Source::Default => "nobody said where, so it is where there is the most room".to_owned(),
+    let chosen_by = match record.spec.chosen_by.source {
+        Source::Default => "by default, on the physical cluster with the most free capacity".to_owned(),
         Source::Annotation => format!("by the annotation holon.dev/placement={}", record.spec.chosen_by.name),
         Source::Placement => format!("by the Placement {}", record.spec.chosen_by.name),
         Source::Dependency => format!("because {} needs it", record.spec.chosen_by.name),
     };
     let runs = sentence(&record.spec.targets);
-    let mut text = format!("{} {namespace}/{} is placed on {runs}: {by}\n", of.kind, of.name);
+    let mut text = format!("{} {namespace}/{} runs on {runs}: {chosen_by}\n", of.kind, of.name);
     let nothing = api::fleet::DistributionStatus::default();
     let status = record.status.as_ref().unwrap_or(&nothing);
-    for said in &status.conditions {
-        let is_said = said.r#type == "Placed" && said.reason == "Placed";
-        if !is_said && !said.message.is_empty() {
-            text.push_str(&format!("  {} ({}): {}\n", said.r#type, said.reason, said.message));
+    for condition in &status.conditions {
+        let is_placed = condition.r#type == "Placed" && condition.reason == "Placed";
+        if !is_placed && !condition.message.is_empty() {
+            text.push_str(&format!("  {} ({}): {}\n", condition.r#type, condition.reason, condition.message));
         }
     }
     for target in &status.targets {
@@ -174,8 +174,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_called_as_in_kubectl() {
-        let check = |said: &str, meant: &str| assert_eq!(singular(said), meant, "{said}");
+    fn kinds_are_named_as_in_kubectl() {
+        let check = |name: &str, expected: &str| assert_eq!(singular(name), expected, "{name}");
         check("deploy", "deployment");
         check("Deployments.apps", "deployment");
         check("ingresses", "ingress");

@@ -1,4 +1,4 @@
-//! `holon kubeconfig`: what kubectl needs to reach logical clusters.
+//! `holon kubeconfig`: prints a kubeconfig for logical clusters.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,32 +11,34 @@ use crate::clients::admin::AdminClient;
 use crate::data_dir;
 use crate::kubeconfig::{ADMIN, write};
 
-/// How long the server has to say which logical clusters exist. Without an answer the kubeconfig is printed all the same.
+/// How long the server may take to answer whether the logical clusters exist. Without an answer the kubeconfig is
+/// printed all the same.
 const CHECK_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct Kubeconfig {
-    /// The logical clusters, a context for each; the first is the current one
+    /// The logical clusters, one context each; the first becomes the current context
     #[arg(value_name = "PATH", default_value = "root")]
     paths: Vec<String>,
-    /// Where the server keeps its data
+    /// The data directory of the server
     #[arg(long, default_value = ".holon")]
     data_dir: PathBuf,
-    /// Whom the kubeconfig is for [default: an administrator]
+    /// The user of the kubeconfig [default: an administrator]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// A group the user is in; may be given several times
+    /// A group of the user; can be repeated
     #[arg(long = "group", value_name = "NAME", requires = "user")]
     groups: Vec<String>,
-    /// Where the server is reached [default: where it last said it is]
+    /// The address of the server [default: the one it advertises]
     #[arg(long)]
     server: Option<String>,
 }
 
 impl Kubeconfig {
     pub(crate) fn run(self) -> Result<()> {
-        let parse =
-            |path: &String| path.parse().with_context(|| format!("{path:?} names no logical cluster"));
+        let parse = |path: &String| {
+            path.parse().with_context(|| format!("{path:?} is not the path of a logical cluster"))
+        };
         let paths = self.paths.iter().map(parse).collect::<Result<Vec<Path>>>()?;
         let address = data_dir::address(&self.data_dir)?;
         let authority = data_dir::authority(&self.data_dir)?;
@@ -52,11 +54,11 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// Fails if a logical cluster does not exist. A server that is not running cannot be asked, and kubeconfigs can be made
-    /// beforehand: then this only says so.
+    /// Fails if a logical cluster does not exist. A kubeconfig can be made while the server is stopped: then this
+    /// only warns.
     fn check(&self, paths: &[Path]) -> Result<()> {
         let client = AdminClient::open(&self.data_dir)?;
-        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
+        let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
         let missing = runtime.block_on(async {
             let asked = async {
                 for path in paths {
@@ -66,15 +68,15 @@ impl Kubeconfig {
                 }
                 anyhow::Ok(None)
             };
-            tokio::time::timeout(CHECK_WITHIN, asked).await.context("the server does not answer")?
+            tokio::time::timeout(CHECK_WITHIN, asked).await.context("the server did not answer in time")?
         });
         match missing {
             Ok(None) => Ok(()),
             Ok(Some(path)) => {
-                let above = path.parent().unwrap_or_else(Path::root);
+                let parent = path.parent().unwrap_or_else(Path::root);
                 let dir = self.data_dir.display();
                 bail!(
-                    "there is no logical cluster {path}; `holon lc list --in {above} --data-dir {dir}` lists those in {above}"
+                    "there is no logical cluster {path}; `holon lc list --in {parent} --data-dir {dir}` lists those in {parent}"
                 )
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! `holon lc`: logical clusters, made, listed and deleted.
+//! `holon lc`: creates, lists and deletes logical clusters.
 
 use std::path::PathBuf;
 
@@ -14,18 +14,18 @@ use crate::clients::admin::AdminClient;
 #[derive(Args)]
 pub(crate) struct Lc {
     #[command(subcommand)]
-    act: Act,
-    /// Where the server keeps its data
+    command: LcCommand,
+    /// The data directory of the server
     #[arg(long, global = true, default_value = ".holon")]
     data_dir: PathBuf,
-    /// The logical cluster above
+    /// The parent logical cluster
     #[arg(long = "in", global = true, value_name = "PATH", default_value = "root")]
-    above: Path,
+    parent: Path,
 }
 
 #[derive(Subcommand)]
-enum Act {
-    /// Make a logical cluster
+enum LcCommand {
+    /// Create a logical cluster
     Create { name: String },
     /// List logical clusters
     List,
@@ -35,60 +35,65 @@ enum Act {
 
 impl Lc {
     pub(crate) fn run(self) -> Result<()> {
-        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        runtime.block_on(self.act())
+        let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+        runtime.block_on(self.execute())
     }
 
-    async fn act(self) -> Result<()> {
+    async fn execute(self) -> Result<()> {
         let client = AdminClient::open(&self.data_dir)?;
-        let collection = format!("/clusters/{}/apis/{GROUP}/{VERSION}/logicalclusters", self.above);
-        match &self.act {
-            Act::Create { name } => {
-                let path = self.above.child(name).with_context(|| format!("{name:?} cannot be a name"))?;
+        let collection = format!("/clusters/{}/apis/{GROUP}/{VERSION}/logicalclusters", self.parent);
+        match &self.command {
+            LcCommand::Create { name } => {
+                let path =
+                    self.parent.child(name).with_context(|| format!("{name:?} is not a valid name"))?;
                 let object = json!({
                     "apiVersion": format!("{GROUP}/{VERSION}"),
                     "kind": "LogicalCluster",
                     "metadata": { "name": name },
                 });
                 let made = client.ask(Method::POST, &collection, Some(&object)).await;
-                made.with_context(|| self.tried("make", &path))?;
-                self.created(&path);
+                made.with_context(|| self.failed("create", &path))?;
+                self.print_created(&path);
             }
-            Act::List => {
+            LcCommand::List => {
                 let listed = client.ask(Method::GET, &collection, None).await;
-                self.listed(&listed.with_context(|| format!("cannot list what is in {}", self.above))?);
+                self.print_list(
+                    &listed
+                        .with_context(|| format!("cannot list the logical clusters in {}", self.parent))?,
+                );
             }
-            Act::Delete { name } => {
-                // It becomes part of an address; what would lead elsewhere is no name of anything.
-                let path = self.above.child(name).with_context(|| format!("{name:?} cannot be a name"))?;
+            LcCommand::Delete { name } => {
+                // The name becomes part of a path, so it is checked first.
+                let path =
+                    self.parent.child(name).with_context(|| format!("{name:?} is not a valid name"))?;
                 let gone = client.ask(Method::DELETE, &format!("{collection}/{name}"), None).await;
-                gone.with_context(|| self.tried("delete", &path))?;
-                println!("{path} is being deleted, with everything in it");
+                gone.with_context(|| self.failed("delete", &path))?;
+                println!("deleting {path} and everything in it");
             }
         }
         Ok(())
     }
 
-    fn tried(&self, act: &str, path: &Path) -> String {
-        format!("cannot {act} {path} (`holon lc list --in {}` shows what there is)", self.above)
+    fn failed(&self, verb: &str, path: &Path) -> String {
+        format!("cannot {verb} {path} (`holon lc list --in {}` lists the existing ones)", self.parent)
     }
 
-    fn created(&self, path: &Path) {
+    fn print_created(&self, path: &Path) {
         let (name, dir) = (path.name(), self.data_dir.display());
-        println!("{path} is there. Next, type:");
+        println!("created {path}. Next, type:");
         println!("  holon kubeconfig {path} --data-dir {dir} > {name}.kubeconfig");
         println!("  kubectl --kubeconfig {name}.kubeconfig get namespaces");
     }
 
-    fn listed(&self, list: &Value) {
+    fn print_list(&self, list: &Value) {
         let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         let text = |item: &Value, pointer: &str| {
             item.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
         let paths: Vec<_> =
-            items.iter().map(|item| format!("{}:{}", self.above, text(item, "/metadata/name"))).collect();
+            items.iter().map(|item| format!("{}:{}", self.parent, text(item, "/metadata/name"))).collect();
         if paths.is_empty() {
-            println!("There is none in {}. Make one: holon lc create NAME", self.above);
+            println!("no logical clusters in {}. Create one: holon lc create NAME", self.parent);
             return;
         }
         let width = paths.iter().map(String::len).max().unwrap_or_default();

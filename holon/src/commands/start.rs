@@ -1,4 +1,4 @@
-//! `holon start`: serve logical clusters until told to stop.
+//! `holon start`: runs a server.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -13,7 +13,7 @@ pub(crate) struct Start {
 
 impl Start {
     pub(crate) fn run(self) -> Result<()> {
-        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
+        let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
         runtime.block_on(self.server.serve(async |running| {
             println!(
                 "Holon serves {}, ready after {:.0?}. Next, type:",

@@ -1,4 +1,4 @@
-//! `holon store`: a store on disk, while no server has it open.
+//! `holon store`: checks, repairs, exports and imports a store on disk, while its server is stopped.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -15,38 +15,38 @@ use storage::{Key, Page, Range, backup};
 
 use crate::data_dir;
 
-/// The file every store has.
+/// A file that every store has.
 const FORMAT: &str = "FORMAT";
 
 #[derive(Subcommand)]
 pub(crate) enum Store {
-    /// Read everything and prove that nothing acknowledged is missing
-    Check(Place),
-    /// Keep what is readable of a damaged store; the damaged files stay beside it
+    /// Read all entries and verify that no acknowledged write is missing
+    Check(StoreLocation),
+    /// Keep the readable entries of a damaged store; the damaged files stay beside it
     Recover {
         #[command(flatten)]
-        place: Place,
-        /// Yes, what cannot be read is lost, and something older or deleted may come back
+        location: StoreLocation,
+        /// Accept that unreadable entries are lost, and that older or deleted ones may come back
         #[arg(long)]
         accept_loss: bool,
     },
-    /// Write every object, as it is at one revision, into a file. Certificates are not in it: copy DATA_DIR/pki as well
+    /// Export all entries at one revision to a file. Certificates are not included: copy DATA_DIR/pki too
     Export {
         #[command(flatten)]
-        place: Place,
+        location: StoreLocation,
         file: PathBuf,
     },
-    /// Make a new store from an exported file, in a data directory that has none
+    /// Create a store from an exported file, in a data directory without one
     Import {
         #[command(flatten)]
-        place: Place,
+        location: StoreLocation,
         file: PathBuf,
     },
 }
 
 #[derive(Args)]
-pub(crate) struct Place {
-    /// The data directory of the server, as `holon start` takes it
+pub(crate) struct StoreLocation {
+    /// The data directory of the server
     #[arg(long, default_value = ".holon")]
     data_dir: PathBuf,
 }
@@ -54,15 +54,15 @@ pub(crate) struct Place {
 impl Store {
     pub(crate) fn run(self) -> Result<()> {
         match self {
-            Store::Check(place) => check(&place.data_dir),
-            Store::Recover { place, accept_loss } => recover(&place.data_dir, accept_loss),
-            Store::Export { place, file } => export(&place.data_dir, &file),
-            Store::Import { place, file } => import(&place.data_dir, &file),
+            Store::Check(location) => check(&location.data_dir),
+            Store::Recover { location, accept_loss } => recover(&location.data_dir, accept_loss),
+            Store::Export { location, file } => export(&location.data_dir, &file),
+            Store::Import { location, file } => import(&location.data_dir, &file),
         }
     }
 }
 
-/// Where the store of a data directory is. A command beside the server makes none.
+/// The store of a data directory. It has to exist.
 fn find(data_dir: &Path) -> Result<PathBuf> {
     let store = data_dir::store(data_dir::existing(data_dir)?);
     if store.join(FORMAT).exists() {
@@ -70,14 +70,11 @@ fn find(data_dir: &Path) -> Result<PathBuf> {
     }
     if data_dir.join(FORMAT).exists() {
         bail!(
-            "{dir} is a store, not a data directory; --data-dir names the directory whose `store` it is",
+            "{dir} is a store, not a data directory; --data-dir takes the directory above it",
             dir = data_dir.display()
         );
     }
-    bail!(
-        "there is no store in {}; its server has not been started, or keeps its objects in etcd",
-        data_dir.display()
-    );
+    bail!("no store in {}; its server was never started, or keeps its store in etcd", data_dir.display());
 }
 
 fn open(store: &Path) -> Result<Embedded, OpenError> {
@@ -91,11 +88,11 @@ fn open_in(data_dir: &Path) -> Result<Embedded> {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Runtime::new().context("starting the runtime")
+    tokio::runtime::Runtime::new().context("cannot start the runtime")
 }
 
 fn check(dir: &Path) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let store = open_in(dir)?;
     runtime()?.block_on(async {
         use storage::Store as _;
@@ -104,9 +101,9 @@ fn check(dir: &Path) -> Result<()> {
         let entries = counted.value.remaining.unwrap_or_default();
         let head = store.get(&Key::from("")).await?.revision;
         println!(
-            "{}: {entries} entries at revision {head}, all there ({:.1?})",
+            "{}: {entries} entries at revision {head}, complete ({:.1?})",
             dir.display(),
-            begun.elapsed()
+            started.elapsed()
         );
         Ok(())
     })
@@ -116,17 +113,17 @@ fn recover(dir: &Path, accept_loss: bool) -> Result<()> {
     let store = find(dir)?;
     match open(&store) {
         Ok(_) => {
-            println!("{} is not damaged; nothing to do", dir.display());
+            println!("{} is not damaged; nothing to recover", dir.display());
             return Ok(());
         }
-        // Only damage is to be recovered from; a store that is in use, or cannot be read just now, is not.
+        // Recovery is for damage only, not for a store that is in use or temporarily unreadable.
         Err(error @ OpenError::Damaged { .. }) if accept_loss => {
-            eprintln!("{}\nrecovering what is readable", data_dir::explain(dir, error));
+            eprintln!("{}\nrecovering the readable entries", data_dir::explain(dir, error));
         }
         Err(error) => return Err(data_dir::explain(dir, error)),
     }
     let recovery = embedded::recover(&store)?;
-    println!("{} entries kept; the store goes on after revision {}", recovery.entries, recovery.revision);
+    println!("kept {} entries; the store continues after revision {}", recovery.entries, recovery.revision);
     match recovery.lost.as_slice() {
         [] => println!("no revision after the last compaction is missing"),
         lost => {
@@ -145,22 +142,22 @@ fn recover(dir: &Path, accept_loss: bool) -> Result<()> {
 
 fn export(dir: &Path, path: &Path) -> Result<()> {
     let store = open_in(dir)?;
-    // Written beside and renamed, so that a file by that name is a whole backup.
+    // Written under another name and renamed, so that the file is a complete export or absent.
     let temporary = path.with_extension("partial");
-    // For its owner only: a backup holds every secret the store holds.
+    // Readable by its owner only: an export has every Secret of the store.
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
-    let file = file.with_context(|| format!("creating {}", temporary.display()))?;
+    let file = file.with_context(|| format!("cannot create {}", temporary.display()))?;
     let mut out = BufWriter::new(file);
     let summary = runtime()?.block_on(backup::export(&store, &mut out))?;
     out.flush()?;
     out.get_ref().sync_all()?;
-    std::fs::rename(&temporary, path).with_context(|| format!("renaming to {}", path.display()))?;
-    println!("{} entries at revision {} written to {}", summary.entries, summary.revision, path.display());
+    std::fs::rename(&temporary, path).with_context(|| format!("cannot rename to {}", path.display()))?;
+    println!("exported {} entries at revision {} to {}", summary.entries, summary.revision, path.display());
     Ok(())
 }
 
 fn import(dir: &Path, path: &Path) -> Result<()> {
-    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     if dir.join(FORMAT).exists() {
         bail!("{} is a store, not a data directory; name another --data-dir", dir.display());
     }
@@ -174,11 +171,11 @@ fn import(dir: &Path, path: &Path) -> Result<()> {
             other => other.into(),
         })?;
     let (revision, shown) = (summary.revision, dir.display());
-    println!("{} entries at revision {revision} restored into {shown}. Next, type:", summary.entries);
+    println!("restored {} entries at revision {revision} into {shown}. Next, type:", summary.entries);
     println!("  holon start --data-dir {shown}");
     if !data_dir::pki(dir).exists() {
         println!(
-            "It makes a new certificate authority. For existing kubeconfigs to work, first copy the old server's pki to {shown}/pki."
+            "The server will create a new certificate authority. To keep existing kubeconfigs valid, copy the old server's pki to {shown}/pki first."
         );
     }
     Ok(())

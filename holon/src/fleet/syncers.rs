@@ -1,12 +1,12 @@
-//! The syncers that run inside the server: one for every physical cluster it connects to itself.
+//! The syncers that run in the server: one for every physical cluster that the server connects to.
 //!
 //! ```text
-//!   a physical cluster that may be another ─► queue ─► look ─► its Secret ─► start, leave alone, or end its syncer
-//!                                               ▲                  └─► what keeps the server from it: in its status
-//!                             every 10 s ───────┘
+//!   a PhysicalCluster that changed ─► queue ─► reconcile ─► its Secret ─► start, keep or stop its syncer
+//!                                       ▲                       └─► why the server cannot connect: its status
+//!                      every 10 s ──────┘
 //! ```
 //!
-//! One is looked at at a time, and by itself: however many there are, what one does costs the same.
+//! Physical clusters are reconciled one by one, and each by itself: their number does not change the cost of one.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -32,54 +32,54 @@ use syncer::{Settings, Syncer, SyncerError};
 use tokio::time::Instant;
 use tunnel::OpenTunnel;
 
-use super::{Inside, PAUSE};
+use super::{FleetContext, RESTART_DELAY};
 use crate::clients;
 
-/// Secrets are looked at again after this long, whatever happens.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// As long as a syncer takes to finish what it writes.
-const GRACE: Duration = Duration::from_secs(12);
+/// How often a Secret is read again.
+const RECONCILE_EVERY: Duration = Duration::from_secs(10);
+/// How long a syncer may take to finish its writes.
+const STOP_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// What helps, whatever is wrong with a Secret.
-const CURE: &str = "`holon join` makes one that can be used";
+/// What to do about a Secret that cannot be used.
+const ADVICE: &str = "`holon join` makes one that can be used";
 
-/// The syncers that run here, by where the object of the physical cluster is.
-pub(super) struct Seats<'a> {
-    inside: &'a Inside,
+/// The syncers of this server, by the key of their PhysicalCluster.
+pub(super) struct Syncers<'a> {
+    context: &'a FleetContext,
     server: Remote,
-    running: HashMap<Key, Seat>,
+    running: HashMap<Key, RunningSyncer>,
     /// Why the last syncer of a physical cluster ended, until another has run for a while.
-    failed: HashMap<Key, Failed>,
+    failed: HashMap<Key, SyncerFailure>,
     tasks: KeyedTasks<Key, Result<(), SyncerError>>,
 }
 
-struct Failed {
+struct SyncerFailure {
     why: String,
     at: Instant,
 }
 
-/// One of them.
-struct Seat {
+/// A running syncer.
+struct RunningSyncer {
     kubeconfig: String,
     mailbox: Id,
-    /// Dropped, it ends when it has finished what it writes. Until then nobody takes its place.
-    stays: Option<(OpenTunnel, Tasks)>,
-    begun: Instant,
+    /// Dropping it stops the syncer, which finishes its writes first. Until then no other is started.
+    running_until_dropped: Option<(OpenTunnel, Tasks)>,
+    started: Instant,
 }
 
-impl<'a> Seats<'a> {
-    pub(super) fn new(inside: &'a Inside, server: Remote) -> Seats<'a> {
+impl<'a> Syncers<'a> {
+    pub(super) fn new(context: &'a FleetContext, server: Remote) -> Syncers<'a> {
         let (running, failed) = (HashMap::new(), HashMap::new());
-        Seats { inside, server, running, failed, tasks: KeyedTasks::default() }
+        Syncers { context, server, running, failed, tasks: KeyedTasks::default() }
     }
 
-    /// Starts and ends what should be, for as long as it is polled.
-    pub(super) async fn keep(&mut self, fleet: &Fleet, changed: &Queue<Key>) -> Infallible {
-        let mut sweeping = tokio::time::interval(LOOK_EVERY);
+    /// Reconciles physical clusters, for as long as it is polled.
+    pub(super) async fn run(&mut self, fleet: &Fleet, changed: &Queue<Key>) -> Infallible {
+        let mut cleanup = tokio::time::interval(RECONCILE_EVERY);
         loop {
             tokio::select! {
                 key = changed.next() => {
-                    let outcome = self.look(fleet, &key).await;
+                    let outcome = self.reconcile(fleet, &key).await;
                     changed.done(key, outcome);
                 }
                 Some((key, ended)) = self.tasks.next_ended() => {
@@ -90,7 +90,7 @@ impl<'a> Seats<'a> {
                     self.ended(&key, why);
                     changed.add(key);
                 }
-                _ = sweeping.tick() => self.sweep().await,
+                _ = cleanup.tick() => self.remove_stale_state().await,
             }
         }
     }
@@ -98,111 +98,124 @@ impl<'a> Seats<'a> {
     fn ended(&mut self, key: &Key, why: Option<String>) {
         self.running.remove(key);
         if let Some(why) = why {
-            tracing::error!(physical_cluster = key.name, error = why, "a syncer ended; it is started again");
-            self.failed.insert(key.clone(), Failed { why, at: Instant::now() });
+            tracing::error!(physical_cluster = key.name, error = why, "a syncer ended; restarting it");
+            self.failed.insert(key.clone(), SyncerFailure { why, at: Instant::now() });
         }
     }
 
-    /// Why there is no syncer, or was none a moment ago. One that fails does so at once.
-    fn failure(&mut self, key: &Key) -> Option<&Failed> {
-        let lives = |seat: &Seat| seat.stays.is_some() && seat.begun.elapsed() >= PAUSE;
+    /// Why the last syncer failed, unless the current one has run for a while.
+    fn failure(&mut self, key: &Key) -> Option<&SyncerFailure> {
+        let lives = |syncer: &RunningSyncer| {
+            syncer.running_until_dropped.is_some() && syncer.started.elapsed() >= RESTART_DELAY
+        };
         if self.running.get(key).is_some_and(lives) {
             self.failed.remove(key);
         }
         self.failed.get(key)
     }
 
-    /// Makes one as it should be, and says what is in the way of that.
-    async fn look(&mut self, fleet: &Fleet, key: &Key) -> Outcome {
+    /// Starts or stops the syncer of a physical cluster, and reports why it cannot.
+    async fn reconcile(&mut self, fleet: &Fleet, key: &Key) -> Outcome {
         let member = fleet.member(key);
-        let Some((member, mailbox, secret)) = member.as_ref().and_then(connected_from_here) else {
-            self.end(key);
+        let Some((member, mailbox, secret)) = member.as_ref().and_then(push_target) else {
+            self.stop(key);
             self.failed.remove(key);
             fleet.say(key, None);
             return Outcome::Done;
         };
-        let settled = self.settle(key, member.home, mailbox, secret).await;
-        let settled = settled.and_then(|()| match self.failure(key) {
-            Some(Failed { why, .. }) => bail!("its syncer cannot run: {why}"),
+        let ensured = self.ensure_running(key, member.home, mailbox, secret).await;
+        let ensured = ensured.and_then(|()| match self.failure(key) {
+            Some(SyncerFailure { why, .. }) => bail!("its syncer cannot run: {why}"),
             None => Ok(()),
         });
-        let hindrance = settled
+        let hindrance = ensured
             .as_ref()
             .err()
             .map(|error| Hindrance { message: error.to_string(), is_connected: self.is_connected(key) });
-        let is_news = fleet.say(key, hindrance);
-        if let Some(error) = settled.err().filter(|_| is_news) {
+        let is_new = fleet.say(key, hindrance);
+        if let Some(error) = ensured.err().filter(|_| is_new) {
             let (physical_cluster, error) = (&key.name, format!("{error:#}"));
             tracing::warn!(physical_cluster, error, "cannot connect to a physical cluster");
         }
-        Outcome::Again(LOOK_EVERY)
+        Outcome::Again(RECONCILE_EVERY)
     }
 
-    /// Has it finish what it writes, and go.
-    fn end(&mut self, key: &Key) {
-        if let Some(seat) = self.running.get_mut(key) {
-            seat.stays = None;
+    /// Stops a syncer, which finishes its writes.
+    fn stop(&mut self, key: &Key) {
+        if let Some(syncer) = self.running.get_mut(key) {
+            syncer.running_until_dropped = None;
         }
     }
 
     fn is_connected(&self, key: &Key) -> bool {
-        self.is_staying(key) && !self.failed.contains_key(key)
+        self.is_running(key) && !self.failed.contains_key(key)
     }
 
-    fn is_staying(&self, key: &Key) -> bool {
-        self.running.get(key).is_some_and(|seat| seat.stays.is_some())
+    fn is_running(&self, key: &Key) -> bool {
+        self.running.get(key).is_some_and(|syncer| syncer.running_until_dropped.is_some())
     }
 
-    async fn settle(&mut self, key: &Key, home: Id, mailbox: Id, secret: &SecretReference) -> Result<()> {
-        // When one that ends has ended, it is looked at again.
-        if self.running.contains_key(key) && !self.is_staying(key) {
+    async fn ensure_running(
+        &mut self,
+        key: &Key,
+        home: Id,
+        mailbox: Id,
+        secret: &SecretReference,
+    ) -> Result<()> {
+        // The end of a stopping syncer requeues its physical cluster.
+        if self.running.contains_key(key) && !self.is_running(key) {
             return Ok(());
         }
         if !self.may_push(home).await? {
             bail!(
-                "the server does not connect to physical clusters of this logical cluster; to have it do so, \
-                 start it with this one's path in --push-from"
+                "the server does not connect to physical clusters of this logical cluster; to \
+                 allow it, add the path of this logical cluster to --push-from"
             );
         }
         let kubeconfig = self.kubeconfig(home, secret).await?;
-        if self.running.get(key).is_some_and(|seat| seat.kubeconfig == kubeconfig && seat.mailbox == mailbox)
+        if self
+            .running
+            .get(key)
+            .is_some_and(|syncer| syncer.kubeconfig == kubeconfig && syncer.mailbox == mailbox)
         {
             return Ok(());
         }
-        // Before anything ends that works.
+        // Checked before a working syncer is stopped.
         let clients = clients(&kubeconfig).await.map_err(|error| {
             let SecretReference { namespace, name, key } = secret;
-            let message = format!("{key} of Secret {namespace}/{name} cannot be used: {error}; {CURE}");
+            let message = format!("{key} of Secret {namespace}/{name} cannot be used: {error}; {ADVICE}");
             error.context(message)
         })?;
-        let waits = self.failed.get(key).is_some_and(|failed| failed.at.elapsed() < PAUSE);
+        let waits = self.failed.get(key).is_some_and(|failed| failed.at.elapsed() < RESTART_DELAY);
         match self.running.contains_key(key) {
-            true => self.end(key),
-            // It is looked at again soon enough.
+            true => self.stop(key),
+            // The requeue is soon enough.
             false if waits => {}
             false => self.start(key, mailbox, kubeconfig, clients),
         }
         Ok(())
     }
 
-    fn start(&mut self, key: &Key, mailbox: Id, kubeconfig: String, (below, led): (Client, Client)) {
+    fn start(&mut self, key: &Key, mailbox: Id, kubeconfig: String, (downstream, streams): (Client, Client)) {
         let settings = Settings {
             name: key.name.clone(),
             mailbox: mailbox.to_string(),
-            directory: Some(self.inside.directory.join(mailbox.to_string())),
-            encryption_key: self.inside.seal,
+            directory: Some(self.context.directory.join(mailbox.to_string())),
+            encryption_key: self.context.encryption_key,
         };
-        let tunnel = self.inside.streams.open_push(mailbox, led);
-        let above = local::client(self.inside.stack.clone(), account(mailbox), &Cluster::Id(mailbox));
-        let (syncer, stop) = (Syncer::new(above, below, settings), Tasks::new());
+        let tunnel = self.context.streams.open_push(mailbox, streams);
+        let mailbox_client =
+            local::client(self.context.stack.clone(), account(mailbox), &Cluster::Id(mailbox));
+        let (syncer, stop) = (Syncer::new(mailbox_client, downstream, settings), Tasks::new());
         self.tasks.spawn(key.clone(), syncer.run(stop.stop()));
-        let (stays, begun) = (Some((tunnel, stop)), Instant::now());
-        self.running.insert(key.clone(), Seat { kubeconfig, mailbox, stays, begun });
+        let (running_until_dropped, started) = (Some((tunnel, stop)), Instant::now());
+        self.running
+            .insert(key.clone(), RunningSyncer { kubeconfig, mailbox, running_until_dropped, started });
     }
 
     async fn may_push(&self, home: Id) -> Result<bool> {
-        for path in &self.inside.push_from {
-            if clusters::find(&*self.inside.store, path).await? == Some(home) {
+        for path in &self.context.push_from {
+            if clusters::find(&*self.context.store, path).await? == Some(home) {
                 return Ok(true);
             }
         }
@@ -214,27 +227,27 @@ impl<'a> Seats<'a> {
         let SecretReference { namespace, name, key } = secret;
         let found = self.server.within(home).get(Place::new(&kind, namespace, name)).await;
         let found = found.with_context(|| format!("cannot read Secret {namespace}/{name}"))?;
-        let found = found.with_context(|| format!("there is no Secret {namespace}/{name}; {CURE}"))?;
+        let found = found.with_context(|| format!("there is no Secret {namespace}/{name}; {ADVICE}"))?;
         let data = found["data"][key].as_str();
-        let data = data.with_context(|| format!("Secret {namespace}/{name} has no {key}; {CURE}"))?;
+        let data = data.with_context(|| format!("Secret {namespace}/{name} has no {key}; {ADVICE}"))?;
         let text = STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        text.with_context(|| format!("{key} of Secret {namespace}/{name} is no text; {CURE}"))
+        text.with_context(|| format!("{key} of Secret {namespace}/{name} is no text; {ADVICE}"))
     }
 
-    /// Forgets on disk what mailboxes asked for that are gone. A mailbox that cannot be asked about is not gone.
-    async fn sweep(&self) {
-        // Whoever is about to end may still write there.
-        let used: HashSet<Id> = self.running.values().map(|seat| seat.mailbox).collect();
-        let Ok(entries) = std::fs::read_dir(&self.inside.directory) else { return };
+    /// Removes the state of mailboxes that are gone. A mailbox whose record cannot be read is not gone.
+    async fn remove_stale_state(&self) {
+        // A stopping syncer may still write.
+        let used: HashSet<Id> = self.running.values().map(|syncer| syncer.mailbox).collect();
+        let Ok(entries) = std::fs::read_dir(&self.context.directory) else { return };
         for entry in entries.flatten() {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<Id>().ok()) else {
                 continue;
             };
-            if used.contains(&id) || !matches!(births::find(&*self.inside.store, id).await, Ok(None)) {
+            if used.contains(&id) || !matches!(births::find(&*self.context.store, id).await, Ok(None)) {
                 continue;
             }
             if let Err(error) = std::fs::remove_dir_all(entry.path()) {
-                tracing::warn!(%error, mailbox = %id, "cannot forget on disk what a mailbox asked for");
+                tracing::warn!(%error, mailbox = %id, "cannot remove the state of a mailbox that is gone");
             }
         }
     }
@@ -242,28 +255,29 @@ impl<'a> Seats<'a> {
     pub(super) async fn close(mut self) {
         self.running.clear();
         let ended = async { while self.tasks.next_ended().await.is_some() {} };
-        if tokio::time::timeout(GRACE, ended).await.is_err() {
-            tracing::warn!("some syncers did not finish within {GRACE:?}");
+        if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
+            tracing::warn!("some syncers did not stop within {STOP_TIMEOUT:?}");
         }
     }
 }
 
-/// A physical cluster the server connects to itself, as far as that goes: its mailbox, and where it is said how.
-fn connected_from_here(member: &Member) -> Option<(&Member, Id, &SecretReference)> {
+/// The mailbox and the Secret of a physical cluster that the server connects to.
+fn push_target(member: &Member) -> Option<(&Member, Id, &SecretReference)> {
     let Connection::Push(push) = &member.object.spec.connection else { return None };
     let mailbox = member.mailbox.filter(|_| !is_forgotten(&member.object))?;
-    // It is said when the mailbox has an account and a role for its syncer; one that came before would be refused everything.
-    let said = member.object.status.as_ref()?.mailbox.as_deref()?;
-    (said == mailbox.to_string()).then_some((member, mailbox, &push.secret_ref))
+    // The status names the mailbox once it has a service account and a role for the syncer; earlier requests would be
+    // denied.
+    let reported = member.object.status.as_ref()?.mailbox.as_deref()?;
+    (reported == mailbox.to_string()).then_some((member, mailbox, &push.secret_ref))
 }
 
-/// What the physical cluster is asked with, by its syncer and by those who are led there.
+/// The clients of a physical cluster: for its syncer, and for streams to pods.
 async fn clients(kubeconfig: &str) -> Result<(Client, Client)> {
     let config = clients::config(kubeconfig).await?;
-    Ok((clients::multiplexed(config.clone())?, clients::once(config)?))
+    Ok((clients::multiplexed(config.clone())?, clients::single_use(config)?))
 }
 
-/// The service account a syncer is in its mailbox.
+/// The service account of the syncer of a mailbox.
 fn account(mailbox: Id) -> Identity {
     Identity::known(User {
         name: format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}"),

@@ -1,11 +1,11 @@
-//! File descriptors: as many as the system lets this process have.
+//! The limit on file descriptors, raised as far as the system allows.
 //!
-//! Every connection is one. Shells start programs with a limit of 1,024 for the sake of those that use select(2); a process
-//! that does not may raise it to the hard limit, and a thousand clients are not many for a server.
+//! Every connection takes one. Shells start programs with a limit of 1,024 for the sake of select(2), which this
+//! process does not use; a server has more clients than that.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Where there is no hard limit, as many as Linux gives a process unless it is told otherwise.
+/// Without a hard limit: the default maximum of Linux.
 const UNLIMITED: u64 = 1 << 20;
 
 /// Raises the soft limit to the hard one.

@@ -1,9 +1,9 @@
-//! Memory that is freed goes back to the system.
+//! Freed memory is returned to the system.
 //!
-//! After a logical cluster of 100,000 objects is deleted, what they took is to be there for others. The allocator gives
-//! pages back a second after the last thing in them was freed, 64 KiB at a time. Where the system makes huge pages, that
-//! is undone: a page of 2 MiB of which anything is in use is given back in parts, and then filled up again by the kernel,
-//! in its own time, with nothing that anybody asked for. So this process has none.
+//! After a logical cluster of 100,000 objects is deleted, its memory should be available to others. The allocator
+//! returns pages a second after the last object in them was freed, 64 KiB at a time. Huge pages undo that: the kernel
+//! fills up a page of 2 MiB again, in its own time, as long as any part of it is in use. So this process refuses huge
+//! pages.
 
 use mimalloc::MiMalloc;
 
@@ -11,11 +11,11 @@ use mimalloc::MiMalloc;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// To be called before anything large is allocated.
+/// Call it before the process allocates much.
 ///
-/// The allocator asks for no huge pages (its feature `no_thp`), but many systems give them unasked.
+/// The allocator asks for no huge pages (its feature `no_thp`), but many systems give them all the same.
 pub(crate) fn refuse_huge_pages() {
     #[cfg(target_os = "linux")]
-    // A kernel that knows nothing of this has no huge pages to refuse.
+    // It fails on kernels without huge pages.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }

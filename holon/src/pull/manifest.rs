@@ -1,4 +1,4 @@
-//! What is applied in the physical cluster.
+//! The manifest of a syncer, which is applied in its physical cluster.
 
 use anyhow::Result;
 use api::names::SEAT_OF;
@@ -6,71 +6,75 @@ use serde_json::{Value, json};
 
 use super::ticket::Ticket;
 
-/// What everything of the syncer there is called, and its namespace.
-pub(crate) const HERE: &str = "holon-syncer";
-/// The Secret in which the syncer keeps how it is known.
-pub(super) const CREDENTIAL: &str = "holon-syncer-credential";
-/// Of a pod template: which ticket it begins with, so that another one starts another Pod.
+/// The name of all objects of the syncer, and of its namespace.
+pub(crate) const SYNCER_NAMESPACE: &str = "holon-syncer";
+/// The Secret in which the syncer stores its credential.
+pub(super) const CREDENTIAL_SECRET: &str = "holon-syncer-credential";
+/// Annotation of the pod template: the id of the ticket, so that a new ticket starts a new pod.
 const TICKET: &str = "holon.dev/ticket";
-/// Where the ticket and the key of the state are.
+/// Where the ticket and the state key are mounted.
 const SECRETS: &str = "/var/run/holon";
-/// Of the Secret: the address of the proxy.
+/// Key of the Secret: the URL of the proxy.
 const PROXY: &str = "proxy";
 
-/// What is asked for beside the ticket.
-pub(crate) struct Wanted<'a> {
+/// The options of the manifest.
+pub(crate) struct SyncerManifest<'a> {
     pub(crate) image: &'a str,
-    /// What seals the state on disk, as text.
+    /// The key that encrypts the state, as base64.
     pub(crate) state_key: &'a str,
-    /// The claim of the volume to keep the state on, if it is to outlive the Pod.
+    /// The PersistentVolumeClaim of the state, if the state is to outlive the pod.
     pub(crate) state_claim: Option<&'a str>,
-    /// The proxy through which it reaches the server, if there is one.
+    /// The proxy to the server, if any.
     pub(crate) proxy: Option<&'a str>,
 }
 
-pub(crate) fn manifest(ticket: &Ticket, wanted: &Wanted<'_>) -> Result<Vec<Value>> {
-    let metadata = json!({ "name": HERE, "namespace": HERE });
-    let labels = json!({ "app": HERE });
-    let subject = json!({ "kind": "ServiceAccount", "name": HERE, "namespace": HERE });
-    let annotations = json!({ TICKET: ticket.id });
-    let mut secrets = json!({ "ticket": serde_json::to_string(ticket)?, "state-key": wanted.state_key });
-    if let Some(proxy) = wanted.proxy {
-        // It may have a password in it.
-        secrets[PROXY] = proxy.into();
+impl SyncerManifest<'_> {
+    /// The objects to apply, for a ticket.
+    pub(crate) fn objects(&self, ticket: &Ticket) -> Result<Vec<Value>> {
+        let metadata = json!({ "name": SYNCER_NAMESPACE, "namespace": SYNCER_NAMESPACE });
+        let labels = json!({ "app": SYNCER_NAMESPACE });
+        let subject =
+            json!({ "kind": "ServiceAccount", "name": SYNCER_NAMESPACE, "namespace": SYNCER_NAMESPACE });
+        let annotations = json!({ TICKET: ticket.id });
+        let mut secrets = json!({ "ticket": serde_json::to_string(ticket)?, "state-key": self.state_key });
+        if let Some(proxy) = self.proxy {
+            // The URL may contain a password.
+            secrets[PROXY] = proxy.into();
+        }
+        Ok(vec![
+            json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": { "name": SYNCER_NAMESPACE, "annotations": { SEAT_OF: ticket.mailbox } },
+            }),
+            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }),
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": SYNCER_NAMESPACE },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+                "subjects": [subject],
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+                "stringData": secrets,
+            }),
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+                "spec": {
+                    "replicas": 1,
+                    "strategy": { "type": "Recreate" },
+                    "selector": { "matchLabels": labels },
+                    "template": { "metadata": { "labels": labels, "annotations": annotations }, "spec": pod_spec(self) },
+                },
+            }),
+        ])
     }
-    Ok(vec![
-        json!({
-            "apiVersion": "v1", "kind": "Namespace",
-            "metadata": { "name": HERE, "annotations": { SEAT_OF: ticket.mailbox } },
-        }),
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": HERE },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
-            "subjects": [subject],
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
-            "stringData": secrets,
-        }),
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
-            "spec": {
-                "replicas": 1,
-                "strategy": { "type": "Recreate" },
-                "selector": { "matchLabels": labels },
-                "template": { "metadata": { "labels": labels, "annotations": annotations }, "spec": pod(wanted) },
-            },
-        }),
-    ])
 }
 
-fn pod(wanted: &Wanted<'_>) -> Value {
-    let proxy = wanted.proxy.map(
-        |_| json!({ "name": "HTTPS_PROXY", "valueFrom": { "secretKeyRef": { "name": HERE, "key": PROXY } } }),
+fn pod_spec(manifest: &SyncerManifest<'_>) -> Value {
+    let proxy = manifest.proxy.map(
+        |_| json!({ "name": "HTTPS_PROXY", "valueFrom": { "secretKeyRef": { "name": SYNCER_NAMESPACE, "key": PROXY } } }),
     );
     let container = json!({
-        "name": "syncer", "image": wanted.image,
+        "name": "syncer", "image": manifest.image,
         "args": ["syncer", "--state-key-file", format!("{SECRETS}/state-key")],
         "env": proxy.as_slice(),
         "volumeMounts": [
@@ -83,14 +87,14 @@ fn pod(wanted: &Wanted<'_>) -> Value {
         },
         "resources": { "requests": { "cpu": "10m", "memory": "32Mi" }, "limits": { "memory": "512Mi" } },
     });
-    let state = match wanted.state_claim {
+    let state = match manifest.state_claim {
         Some(claim) => json!({ "name": "state", "persistentVolumeClaim": { "claimName": claim } }),
         None => json!({ "name": "state", "emptyDir": {} }),
     };
     json!({
-        "serviceAccountName": HERE,
+        "serviceAccountName": SYNCER_NAMESPACE,
         "securityContext": { "fsGroup": 65532 },
         "containers": [container],
-        "volumes": [{ "name": "ticket", "secret": { "secretName": HERE } }, state],
+        "volumes": [{ "name": "ticket", "secret": { "secretName": SYNCER_NAMESPACE } }, state],
     })
 }

@@ -1,11 +1,11 @@
-//! Staying known to the server: what is looked at again and again beside the syncer.
+//! Renewing the credential of a pull syncer, beside the syncer itself. Each round checks:
 //!
 //! ```text
-//!   another ticket?  ──► begin anew with it
-//!   known?           ──► not any more: say what to do; and unless time alone is to blame, enforce nothing
-//!   dismissed?       ──► take away what was applied here, and end
-//!   other authority? ──► trust it, and begin anew
-//!   half of the token's time over? ──► the next one
+//!   a new ticket?               ──► start again with it
+//!   credential refused?         ──► log what to do; unless it has expired, enforce nothing
+//!   dismissed?                  ──► uninstall, and end
+//!   another authority?          ──► trust it, and start again
+//!   half of the lifetime over?  ──► renew the token
 //! ```
 
 use std::path::PathBuf;
@@ -20,104 +20,103 @@ use controller::tasks::Stop;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::credential::{Credential, Places, now};
-use super::ticket::{NAMESPACE, Ticket, token};
-use super::uninstall::depart;
+use super::credential::{Credential, CredentialStore, now};
+use super::ticket::{NAMESPACE, Ticket, request_token};
+use super::uninstall::uninstall;
 
-/// As often as a syncer looks whether its physical cluster is there.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Long enough to be cut off for a night, short enough to be worth little to a thief.
+/// As often as a syncer reports.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// Long enough to be disconnected for a night, short enough to be of little use to a thief.
 pub(crate) const TOKEN_SECONDS: u64 = 24 * 60 * 60;
-/// How often in a row somebody is not known before that is believed.
-const REFUSALS: u32 = 2;
-/// What to do next is said again after so many looks: ten minutes.
-const SAY_EVERY: u32 = 60;
-/// The reason in a Status that says that somebody is not known.
+/// How many refusals in a row count.
+const REFUSALS_MIN: u32 = 2;
+/// The refusal is logged again after this many rounds: ten minutes.
+const LOG_EVERY_ROUNDS: u32 = 60;
+/// The reason of a Status with code 401.
 const UNAUTHORIZED: &str = "Unauthorized";
-/// Where every namespace has the server's authority.
-const AUTHORITY: &str = "kube-root-ca.crt";
+/// The ConfigMap with the server's certificate authority, in every namespace.
+const AUTHORITY_CONFIG_MAP: &str = "kube-root-ca.crt";
 
-/// Why a syncer stopped.
+/// Why a syncer stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
-    /// Somebody asked the process to.
-    Asked,
-    /// To begin with something else: a ticket, an authority, or being known again.
-    Anew,
-    /// Its physical cluster has left.
-    Left,
+pub(crate) enum SyncerEnd {
+    /// A signal to stop.
+    Signalled,
+    /// To start again with another ticket, authority or credential.
+    StartAgain,
+    /// Its physical cluster has left, and it is uninstalled.
+    Uninstalled,
 }
 
-pub(crate) struct Stay {
+pub(crate) struct CredentialRenewal {
     pub(crate) mailbox: Remote,
-    pub(crate) below: Remote,
-    pub(crate) places: Places,
+    pub(crate) downstream: Remote,
+    pub(crate) credentials: CredentialStore,
     pub(crate) credential: Credential,
     pub(crate) ticket: Ticket,
-    /// Where the ticket was read.
+    /// The file of the ticket.
     pub(crate) file: PathBuf,
-    /// The ticket could not be exchanged, because the server was away.
-    pub(crate) is_owed: bool,
-    pub(crate) is_kept: bool,
+    /// The ticket could not be exchanged, because the server did not answer.
+    pub(crate) is_exchange_pending: bool,
+    pub(crate) is_stored: bool,
     pub(crate) renew_after: Duration,
-    /// How often in a row we were not known.
+    /// Refusals in a row.
     pub(crate) refusals: u32,
 }
 
-/// What it means that the server does not know us.
+/// Why the server refuses the credential.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Refusal {
-    /// The mailbox is there, and would have known us yesterday.
+enum RefusalReason {
+    /// The token has expired.
     Expired,
-    /// There is no such mailbox any more, or whoever looks after it took away what we are known by.
+    /// The mailbox is gone, or its service account or keys were replaced.
     Unknown,
 }
 
-/// Whoever is between us and the server, a proxy or a portal that wants a password, has words of their own for `401`. Only a
-/// Status with the reason that goes with it is the server's.
-fn refusal(error: &CallError) -> Option<Refusal> {
+/// A proxy or a login portal may answer `401` too. Only a Status with the reason Unauthorized comes from the server.
+fn refusal(error: &CallError) -> Option<RefusalReason> {
     match error {
         CallError::Refused { code: 401, reason, message } if reason == UNAUTHORIZED => {
-            Some(if message == TOKEN_EXPIRED { Refusal::Expired } else { Refusal::Unknown })
+            Some(if message == TOKEN_EXPIRED { RefusalReason::Expired } else { RefusalReason::Unknown })
         }
         _ => None,
     }
 }
 
-impl Stay {
-    /// Goes on until told to stop; tells once why the syncer should.
+impl CredentialRenewal {
+    /// Runs until told to stop, and sends once why the syncer should stop.
     pub(crate) async fn run(
         mut self,
-        tell: oneshot::Sender<Ended>,
+        end: oneshot::Sender<SyncerEnd>,
         mut stop: Stop,
     ) -> Result<(), std::convert::Infallible> {
         let ended = tokio::select! {
-            ended = self.look_until() => ended,
+            ended = self.run_until_end() => ended,
             () = stop.requested() => return Ok(()),
         };
-        let _ = tell.send(ended);
+        let _ = end.send(ended);
         stop.requested().await;
         Ok(())
     }
 
-    async fn look_until(&mut self) -> Ended {
+    async fn run_until_end(&mut self) -> SyncerEnd {
         loop {
-            match self.look().await {
+            match self.run_round().await {
                 Ok(Some(ended)) => return ended,
                 Ok(None) => {}
                 Err(error) => {
                     let error = format!("{error:#}");
-                    tracing::warn!(error, "cannot look after the credential; will try again");
+                    tracing::warn!(error, "cannot renew the credential; will try again");
                 }
             }
-            tokio::time::sleep(LOOK_EVERY.min(self.renew_after)).await;
+            tokio::time::sleep(CHECK_EVERY.min(self.renew_after)).await;
         }
     }
 
-    async fn look(&mut self) -> Result<Option<Ended>> {
+    async fn run_round(&mut self) -> Result<Option<SyncerEnd>> {
         if super::read_ticket(&self.file).is_ok_and(|ticket| ticket.id != self.ticket.id) {
-            tracing::info!("there is another ticket");
-            return Ok(Some(Ended::Anew));
+            tracing::info!("found a new ticket");
+            return Ok(Some(SyncerEnd::StartAgain));
         }
         let kind = Kind::new(
             GROUP,
@@ -128,108 +127,111 @@ impl Stay {
         );
         let report = match self.mailbox.get(Place::new(&kind, "", &self.ticket.name)).await {
             Ok(report) => report,
-            // The syncer says that the mailbox is away.
+            // The syncer itself logs that the mailbox is unreachable.
             Err(error) => match refusal(&error) {
                 Some(refusal) => return self.refused(refusal).await,
                 None => return Ok(None),
             },
         };
         self.refusals = 0;
-        if self.is_owed {
-            return Ok(Some(Ended::Anew));
+        if self.is_exchange_pending {
+            return Ok(Some(SyncerEnd::StartAgain));
         }
         if self.credential.is_fenced {
             self.credential.is_fenced = false;
-            self.places.keep(&self.credential).await?;
-            return Ok(Some(Ended::Anew));
+            self.credentials.store(&self.credential).await?;
+            return Ok(Some(SyncerEnd::StartAgain));
         }
         if report.as_ref().is_some_and(is_dismissed) {
-            depart(&self.below, &self.ticket.mailbox).await?;
+            uninstall(&self.downstream, &self.ticket.mailbox).await?;
             let heard = json!({ "metadata": { "annotations": { DISMISSED: HEARD } } });
             self.mailbox.patch(Place::new(&kind, "", &self.ticket.name), Patch::Merge, &heard).await?;
-            return Ok(Some(Ended::Left));
+            return Ok(Some(SyncerEnd::Uninstalled));
         }
-        if self.trusts_another().await? {
-            return Ok(Some(Ended::Anew));
+        if self.update_authority().await? {
+            return Ok(Some(SyncerEnd::StartAgain));
         }
         self.renew().await?;
         Ok(None)
     }
 
-    /// The server does not know us. If our time is over, what was asked for last is enforced all the same: nobody said that
-    /// it should not be. If that is not why, somebody has forgotten us.
-    async fn refused(&mut self, refusal: Refusal) -> Result<Option<Ended>> {
-        // With a ticket that is not exchanged yet it may be otherwise.
-        if self.is_owed {
-            return Ok(Some(Ended::Anew));
+    /// The server refuses the credential. If the token has expired, the last desired state stays enforced: it was not
+    /// withdrawn. Otherwise the physical cluster was removed.
+    async fn refused(&mut self, refusal: RefusalReason) -> Result<Option<SyncerEnd>> {
+        // A pending ticket may change that.
+        if self.is_exchange_pending {
+            return Ok(Some(SyncerEnd::StartAgain));
         }
         let name = &self.ticket.name;
-        let next = format!("give it another ticket: holon join {name} --print | kubectl apply -f -");
-        if self.refusals.is_multiple_of(SAY_EVERY) {
+        let next = format!("apply a new ticket: holon join {name} --print | kubectl apply -f -");
+        if self.refusals.is_multiple_of(LOG_EVERY_ROUNDS) {
             match refusal {
-                Refusal::Expired => tracing::error!(
-                    "the token has expired while the server was away; what was asked for last stays enforced. To be heard again, {next}"
+                RefusalReason::Expired => tracing::error!(
+                    "the token has expired while the server was unreachable; the last desired state stays enforced. To reconnect, {next}"
                 ),
-                Refusal::Unknown => tracing::error!(
-                    "the server knows this syncer no longer: {name} was forgotten there, or its keys were changed. What was sent here stays, and nothing is enforced. To go on, {next}; to end, kubectl delete namespace/holon-syncer clusterrolebinding/holon-syncer"
+                RefusalReason::Unknown => tracing::error!(
+                    "the server no longer accepts the token of this syncer: {name} was removed there, or its keys were replaced. Placed objects stay, and nothing is enforced. To continue, {next}; to uninstall, kubectl delete namespace/holon-syncer clusterrolebinding/holon-syncer"
                 ),
             }
         }
         self.refusals += 1;
-        if refusal == Refusal::Unknown && self.refusals >= REFUSALS && !self.credential.is_fenced {
+        if refusal == RefusalReason::Unknown && self.refusals >= REFUSALS_MIN && !self.credential.is_fenced {
             self.credential.is_fenced = true;
-            self.places.keep(&self.credential).await?;
-            return Ok(Some(Ended::Anew));
+            self.credentials.store(&self.credential).await?;
+            return Ok(Some(SyncerEnd::StartAgain));
         }
         Ok(None)
     }
 
-    /// Whether the server has another authority, or one more. While it is replaced, both are trusted.
-    async fn trusts_another(&mut self) -> Result<bool> {
+    /// Whether the server's certificate authority changed. During a rotation both are trusted.
+    async fn update_authority(&mut self) -> Result<bool> {
         let maps = Kind::new("", "v1", "configmaps", "ConfigMap", true);
-        let found = self.mailbox.get(Place::new(&maps, NAMESPACE, AUTHORITY)).await?;
-        let said = found.as_ref().and_then(|map| map["data"]["ca.crt"].as_str()).unwrap_or_default();
-        if said.is_empty() || said == self.credential.authority {
+        let found = self.mailbox.get(Place::new(&maps, NAMESPACE, AUTHORITY_CONFIG_MAP)).await?;
+        let authority = found.as_ref().and_then(|map| map["data"]["ca.crt"].as_str()).unwrap_or_default();
+        if authority.is_empty() || authority == self.credential.authority {
             return Ok(false);
         }
-        self.credential.authority = said.to_owned();
-        self.places.keep(&self.credential).await?;
-        tracing::info!("the server has another authority, which is trusted from now on");
+        self.credential.authority = authority.to_owned();
+        self.credentials.store(&self.credential).await?;
+        tracing::info!("the certificate authority of the server has changed; trusting the new one");
         Ok(true)
     }
 
     async fn renew(&mut self) -> Result<()> {
         if self.credential.is_older_than(self.renew_after, now()) {
-            let token = token(&self.mailbox, TOKEN_SECONDS, None).await.context("cannot renew the token")?;
+            let token =
+                request_token(&self.mailbox, TOKEN_SECONDS, None).await.context("cannot renew the token")?;
             (self.credential.token, self.credential.made) = (token, now());
-            self.is_kept = false;
+            self.is_stored = false;
         }
-        if !self.is_kept {
-            self.places.keep(&self.credential).await?;
-            self.is_kept = true;
+        if !self.is_stored {
+            self.credentials.store(&self.credential).await?;
+            self.is_stored = true;
         }
-        // Only now: a Pod that ends before its credential is kept needs the ticket once more.
-        if !self.credential.is_spent {
-            Ticket::spend(&self.credential.ticket, &self.mailbox).await.context("cannot spend the ticket")?;
-            self.credential.is_spent = true;
-            self.places.keep(&self.credential).await?;
+        // Only now: a pod that ends before its credential is stored needs the ticket again.
+        if !self.credential.is_revoked {
+            Ticket::revoke(&self.credential.ticket, &self.mailbox)
+                .await
+                .context("cannot revoke the ticket")?;
+            self.credential.is_revoked = true;
+            self.credentials.store(&self.credential).await?;
         }
         Ok(())
     }
 }
 
 fn is_dismissed(report: &Value) -> bool {
-    let said = &report["metadata"]["annotations"][DISMISSED];
-    said == TRUE || said == HEARD
+    let dismissed = &report["metadata"]["annotations"][DISMISSED];
+    dismissed == TRUE || dismissed == HEARD
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Two answers of a proxy that wanted to know who asks once stopped a syncer that the server knew well.
+    /// Two `401` responses of a proxy once stopped a syncer that the server accepted.
     #[tokio::test]
-    async fn only_the_server_itself_can_say_that_somebody_is_unknown() {
+    async fn only_the_server_itself_can_refuse_a_credential() {
         let status = |code: u16, reason: &str, message: &str| {
             json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
@@ -238,8 +240,8 @@ mod tests {
             .to_string()
         };
         let rows = [
-            (401, status(401, UNAUTHORIZED, TOKEN_EXPIRED), Some(Refusal::Expired)),
-            (401, status(401, UNAUTHORIZED, UNAUTHORIZED), Some(Refusal::Unknown)),
+            (401, status(401, UNAUTHORIZED, TOKEN_EXPIRED), Some(RefusalReason::Expired)),
+            (401, status(401, UNAUTHORIZED, UNAUTHORIZED), Some(RefusalReason::Unknown)),
             (401, "<html>Please log in</html>".to_owned(), None),
             (401, json!({ "error": "Unauthorized", "message": "Unauthorized" }).to_string(), None),
             (401, String::new(), None),

@@ -1,4 +1,4 @@
-//! Taking away what was applied for a syncer, when its physical cluster has left.
+//! Uninstalling a syncer, when its physical cluster has left.
 
 use anyhow::{Context, Result};
 use api::names::SEAT_OF;
@@ -6,26 +6,27 @@ use controller::kind::Kind;
 use controller::remote::{Patch, Place, Remote};
 use serde_json::json;
 
-use super::manifest::HERE;
+use super::manifest::SYNCER_NAMESPACE;
 
-/// Deletes the namespace, and with it everything in it; and the right to do so afterwards, which goes with the namespace,
-/// because whoever gives that up first cannot delete anything any more. What is not marked as made for this mailbox stays.
-pub(super) async fn depart(below: &Remote, mailbox: &str) -> Result<()> {
+/// Deletes the namespace with everything in it, and the ClusterRoleBinding through an owner reference to the
+/// namespace: without that right, the syncer could delete nothing any more. A namespace that was not made for this
+/// mailbox stays.
+pub(super) async fn uninstall(downstream: &Remote, mailbox: &str) -> Result<()> {
     let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
-    let place = Place::new(&namespaces, "", HERE);
-    let Some(namespace) = below.get(place).await? else { return Ok(()) };
+    let place = Place::new(&namespaces, "", SYNCER_NAMESPACE);
+    let Some(namespace) = downstream.get(place).await? else { return Ok(()) };
     if namespace["metadata"]["annotations"][SEAT_OF] != mailbox {
         return Ok(());
     }
-    let uid = namespace["metadata"]["uid"].as_str().context("a namespace without a uid")?;
-    let owner = json!({ "apiVersion": "v1", "kind": "Namespace", "name": HERE, "uid": uid });
+    let uid = namespace["metadata"]["uid"].as_str().context("the namespace has no uid")?;
+    let owner = json!({ "apiVersion": "v1", "kind": "Namespace", "name": SYNCER_NAMESPACE, "uid": uid });
     let bindings =
         Kind::new("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false);
     let owned = json!({ "metadata": { "ownerReferences": [owner] } });
-    match below.patch(Place::new(&bindings, "", HERE), Patch::Merge, &owned).await {
+    match downstream.patch(Place::new(&bindings, "", SYNCER_NAMESPACE), Patch::Merge, &owned).await {
         Err(error) if !error.is_not_found() => return Err(error.into()),
         _ => {}
     }
-    below.delete(place, uid).await?;
+    downstream.delete(place, uid).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Where others reach the server, which need not be where it listens.
+//! The address at which clients reach the server, which may differ from the one it listens on.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,46 +6,46 @@ use std::str::FromStr;
 
 use anyhow::bail;
 
-/// A name or an address, and a port.
+/// A host name or IP address, and a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Advertised {
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
-/// As an operator writes it. The port is the one the server listens on, if nothing is said about it.
+/// The value of --advertise-address. Without a port it means the one the server listens on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Written {
+pub(crate) struct AdvertiseAddress {
     host: String,
     port: Option<u16>,
 }
 
-impl FromStr for Written {
+impl FromStr for AdvertiseAddress {
     type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> anyhow::Result<Written> {
+    fn from_str(text: &str) -> anyhow::Result<AdvertiseAddress> {
         if let Ok(address) = text.parse::<SocketAddr>() {
-            return Ok(Written { host: address.ip().to_string(), port: Some(address.port()) });
+            return Ok(AdvertiseAddress { host: address.ip().to_string(), port: Some(address.port()) });
         }
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if let Ok(address) = bare.parse::<IpAddr>() {
-            return Ok(Written { host: address.to_string(), port: None });
+            return Ok(AdvertiseAddress { host: address.to_string(), port: None });
         }
         let (host, port) = match text.split_once(':') {
             Some((host, port)) => (host, Some(port.parse()?)),
             None => (text, None),
         };
-        let can_be_said = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-        if host.is_empty() || !host.chars().all(can_be_said) {
-            bail!("{host:?} is neither a name nor an address");
+        let is_host_character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+        if host.is_empty() || !host.chars().all(is_host_character) {
+            bail!("{host:?} is neither a host name nor an IP address");
         }
-        Ok(Written { host: host.to_owned(), port })
+        Ok(AdvertiseAddress { host: host.to_owned(), port })
     }
 }
 
 impl Advertised {
-    /// What was written, for a server that listens at an address.
-    pub(crate) fn new(written: Option<&Written>, listens: SocketAddr) -> Advertised {
+    /// The advertised address of a server that listens on `listens`.
+    pub(crate) fn new(written: Option<&AdvertiseAddress>, listens: SocketAddr) -> Advertised {
         match written {
             Some(written) => {
                 Advertised { host: written.host.clone(), port: written.port.unwrap_or(listens.port()) }
@@ -54,13 +54,13 @@ impl Advertised {
         }
     }
 
-    /// The same as an address, if it is one and not a name.
+    /// The same as a socket address, unless the host is a name.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.host.parse().ok().map(|host: IpAddr| SocketAddr::new(host, self.port))
     }
 
-    /// Whether anybody could reach anything there: whoever listens everywhere has not said where that is.
-    pub(crate) fn is_somewhere(&self) -> bool {
+    /// Whether clients can use it: 0.0.0.0 and :: are no destinations.
+    pub(crate) fn is_specified(&self) -> bool {
         self.address().is_none_or(|address| !address.ip().is_unspecified())
     }
 }
@@ -79,12 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_as_operators_write_it() {
+    fn an_advertised_address_has_an_optional_port() {
         let listens: SocketAddr = "127.0.0.1:7443".parse().unwrap();
         let check = |text: &str, expected: Option<&str>| {
-            let read = text.parse::<Written>().ok();
-            let said = read.map(|written| Advertised::new(Some(&written), listens).to_string());
-            assert_eq!(said.as_deref(), expected, "{text}");
+            let read = text.parse::<AdvertiseAddress>().ok();
+            let parsed = read.map(|written| Advertised::new(Some(&written), listens).to_string());
+            assert_eq!(parsed.as_deref(), expected, "{text}");
         };
         check("holon.example", Some("holon.example:7443"));
         check("holon.example:443", Some("holon.example:443"));
@@ -102,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_everywhere_has_not_said_where_that_is() {
-        let is_somewhere = |text: &str| Advertised::new(None, text.parse().unwrap()).is_somewhere();
-        assert!(is_somewhere("127.0.0.1:1") && !is_somewhere("0.0.0.0:1") && !is_somewhere("[::]:1"));
+    fn an_unspecified_address_cannot_be_advertised() {
+        let is_specified = |text: &str| Advertised::new(None, text.parse().unwrap()).is_specified();
+        assert!(is_specified("127.0.0.1:1") && !is_specified("0.0.0.0:1") && !is_specified("[::]:1"));
     }
 }

@@ -89,11 +89,7 @@ fn a_syncer_that_cannot_run_is_said_to_be_so() {
     world.ask("POST", PHYSICAL, &physical_cluster());
     world.put_app_when_ready();
     start(&mut world, other);
-    world.until_said(
-        "False",
-        "CannotConnect",
-        "its syncer cannot run: cannot use the directory of its state",
-    );
+    world.until_said("False", "CannotConnect", "its syncer cannot run: cannot use its state directory");
     // It stays said while it is tried again.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(12) {

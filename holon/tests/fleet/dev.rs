@@ -38,7 +38,7 @@ impl Dev {
         let mut said = Vec::new();
         for line in lines.by_ref().map_while(Result::ok) {
             said.push(line);
-            if said.last().is_some_and(|line| line.contains("Ctrl-C ends it")) {
+            if said.last().is_some_and(|line| line.contains("Ctrl-C stops the server")) {
                 break;
             }
         }
@@ -206,8 +206,8 @@ fn a_port_that_is_taken_is_named_and_another_is_used() {
     let here = tempfile::tempdir().unwrap();
     let dev = Dev::start(here.path(), &["--listen", &address]);
     assert!(
-        dev.said[0].starts_with(&format!("{address} cannot be used ("))
-            && dev.said[0].ends_with("taking another port"),
+        dev.said[0].starts_with(&format!("cannot listen on {address} ("))
+            && dev.said[0].ends_with("using another port"),
         "{:?}",
         dev.said
     );

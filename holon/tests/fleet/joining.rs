@@ -33,9 +33,13 @@ fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
         let join = ["join", "dead", "--timeout", "7", "--kubeconfig", file.to_str().unwrap()];
         let (worked, out, error) = holon_within(&world, "50", &join);
         assert!(!worked && out.is_empty(), "{out}{error}");
-        for words in
-            ["waiting up to 7s", "dead (", "has not answered within 7s", "was removed again", "--keep"]
-        {
+        for words in [
+            "waiting up to 7s",
+            "dead (",
+            "has not answered within 7s",
+            "The PhysicalCluster was deleted",
+            "--keep",
+        ] {
             assert!(error.contains(words), "{words:?} is not in {error}");
         }
         assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 404);
@@ -44,7 +48,7 @@ fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
 
         let kept = [&join[..], &["--keep"]].concat();
         let (worked, _, error) = holon_within(&world, "50", &kept);
-        assert!(!worked && error.contains("the server goes on trying"), "{error}");
+        assert!(!worked && error.contains("the server keeps trying"), "{error}");
         // It was ready as soon as its syncer lived, and got work.
         let status = world.admin.get(&format!("{PHYSICAL}/dead")).json()["status"].clone();
         let ready =
@@ -53,7 +57,7 @@ fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
         assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 200);
         // Joined before by somebody else: not ours to remove.
         let (worked, _, error) = holon_within(&world, "50", &join);
-        assert!(!worked && error.contains("Its object stays"), "{error}");
+        assert!(!worked && error.contains("The PhysicalCluster stays"), "{error}");
         assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 200);
         let (worked, _, error) = holon_within(&world, "50", &["leave", "dead", "--forget"]);
         assert!(worked, "{error}");
@@ -82,7 +86,7 @@ fn a_cluster_with_work_on_it_can_be_forgotten() {
     let (worked, out, _) = holon_within(&world, "5", &["leave", "east"]);
     assert!(!worked && out.contains("is moved first"), "{out}");
     let (worked, out, error) = holon_within(&world, "50", &["leave", "east", "--forget"]);
-    assert!(worked && out.contains("east is gone"), "{out}{error}");
+    assert!(worked && out.contains("east has left"), "{out}{error}");
     assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
     // The object is still there, and runs nowhere. Its record went on naming the forgotten cluster, and its status three ready
     // replicas there.

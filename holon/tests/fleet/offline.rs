@@ -177,12 +177,12 @@ fn a_syncer_whose_token_expired_enforces_and_waits_for_another_ticket() {
     world.admin = Client::new(&world.server, true);
     start(&mut world);
     world.until("it is said what to do", || {
-        said(&world).contains("the token has expired while the server was away")
+        said(&world).contains("the token has expired while the server was unreachable")
             && said(&world).contains("holon join east --print | kubectl apply -f -")
     });
     let uid = delete_web(&world);
     web_is_made_again(&world, &uid);
-    assert!(!said(&world).contains("knows this syncer no longer"), "{}", said(&world));
+    assert!(!said(&world).contains("no longer accepts the token of this syncer"), "{}", said(&world));
     mount(&world.server, &objects(&print_manifest(&world.server, &["--server", &relay.url])));
     world.until("web is ready", || world.mailbox(WEB)["status"]["readyReplicas"] == 3);
     world.until("it is heard", || {

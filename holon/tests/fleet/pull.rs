@@ -129,7 +129,7 @@ fn a_ticket_that_could_not_be_spent_is_spent_later() {
     less["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     assert_eq!(world.admin.ask("PUT", ROLE, &less).code, 200);
     world.start_pod("first", &[]);
-    world.until("it is tried", || world.log().contains("cannot spend the ticket"));
+    world.until("it is tried", || world.log().contains("cannot revoke the ticket"));
     assert_eq!((world.is_spent(), world.with_ticket(&ticket)), (false, 200));
     world.end_syncer();
     let mut whole = role;
@@ -169,7 +169,7 @@ fn another_ticket_is_exchanged_where_the_first_is_worth_nothing() {
     assert_eq!(world.with_ticket(&old), 401);
     // Somebody applies the old manifest once more: the ticket is refused, and what is known stays known.
     std::fs::write(world.server.file("ticket"), &old).unwrap();
-    world.until("it is refused", || world.log().contains("the ticket is not exchanged"));
+    world.until("it is refused", || world.log().contains("cannot exchange the ticket"));
     world.arrives("two");
 }
 
@@ -188,7 +188,7 @@ fn one_that_was_forgotten_enforces_nothing_when_it_hears_of_it() {
     let before = world.east.requests();
     world.start_pod("state", &[]);
     world.until("it is fenced", || world.credential()["isFenced"] == true);
-    assert!(world.log().contains("the server knows this syncer no longer"), "{}", world.log());
+    assert!(world.log().contains("the server no longer accepts the token of this syncer"), "{}", world.log());
     assert_eq!(world.east.requests().since(&before).deletes(), 0);
     world.below("DELETE", WEB, &Value::Null).unwrap();
     // After a restart, too. As long as it takes to enforce something, and longer.
@@ -222,7 +222,7 @@ fn one_that_leaves_takes_its_syncer_along() {
     world.start_pod("state", &[]);
     world.put_app();
     let (worked, said) = world.holon(&["leave", "east"]);
-    assert!(worked && said.contains("east is gone"), "{said}");
+    assert!(worked && said.contains("east has left"), "{said}");
     assert_eq!(ended(&mut world), Some(0), "{}", world.log());
     for path in [
         WEB,

@@ -19,19 +19,19 @@ fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
         let (worked, said) = holon(&server, arguments);
         assert!(worked == works && said.contains(expected), "holon {arguments:?} said {said}");
     };
-    check(&["lc", "list"], true, "There is none in root. Make one: holon lc create NAME");
+    check(&["lc", "list"], true, "no logical clusters in root. Create one: holon lc create NAME");
     check(&["lc", "create", "team-a"], true, "holon kubeconfig root:team-a");
-    check(&["lc", "create", "web", "--in", "root:team-a"], true, "root:team-a:web is there");
+    check(&["lc", "create", "web", "--in", "root:team-a"], true, "created root:team-a:web");
     check(&["lc", "list"], true, "root:team-a  Ready");
     check(&["lc", "list", "--in", "root:team-a"], true, "root:team-a:web  Ready");
     check(&["lc", "create", "team-a"], false, "logicalclusters.holon.dev \"team-a\" already exists");
-    check(&["lc", "create", "Team_A"], false, "cannot be a name");
-    check(&["lc", "delete", "../x"], false, "cannot be a name");
+    check(&["lc", "create", "Team_A"], false, "is not a valid name");
+    check(&["lc", "delete", "../x"], false, "is not a valid name");
     check(&["lc", "delete", "nobody"], false, "not found");
-    check(&["lc", "list", "--in", "root:nowhere"], false, "cannot list what is in root:nowhere");
-    check(&["lc", "delete", "team-a"], true, "root:team-a is being deleted");
+    check(&["lc", "list", "--in", "root:nowhere"], false, "cannot list the logical clusters in root:nowhere");
+    check(&["lc", "delete", "team-a"], true, "deleting root:team-a and everything in it");
     // What it holds goes after the command has ended.
-    let gone = || holon(&server, &["lc", "list"]).1.contains("There is none in root");
+    let gone = || holon(&server, &["lc", "list"]).1.contains("no logical clusters in root");
     assert!((0..200).any(|_| gone()), "it never goes");
 }
 
@@ -99,7 +99,7 @@ fn a_kubeconfig_has_a_context_for_each_logical_cluster_asked_for() {
     assert!(worked, "{printed}");
     assert_eq!(contexts(&printed), ["root:b", "root"]);
     let (worked, said) = holon(&server, &["kubeconfig", "Root"]);
-    assert!(!worked && said.contains("names no logical cluster"), "{said}");
+    assert!(!worked && said.contains("is not the path of a logical cluster"), "{said}");
     assert!(server.kubeconfig("root:b").contains("/clusters/root:b\n"));
     assert!(server.stop());
 }

@@ -19,7 +19,7 @@ fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advic
         assert!(said.contains(advice), "{said}");
     };
     let labelled = json!({ "metadata": { "labels": { "x": "y" } } });
-    let advice = "it is shown here because it is on east; change the Deployment web it belongs to";
+    let advice = "it runs on east and cannot be changed here; change the Deployment web it belongs to";
     refused("PATCH", &path, labelled.clone(), advice);
     refused("PATCH", &format!("{path}/status"), json!({ "status": { "phase": "Failed" } }), advice);
     refused("PATCH", &path, json!({ "metadata": { "labels": { "holon.dev/projected": null } } }), advice);
@@ -34,7 +34,7 @@ fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advic
     refused("DELETE", &set, Value::Null, "change the Deployment web");
     refused("PATCH", "/api/v1/nodes/east", labelled, "kubectl edit physicalcluster east");
     let forged = json!({ "metadata": { "name": "forged", "labels": { "holon.dev/projected": "true" } }, "spec": template("x")["spec"] });
-    refused("POST", &format!("{SHOP}/pods"), forged, "the server alone sets it");
+    refused("POST", &format!("{SHOP}/pods"), forged, "only the server sets the label");
 
     let real = pod["metadata"]["annotations"]["holon.dev/below-uid"].clone();
     let there = text(&pod, "/metadata/annotations/holon.dev~1locator-below").split_once('/').unwrap();

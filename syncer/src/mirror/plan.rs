@@ -141,17 +141,17 @@ impl fmt::Display for HoldReason {
 }
 
 /// The mailbox that applied a downstream object.
-enum Owned {
-    ByUs,
-    ByAnother,
-    ByNone,
+enum Owner {
+    ThisMailbox,
+    OtherMailbox,
+    Unmanaged,
 }
 
-fn owned(downstream: &Value, mailbox_id: &str) -> Owned {
+fn owner_of(downstream: &Value, mailbox_id: &str) -> Owner {
     match AnyObject(downstream).mailbox() {
-        Some(id) if id == mailbox_id => Owned::ByUs,
-        Some(_) => Owned::ByAnother,
-        None => Owned::ByNone,
+        Some(id) if id == mailbox_id => Owner::ThisMailbox,
+        Some(_) => Owner::OtherMailbox,
+        None => Owner::Unmanaged,
     }
 }
 
@@ -169,11 +169,11 @@ fn desired(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
     }
     if let Some(downstream) = snapshot.downstream {
         let adopts = object.annotation(ADOPT) == Some(TRUE);
-        match owned(downstream, snapshot.mailbox_id) {
-            Owned::ByUs => {}
-            Owned::ByNone if adopts => {}
-            Owned::ByNone => return SyncStep::Hold(HoldReason::NotOurs),
-            Owned::ByAnother => return SyncStep::Hold(HoldReason::OtherMailbox),
+        match owner_of(downstream, snapshot.mailbox_id) {
+            Owner::ThisMailbox => {}
+            Owner::Unmanaged if adopts => {}
+            Owner::Unmanaged => return SyncStep::Hold(HoldReason::NotOurs),
+            Owner::OtherMailbox => return SyncStep::Hold(HoldReason::OtherMailbox),
         }
         // It is applied again once it is gone.
         if AnyObject(downstream).is_deleting() {
@@ -202,7 +202,7 @@ fn leaving(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
     }
     let ours = snapshot
         .downstream
-        .filter(|downstream| matches!(owned(downstream, snapshot.mailbox_id), Owned::ByUs))
+        .filter(|downstream| matches!(owner_of(downstream, snapshot.mailbox_id), Owner::ThisMailbox))
         .map(AnyObject);
     match ours {
         None if object.has_finalizer() => SyncStep::RemoveFinalizer,
@@ -217,9 +217,9 @@ fn leaving(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
 }
 
 fn absent(snapshot: &SyncSnapshot) -> SyncStep {
-    match snapshot.downstream.map(|downstream| owned(downstream, snapshot.mailbox_id)) {
-        Some(Owned::ByUs) if !snapshot.mailbox_synced => SyncStep::Hold(HoldReason::MailboxNotSynced),
-        Some(Owned::ByUs) => SyncStep::Hold(HoldReason::NoTombstone),
+    match snapshot.downstream.map(|downstream| owner_of(downstream, snapshot.mailbox_id)) {
+        Some(Owner::ThisMailbox) if !snapshot.mailbox_synced => SyncStep::Hold(HoldReason::MailboxNotSynced),
+        Some(Owner::ThisMailbox) => SyncStep::Hold(HoldReason::NoTombstone),
         _ => SyncStep::InSync,
     }
 }
