@@ -2,5 +2,4 @@
 
 mod bodies;
 mod connections;
-mod stalled;
 mod world;
