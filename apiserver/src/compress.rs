@@ -11,6 +11,7 @@ use http::header::ACCEPT_ENCODING;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
+use crate::pieces::PIECE_BYTES;
 use crate::server::{Body, Broken};
 
 /// Smaller bodies cost more time than they save. As for Kubernetes.
@@ -56,8 +57,10 @@ pub(crate) fn gunzip(packed: &[u8]) -> Bytes {
     written.expect(MEMORY).into_inner().freeze()
 }
 
-/// So much of a body is compressed together: enough to find what repeats.
+/// So much of a body is compressed together at most: enough to find what repeats.
 const STRETCH_BYTES: usize = 64 << 10;
+/// What is compressed goes out when there is so much of it.
+const PACKED_BYTES: usize = PIECE_BYTES / 2;
 /// The magic number, deflate, no flags, no time, no extra flags, an unknown system.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 /// An empty block of deflate, the last.
@@ -67,7 +70,8 @@ const LAST_BLOCK: [u8; 2] = [3, 0];
 ///
 /// An encoder holds some 300 KB, which a client that does not read would hold as well. So every stretch has an encoder of
 /// its own, gone before the client is waited for. Blocks of deflate that refer to nothing before them can be put one
-/// after the other, and only the checksum goes on.
+/// after the other, and only the checksum goes on. How long a stretch is depends on what it becomes: that is what such a
+/// client holds.
 pub(crate) fn gzip_pieces(body: Body) -> Body {
     let frames = stream::unfold(Some(Packing { body, sum: Crc::new(), is_begun: false }), async |state| {
         let mut packing = state?;
@@ -93,9 +97,8 @@ impl Packing {
         let mut out = if self.is_begun { Vec::new() } else { GZIP_HEADER.to_vec() };
         self.is_begun = true;
         let (mut encoder, mut taken) = (Compress::new(Compression::fast(), false), 0);
-        while taken < STRETCH_BYTES {
+        while taken < STRETCH_BYTES && out.len() < PACKED_BYTES {
             let Some(frame) = self.body.frame().await.transpose()? else {
-                pack(&mut encoder, &[], FlushCompress::Sync, &mut out);
                 out.extend(LAST_BLOCK);
                 out.extend(self.sum.sum().to_le_bytes());
                 out.extend(self.sum.amount().to_le_bytes());
@@ -104,19 +107,20 @@ impl Packing {
             let Ok(piece) = frame.into_data() else { continue };
             self.sum.update(&piece);
             taken += piece.len();
-            pack(&mut encoder, &piece, FlushCompress::None, &mut out);
+            // Written out each time, at a few bytes: otherwise nobody knows how much it has become.
+            pack(&mut encoder, &piece, &mut out);
         }
-        pack(&mut encoder, &[], FlushCompress::Sync, &mut out);
+        out.shrink_to_fit();
         Ok((out, false))
     }
 }
 
-/// Compresses all of `piece`.
-fn pack(encoder: &mut Compress, mut piece: &[u8], flush: FlushCompress, out: &mut Vec<u8>) {
+/// Compresses all of `piece`, and ends with a whole byte.
+fn pack(encoder: &mut Compress, mut piece: &[u8], out: &mut Vec<u8>) {
     loop {
         out.reserve(piece.len() / 4 + 1024);
         let before = encoder.total_in();
-        let status = encoder.compress_vec(piece, out, flush).expect(MEMORY);
+        let status = encoder.compress_vec(piece, out, FlushCompress::Sync).expect(MEMORY);
         piece = &piece[(encoder.total_in() - before) as usize..];
         // When there is room left, nothing is waiting to be written.
         if piece.is_empty() && out.len() < out.capacity() || status == flate2::Status::StreamEnd {
@@ -159,11 +163,23 @@ mod tests {
 
     #[tokio::test]
     async fn so_does_what_comes_in_pieces() {
-        let pieces: Vec<String> = (0..300).map(|n| format!("{{\"name\":\"{n}\"}},").repeat(1000)).collect();
-        let frames = stream::iter(pieces.clone()).map(|piece| Ok(Frame::data(piece.into_bytes().into())));
-        let packed = gzip_pieces(StreamBody::new(frames).boxed_unsync()).collect().await.unwrap().to_bytes();
-        let mut unpacked = String::new();
-        flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut unpacked).unwrap();
-        assert!(unpacked == pieces.concat() && packed.len() < unpacked.len() / 50);
+        let check = async |pieces: Vec<Vec<u8>>, gain: usize| {
+            let frames = stream::iter(pieces.clone()).map(|piece| Ok(Frame::data(piece.into())));
+            let mut body = gzip_pieces(StreamBody::new(frames).boxed_unsync());
+            let mut packed = Vec::new();
+            while let Some(frame) = body.frame().await {
+                let stretch = frame.unwrap().into_data().unwrap();
+                assert!(stretch.len() < PACKED_BYTES + PIECE_BYTES + 64, "{}", stretch.len());
+                packed.extend_from_slice(&stretch);
+            }
+            let mut unpacked = Vec::new();
+            flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
+            assert!(unpacked == pieces.concat() && packed.len() * gain <= unpacked.len() + 4096);
+        };
+        check((0..300).map(|n| format!("{{\"name\":\"{n}\"}},").repeat(200).into_bytes()).collect(), 25)
+            .await;
+        // Also what cannot be compressed.
+        check((0..30).map(|_| rand::random_iter().take(PIECE_BYTES).collect()).collect(), 1).await;
+        check(Vec::new(), 1).await;
     }
 }

@@ -1,7 +1,15 @@
 //! A list on its way to a client, piece by piece.
 //!
-//! In JSON a list is a head, its objects with commas between them, and a tail, whatever its shape. Each piece is
-//! made when the client has taken the one before.
+//! ```text
+//!            head                  first  object  between  object  …   empty    tail
+//!   JSON     {"kind":…,"items":[                  ,                             ]}
+//!   YAML     apiVersion: …⏎items:  ⏎      - …⏎              - …⏎        []⏎     kind: …⏎metadata: …⏎
+//!   protobuf its length, metadata                                               two empty fields
+//! ```
+//!
+//! A list is that in every encoding and every shape; what is empty stands where there are no objects. Each piece is made
+//! when the client has taken the one before. In protobuf the length of a list stands before it, so its objects are written
+//! twice: once to add up their lengths, and once to be sent.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -9,9 +17,9 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use jiff::Timestamp;
-use openapi::decode;
-use openapi::protobuf;
+use openapi::protobuf::{self, ProtobufError};
 use openapi::table::{self, Heading};
+use openapi::yaml;
 use serde_json::{Value, json};
 use storage::{Entry, ReadError};
 
@@ -21,65 +29,56 @@ use crate::server::{Body, Broken};
 use crate::stored;
 use crate::verbs::list::Reader;
 
-/// About so much is sent at a time. A client that does not read holds three pieces at most: one in HTTP, one on its way
-/// to TLS and one in it. A record of TLS and a frame of HTTP/2 are at most twice as long.
-pub(crate) const PIECE_BYTES: usize = 8 << 10;
-/// What most objects that make a piece longer than that fit into.
-const PIECE_ROOM: usize = PIECE_BYTES + (2 << 10);
+/// At most so much is sent at a time, unless a single object is longer.
+///
+/// A client that does not read holds at most 64 KB, of which HTTP/2 and TLS take some 50 KB for the connection. There is
+/// room for twice this: one piece waits in HTTP, and one in TLS.
+pub(crate) const PIECE_BYTES: usize = 4 << 10;
+/// What a row or the metadata of an object take, mostly.
+const PART_BYTES: usize = 1 << 10;
 
 /// A buffer for one piece.
 pub(crate) fn room_for_a_piece() -> BytesMut {
-    BytesMut::with_capacity(PIECE_ROOM)
+    BytesMut::with_capacity(PIECE_BYTES)
 }
 
 /// Marks an answer that is sent in pieces and has an end, unlike a watch. It is longer than one piece.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Long;
+pub(crate) struct Long {
+    /// How long it is, about.
+    pub(crate) bytes: u64,
+}
 
-/// A list in JSON as an answer.
-pub(crate) async fn list_in_json(style: Style, metadata: Value, reader: Reader) -> Response<Body> {
+/// A list as an answer.
+pub(crate) async fn list(
+    style: Style,
+    metadata: &Value,
+    reader: Reader,
+) -> Result<Response<Body>, Interruption> {
     let media_type = style.form.encoding.media_type();
-    let mut pieces = Pieces::new(style, &metadata, reader);
+    let mut pieces = Pieces::new(style, metadata, reader).await?;
+    let bytes = pieces.guess();
     // What fits into one piece is sent with its length.
-    let first = pieces.next().await.unwrap_or(Ok(Bytes::new()));
-    let mut response = render::typed(StatusCode::OK, media_type, first.clone().unwrap_or_default());
-    if pieces.reader.is_some() || first.is_err() {
+    let first = pieces.fill().await?.unwrap_or_default();
+    let mut response = render::typed(StatusCode::OK, media_type, first.clone());
+    if pieces.reader.is_some() {
         let rest = stream::unfold(pieces, async |mut pieces| Some((pieces.next().await?, pieces)));
-        let all = stream::once(async move { first }).chain(rest);
+        let all = stream::once(async move { Ok(first) }).chain(rest);
         *response.body_mut() = StreamBody::new(all.map_ok(Frame::data)).boxed_unsync();
-        response.extensions_mut().insert(Long);
+        response.extensions_mut().insert(Long { bytes });
     }
-    response
+    Ok(response)
 }
 
-/// A list as an answer in one of the encodings that cannot be made in pieces.
-pub(crate) async fn list_as_a_whole(style: Style, metadata: &Value, entries: &[Entry]) -> Response<Body> {
-    let media_type = style.form.encoding.media_type();
-    let body = match style.form.encoding {
-        Encoding::Protobuf => in_protobuf(&style, metadata, entries),
-        Encoding::Json | Encoding::Yaml => {
-            let encoding = style.form.encoding;
-            let mut pieces = Pieces::new(style, metadata, Reader::of(entries.to_vec()));
-            let mut json = Vec::new();
-            while let Some(Ok(piece)) = pieces.next().await {
-                json.extend_from_slice(&piece);
-            }
-            let tree = decode::tree(&json).unwrap_or_default();
-            let mut out = BytesMut::new();
-            render::encode(encoding, &tree, &mut out);
-            out.into()
-        }
-    };
-    render::typed(StatusCode::OK, media_type, body)
-}
-
-fn in_protobuf(style: &Style, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
-    let shown = entries.iter().filter_map(|entry| style.tree(entry, entry.revision()));
-    let shown = shown.map(|tree| style.shown(&tree, Heading::Omitted, &[]));
-    let items: Vec<Vec<u8>> = shown.filter_map(|tree| protobuf::message(&tree).ok()).collect();
-    let (kind, api_version) = kind(style);
-    // The kind was looked up when the encoding was chosen.
-    protobuf::list(&api_version, &kind, metadata, &items).unwrap_or_default()
+/// Why a list is not sent to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Interruption {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("the list has no form in protobuf: {0}")]
+    Protobuf(#[from] ProtobufError),
+    #[error("the objects are shown otherwise than when their lengths were added up")]
+    Changed,
 }
 
 /// What a list of this shape calls itself.
@@ -92,21 +91,18 @@ fn kind(style: &Style) -> (String, String) {
     }
 }
 
-struct Pieces {
-    style: Style,
-    now: Timestamp,
-    /// What every object of the kind begins with.
-    heading: String,
-    /// What has been written and not been taken.
-    out: BytesMut,
-    is_first: bool,
-    /// None when the tail has been written too.
-    reader: Option<Reader>,
+/// What stands around the objects of a list.
+struct Around {
+    head: Vec<u8>,
+    first: &'static str,
+    between: &'static str,
+    empty: &'static str,
+    tail: Vec<u8>,
 }
 
-impl Pieces {
-    fn new(style: Style, metadata: &Value, reader: Reader) -> Pieces {
-        let (kind, api_version) = kind(&style);
+impl Around {
+    fn json(style: &Style, metadata: &Value) -> Around {
+        let (kind, api_version) = kind(style);
         let list = match style.form.shape {
             Shape::Table => {
                 let definitions = json!(table::definitions(&style.row.columns));
@@ -117,62 +113,195 @@ impl Pieces {
         let head = format!(
             "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},{list}:["
         );
-        let heading = stored::heading(&style.row.api_version(), &style.row.kind);
-        let mut out = room_for_a_piece();
-        out.put_slice(head.as_bytes());
-        Pieces { style, now: Timestamp::now(), heading, out, is_first: true, reader: Some(reader) }
+        Around { head: head.into_bytes(), first: "", between: ",", empty: "", tail: b"]}".to_vec() }
     }
 
-    /// Writes one object, or nothing at all.
-    fn item(&mut self, entry: &Entry) {
-        let before = self.out.len();
-        if !self.is_first {
-            self.out.put_u8(b',');
-        }
-        let begun = self.out.len();
-        match self.style.form.shape {
+    /// The list is written without any object, and taken apart where they go.
+    fn yaml(style: &Style, metadata: &Value) -> Around {
+        let (kind, api_version) = kind(style);
+        let mut tree = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
+        let list = match style.form.shape {
             Shape::Table => {
-                if let Some(tree) = self.style.tree(entry, entry.revision()) {
-                    let mut row = table::row(&self.style.row.columns, &tree, self.style.include, self.now);
-                    self.style.name_row(&mut row);
-                    render::put(&mut self.out, &row);
-                }
+                tree["columnDefinitions"] = json!(table::definitions(&style.row.columns));
+                "rows"
             }
-            _ => self.style.item(entry, &self.heading, &mut self.out),
-        }
-        match self.out.len() > begun {
-            true => self.is_first = false,
-            false => self.out.truncate(before),
-        }
+            _ => "items",
+        };
+        tree[list] = json!([]);
+        let empty = yaml::write(&tree);
+        // Whatever else is called that is not at the beginning of a line.
+        let (head, tail) = empty.split_once(&format!("\n{list}: []\n")).unwrap_or((&empty, ""));
+        let head = format!("{head}\n{list}:").into_bytes();
+        Around { head, first: "\n", between: "", empty: " []\n", tail: tail.into() }
+    }
+
+    fn protobuf(list: &protobuf::List, metadata: &Value, length: usize) -> Result<Around, ProtobufError> {
+        let head = list.head(metadata, length)?;
+        Ok(Around { head, first: "", between: "", empty: "", tail: list.tail() })
     }
 }
 
+/// Writes objects as they stand in a list.
+struct ItemWriter {
+    style: Style,
+    now: Timestamp,
+    /// What every object of the kind begins with.
+    heading: String,
+    protobuf: Option<protobuf::List>,
+}
+
+impl ItemWriter {
+    fn new(style: Style) -> Result<ItemWriter, ProtobufError> {
+        let (kind, api_version) = kind(&style);
+        let protobuf = match style.form.encoding {
+            Encoding::Protobuf => Some(protobuf::List::new(&api_version, &kind)?),
+            Encoding::Json | Encoding::Yaml => None,
+        };
+        let heading = stored::heading(&style.row.api_version(), &style.row.kind);
+        Ok(ItemWriter { style, now: Timestamp::now(), heading, protobuf })
+    }
+
+    /// Writes one object, or nothing at all.
+    fn write(&self, entry: &Entry, out: &mut BytesMut) {
+        match (self.style.form.encoding, self.style.form.shape) {
+            (Encoding::Json, Shape::Table) => {
+                if let Some(row) = self.row(entry) {
+                    render::put(out, &row);
+                }
+            }
+            (Encoding::Json, _) => self.style.item(entry, &self.heading, out),
+            (Encoding::Yaml, shape) => {
+                let tree = if shape == Shape::Table { self.row(entry) } else { self.style.item_tree(entry) };
+                if let Some(tree) = tree {
+                    out.put_slice(yaml::write(&Value::Array(vec![tree])).as_bytes());
+                }
+            }
+            (Encoding::Protobuf, _) => {
+                let tree = self.style.tree(entry, entry.revision());
+                let shown = tree.map(|tree| self.style.shown(&tree, Heading::Omitted, &[]));
+                let item = shown.zip(self.protobuf.as_ref()).and_then(|(tree, list)| list.item(&tree).ok());
+                out.put_slice(&item.unwrap_or_default());
+            }
+        }
+    }
+
+    fn row(&self, entry: &Entry) -> Option<Value> {
+        let tree = self.style.tree(entry, entry.revision())?;
+        let mut row = table::row(&self.style.row.columns, &tree, self.style.include, self.now);
+        self.style.name_row(&mut row);
+        Some(row)
+    }
+
+    /// How many bytes an object takes, about.
+    fn guess(&self, entry: &Entry) -> usize {
+        let stored = entry.value().len();
+        match (self.style.form.shape, self.style.form.encoding) {
+            (Shape::Whole, Encoding::Yaml) => stored + stored / 4,
+            (Shape::Whole, _) => stored + stored::ADDED_BYTES_MAX,
+            _ => stored.min(PART_BYTES),
+        }
+    }
+
+    /// How many bytes all objects take together.
+    async fn add_up(&self, mut reader: Reader) -> Result<usize, ReadError> {
+        let (mut out, mut length) = (BytesMut::new(), 0);
+        while let Some(entry) = reader.next().await? {
+            self.write(&entry, &mut out);
+            length += out.len();
+            out.clear();
+            // Others wait for the same thread.
+            tokio::task::consume_budget().await;
+        }
+        Ok(length)
+    }
+}
+
+struct Pieces {
+    items: ItemWriter,
+    around: Around,
+    /// What has been written and not been taken.
+    out: BytesMut,
+    is_first: bool,
+    /// What the objects that were not written are to take, if that was said.
+    announced: Option<usize>,
+    /// None when the tail has been written too.
+    reader: Option<Reader>,
+}
+
 impl Pieces {
+    async fn new(style: Style, metadata: &Value, reader: Reader) -> Result<Pieces, Interruption> {
+        let items = ItemWriter::new(style)?;
+        let (around, announced) = match (&items.protobuf, items.style.form.encoding) {
+            (Some(list), _) => {
+                let length = items.add_up(reader.clone()).await?;
+                (Around::protobuf(list, metadata, length)?, Some(length))
+            }
+            (None, Encoding::Yaml) => (Around::yaml(&items.style, metadata), None),
+            (None, _) => (Around::json(&items.style, metadata), None),
+        };
+        let mut out = room_for_a_piece();
+        out.put_slice(&around.head);
+        Ok(Pieces { items, around, out, is_first: true, announced, reader: Some(reader) })
+    }
+
+    /// How long the list is, about.
+    fn guess(&self) -> u64 {
+        let items = self.reader.iter().map(|reader| reader.add_up(|entry| self.items.guess(entry))).sum();
+        self.announced.unwrap_or(items) as u64
+    }
+
     /// The next piece; none after the last. What cannot be read to its end breaks off.
     async fn next(&mut self) -> Option<Result<Bytes, Broken>> {
         match self.fill().await {
             Ok(piece) => piece.map(Ok),
             Err(error) => {
                 tracing::debug!(%error, "a list breaks off");
-                self.reader = None;
                 Some(Err(Broken))
             }
         }
     }
 
-    async fn fill(&mut self) -> Result<Option<Bytes>, ReadError> {
+    async fn fill(&mut self) -> Result<Option<Bytes>, Interruption> {
         let Some(mut reader) = self.reader.take() else { return Ok(None) };
-        while self.out.len() < PIECE_BYTES {
-            match reader.next().await? {
-                Some(entry) => self.item(&entry),
-                None => {
-                    self.out.put_slice(b"]}");
-                    return Ok(Some(std::mem::take(&mut self.out).freeze()));
-                }
+        while let Some(entry) = reader.peek().await? {
+            let guess = self.items.guess(entry);
+            if !self.out.is_empty() && self.out.len() + guess > PIECE_BYTES {
+                self.reader = Some(reader);
+                return Ok(Some(std::mem::take(&mut self.out).freeze()));
             }
+            // A buffer is made when it is needed: while a client is waited for, there is none.
+            if self.out.is_empty() {
+                self.out.reserve(guess.max(PIECE_BYTES));
+            }
+            let Some(entry) = reader.next().await? else { break };
+            self.write(&entry)?;
         }
-        self.reader = Some(reader);
-        Ok(Some(std::mem::replace(&mut self.out, room_for_a_piece()).freeze()))
+        if self.is_first {
+            self.out.put_slice(self.around.empty.as_bytes());
+        }
+        self.out.put_slice(&self.around.tail);
+        match self.announced {
+            None | Some(0) => Ok(Some(std::mem::take(&mut self.out).freeze())),
+            Some(_) => Err(Interruption::Changed),
+        }
+    }
+
+    /// Writes one object, or nothing at all.
+    fn write(&mut self, entry: &Entry) -> Result<(), Interruption> {
+        let before = self.out.len();
+        let sign = if self.is_first { self.around.first } else { self.around.between };
+        self.out.put_slice(sign.as_bytes());
+        let begun = self.out.len();
+        self.items.write(entry, &mut self.out);
+        let length = self.out.len() - begun;
+        match length {
+            0 => self.out.truncate(before),
+            _ => self.is_first = false,
+        }
+        if let Some(announced) = &mut self.announced {
+            *announced = announced.checked_sub(length).ok_or(Interruption::Changed)?;
+        }
+        Ok(())
     }
 }
 
@@ -184,26 +313,43 @@ mod tests {
     use crate::call::Reach;
     use crate::negotiate::Form;
     use openapi::catalog;
+    use openapi::decode::{self, Syntax};
     use openapi::table::Include;
     use storage::{Key, Revision};
 
     fn entries(count: usize) -> Vec<Entry> {
         let entry = |number: usize| {
-            let object =
-                json!({ "metadata": { "name": format!("m{number}") }, "data": { "x": "y".repeat(100) } });
+            let object = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": { "name": format!("m{number}") }, "data": { "x": "y".repeat(100) },
+            });
             Entry::new(Key::from(format!("k{number}")), Revision(7), stored::encode(&object))
         };
         (0..count).map(entry).collect()
     }
 
-    fn style(shape: Shape) -> Style {
+    fn style(shape: Shape, encoding: Encoding) -> Style {
         let row = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
-        let form = Form { shape, ..Form::JSON };
+        let form = Form { shape, encoding, ..Form::JSON };
         Style { form, row, include: Include::Nothing, reach: Reach::One, elsewhere: None }
     }
 
-    async fn written(shape: Shape, entries: Vec<Entry>) -> Vec<Bytes> {
-        let mut pieces = Pieces::new(style(shape), &json!({}), Reader::of(entries));
+    const SHAPES: [Shape; 3] = [Shape::Whole, Shape::PartialList, Shape::Table];
+    const ENCODINGS: [Encoding; 3] = [Encoding::Json, Encoding::Yaml, Encoding::Protobuf];
+
+    /// Every form of a list. There is no protobuf of tables.
+    fn forms() -> impl Iterator<Item = (Shape, Encoding)> {
+        let all = SHAPES.into_iter().flat_map(|shape| ENCODINGS.map(|encoding| (shape, encoding)));
+        all.filter(|form| *form != (Shape::Table, Encoding::Protobuf))
+    }
+
+    async fn pieces(shape: Shape, encoding: Encoding, entries: Vec<Entry>) -> Pieces {
+        let metadata = json!({ "resourceVersion": "7", "continue": "items: []" });
+        Pieces::new(style(shape, encoding), &metadata, Reader::of(entries)).await.unwrap()
+    }
+
+    async fn written(shape: Shape, encoding: Encoding, entries: Vec<Entry>) -> Vec<Bytes> {
+        let mut pieces = pieces(shape, encoding, entries).await;
         let mut written = Vec::new();
         while let Some(piece) = pieces.next().await {
             written.push(piece.unwrap());
@@ -211,17 +357,44 @@ mod tests {
         written
     }
 
+    /// A list as a client reads it.
+    fn read(encoding: Encoding, pieces: &[Bytes]) -> Value {
+        let bytes = pieces.concat();
+        match encoding {
+            Encoding::Json => serde_json::from_slice(&bytes).unwrap(),
+            Encoding::Yaml => decode::decode(&bytes, Syntax::Yaml).unwrap().value,
+            Encoding::Protobuf => protobuf::decode(&bytes).unwrap().value,
+        }
+    }
+
+    fn count(shape: Shape, list: &Value) -> usize {
+        let field = if shape == Shape::Table { "rows" } else { "items" };
+        // What is empty has no form of its own in protobuf.
+        list[field].as_array().map_or(0, Vec::len)
+    }
+
     #[tokio::test]
-    async fn pieces_make_one_list_in_every_shape() {
-        for (shape, list) in [(Shape::Whole, "items"), (Shape::PartialList, "items"), (Shape::Table, "rows")]
-        {
-            let pieces = written(shape, entries(2000)).await;
-            let whole: Value = serde_json::from_slice(&pieces.concat()).unwrap();
-            assert_eq!(whole[list].as_array().unwrap().len(), 2000, "{shape:?}");
-            assert!(
-                pieces.len() > 1 && pieces.iter().all(|piece| piece.len() < PIECE_BYTES + 1024),
-                "{shape:?}"
-            );
+    async fn pieces_make_one_list_in_every_form() {
+        for (shape, encoding) in forms() {
+            for objects in [0, 1, 2000] {
+                let pieces = written(shape, encoding, entries(objects)).await;
+                let list = read(encoding, &pieces);
+                assert_eq!(count(shape, &list), objects, "{shape:?} {encoding:?}");
+                assert_eq!(list["metadata"]["continue"], "items: []", "{shape:?} {encoding:?}");
+                assert_eq!(pieces.len() > 1, objects > 1, "{shape:?} {encoding:?}");
+                let longest = pieces.iter().map(Bytes::len).max();
+                assert!(longest <= Some(PIECE_BYTES), "{shape:?} {encoding:?}: {longest:?}");
+            }
+        }
+    }
+
+    /// As if it had been written at once.
+    #[tokio::test]
+    async fn a_list_is_the_same_in_json_and_yaml() {
+        for shape in SHAPES {
+            let json = read(Encoding::Json, &written(shape, Encoding::Json, entries(20)).await);
+            let yaml = written(shape, Encoding::Yaml, entries(20)).await.concat();
+            assert_eq!(String::from_utf8(yaml).unwrap(), yaml::write(&json), "{shape:?}");
         }
     }
 
@@ -229,13 +402,24 @@ mod tests {
     async fn what_cannot_be_read_leaves_no_trace() {
         let damaged =
             || Entry::new(Key::from("d"), Revision(1), Bytes::from_static(b"\xff\xff\xff\xff\0\0\0\0{"));
-        for shape in [Shape::Whole, Shape::PartialList, Shape::Table] {
+        for (shape, encoding) in forms() {
             let [first, last] = entries(2).try_into().unwrap();
             let mixed = vec![damaged(), first, damaged(), last, damaged()];
-            let pieces = written(shape, mixed).await;
-            let whole: Value = serde_json::from_slice(&pieces.concat()).unwrap();
-            let list = if shape == Shape::Table { "rows" } else { "items" };
-            assert_eq!(whole[list].as_array().unwrap().len(), 2, "{whole}");
+            let list = read(encoding, &written(shape, encoding, mixed).await);
+            assert_eq!(count(shape, &list), 2, "{list}");
+            let none = read(encoding, &written(shape, encoding, vec![damaged()]).await);
+            assert_eq!(count(shape, &none), 0, "{none}");
+        }
+    }
+
+    /// A list whose objects take more or less than was said would be read as something else.
+    #[tokio::test]
+    async fn a_list_that_changed_since_its_length_was_told_breaks_off() {
+        for sent in [1, 3] {
+            let mut pieces = pieces(Shape::Whole, Encoding::Protobuf, entries(2)).await;
+            pieces.reader = Some(Reader::of(entries(sent)));
+            assert_eq!(pieces.next().await, Some(Err(Broken)), "{sent}");
+            assert_eq!(pieces.next().await, None, "{sent}");
         }
     }
 }

@@ -79,23 +79,34 @@ impl Style {
     /// One object among others of a list in JSON. Those of built-in kinds do not say again what the list
     /// says: they are sent without their `heading`.
     pub(crate) fn item(&self, entry: &Entry, heading: &str, out: &mut BytesMut) {
-        let is_said = self.form.shape == Shape::Whole && self.row.origin == Origin::BuiltIn;
         let Some(row) = self.row_of(entry) else { return };
         if self.form.shape == Shape::Whole && is_as_stored(&row, entry) {
             let (value, revision, home) = (entry.value(), entry.revision(), self.home(entry));
-            return match is_said {
+            return match self.leaves_out_heading() {
                 true => stored::write_item(value, revision, home, heading, out),
                 false => stored::write(value, revision, home, out),
             };
         }
-        if let Some(tree) = self.tree(entry, entry.revision()) {
-            let mut shown = self.shown(&tree, Heading::Omitted, &[]);
-            if let (true, Some(fields)) = (is_said, shown.as_object_mut()) {
-                fields.remove("apiVersion");
-                fields.remove("kind");
-            }
-            put(out, &shown);
+        if let Some(tree) = self.item_tree(entry) {
+            put(out, &tree);
         }
+    }
+
+    /// The same as a tree; none if it cannot be read.
+    pub(crate) fn item_tree(&self, entry: &Entry) -> Option<Value> {
+        let mut shown = self.shown(&self.tree(entry, entry.revision())?, Heading::Omitted, &[]);
+        if self.leaves_out_heading()
+            && let Some(fields) = shown.as_object_mut()
+        {
+            fields.remove("apiVersion");
+            fields.remove("kind");
+        }
+        Some(shown)
+    }
+
+    /// Whether the objects of a list in JSON or YAML do not say what the list says.
+    fn leaves_out_heading(&self) -> bool {
+        self.form.shape == Shape::Whole && self.row.origin == Origin::BuiltIn
     }
 
     /// An object as the client sees it, whole; none if it cannot be read.

@@ -37,7 +37,7 @@ use tokio_rustls::server::TlsStream;
 
 use self::begun::Begun;
 pub(crate) use self::connections::OpenConnection;
-use self::connections::{Answered, CONNECTIONS_MAX, Connections};
+use self::connections::{CONNECTIONS_MAX, Connections};
 use self::websocket::Sequel;
 use crate::identity::{self, Identity};
 use crate::limits::Tenant;
@@ -75,8 +75,8 @@ const SHED_PAUSE: Duration = Duration::from_millis(10);
 const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Headers of one request. Tokens and cookies are a few kilobytes.
 const HEADER_BYTES_MAX: u32 = 64 << 10;
-/// Bytes of one stream that wait in HTTP/2 for a client: one piece, and what makes it full is a piece as well.
-const SEND_BYTES_MAX: usize = PIECE_BYTES / 2;
+/// Bytes that wait in TLS for a client: see PIECE_BYTES.
+const TLS_BYTES_MAX: usize = PIECE_BYTES;
 /// How long requests under way may take to finish once the door is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -177,8 +177,7 @@ async fn attended<H: Handler>(
     stream.set_nodelay(true)?;
     let offer = door.offer.borrow().clone();
     let mut stream = greeted(stream, &offer).await?;
-    // What waits for a client in TLS is counted with what waits for it in HTTP; see PIECE_BYTES.
-    stream.get_mut().1.set_buffer_limit(Some(PIECE_BYTES));
+    stream.get_mut().1.set_buffer_limit(Some(TLS_BYTES_MAX));
     let certificates = stream.get_ref().1.peer_certificates();
     let (identity, expires) = (Identity::of(certificates), identity::expires(certificates));
     if let Identity::User(user) = &identity {
@@ -208,10 +207,11 @@ fn late(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
-async fn greeted(stream: TcpStream, offer: &Offer) -> io::Result<TlsStream<TcpStream>> {
+/// In a box, because it is large and every future that it is passed on to has room for it.
+async fn greeted(stream: TcpStream, offer: &Offer) -> io::Result<Box<TlsStream<TcpStream>>> {
     let greeting = TlsAcceptor::from(offer.config.clone()).accept(stream);
     let greeted = tokio::time::timeout(HANDSHAKE_LIMIT, greeting).await;
-    greeted.map_err(|_| late("no TLS handshake within the limit"))?
+    greeted.map_err(|_| late("no TLS handshake within the limit"))?.map(Box::new)
 }
 
 async fn expired(after: Option<Duration>) {
@@ -230,26 +230,22 @@ async fn distrusted(mut offer: watch::Receiver<Offer>, begun: &Offer) {
 
 /// Serves a connection in whichever version it speaks.
 async fn spoken(
-    stream: Begun<TlsStream<TcpStream>>,
+    stream: Begun<Box<TlsStream<TcpStream>>>,
     identity: Identity,
     open: Arc<OpenConnection>,
     handler: Arc<impl Handler>,
     graceful: Watcher,
 ) -> io::Result<()> {
-    let backlog = (!stream.is_http2()).then(|| stream.backlog());
     let sequel = Sequel::default();
     let kept = sequel.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (handler, identity, answering) = (handler.clone(), identity.clone(), open.answer());
-        let (backlog, sequel) = (backlog.clone(), kept.clone());
+        let sequel = kept.clone();
         request.extensions_mut().insert(open.clone());
         async move {
             // In a box, so that its state is gone when the answer has begun: a watch lasts for hours after that.
             let response = Box::pin(handler.handle(identity, request)).await;
-            // After HTTP nobody counts what waits: a message is written before there is another.
-            let backlog = backlog.filter(|_| !websocket::is_accepted(&response));
-            let response = response.map(|body| Answered::new(body, backlog, answering).boxed_unsync());
-            Ok::<_, Infallible>(sequel.keep(response))
+            Ok::<_, Infallible>(sequel.keep(response, answering))
         }
     });
     let builder = Builder::new(TokioExecutor::new());
@@ -267,7 +263,6 @@ async fn spoken(
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_local_error_reset_streams(FAULTS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
-        .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
     graceful.watch(connection).await.map_err(io::Error::other)?;

@@ -32,7 +32,7 @@ const STAMPED: u32 = 1 << 31;
 /// The length of a stamp.
 const STAMP: usize = 16;
 /// `"resourceVersion":"18446744073709551615",`, and an annotation with what may have to be around it.
-const ADDED_BYTES_MAX: usize = 42 + 80;
+pub(crate) const ADDED_BYTES_MAX: usize = 42 + 80;
 
 /// Turns an object into what is stored. Its metadata must not be empty; every stored object has a name.
 ///

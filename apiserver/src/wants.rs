@@ -1,6 +1,6 @@
 //! How a client wants its answer, whatever is in it: with line breaks for people, compressed for wires.
 //!
-//! Only bodies with an end are changed. A long list is compressed while it is made; a watch goes out as it is.
+//! Only bodies with an end are changed. A long list is changed while it is made; a watch goes out as it is.
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
@@ -34,11 +34,9 @@ impl Wants {
 
     /// The answer as wanted.
     pub(crate) async fn dress(self, mut response: Response<Body>) -> Response<Body> {
-        let is_long = response.extensions().get::<Long>().is_some();
-        let length = match response.body().size_hint().exact() {
-            Some(length) => length,
-            None if is_long => u64::MAX,
-            None => return response,
+        let long = response.extensions().get::<Long>().copied();
+        let Some(length) = response.body().size_hint().exact().or(long.map(|long| long.bytes)) else {
+            return response;
         };
         let headers = response.headers();
         let is_packed = headers.contains_key(CONTENT_ENCODING);
@@ -55,7 +53,11 @@ impl Wants {
             return response;
         }
         let (mut head, body) = response.into_parts();
-        if is_long && !pretty {
+        if long.is_some() {
+            let body = if pretty { pretty::indented_pieces(body) } else { body };
+            if !gzip {
+                return Response::from_parts(head, body);
+            }
             head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
             return Response::from_parts(head, compress::gzip_pieces(body));
         }

@@ -112,34 +112,54 @@ pub fn encode(object: &Value) -> Result<Vec<u8>, ProtobufError> {
     let mut encoder = Encoder::new();
     let end = envelope::begin(&mut encoder.out);
     encoder.object(message_of(api_version, kind)?, fields_of(object)?, 0)?;
-    envelope::close(&mut encoder.out, end, api_version, kind);
+    let length = encoder.out.written() - end;
+    envelope::close(&mut encoder.out, length, api_version, kind);
     Ok(encoder.out.finish())
 }
 
-/// The message of an object, without what Kubernetes puts around it: an item of a [`list()`].
-pub fn message(object: &Value) -> Result<Vec<u8>, ProtobufError> {
-    let (api_version, kind) = said(object)?;
-    let mut encoder = Encoder::new();
-    encoder.object(message_of(api_version, kind)?, fields_of(object)?, 0)?;
-    Ok(encoder.out.finish())
+/// A list that is written item by item. How long it is stands before it, so the lengths of all items have to be known
+/// by then.
+#[derive(Clone, Debug)]
+pub struct List {
+    api_version: String,
+    kind: String,
+    message: &'static table::Message,
+    /// Of the field with the items.
+    number: u32,
 }
 
-/// A list of [`message`]s. They are copied once; a list costs as much as its items do, however many.
-pub fn list(
-    api_version: &str,
-    kind: &str,
-    metadata: &Value,
-    items: &[Vec<u8>],
-) -> Result<Vec<u8>, ProtobufError> {
-    let message = message_of(api_version, kind)?;
-    let numbered = message.fields.iter().find(|field| field.name == "items");
-    let number = numbered.ok_or(Problem::Expected("a kind of list"))?.number;
-    let mut encoder = Encoder::new();
-    let end = envelope::begin(&mut encoder.out);
-    items.iter().rev().for_each(|item| encoder.out.bytes_field(number, item));
-    encoder.object(message, &Map::from_iter([("metadata".to_owned(), metadata.clone())]), 0)?;
-    envelope::close(&mut encoder.out, end, api_version, kind);
-    Ok(encoder.out.finish())
+impl List {
+    pub fn new(api_version: &str, kind: &str) -> Result<List, ProtobufError> {
+        let message = message_of(api_version, kind)?;
+        let items = message.fields.iter().find(|field| field.name == "items");
+        let number = items.ok_or(Problem::Expected("a kind of list"))?.number;
+        Ok(List { api_version: api_version.to_owned(), kind: kind.to_owned(), message, number })
+    }
+
+    /// What stands before `items_bytes` bytes of items.
+    pub fn head(&self, metadata: &Value, items_bytes: usize) -> Result<Vec<u8>, ProtobufError> {
+        let mut encoder = Encoder::new();
+        encoder.object(self.message, &Map::from_iter([("metadata".to_owned(), metadata.clone())]), 0)?;
+        let length = encoder.out.written() + items_bytes;
+        envelope::close(&mut encoder.out, length, &self.api_version, &self.kind);
+        Ok(encoder.out.finish())
+    }
+
+    /// One item. The same object always becomes the same bytes.
+    pub fn item(&self, object: &Value) -> Result<Vec<u8>, ProtobufError> {
+        let (api_version, kind) = said(object)?;
+        let mut encoder = Encoder::new();
+        encoder.object(message_of(api_version, kind)?, fields_of(object)?, 0)?;
+        encoder.out.close(self.number, 0);
+        Ok(encoder.out.finish())
+    }
+
+    /// What stands behind the last item.
+    pub fn tail(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        envelope::begin(&mut out);
+        out.finish()
+    }
 }
 
 fn said(object: &Value) -> Result<(&str, &str), Problem> {

@@ -40,9 +40,11 @@ use pins::Pins;
 pub(crate) use tail::TailLimits;
 use tail::{Scan, Tail};
 
-/// Events read at once from the tail or from history: some hundred microseconds of work, and at 2 KB each
-/// some hundred kilobytes held by one watcher.
-const STRETCH_EVENTS: usize = 512;
+/// Events read at once from the tail: some ten microseconds of work. A watcher whose client does not read holds handles to
+/// so many, two kilobytes.
+const TAIL_EVENTS: usize = 64;
+/// Events read at once from history, which takes longer to begin than to go on. The watcher has their bytes to itself.
+const RECALLED_EVENTS: usize = 512;
 
 /// The past beyond the tail, which only the engine has.
 pub(crate) trait History: Send + Sync {
@@ -282,11 +284,11 @@ impl View {
         until: Revision,
     ) -> Result<Stretch, ReadError> {
         self.check(after)?;
-        let scan = self.tail.read().scan(range, after, until, STRETCH_EVENTS);
+        let scan = self.tail.read().scan(range, after, until, TAIL_EVENTS);
         let stretch = match scan {
             Scan::Found(stretch) => stretch,
             Scan::TooOld => {
-                let mut stretch = self.history.read(after, until, STRETCH_EVENTS).await?;
+                let mut stretch = self.history.read(after, until, RECALLED_EVENTS).await?;
                 stretch.events.retain(|event| range.contains(event.key.as_bytes()));
                 stretch
             }

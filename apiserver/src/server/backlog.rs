@@ -1,45 +1,85 @@
-//! How much of an answer waits for a client that speaks HTTP/1.1.
+//! How much of an answer waits for a client.
 //!
 //! hyper takes as much of a body as the largest head of a request is long before it looks whether the client reads any of
-//! it, some 400 KB. So a body is asked to wait until its last piece has gone out. In HTTP/2 there is a setting for
-//! that.
+//! it, and in HTTP/2 up to three pieces. So a body is asked to wait until its last piece has gone to TLS, which is when all
+//! of it was read by whoever writes it. That is so for each answer by itself: in HTTP/2 others on the same connection may
+//! go on while one is waited for.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use bytes::{Buf, Bytes};
 use futures::task::AtomicWaker;
 
-/// Of one connection, which has one answer at a time.
+/// Of one answer.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    /// Bytes of the body that hyper has and TLS has not. Heads and the framing of chunks are not counted when they are
-    /// taken and are when they are written, so this can be a little less than there are.
-    waiting: AtomicUsize,
+    is_waiting: AtomicBool,
     body: AtomicWaker,
 }
 
 impl Backlog {
-    /// Bytes of a body were taken.
-    pub(super) fn took(&self, bytes: usize) {
-        self.waiting.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Bytes were written.
-    pub(super) fn wrote(&self, bytes: usize) {
-        let left = |waiting: usize| Some(waiting.saturating_sub(bytes));
-        let _ = self.waiting.fetch_update(Ordering::Release, Ordering::Relaxed, left);
-        self.body.wake();
-    }
-
     /// Whether the body may go on.
     pub(super) fn poll_ready(&self, context: &Context<'_>) -> Poll<()> {
-        let is_ready = || self.waiting.load(Ordering::Acquire) == 0;
+        let is_ready = || !self.is_waiting.load(Ordering::Acquire);
         if is_ready() {
             return Poll::Ready(());
         }
         self.body.register(context.waker());
-        // Something may have been written in between.
+        // It may have gone out in between.
         if is_ready() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// A piece of the body, for which the next one waits.
+    pub(super) fn piece(self: &Arc<Self>, bytes: Bytes) -> Piece {
+        let backlog = (!bytes.is_empty()).then(|| self.clone());
+        self.is_waiting.store(backlog.is_some(), Ordering::Relaxed);
+        Piece { bytes, backlog }
+    }
+
+    fn went_out(&self) {
+        self.is_waiting.store(false, Ordering::Release);
+        self.body.wake();
+    }
+}
+
+/// Gives its bytes back as soon as they were read: HTTP/2 keeps what it has written until it writes more.
+#[derive(Debug)]
+pub(super) struct Piece {
+    bytes: Bytes,
+    backlog: Option<Arc<Backlog>>,
+}
+
+impl Piece {
+    fn end(&mut self) {
+        self.bytes = Bytes::new();
+        if let Some(backlog) = self.backlog.take() {
+            backlog.went_out();
+        }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        if self.bytes.is_empty() {
+            self.end();
+        }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -50,17 +90,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_waits_until_what_was_taken_of_it_has_gone_out() {
-        let (backlog, context) = (Backlog::default(), Context::from_waker(Waker::noop()));
-        assert!(backlog.poll_ready(&context).is_ready());
-        backlog.took(100);
-        backlog.wrote(99);
-        assert!(backlog.poll_ready(&context).is_pending());
-        backlog.wrote(1);
-        assert!(backlog.poll_ready(&context).is_ready());
-        // With the head more is written than was taken of the body.
-        backlog.wrote(200);
-        backlog.took(1);
-        assert!(backlog.poll_ready(&context).is_pending());
+    fn a_body_waits_until_its_last_piece_has_gone_out() {
+        let (backlog, context) = (Arc::new(Backlog::default()), Context::from_waker(Waker::noop()));
+        let is_ready = || backlog.poll_ready(&context).is_ready();
+        assert!(is_ready());
+        let bytes = Bytes::from(vec![0; 100]);
+        let mut piece = backlog.piece(bytes.clone());
+        piece.advance(99);
+        assert!(!is_ready() && !bytes.is_unique());
+        piece.advance(1);
+        assert!(is_ready() && bytes.is_unique());
+        // The one that is gone already says nothing of the next one.
+        let next = backlog.piece(bytes);
+        drop(piece);
+        assert!(!is_ready());
+        // What is given up does not go out, and nobody waits for it.
+        drop(next);
+        assert!(is_ready());
+        let _nothing = backlog.piece(Bytes::new());
+        assert!(is_ready());
     }
 }

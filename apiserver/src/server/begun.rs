@@ -5,14 +5,11 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-
-use super::backlog::Backlog;
 
 /// What HTTP/2 begins with. No method of HTTP/1 is called that.
 const PREFACE: &[u8] = b"PRI ";
@@ -22,8 +19,6 @@ const PREFACE: &[u8] = b"PRI ";
 pub(super) struct Begun<S> {
     first: Bytes,
     stream: S,
-    /// Hears what is written.
-    backlog: Arc<Backlog>,
 }
 
 impl<S: AsyncRead + Unpin> Begun<S> {
@@ -37,24 +32,11 @@ impl<S: AsyncRead + Unpin> Begun<S> {
         tokio::time::timeout(within, begins)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no request within the limit"))??;
-        Ok((!first.is_empty()).then(|| Begun { first: first.freeze(), stream, backlog: Arc::default() }))
-    }
-
-    pub(super) fn backlog(&self) -> Arc<Backlog> {
-        self.backlog.clone()
+        Ok((!first.is_empty()).then(|| Begun { first: first.freeze(), stream }))
     }
 
     pub(super) fn is_http2(&self) -> bool {
         self.first.starts_with(PREFACE)
-    }
-}
-
-impl<S> Begun<S> {
-    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.backlog.wrote(bytes);
-        }
-        written
     }
 }
 
@@ -70,6 +52,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
         let length = self.first.len().min(out.remaining());
         out.put_slice(&self.first[..length]);
         self.first.advance(length);
+        if self.first.is_empty() {
+            // Gives back its buffer, too.
+            self.first = Bytes::new();
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -80,8 +66,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.note(written)
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -97,8 +82,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.note(written)
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {

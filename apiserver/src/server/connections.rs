@@ -15,11 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::Notify;
 
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Piece};
 use super::{Body, Broken};
 use crate::fair::{Bounds, FairPool, Lease};
 use crate::limits::Tenant;
@@ -166,32 +165,28 @@ impl Drop for Answering {
 #[derive(Debug)]
 pub(super) struct Answered {
     body: Body,
-    /// What has to go out first, in HTTP/1.1.
-    backlog: Option<Arc<Backlog>>,
-    _answering: Answering,
+    /// What has to go out first.
+    backlog: Arc<Backlog>,
+    _answering: Option<Answering>,
 }
 
 impl Answered {
-    pub(super) fn new(body: Body, backlog: Option<Arc<Backlog>>, answering: Answering) -> Answered {
-        Answered { body, backlog, _answering: answering }
+    pub(super) fn new(body: Body, answering: Option<Answering>) -> Answered {
+        Answered { body, backlog: Arc::default(), _answering: answering }
     }
 }
 
 impl HttpBody for Answered {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let Some(backlog) = self.backlog.clone() else { return Pin::new(&mut self.body).poll_frame(context) };
-        ready!(backlog.poll_ready(context));
+    ) -> Poll<Option<Result<Frame<Piece>, Self::Error>>> {
+        ready!(self.backlog.poll_ready(context));
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if let Some(Ok(frame)) = &frame {
-            backlog.took(frame.data_ref().map_or(0, Bytes::len));
-        }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| Ok(frame?.map_data(|bytes| self.backlog.piece(bytes)))))
     }
 
     fn is_end_stream(&self) -> bool {

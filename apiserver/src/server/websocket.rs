@@ -37,6 +37,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame, Utf8Byt
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
+use super::connections::{Answered, Answering};
 use super::{Body, whole};
 
 /// Mixed with the client's key to show that it was understood (RFC 6455).
@@ -164,6 +165,7 @@ fn is_same(one: &Authority, other: &Authority) -> bool {
 pub(super) struct Session {
     accepted: Accepted,
     body: Body,
+    answering: Answering,
 }
 
 /// Where the answer that changes a connection over leaves what comes after it.
@@ -172,25 +174,25 @@ pub(super) struct Sequel(Arc<Mutex<Option<Session>>>);
 
 impl Sequel {
     /// Keeps the body of an answer that changes over, which HTTP does not send.
-    pub(super) fn keep(&self, mut answer: Response<Body>) -> Response<Body> {
-        let Some(accepted) = answer.extensions_mut().remove::<Accepted>() else { return answer };
-        let body = std::mem::replace(answer.body_mut(), whole(Empty::new()));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Session { accepted, body });
-        answer
+    pub(super) fn keep(&self, mut answer: Response<Body>, answering: Answering) -> Response<Answered> {
+        let Some(accepted) = answer.extensions_mut().remove::<Accepted>() else {
+            return answer.map(|body| Answered::new(body, Some(answering)));
+        };
+        let (head, body) = answer.into_parts();
+        let session = Session { accepted, body, answering };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+        Response::from_parts(head, Answered::new(whole(Empty::new()), None))
     }
 
     /// Goes on until the body or the client ends, once HTTP has let go of the connection.
     pub(super) async fn run(self) -> io::Result<()> {
         let session = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Session { accepted: Accepted { on, framing }, body }) = session else { return Ok(()) };
-        let upgraded = on.await.map_err(io::Error::other)?;
-        converse(TokioIo::new(upgraded), framing, body).await
+        let Some(Session { accepted, body, answering }) = session else { return Ok(()) };
+        let upgraded = accepted.on.await.map_err(io::Error::other)?;
+        let ended = converse(TokioIo::new(upgraded), accepted.framing, body).await;
+        drop(answering);
+        ended
     }
-}
-
-/// Whether an answer changes its connection over.
-pub(super) fn is_accepted(answer: &Response<Body>) -> bool {
-    answer.extensions().get::<Accepted>().is_some()
 }
 
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(

@@ -1,14 +1,13 @@
 //! Reading a collection, all of it at one revision.
 //!
 //! ```text
-//!   query ─► a page of handles to shared bytes ─► pieces of some 8 KB, each made when the client takes it
+//!   query ─► a page of handles to shared bytes ─► pieces of at most 4 KB, each made when the client takes it
 //!                       ▲ read on at the same revision when they are used up ─┘
 //! ```
 //!
 //! What is held for a client that reads slowly, or not at all, are the handles of one page: eight bytes an object. A
 //! list of several pages needs the history of its revision until the last one is read. Whoever takes so long that this
-//! is compacted gets an answer that breaks off, and lists again. In protobuf, which begins with its length, and in YAML,
-//! which nobody asks for at length, an answer is made as a whole.
+//! is compacted gets an answer that breaks off, and lists again.
 
 use std::sync::Arc;
 use std::vec;
@@ -26,8 +25,8 @@ use storage::{Entry, Key, Page, Range, ReadError, Revision, Store};
 
 use super::get;
 use crate::call::{Call, Reach, unreadable};
-use crate::negotiate::{Encoding, Shape};
-use crate::pieces;
+use crate::negotiate::Shape;
+use crate::pieces::{self, Interruption};
 use crate::query::Query;
 use crate::render::Style;
 use crate::select::Selection;
@@ -36,8 +35,8 @@ use crate::server::Body;
 /// Entries read from the store at a time while looking for those selected.
 const PAGE_ENTRIES: usize = 1000;
 /// Entries read at a time while they are sent: their handles are held for a client that does not read.
-const SENT_ENTRIES: usize = 4096;
-/// A page that a client asks for has at most so many entries, because all their handles are held until it is sent. Whoever
+const SENT_ENTRIES: usize = 256;
+/// A page that a client asks for has at most so many entries, because all of it is read before the first is sent. Whoever
 /// asks for more gets a token to go on with.
 const LIMIT_MAX: usize = 4096;
 
@@ -73,26 +72,37 @@ pub(crate) async fn list(
     style.several()?;
     let selection = selection(call)?;
     let plan = Plan::new(&**store, call, &selection).await?;
-    if plan.limit > 0 || style.form.encoding != Encoding::Json {
-        let plan = Plan { limit: plan.limit.min(LIMIT_MAX), ..plan };
-        return list_of(&plan.read(&**store, call, &selection).await?, style).await;
+    if plan.limit == 0 {
+        let reader = Reader::start(store, call, &selection, plan.page.clone()).await;
+        let reader = reader.map_err(|error| plan.failed(error))?;
+        let listed = Listed { revision: reader.revision, entries: Vec::new(), next: None, remaining: None };
+        return send(style, shown_metadata(&listed, style), reader).await;
     }
-    let reader = Reader::start(store, call, &selection, plan.page.clone()).await;
-    let reader = reader.map_err(|error| plan.failed(error))?;
-    let listed = Listed { revision: reader.revision, entries: Vec::new(), next: None, remaining: None };
-    Ok(pieces::list_in_json(style.clone(), shown_metadata(&listed, style), reader).await)
+    let plan = Plan { limit: plan.limit.min(LIMIT_MAX), ..plan };
+    let page = plan.page.clone();
+    let listed = plan.read(&**store, call, &selection).await?;
+    if listed.entries.len() <= SENT_ENTRIES {
+        return list_of(&listed, style).await;
+    }
+    // Where the page ends had to be found out first. Then it is read again as it is sent.
+    let page = Page { at: Some(listed.revision), ..page };
+    let reader = Reader::start(store, call, &selection, page).await.map_err(unreadable)?;
+    let reader = Reader { left: listed.entries.len(), ..reader };
+    send(style, shown_metadata(&listed, style), reader).await
 }
 
 /// A list in the form asked for.
 pub(crate) async fn list_of(listed: &Listed, style: &Style) -> Result<Response<Body>, Status> {
     style.several()?;
-    let metadata = shown_metadata(listed, style);
-    Ok(match style.form.encoding {
-        Encoding::Json => {
-            let reader = Reader::of(listed.entries.clone());
-            pieces::list_in_json(style.clone(), metadata, reader).await
-        }
-        _ => pieces::list_as_a_whole(style.clone(), &metadata, &listed.entries).await,
+    send(style, shown_metadata(listed, style), Reader::of(listed.entries.clone())).await
+}
+
+async fn send(style: &Style, metadata: Value, reader: Reader) -> Result<Response<Body>, Status> {
+    let sent = pieces::list(style.clone(), &metadata, reader).await;
+    sent.map_err(|interruption| match interruption {
+        Interruption::Read(error) => unreadable(error),
+        // What has no form in protobuf is not offered in it.
+        other => Status::internal(&other.to_string()),
     })
 }
 
@@ -179,15 +189,17 @@ impl Plan {
 }
 
 /// Reads a collection at one revision, a page at a time and none before it is needed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reader {
     pub(crate) revision: Revision,
     held: vec::IntoIter<Entry>,
     /// None when everything was read.
     rest: Option<Rest>,
+    /// After so many entries it ends.
+    left: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Rest {
     store: Arc<dyn Store>,
     range: Range,
@@ -211,27 +223,37 @@ impl Reader {
             selection: selection.clone(),
             page: Page { limit: Some(SENT_ENTRIES), ..page },
         };
-        let mut reader = Reader { revision: Revision::ZERO, held: Vec::new().into_iter(), rest: Some(rest) };
+        let mut reader = Reader { rest: Some(rest), ..Reader::of(Vec::new()) };
         reader.read_on().await?;
         Ok(reader)
     }
 
     /// Of what was read already.
     pub(crate) fn of(entries: Vec<Entry>) -> Reader {
-        Reader { revision: Revision::ZERO, held: entries.into_iter(), rest: None }
+        Reader { revision: Revision::ZERO, held: entries.into_iter(), rest: None, left: usize::MAX }
     }
 
     /// The next entry; none at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>, ReadError> {
-        loop {
-            if let Some(entry) = self.held.next() {
-                return Ok(Some(entry));
-            }
-            if self.rest.is_none() {
-                return Ok(None);
-            }
+        if self.peek().await?.is_none() {
+            return Ok(None);
+        }
+        self.left -= 1;
+        Ok(self.held.next())
+    }
+
+    /// The same one, which stays the next.
+    pub(crate) async fn peek(&mut self) -> Result<Option<&Entry>, ReadError> {
+        while self.held.len() == 0 && self.left > 0 && self.rest.is_some() {
             self.read_on().await?;
         }
+        Ok(self.held.as_slice().first().filter(|_| self.left > 0))
+    }
+
+    /// Adds up something of all entries. Of those that were not read only a page is counted, and that like this one.
+    pub(crate) fn add_up(&self, of: impl Fn(&Entry) -> usize) -> usize {
+        let held: usize = self.held.as_slice().iter().take(self.left).map(of).sum();
+        if self.rest.is_some() { 2 * held } else { held }
     }
 
     async fn read_on(&mut self) -> Result<(), ReadError> {

@@ -75,6 +75,7 @@ pub(crate) async fn watch(
         standing: Standing::new(&call.gate, vouchers, call.reach == Reach::Every).await?,
         _watching: call.gate.watching().await?,
         initial: None,
+        held_back: None,
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -202,6 +203,14 @@ enum Pending {
     Error(Box<Status>),
 }
 
+impl Pending {
+    /// How many bytes it takes, about.
+    fn guess(&self) -> usize {
+        let object = if let Pending::Object(_, entry, _) = self { entry.value().len() } else { 0 };
+        object + FRAME_BYTES
+    }
+}
+
 /// What was there at the beginning and has not been sent.
 struct Initial {
     reader: list::Reader,
@@ -258,6 +267,8 @@ struct Following {
     /// It counts as one of its logical cluster.
     _watching: Watching,
     initial: Option<Initial>,
+    /// What did not fit into the last piece.
+    held_back: Option<Pending>,
     /// What the client has not taken yet: handles to shared bytes, written out when it does.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
@@ -315,21 +326,30 @@ impl Following {
     async fn piece(&mut self) -> Option<Bytes> {
         // An idle watch has no buffer, and a single event one of its size.
         let mut out = BytesMut::new();
-        let enough = if self.is_each_alone { 1 } else { PIECE_BYTES };
-        while out.len() < enough
-            && let Some(pending) = self.pending().await
-        {
-            if !out.is_empty() && out.capacity() < PIECE_BYTES {
-                let begun = std::mem::replace(&mut out, room_for_a_piece());
-                out.put_slice(&begun);
+        while let Some(pending) = self.pending().await {
+            if !out.is_empty() {
+                if out.len() + pending.guess() > PIECE_BYTES {
+                    self.held_back = Some(pending);
+                    break;
+                }
+                if out.capacity() < PIECE_BYTES {
+                    let begun = std::mem::replace(&mut out, room_for_a_piece());
+                    out.put_slice(&begun);
+                }
             }
             self.write(pending, &mut out);
+            if self.is_each_alone && !out.is_empty() {
+                break;
+            }
         }
         (!out.is_empty()).then(|| out.freeze())
     }
 
     /// What comes next of what is at hand: what was there at the beginning, then what was heard since.
     async fn pending(&mut self) -> Option<Pending> {
+        if let Some(held_back) = self.held_back.take() {
+            return Some(held_back);
+        }
         if let Some(initial) = &mut self.initial {
             let is_marked = initial.is_marked;
             match initial.reader.next().await {

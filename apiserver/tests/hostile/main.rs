@@ -2,6 +2,5 @@
 
 mod bodies;
 mod connections;
-mod stalled;
 mod websockets;
 mod world;

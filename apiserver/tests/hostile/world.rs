@@ -32,10 +32,10 @@ const PROMPTLY: Duration = Duration::from_secs(5);
 
 /// A server with an administrator, and some people who are known by their tokens.
 pub(crate) struct World {
-    runtime: Runtime,
     pub(crate) address: SocketAddr,
     authority: Authority,
-    dir: TempDir,
+    _runtime: Runtime,
+    _dir: TempDir,
     _tasks: Tasks,
 }
 
@@ -46,22 +46,13 @@ impl World {
         World::holding(0)
     }
 
-    /// With so many objects of a kilobyte.
+    /// With so many ConfigMaps of a kilobyte, of which two thirds are metadata.
     pub(crate) fn holding(objects: usize) -> World {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let (tasks, authority) = (Tasks::new(), Authority::open(&dir.path().join("pki")).unwrap());
         let address = runtime.block_on(serve(dir.path(), &authority, &tasks, objects));
-        World { runtime, address, authority, dir, _tasks: tasks }
-    }
-
-    pub(crate) fn pki(&self) -> std::path::PathBuf {
-        self.dir.path().join("pki")
-    }
-
-    /// Serves until the process ends.
-    pub(crate) fn forever(self) -> ! {
-        self.runtime.block_on(std::future::pending())
+        World { address, authority, _runtime: runtime, _dir: dir, _tasks: tasks }
     }
 
     pub(crate) fn clients(&self) -> Clients {
@@ -71,6 +62,8 @@ impl World {
 
 async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks, objects: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // The kernel takes little for a client that does not read.
+    socket2::SockRef::from(&listener).set_send_buffer_size(16 << 10).unwrap();
     let address = listener.local_addr().unwrap();
     let template = Template::new(newborn::objects(&Surroundings { authority: "a certificate", address }));
     let engine = Embedded::open(&dir.join("store"), Options::default()).unwrap();
@@ -97,12 +90,14 @@ async fn fill(store: &dyn Store, objects: usize) {
     let writes = (0..objects).map(|number| {
         let name = format!("map-{number}");
         // Nothing that could be compressed well.
-        let words = (0..32)
-            .map(|word| format!("{:032x}", (number * 32 + word + 1) as u128 * 0x9e37_79b9_7f4a_7c15_f39c));
+        let words = |range: std::ops::Range<usize>| {
+            let words = range.map(|word| (number * 32 + word + 1) as u128 * 0x9e37_79b9_7f4a_7c15_f39c);
+            words.map(|word| format!("{word:032x}")).collect::<String>()
+        };
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": name, "namespace": "default" },
-            "data": { "words": words.collect::<String>() },
+            "metadata": { "name": name, "namespace": "default", "annotations": { "words": words(0..20) } },
+            "data": { "words": words(20..32) },
         });
         let put = Change::Put(stored::encode(&object));
         store.commit(maps.key(Id::ROOT, Some("default"), &name), Expect::Absent, put)
@@ -160,7 +155,7 @@ impl Clients {
 /// HTTP/1.1 over TLS, one connection per request.
 #[derive(Clone)]
 pub(crate) struct Client {
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     pub(crate) tls: Arc<ClientConfig>,
     token: String,
 }
@@ -174,7 +169,10 @@ impl Client {
 
     /// A connection on which nothing was said yet.
     pub(crate) fn connect(&self) -> io::Result<Connection> {
-        let tcp = TcpStream::connect(self.address)?;
+        self.connect_over(TcpStream::connect(self.address)?)
+    }
+
+    pub(crate) fn connect_over(&self, tcp: TcpStream) -> io::Result<Connection> {
         tcp.set_read_timeout(Some(Duration::from_secs(30)))?;
         let name = ServerName::try_from("127.0.0.1").unwrap();
         Ok(StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp))

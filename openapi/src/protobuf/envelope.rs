@@ -59,9 +59,9 @@ pub(super) fn begin(out: &mut Writer) -> usize {
     out.written()
 }
 
-/// Puts the envelope around an object that ends where [`begin`] said.
-pub(super) fn close(out: &mut Writer, end: usize, api_version: &str, kind: &str) {
-    out.close(2, end);
+/// Writes what stands before an object of so many bytes.
+pub(super) fn close(out: &mut Writer, length: usize, api_version: &str, kind: &str) {
+    out.announce(2, length);
     let end = out.written();
     out.bytes_field(2, kind.as_bytes());
     out.bytes_field(1, api_version.as_bytes());

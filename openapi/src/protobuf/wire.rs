@@ -180,7 +180,12 @@ impl Writer {
 
     /// Makes everything written since `end` was [`Writer::written`] the message in field `number`.
     pub(super) fn close(&mut self, number: u32, end: usize) {
-        self.varint((self.written() - end) as u64);
+        self.announce(number, self.written() - end);
+    }
+
+    /// Says that the message in field `number` has so many bytes.
+    pub(super) fn announce(&mut self, number: u32, length: usize) {
+        self.varint(length as u64);
         self.key(number, BYTES);
     }
 

@@ -1,0 +1,202 @@
+//! What the server holds for clients that ask for much and read nothing.
+//!
+//! Every byte of the heap is counted, so a few clients tell as much as many. They run in the same process, and have
+//! nothing on the heap: of a client only its socket is left once it has sent its request.
+
+#[path = "hostile/world.rs"]
+#[allow(dead_code, reason = "it is shared with tests that do more with it")]
+mod world;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use peak_alloc::PeakAlloc;
+use socket2::{Domain, Socket, Type};
+
+use world::{Client, World};
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+const CLIENTS: usize = 8;
+/// Far more than the kernel takes for a client that does not read.
+const OBJECTS: usize = 2_000;
+/// The store takes and frees memory of its own now and then. Only what is wrong each time is wrong.
+const TRIES: usize = 3;
+/// Sessions that TLS remembers for all clients together. Two are made for each.
+const SESSIONS: usize = 256;
+/// Beyond what the store has anyway.
+const BYTES_MAX: usize = 64 << 10;
+/// A client whose answer waits holds more than one that has nothing to wait for. Otherwise the kernel took all of it.
+const WAITING_BYTES_MIN: usize = 4 << 10;
+
+/// What a client asks for.
+struct Ask {
+    what: &'static str,
+    path: &'static str,
+    accept: &'static str,
+    gzip: bool,
+}
+
+const fn ask(what: &'static str, path: &'static str, accept: &'static str) -> Ask {
+    Ask { what, path, accept, gzip: false }
+}
+
+const fn compressed(ask: Ask) -> Ask {
+    Ask { gzip: true, ..ask }
+}
+
+const MAPS: &str = "/api/v1/configmaps";
+const INITIAL: &str = "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+const IDLE: Ask = ask("watch without events", "/api/v1/namespaces/none/configmaps?watch=1", JSON);
+const ASKS: &[Ask] = &[
+    ask("list, JSON", MAPS, JSON),
+    compressed(ask("list, JSON, gzip", MAPS, JSON)),
+    ask("list, JSON, limit=1500", "/api/v1/configmaps?limit=1500", JSON),
+    ask("list, JSON, pretty", "/api/v1/configmaps?pretty=true", JSON),
+    compressed(ask("list, JSON, pretty, gzip", "/api/v1/configmaps?pretty=true", JSON)),
+    ask("list, Table", MAPS, TABLE),
+    ask("list, metadata", MAPS, METADATA),
+    ask("list, protobuf", MAPS, PROTOBUF),
+    compressed(ask("list, protobuf, gzip", MAPS, PROTOBUF)),
+    ask("list, YAML", MAPS, YAML),
+    ask("watch, initial events, JSON", INITIAL, JSON),
+    ask("watch, initial events, protobuf", INITIAL, PROTOBUF),
+    ask("watch, initial events, Table", INITIAL, TABLE),
+    ask("watch, old events, JSON", "/api/v1/configmaps?watch=1&resourceVersion=1", JSON),
+    ask("watch, old events, protobuf", "/api/v1/configmaps?watch=1&resourceVersion=1", PROTOBUF),
+];
+
+impl Ask {
+    fn http1(&self) -> Vec<u8> {
+        self.with(if self.gzip { "Accept-Encoding: gzip\r\n" } else { "" })
+    }
+
+    /// The same, for a watch whose events are messages.
+    fn websocket(&self) -> Vec<u8> {
+        self.with(
+            "Upgrade: websocket\r\nConnection: Upgrade\r\nOrigin: https://holon\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+        )
+    }
+
+    fn with(&self, headers: &str) -> Vec<u8> {
+        let Ask { path, accept, .. } = self;
+        format!("GET {path} HTTP/1.1\r\nHost: holon\r\nAccept: {accept}\r\n{headers}\r\n").into_bytes()
+    }
+
+    /// The same in HTTP/2, from a client that takes as much as there is.
+    fn http2(&self) -> Vec<u8> {
+        let frame = |kind: u8, flags: u8, stream: u8, body: &[u8]| {
+            let [high, low] = u16::try_from(body.len()).unwrap().to_be_bytes();
+            [&[0, high, low, kind, flags, 0, 0, 0, stream], body].concat()
+        };
+        // Longer ones would have their length in two bytes.
+        let text = |text: &str| {
+            assert!(text.len() < 127, "{text}");
+            [&[text.len() as u8], text.as_bytes()].concat()
+        };
+        // GET, https, a path, an authority and an Accept, named as in the static table.
+        let mut headers =
+            [&[0x82, 0x87, 0x04], &*text(self.path), &[0x01, 1, b'a', 0x0f, 4], &*text(self.accept)].concat();
+        if self.gzip {
+            // accept-encoding: gzip, deflate
+            headers.push(0x90);
+        }
+        [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]),
+            frame(8, 0, 0, &[0x7f, 0, 0, 0]),
+            frame(1, 5, 1, &headers),
+        ]
+        .concat()
+    }
+}
+
+/// Sends a request and does not read the answer.
+fn stall(client: &Client, request: &[u8]) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    // The kernel takes little, so that the rest of the answer stays with the server.
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    socket.connect(&client.address.into()).unwrap();
+    let mut stream = client.connect_over(socket.into()).unwrap();
+    stream.write_all(request).and_then(|()| stream.flush()).unwrap();
+    stream.into_parts().1
+}
+
+/// The bytes on the heap, once they no longer change.
+fn settled_bytes() -> usize {
+    let (mut last, mut same) = (HEAP.current_usage(), 0);
+    while same < 4 {
+        thread::sleep(Duration::from_millis(30));
+        let now = HEAP.current_usage();
+        same = if now.abs_diff(last) < 2 << 10 { same + 1 } else { 0 };
+        last = now;
+    }
+    last
+}
+
+/// How much the server holds for each of some clients that send this and read nothing. One came before them: it found
+/// out what all of them share.
+fn held_per_client(client: &Client, request: &[u8]) -> usize {
+    let _first = stall(client, request);
+    let before = settled_bytes();
+    let _stalled: Vec<TcpStream> = (0..CLIENTS).map(|_| stall(client, request)).collect();
+    settled_bytes().saturating_sub(before) / CLIENTS
+}
+
+/// For each client that did not read 10,000 objects, the server once held 2.9 MB if it was a watch that begins with what is
+/// there, and 0.9 MB if it was a list.
+#[test]
+fn a_client_that_does_not_read_holds_at_most_64_kilobytes() {
+    let world = World::holding(OBJECTS);
+    let admin = world.clients().admin();
+    let http2 = admin.clone().http2();
+    // What all clients share is there before anything is counted.
+    (0..SESSIONS / 2).for_each(|_| drop(stall(&admin, &IDLE.http1())));
+    let of = |client: &Client, request: &[u8], min: usize| {
+        let mut held = 0;
+        for _ in 0..TRIES {
+            held = held_per_client(client, request);
+            if (min..=BYTES_MAX).contains(&held) {
+                break;
+            }
+        }
+        held
+    };
+    let held_by = |ask: &Ask, min: [usize; 2]| {
+        let held = [of(&admin, &ask.http1(), min[0]), of(&http2, &ask.http2(), min[1])];
+        println!("{:35} {:>9} {:>9}", ask.what, held[0], held[1]);
+        held
+    };
+    println!("{:35} {:>9} {:>9}", "bytes per client", "HTTP/1.1", "HTTP/2");
+    let min = held_by(&IDLE, [1; 2]).map(|idle| idle + WAITING_BYTES_MIN);
+    let mut wrong = String::new();
+    for ask in ASKS {
+        let held = held_by(ask, min);
+        for (version, (held, min)) in ["HTTP/1.1", "HTTP/2"].iter().zip(held.iter().zip(min)) {
+            if !(min..=BYTES_MAX).contains(held) {
+                let _ =
+                    writeln!(wrong, "{} over {version}: {held} bytes, not {min} to {BYTES_MAX}", ask.what);
+            }
+        }
+    }
+    let idle = of(&admin, &IDLE.websocket(), 1);
+    for ask in ASKS.iter().filter(|ask| ask.what.starts_with("watch")) {
+        let (held, min) = (of(&admin, &ask.websocket(), idle + 1), idle + 1);
+        println!("{:35} {held:>9} over WebSocket, idle {idle}", ask.what);
+        if !(min..=BYTES_MAX).contains(&held) {
+            let _ = writeln!(wrong, "{} over WebSocket: {held} bytes, not {min} to {BYTES_MAX}", ask.what);
+        }
+    }
+    assert!(wrong.is_empty(), "a client holds too much, or nothing waits for it:\n{wrong}");
+}
