@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use api::cluster::Id;
-use openapi::resource::Resource;
-use openapi::status::Status;
+use openapi::catalog::resource_info::Resource;
+use openapi::meta::status::Status;
 use serde_json::{Value, json};
 use storage::{Change, Expect, Key, Revision, Store};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use api::cluster::Id;
 use bytes::Bytes;
 use http::HeaderMap;
-use openapi::convert;
-use openapi::resource::{Resource, api_version};
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::{Resource, api_version};
+use openapi::conversion;
+use openapi::meta::status::{Grouped, Status};
 use serde_json::Value;
 use storage::{CommitError, Entry, Key, Range, ReadError};
 
@@ -56,7 +56,7 @@ impl Call {
     /// A stored object, as this resource shows it.
     pub(crate) fn tree(&self, entry: &Entry) -> Result<Value, Status> {
         let tree = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
-        Ok(if is_as_stored(&self.row, entry) { tree } else { convert::from_stored(&self.row, tree) })
+        Ok(if is_as_stored(&self.row, entry) { tree } else { conversion::from_stored(&self.row, tree) })
     }
 
     /// An object of this resource, as it is stored.
@@ -64,7 +64,7 @@ impl Call {
         match self.row.stored_as {
             // In the version it is stored in, it has just been pruned and filled.
             None => stored::encode_with(object, self.row.custom.as_ref().map(|custom| custom.schema_hash)),
-            Some(_) => stored::encode(&convert::to_stored(&self.row, object.clone())),
+            Some(_) => stored::encode(&conversion::to_stored(&self.row, object.clone())),
         }
     }
 

@@ -8,13 +8,14 @@ use std::sync::{Arc, LazyLock};
 
 use api::cluster::{Id, Path, ROOT};
 use api::names::{GROUP, VERSION};
-use openapi::builtin;
-use openapi::cell::Cell;
-use openapi::document::Definitions;
-use openapi::parse;
-use openapi::resource::{Column, Generation, Origin, Resource, Selectable, Subresource, Verb};
+use openapi::catalog::printer::Cell;
+use openapi::catalog::resource_info::{Column, Generation, Resource, Selectable, Subresource, Verb};
+use openapi::meta::status::{Cause, Grouped, Status};
+use openapi::schema::OpenApiDefinitions;
+use openapi::schema::Origin;
+use openapi::schema::builtin;
+use openapi::schema::parse;
 use openapi::schema::{Schema, SchemaRef};
-use openapi::status::{Cause, Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
 use storage::{Entry, Key, ReadError, Store};
@@ -85,7 +86,7 @@ fn make_row() -> Resource {
 }
 
 /// What logical clusters look like, for OpenAPI documents.
-pub(crate) fn definitions() -> Definitions {
+pub(crate) fn definitions() -> OpenApiDefinitions {
     let text = |description: &str| json!({ "type": "string", "description": description });
     let metadata = |kind: &str| {
         let reference = format!("#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.{kind}");

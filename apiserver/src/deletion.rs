@@ -12,9 +12,9 @@
 //! The decision is pure ([`decide`]). The verb and the controllers delete alike, through [`delete`].
 
 use jiff::{SignedDuration, Timestamp};
-use openapi::field::FieldError;
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::Resource;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{Grouped, Status};
 use serde_json::{Value, json};
 use storage::{Change, CommitError, Entry, Expect, Key, Revision, Store};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use api::cluster::Id;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
 
 use crate::identity::Identity;
 

@@ -14,8 +14,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::cluster::Id;
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::Resource;
+use openapi::meta::status::{Grouped, Status};
 use serde_json::Value;
 use storage::{Boxed, Entry};
 

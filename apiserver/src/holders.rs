@@ -5,8 +5,8 @@
 //! it looked at then, again.
 
 use api::names::GROUP;
-use openapi::resource::Origin;
-use openapi::status::{Grouped, Status};
+use openapi::meta::status::{Grouped, Status};
+use openapi::schema::Origin;
 use storage::{Key, Store};
 
 use crate::call::{Call, unreadable};

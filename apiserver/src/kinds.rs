@@ -23,9 +23,11 @@ use std::sync::{Arc, LazyLock};
 
 use api::names::GROUP;
 use openapi::catalog;
-use openapi::custom::{self, Kind};
-use openapi::document::Definitions;
-use openapi::resource::{Origin, Resource, Verb};
+use openapi::catalog::resource_info::{Resource, Verb};
+use openapi::crd;
+use openapi::crd::Kind;
+use openapi::schema::OpenApiDefinitions;
+use openapi::schema::Origin;
 
 use crate::clusters;
 use crate::keys::Collection;
@@ -67,7 +69,7 @@ pub(crate) struct Kinds {
     /// Resources by their plural name, which hardly any two have in common: every request looks one up.
     by_plural: HashMap<Arc<str>, Vec<Arc<Resource>>>,
     /// Of the kinds that are not Kubernetes's own.
-    definitions: Definitions,
+    definitions: OpenApiDefinitions,
     /// The versions custom kinds are stored in: of a kind that is served in no version there are objects still.
     stored: Vec<Arc<Resource>>,
     /// The custom kinds among them that are on their way out, by group and plural.
@@ -115,7 +117,7 @@ impl Kinds {
         Kinds { common: Some(common.clone()), leaving, stored, ..Kinds::new(rows, definitions) }
     }
 
-    fn new(rows: Vec<Arc<Resource>>, definitions: Definitions) -> Kinds {
+    fn new(rows: Vec<Arc<Resource>>, definitions: OpenApiDefinitions) -> Kinds {
         let mut by_plural: HashMap<Arc<str>, Vec<Arc<Resource>>> = HashMap::new();
         for row in &rows {
             by_plural.entry(row.plural.clone()).or_default().push(row.clone());
@@ -159,7 +161,7 @@ impl Kinds {
         !self.leaving.is_empty() && self.leaving.contains(&(row.group.clone(), row.plural.clone()))
     }
 
-    pub(crate) fn definitions(&self) -> &Definitions {
+    pub(crate) fn definitions(&self) -> &OpenApiDefinitions {
         &self.definitions
     }
 
@@ -197,7 +199,7 @@ impl Kinds {
 
 /// By group, then the best version first, then by name.
 fn in_order(one: &Resource, other: &Resource) -> Ordering {
-    let versions = || custom::version_order(&one.version, &other.version);
+    let versions = || crd::version_order(&one.version, &other.version);
     one.group.cmp(&other.group).then_with(versions).then_with(|| one.plural.cmp(&other.plural))
 }
 

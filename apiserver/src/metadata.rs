@@ -1,8 +1,8 @@
 //! What the server says about an object, whatever the client says.
 
 use jiff::Timestamp;
-use openapi::field::FieldError;
-use openapi::status::Status;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
 use rand::RngExt;
 use serde_json::{Map, Value, json};
 

@@ -11,11 +11,11 @@
 
 use api::names::LOGICAL_CLUSTER;
 use http::header::USER_AGENT;
-use openapi::decode::MAX_DEPTH;
+use openapi::codec::MAX_DEPTH;
+use openapi::meta::status::Status;
 use openapi::patch::apply::{Applied, Reset, Writer};
-use openapi::resource::Origin;
-use openapi::status::Status;
-use openapi::{catalog, fill};
+use openapi::schema::Origin;
+use openapi::{catalog, defaulting};
 use serde_json::{Map, Value};
 
 use crate::call::Call;
@@ -51,7 +51,7 @@ impl Owners {
     pub(crate) fn of_new(self, call: &Call, new: &Value) -> Option<Value> {
         match self {
             Owners::Known(owners) => owners,
-            asking => asking.after(call, &fill::blank(&call.row), new),
+            asking => asking.after(call, &defaulting::blank(&call.row), new),
         }
     }
 
@@ -60,7 +60,7 @@ impl Owners {
         match self {
             Owners::Known(owners) => owners,
             Owners::Asking { said, empty } => {
-                let mut seen = fill::seen(&call.row, new);
+                let mut seen = defaulting::seen(&call.row, new);
                 for name in empty.iter().filter(|name| new.get(name).is_some_and(Value::is_null)) {
                     seen.to_mut()[name] = Value::Array(Vec::new());
                 }

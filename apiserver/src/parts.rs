@@ -7,8 +7,8 @@
 //! Everything here is pure. Parts that do something, rather than change something, are in
 //! [`verbs::act`](crate::verbs::act); the one that is an object of another kind is [`scale`](crate::scale).
 
+use openapi::catalog::resource_info::Resource;
 use openapi::patch::apply::Reset;
-use openapi::resource::Resource;
 use serde_json::{Value, json};
 
 /// The parts that are served.

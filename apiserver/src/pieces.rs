@@ -9,9 +9,10 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use jiff::Timestamp;
-use openapi::decode;
-use openapi::protobuf;
-use openapi::table::{self, Heading};
+use openapi::codec;
+use openapi::codec::protobuf;
+use openapi::publish::tables;
+use openapi::publish::tables::Heading;
 use serde_json::{Value, json};
 use storage::{Entry, ReadError};
 
@@ -64,7 +65,7 @@ pub(crate) async fn list_as_a_whole(style: Style, metadata: &Value, entries: &[E
             while let Some(Ok(piece)) = pieces.next().await {
                 json.extend_from_slice(&piece);
             }
-            let tree = decode::tree(&json).unwrap_or_default();
+            let tree = codec::tree(&json).unwrap_or_default();
             let mut out = BytesMut::new();
             render::encode(encoding, &tree, &mut out);
             out.into()
@@ -109,7 +110,7 @@ impl Pieces {
         let (kind, api_version) = kind(&style);
         let list = match style.form.shape {
             Shape::Table => {
-                let definitions = json!(table::definitions(&style.row.columns));
+                let definitions = json!(tables::definitions(&style.row.columns));
                 format!("\"columnDefinitions\":{definitions},\"rows\"")
             }
             _ => "\"items\"".to_owned(),
@@ -133,7 +134,7 @@ impl Pieces {
         match self.style.form.shape {
             Shape::Table => {
                 if let Some(tree) = self.style.tree(entry, entry.revision()) {
-                    let mut row = table::row(&self.style.row.columns, &tree, self.style.include, self.now);
+                    let mut row = tables::row(&self.style.row.columns, &tree, self.style.include, self.now);
                     self.style.name_row(&mut row);
                     render::put(&mut self.out, &row);
                 }
@@ -184,7 +185,7 @@ mod tests {
     use crate::call::Reach;
     use crate::negotiate::Form;
     use openapi::catalog;
-    use openapi::table::Include;
+    use openapi::publish::tables::Include;
     use storage::{Key, Revision};
 
     fn entries(count: usize) -> Vec<Entry> {

@@ -22,9 +22,9 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::cluster::Id;
-use openapi::field::FieldError;
-use openapi::quantity::Quantity;
-use openapi::status::{Grouped, Status};
+use openapi::meta::field::FieldError;
+use openapi::meta::quantity::Quantity;
+use openapi::meta::status::{Grouped, Status};
 use serde::Deserialize;
 use serde_json::Value;
 use storage::{Entry, Event, Range, Revision, Store};

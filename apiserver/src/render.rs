@@ -12,10 +12,13 @@ use http::{Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::Full;
 use jiff::Timestamp;
-use openapi::resource::{Column, Origin, Resource};
-use openapi::status::Status;
-use openapi::table::{self, Heading, Include};
-use openapi::{convert, decode, protobuf, yaml};
+use openapi::catalog::resource_info::{Column, Resource};
+use openapi::codec::{protobuf, yaml};
+use openapi::meta::status::Status;
+use openapi::publish::tables;
+use openapi::publish::tables::{Heading, Include};
+use openapi::schema::Origin;
+use openapi::{codec, conversion};
 use serde_json::Value;
 use storage::{Entry, Revision};
 
@@ -102,8 +105,8 @@ impl Style {
     pub(crate) fn tree(&self, entry: &Entry, revision: Revision) -> Option<Value> {
         let mut plain = BytesMut::new();
         stored::write(entry.value(), revision, self.home(entry), &mut plain);
-        let tree = decode::tree(&plain).ok()?;
-        Some(convert::from_stored(&*self.row_of(entry)?, tree))
+        let tree = codec::tree(&plain).ok()?;
+        Some(conversion::from_stored(&*self.row_of(entry)?, tree))
     }
 
     /// The row an object is shown by: that of its own logical cluster. None if that serves the kind, and not in this
@@ -124,13 +127,13 @@ impl Style {
     pub(crate) fn shown(&self, tree: &Value, heading: Heading, columns: &[Column]) -> Value {
         match self.form.shape {
             Shape::Table => {
-                let mut table = table::single(columns, heading, tree, self.include, Timestamp::now());
+                let mut table = tables::single(columns, heading, tree, self.include, Timestamp::now());
                 self.name(&mut table);
                 table["rows"].as_array_mut().into_iter().flatten().for_each(|row| self.name_row(row));
                 table
             }
             Shape::Partial | Shape::PartialList => {
-                let mut partial = table::partial(tree);
+                let mut partial = tables::partial(tree);
                 self.name(&mut partial);
                 partial
             }

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use openapi::field::FieldError;
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::Resource;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{Grouped, Status};
 use serde_json::{Value, json};
 
 use crate::auth::accounts::{Accounts, NotFound};

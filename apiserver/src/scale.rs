@@ -4,12 +4,14 @@
 
 use std::sync::{Arc, LazyLock};
 
-use openapi::field::FieldError;
+use openapi::catalog;
+use openapi::catalog::resource_info::{Resource, Scale};
+use openapi::meta::field::FieldError;
+use openapi::meta::selector::LabelSelector;
+use openapi::meta::status::{Grouped, Status};
 use openapi::patch::apply;
-use openapi::resource::{Origin, Resource, Scale};
-use openapi::select::LabelSelector;
-use openapi::status::{Grouped, Status};
-use openapi::{builtin, catalog};
+use openapi::schema::Origin;
+use openapi::schema::builtin;
 use serde_json::{Value, json};
 
 use crate::call::Call;
@@ -173,7 +175,7 @@ fn set(object: &mut Value, pointer: &str, number: i64) {
 mod tests {
     use super::*;
 
-    use openapi::resource::Custom;
+    use openapi::catalog::resource_info::Custom;
 
     fn deployments() -> &'static Resource {
         catalog::find("apps", "v1", "deployments").unwrap()

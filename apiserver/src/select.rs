@@ -3,10 +3,10 @@
 //! Asked about the cheapest first: what the key says (name and namespace), then the labels, read from the metadata
 //! alone, and only for other fields the whole object.
 
-use openapi::convert;
-use openapi::resource::Resource;
-use openapi::select::{FieldSelector, LabelSelector};
-use openapi::status::Status;
+use openapi::catalog::resource_info::Resource;
+use openapi::conversion;
+use openapi::meta::selector::{FieldSelector, LabelSelector};
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::Entry;
 
@@ -28,7 +28,7 @@ pub(crate) struct Selection {
 
 impl Selection {
     pub(crate) fn parse(query: &Query, row: &Resource) -> Result<Selection, Status> {
-        let bad = |error: openapi::select::SelectorError| Status::bad_request(error.to_string());
+        let bad = |error: openapi::meta::selector::SelectorError| Status::bad_request(error.to_string());
         let labels = LabelSelector::parse(query.text("labelSelector")).map_err(bad)?;
         let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(bad)?;
         let known: Vec<&str> = row.selectable.iter().map(|selectable| &*selectable.label).collect();
@@ -90,7 +90,7 @@ impl Selection {
             return true;
         }
         let Ok(tree) = stored::tree(entry) else { return false };
-        let tree = convert::from_stored(row, tree);
+        let tree = conversion::from_stored(row, tree);
         let values: Vec<(&str, String)> =
             row.selectable.iter().map(|selectable| (&*selectable.label, selectable.value(&tree))).collect();
         self.fields.matches(|field| {

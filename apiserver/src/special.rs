@@ -5,10 +5,10 @@
 //! [controllers](crate::controllers).
 
 use api::names::GROUP;
-use openapi::field::FieldError;
-use openapi::names::NameRule;
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::Resource;
+use openapi::meta::field::FieldError;
+use openapi::meta::names::NameRule;
+use openapi::meta::status::{Grouped, Status};
 use serde_json::{Value, json};
 
 use crate::call::Call;

@@ -18,9 +18,10 @@ use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use openapi::resource::{Origin, Resource as Row, Verb};
-use openapi::status::{Grouped, Status};
-use openapi::table::Include;
+use openapi::catalog::resource_info::{Resource as Row, Verb};
+use openapi::meta::status::{Grouped, Status};
+use openapi::publish::tables::Include;
+use openapi::schema::Origin;
 use storage::{Page, Range, ReadError, Store};
 use tokio::runtime::Handle;
 

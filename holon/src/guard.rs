@@ -23,8 +23,8 @@ use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SPLITTER, SYNCER_ACCOUNT,
 use apiserver::births;
 use apiserver::guard::{Deed, Guard};
 use apiserver::identity::Identity;
-use openapi::field::FieldError;
-use openapi::status::{Grouped, Status};
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{Grouped, Status};
 use serde_json::Value;
 use splitter::policies::mistakes;
 use splitter::raise::pods::{CLUSTER, is_deletable};
@@ -253,7 +253,7 @@ mod tests {
     use apiserver::births::Birth;
     use apiserver::identity::User;
     use openapi::catalog;
-    use openapi::resource::Resource;
+    use openapi::catalog::resource_info::Resource;
     use serde_json::json;
     use storage::memory::Memory;
 

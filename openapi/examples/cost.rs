@@ -11,14 +11,16 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use openapi::decode::{Syntax, decode_as};
-use openapi::fill::{blank, fill, prepare_create};
+use openapi::catalog::resource_info::Resource;
+use openapi::codec::protobuf;
+use openapi::codec::{Syntax, decode_as};
+use openapi::defaulting::{blank, fill, prepare_create};
 use openapi::patch::apply::{Reset, Writer};
 use openapi::patch::strategic::StrategicPatch;
-use openapi::resource::Resource;
+use openapi::publish::tables::{Include, row as table_row};
 use openapi::schema::SchemaRef;
-use openapi::table::{Include, row as table_row};
-use openapi::{builtin, catalog, check, protobuf};
+use openapi::schema::builtin;
+use openapi::{catalog, validation};
 use serde_json::{Value, json};
 
 /// How long each part is repeated. The fastest of some rounds counts: others only had the machine taken away.
@@ -67,7 +69,7 @@ fn main() {
         prepare_create(row, &mut object, now);
         black_box(object);
     });
-    measure("check::create", &mut || assert!(black_box(check::create(row, &filled)).is_empty()));
+    measure("validation::create", &mut || assert!(black_box(validation::create(row, &filled)).is_empty()));
     measure("strategic merge patch, and two copies", &mut || {
         let parsed = StrategicPatch::parse(patch.clone()).expect("a patch");
         black_box(parsed.apply(filled.clone(), schema).expect("it applies"));
@@ -82,7 +84,7 @@ fn main() {
         let mut object = decode_as(text.as_bytes(), Syntax::Json, schema).expect("a Deployment").value;
         fill(row, &mut object);
         prepare_create(row, &mut object, now);
-        assert!(check::create(row, &object).is_empty());
+        assert!(validation::create(row, &object).is_empty());
         black_box(object.to_string());
     });
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use api::cluster::Id;
-use openapi::field::FieldError;
-use openapi::status::{Grouped, Status};
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
 use storage::{Change, CommitError, Expect, Store};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use http::HeaderMap;
-use openapi::resource::Verb;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::Verb;
+use openapi::meta::status::{Grouped, Status};
 use storage::Revision;
 
 use super::access::{Access, Lineage};

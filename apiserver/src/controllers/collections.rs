@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
 use storage::{Page, Range, ReadError, Store};
 
 use crate::keys::{self, Collection, Place};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use controller::queue::Outcome;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
 use serde_json::Value;
 use storage::{Entry, Key};
 

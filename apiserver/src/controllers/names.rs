@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
 use serde_json::{Map, Value, json};
 
 use crate::conditions::{self, Condition};

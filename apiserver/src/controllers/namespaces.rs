@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use controller::queue::Outcome;
 use openapi::catalog;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
 use serde_json::{Value, json};
 use storage::{Change, Entry, Expect, Page, Range, Store};
 

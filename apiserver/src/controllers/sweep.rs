@@ -1,7 +1,7 @@
 //! Deleting many objects, a bounded number at a time.
 
 use futures::{StreamExt, TryStreamExt, stream};
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
 use storage::{Change, CommitError, Entry, Expect, Page, Range, Store};
 
 use super::write::{Trouble, delete};

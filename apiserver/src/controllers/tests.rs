@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use controller::tasks::Tasks;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
 use serde_json::{Value, json};
 use storage::memory::Memory;
 use storage::{

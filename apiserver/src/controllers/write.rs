@@ -1,7 +1,7 @@
 //! How controllers write: on what they have read, or not at all.
 
-use openapi::resource::Resource;
-use openapi::status::Status;
+use openapi::catalog::resource_info::Resource;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, ReadError, Store};
 

@@ -8,9 +8,9 @@ use std::sync::{Arc, LazyLock};
 
 use api::names::GROUP;
 use openapi::catalog;
-use openapi::custom::Kind;
-use openapi::decode;
-use openapi::resource::{Resource, Verb};
+use openapi::catalog::resource_info::{Resource, Verb};
+use openapi::codec;
+use openapi::crd::Kind;
 use ring::digest;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -118,7 +118,7 @@ impl<'a> Definition<'a> {
     }
 
     pub(super) fn kind(&self) -> Option<Kind> {
-        let mut kind = Kind::of(&decode::tree(self.text).ok()?);
+        let mut kind = Kind::of(&codec::tree(self.text).ok()?);
         for row in kind.rows.iter_mut().filter(|row| READ_ONLY.contains(&&*row.group)) {
             *row = Arc::new(Resource { verbs: vec![Verb::Get, Verb::List], ..Resource::clone(row) });
         }

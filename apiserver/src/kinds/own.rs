@@ -7,9 +7,11 @@
 use std::sync::Arc;
 
 use api::names::GROUP;
-use openapi::custom::Kind;
-use openapi::decode::{self, FieldValidation, Syntax};
-use openapi::{check, field, fill};
+use openapi::codec;
+use openapi::codec::{FieldValidation, Syntax};
+use openapi::crd::Kind;
+use openapi::meta::field;
+use openapi::{defaulting, validation};
 use serde_json::Value;
 
 use super::definition;
@@ -41,7 +43,7 @@ impl Own {
             if definition["spec"]["group"] != GROUP {
                 return Err(OwnError::Foreign { name });
             }
-            let faults = check::create(definition::row_of_definitions(), &definition);
+            let faults = validation::create(definition::row_of_definitions(), &definition);
             match faults.is_empty() {
                 true => Ok(Arc::new(Kind::of(&definition))),
                 false => Err(OwnError::Refused { name, why: field::summary(&faults) }),
@@ -56,10 +58,10 @@ fn read(text: &str) -> Result<Value, String> {
     let row = definition::row_of_definitions();
     let schema = row.schema().expect("built in, so described");
     let decoded =
-        decode::decode_as(text.as_bytes(), Syntax::Yaml, schema).map_err(|error| error.to_string())?;
+        codec::decode_as(text.as_bytes(), Syntax::Yaml, schema).map_err(|error| error.to_string())?;
     FieldValidation::Strict.settle(&decoded.findings)?;
     let mut definition = decoded.value;
-    fill::fill(row, &mut definition);
+    defaulting::fill(row, &mut definition);
     Ok(definition)
 }
 

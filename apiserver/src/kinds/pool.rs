@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-use openapi::custom::Kind;
+use openapi::crd::Kind;
 
 use super::definition::{Content, Definition};
 use super::{Custom, Kinds};

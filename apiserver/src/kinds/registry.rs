@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use controller::tasks::Stop;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
 use storage::{Entry, Page, ReadError, Revision, Store};
 use tokio::sync::watch;
 

@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
-use openapi::builtin;
-use openapi::field::{self, FieldError};
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::Resource;
+use openapi::meta::field;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{Grouped, Status};
+use openapi::schema::builtin;
 use serde_json::{Value, json};
 use storage::{Change, Store};
 

@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use openapi::decode::{self, DecodeError, Decoded, Syntax};
-use openapi::field::FieldError;
-use openapi::fill;
+use openapi::codec;
+use openapi::codec::typed;
+use openapi::codec::typed::Mismatch;
+use openapi::codec::{DecodeError, Decoded, Syntax};
+use openapi::defaulting;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
 use openapi::patch::{self, apply::Applied};
-use openapi::resource::Origin;
-use openapi::status::Status;
-use openapi::walk::{self, Mismatch};
+use openapi::schema::Origin;
 use serde_json::{Value, json};
 use storage::{Entry, Store};
 
@@ -72,9 +74,9 @@ pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), 
 
 /// Most clients write JSON, which is read faster as what it is. If anything is odd about it, it is YAML.
 fn read(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    match decode::decode(bytes, Syntax::Json) {
+    match codec::decode(bytes, Syntax::Json) {
         Ok(decoded) if decoded.findings.is_empty() => Ok(decoded),
-        _ => decode::decode(bytes, Syntax::Yaml),
+        _ => codec::decode(bytes, Syntax::Yaml),
     }
 }
 
@@ -103,7 +105,7 @@ async fn make(
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
     call.gate.creates()?;
-    let blank = fill::blank(&call.row);
+    let blank = defaulting::blank(&call.row);
     let (mut object, owners) = settled(call, &blank, config, &blank)?;
     update::named(call, name, &object)?;
     let uid = metadata::text(&object, "uid");
@@ -128,7 +130,7 @@ async fn change(
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
     let old = call.tree(entry)?;
-    let (new, owners) = settled(call, &old, config, &fill::blank(&call.row))?;
+    let (new, owners) = settled(call, &old, config, &defaulting::blank(&call.row))?;
     update::named(call, name, &new)?;
     same_uid(call, name, &old, &new)?;
     update::expected(call, name, &new, entry, Version::May)?;
@@ -157,7 +159,7 @@ pub(crate) fn settled(
     let object = match call.row.schema() {
         Some(schema) if call.row.origin == Origin::BuiltIn => {
             let unreadable = |why: Mismatch| patch::unreadable(&config.to_string(), &why.to_string());
-            walk::walk(object, schema).map_err(unreadable)?.value
+            typed::walk(object, schema).map_err(unreadable)?.value
         }
         _ => object,
     };

@@ -3,8 +3,8 @@
 //! A budget is kept by whoever counts the pods; here it is only spent. Spending is a write with the version the
 //! decision was made on, so two evictions never spend the same allowance.
 
-use openapi::select::LabelSelector;
-use openapi::status::{Cause, Grouped, Status};
+use openapi::meta::selector::LabelSelector;
+use openapi::meta::status::{Cause, Grouped, Status};
 use serde_json::{Value, json};
 use storage::{Change, Entry, Page, Store};
 

@@ -16,10 +16,12 @@ use std::vec;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
-use openapi::decode::{self, Syntax};
-use openapi::field::FieldError;
-use openapi::resource::{Origin, Resource};
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::Resource;
+use openapi::codec;
+use openapi::codec::Syntax;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{Grouped, Status};
+use openapi::schema::Origin;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use storage::{Entry, Key, Page, Range, ReadError, Revision, Store};
@@ -319,7 +321,7 @@ fn parse(token: &str, range: &Range) -> Result<Continue, Status> {
     let bad =
         |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| bad(&error.to_string()))?;
-    let read = decode::decode(&bytes, Syntax::Json).map_err(|error| bad(&error.to_string()))?;
+    let read = codec::decode(&bytes, Syntax::Json).map_err(|error| bad(&error.to_string()))?;
     let token: Continue = serde_json::from_value(read.value).map_err(|error| bad(&error.to_string()))?;
     if token.v != TOKEN_VERSION {
         return Err(bad(&format!("server does not recognize this encoded version {:?}", token.v)));

@@ -3,15 +3,17 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
-use openapi::decode::{self, DecodeError, Decoded, Syntax};
+use openapi::codec;
+use openapi::codec::typed;
+use openapi::codec::typed::{Finding, Mismatch, Walked};
+use openapi::codec::{DecodeError, Decoded, Syntax};
+use openapi::meta::status::Status;
 use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
 use openapi::patch::{self, PatchError};
-use openapi::resource::Origin;
+use openapi::schema::Origin;
 use openapi::schema::Schema;
-use openapi::status::Status;
-use openapi::walk::{self, Finding, Mismatch, Walked};
 use serde_json::Value;
 use storage::Store;
 
@@ -106,7 +108,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
         Media::Strategic => Status::bad_request(error.to_string()),
         _ => Status::bad_request(format!("error decoding patch: {error}")),
     };
-    let Decoded { value: parsed, mut findings } = decode::decode(bytes, Syntax::Json).map_err(unreadable)?;
+    let Decoded { value: parsed, mut findings } = codec::decode(bytes, Syntax::Json).map_err(unreadable)?;
     let refused = |error: PatchError| {
         tracing::debug!(%error, "a patch does not apply");
         error.status()
@@ -119,7 +121,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
             // Whatever it says of its kind, it is converted to the kind it had.
             object["apiVersion"] = call.row.api_version().into();
             object["kind"] = call.row.kind.to_string().into();
-            return Ok(Patched { object, shown, findings, read: walk::convert });
+            return Ok(Patched { object, shown, findings, read: typed::convert });
         }
         (Media::Strategic, None) | (Media::Apply, _) => return Err(Status::unknown_patch_type()),
         (Media::Json, _) => {
@@ -130,7 +132,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
         }
         (Media::Merge, _) => MergePatch::parse(parsed).map_err(refused)?.apply(&mut object),
     }
-    Ok(Patched { shown: object.to_string(), object, findings, read: walk::walk })
+    Ok(Patched { shown: object.to_string(), object, findings, read: typed::walk })
 }
 
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.

@@ -23,7 +23,7 @@ use futures::{StreamExt, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
-use openapi::status::{Grouped, Status};
+use openapi::meta::status::{Grouped, Status};
 use serde_json::{Value, json};
 use splitter::lower::physical_namespace;
 use storage::Boxed;

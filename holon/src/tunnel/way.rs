@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::Client;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::line::Line;

@@ -9,9 +9,10 @@ use std::sync::{Arc, LazyLock};
 use serde_json::Value;
 
 use super::PatchError;
-use crate::decode::MAX_DEPTH;
+use crate::codec::MAX_DEPTH;
+use crate::codec::typed;
+use crate::codec::typed::Finding;
 use crate::schema::{Field, List, ListKind, Object, Schema, SchemaRef, Shape};
-use crate::walk::{self, Finding};
 
 /// As in Kubernetes. More steps than this are a mistake or an attack.
 pub const MAX_STEPS: usize = 10_000;
@@ -41,7 +42,7 @@ struct Step {
 
 impl JsonPatch {
     pub fn parse(patch: Value) -> Result<JsonPatch, PatchError> {
-        let walked = walk::walk(patch, &STEPS)
+        let walked = typed::walk(patch, &STEPS)
             .map_err(|mismatch| PatchError::Malformed(format!("error decoding patch: {mismatch}")))?;
         let findings = walked.findings.into_iter().map(|finding| Finding::Step(Box::new(finding))).collect();
         let Value::Array(steps) = walked.value else {

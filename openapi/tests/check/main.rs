@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use case::{Case, Verb};
 use openapi::catalog;
-use openapi::check;
-use openapi::field::FieldError;
-use openapi::resource::Resource;
-use openapi::status::Status;
+use openapi::catalog::resource_info::Resource;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
+use openapi::validation;
 use places::each_place;
 use record::{Answer, Record};
 use serde_json::{Value, json};
@@ -102,10 +102,10 @@ fn nothing_makes_it_panic() {
             for value in strange.iter().cycle().skip(turn).take(2) {
                 let mut object = known.created.clone();
                 *object.pointer_mut(&place).expect("it was there") = value.clone();
-                check::create(row, &object);
-                check::update(row, &known.created, &object);
-                check::update(row, &object, &known.created);
-                check::status(row, &object, &known.created);
+                validation::create(row, &object);
+                validation::update(row, &known.created, &object);
+                validation::update(row, &object, &known.created);
+                validation::status(row, &object, &known.created);
             }
         }
     }
@@ -119,15 +119,15 @@ fn ours(base: &Base, case: &Case, record: &Record) -> Answer {
             if base.row.namespaced && object["metadata"]["namespace"].is_null() {
                 object["metadata"]["namespace"] = json!("default");
             }
-            (check::create(base.row, &object), object)
+            (validation::create(base.row, &object), object)
         }
         Verb::Update => {
             let object = case.edited(&known.stored);
-            (check::update(base.row, &known.stored, &object), object)
+            (validation::update(base.row, &known.stored, &object), object)
         }
         Verb::Status => {
             let object = case.edited(&known.stored);
-            (check::status(base.row, &known.stored, &object), object)
+            (validation::status(base.row, &known.stored, &object), object)
         }
     };
     answer(base.row, &object, &errors)

@@ -2,10 +2,12 @@
 //!
 //! Nothing here looks at a clock. What would take forever takes forever, and the test never ends.
 
-use openapi::custom::{self, Kind};
-use openapi::decode::{self, Syntax};
-use openapi::resource::Resource;
-use openapi::{catalog, check, fill};
+use openapi::catalog::resource_info::Resource;
+use openapi::codec;
+use openapi::codec::Syntax;
+use openapi::crd::Kind;
+use openapi::validation::definition;
+use openapi::{catalog, defaulting, validation};
 use serde_json::{Map, Value, json};
 
 use crate::bases;
@@ -16,7 +18,7 @@ fn definition(schema: Value) -> Value {
     definition["spec"]["versions"] =
         json!([{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }]);
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
-    fill::fill(row, &mut definition);
+    defaulting::fill(row, &mut definition);
     definition
 }
 
@@ -32,13 +34,13 @@ fn object(spec: Value) -> Value {
 fn faults(row: &Resource, object: &Value) -> usize {
     let schema = row.schema().expect("it was made with one");
     let body = object.to_string().into_bytes();
-    let mut read = decode::decode_as(&body, Syntax::Json, schema).expect("an object").value;
-    fill::fill(row, &mut read);
-    check::create(row, &read).len()
+    let mut read = codec::decode_as(&body, Syntax::Json, schema).expect("an object").value;
+    defaulting::fill(row, &mut read);
+    validation::create(row, &read).len()
 }
 
 fn kind(definition: &Value) -> Kind {
-    assert_eq!(custom::check_create(definition), [], "a definition to accept");
+    assert_eq!(definition::check_create(definition), [], "a definition to accept");
     Kind::of(definition)
 }
 
@@ -85,7 +87,7 @@ fn work_that_would_never_end_is_not_begun() {
     let kind = kind(&with_spec(spec));
     let items: Vec<Value> = vec![json!("abcdefgh"); 200_000];
     let body = object(items.into());
-    let mut found = check::create(&kind.rows[0], &body);
+    let mut found = validation::create(&kind.rows[0], &body);
     let last = found.pop().expect("it is not accepted either");
     assert!(last.detail.contains("too large"), "{last}");
 }
@@ -94,7 +96,7 @@ fn work_that_would_never_end_is_not_begun() {
 fn patterns_are_paid_for_before_they_are_compiled() {
     let check = |pattern: &str| {
         let definition = with_spec(json!({ "type": "string", "pattern": pattern }));
-        custom::check_create(&definition).into_iter().map(|error| error.to_string()).collect::<Vec<_>>()
+        definition::check_create(&definition).into_iter().map(|error| error.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(check("^(a+)+$"), Vec::<String>::new(), "no harm in an engine without backtracking");
     assert_eq!(check("^.{1,1000}$"), Vec::<String>::new());
@@ -103,7 +105,9 @@ fn patterns_are_paid_for_before_they_are_compiled() {
     let many: Map<String, Value> = (0..20_000)
         .map(|index| (format!("f{index}"), json!({ "type": "string", "pattern": "^.{1,1000}$" })))
         .collect();
-    assert!(!custom::check_create(&with_spec(json!({ "type": "object", "properties": many }))).is_empty());
+    assert!(
+        !definition::check_create(&with_spec(json!({ "type": "object", "properties": many }))).is_empty()
+    );
     let kind = kind(&with_spec(json!({ "type": "string", "pattern": "^(a+)+$" })));
     assert_eq!(faults(&kind.rows[0], &object(json!("a".repeat(100_000) + "b"))), 1);
 }
@@ -121,14 +125,14 @@ fn nothing_makes_it_panic() {
         for (turn, place) in places.into_iter().enumerate() {
             let mut odd = base.clone();
             *odd.pointer_mut(&place).expect("it was there") = strange[turn % strange.len()].clone();
-            custom::check_create(&odd);
-            custom::check_update(base, &odd);
-            custom::warnings(Some(base), &odd);
+            definition::check_create(&odd);
+            definition::check_update(base, &odd);
+            definition::warnings(Some(base), &odd);
             for row in &Kind::of(&odd).rows {
-                check::create(row, sample);
-                check::update(row, sample, &strange[(turn + 1) % strange.len()]);
-                fill::fill(row, &mut sample.clone());
-                openapi::convert::from_stored(row, sample.clone());
+                validation::create(row, sample);
+                validation::update(row, sample, &strange[(turn + 1) % strange.len()]);
+                defaulting::fill(row, &mut sample.clone());
+                openapi::conversion::from_stored(row, sample.clone());
             }
         }
     }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use openapi::custom::{self, Kind};
-use openapi::decode::{self, FieldValidation, Syntax};
-use openapi::field::FieldError;
-use openapi::resource::Resource;
-use openapi::status::Status;
-use openapi::{catalog, check, convert, fill};
+use openapi::catalog::resource_info::Resource;
+use openapi::codec;
+use openapi::codec::{FieldValidation, Syntax};
+use openapi::crd::Kind;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
+use openapi::validation::definition;
+use openapi::{catalog, conversion, defaulting, validation};
 use serde_json::{Value, json};
 
 use crate::bases;
@@ -56,10 +58,10 @@ fn create(row: &Resource, sent: Value) -> Answer {
     if row.namespaced {
         object["metadata"]["namespace"] = json!("default");
     }
-    fill::fill(row, &mut object);
-    fill::prepare_create(row, &mut object, Timestamp::UNIX_EPOCH);
+    defaulting::fill(row, &mut object);
+    defaulting::prepare_create(row, &mut object, Timestamp::UNIX_EPOCH);
     let warnings = [warnings, more(row, None, &object)].concat();
-    settled(row, &check::create(row, &object), object, warnings)
+    settled(row, &validation::create(row, &object), object, warnings)
 }
 
 fn update(row: &Resource, verb: Verb, old: &Value, case: &Case) -> Answer {
@@ -67,16 +69,16 @@ fn update(row: &Resource, verb: Verb, old: &Value, case: &Case) -> Answer {
         Ok(read) => read,
         Err(refused) => return refused,
     };
-    fill::fill(row, &mut object);
+    defaulting::fill(row, &mut object);
     let errors = match verb {
         Verb::Status => {
-            fill::prepare_status(row, old, &mut object, Timestamp::UNIX_EPOCH);
+            defaulting::prepare_status(row, old, &mut object, Timestamp::UNIX_EPOCH);
             object["metadata"] = old["metadata"].clone();
-            check::status(row, old, &object)
+            validation::status(row, old, &object)
         }
         _ => {
-            fill::prepare_update(row, old, &mut object, Timestamp::UNIX_EPOCH);
-            check::update(row, old, &object)
+            defaulting::prepare_update(row, old, &mut object, Timestamp::UNIX_EPOCH);
+            validation::update(row, old, &object)
         }
     };
     let warnings =
@@ -88,7 +90,7 @@ fn read(row: &Resource, sent: &Value) -> Result<(Value, Vec<String>), Answer> {
     let body = sent.to_string().into_bytes();
     let schema = row.schema().expect("every row has one");
     let kind = (&*row.kind, &*row.version);
-    let decoded = decode::decode_as(&body, Syntax::Json, schema)
+    let decoded = codec::decode_as(&body, Syntax::Json, schema)
         .map_err(|error| Answer { message: error.message(kind, &body, Syntax::Json), ..Answer::default() })?;
     let mut warnings: Vec<String> =
         row.custom.iter().filter_map(|custom| custom.warning.as_deref()).map(str::to_owned).collect();
@@ -101,14 +103,14 @@ fn more(row: &Resource, old: Option<&Value>, new: &Value) -> Vec<String> {
     if &*row.plural != "customresourcedefinitions" {
         return Vec::new();
     }
-    let warnings = custom::warnings(old, new).into_iter();
+    let warnings = definition::warnings(old, new).into_iter();
     warnings.filter(|warning| !warning.starts_with("x-kubernetes-validations")).collect()
 }
 
 fn settled(row: &Resource, errors: &[FieldError], object: Value, warnings: Vec<String>) -> Answer {
     if errors.is_empty() {
         // What is answered is what was stored, read back.
-        let object = convert::from_stored(row, convert::to_stored(row, object));
+        let object = conversion::from_stored(row, conversion::to_stored(row, object));
         return Answer::accepted(object, warnings);
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();

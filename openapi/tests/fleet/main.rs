@@ -9,10 +9,11 @@ mod samples;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use openapi::custom::{self, Kind};
-use openapi::decode::{self, FieldValidation, Syntax};
-use openapi::resource::Resource;
-use openapi::{catalog, check, fill};
+use openapi::catalog::resource_info::Resource;
+use openapi::codec;
+use openapi::codec::{FieldValidation, Syntax};
+use openapi::crd::Kind;
+use openapi::{catalog, defaulting, validation};
 use samples::Sample;
 use serde_json::{Map, Value, json};
 
@@ -21,10 +22,10 @@ fn definitions() -> Vec<Value> {
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
     let read = |text: &&str| {
         let schema = row.schema().expect("built in");
-        let decoded = decode::decode_as(text.as_bytes(), Syntax::Yaml, schema).unwrap();
+        let decoded = codec::decode_as(text.as_bytes(), Syntax::Yaml, schema).unwrap();
         assert_eq!(decoded.findings, [], "{text}");
         let mut definition = decoded.value;
-        fill::fill(row, &mut definition);
+        defaulting::fill(row, &mut definition);
         definition
     };
     api::fleet::DEFINITIONS.iter().map(read).collect()
@@ -48,8 +49,8 @@ fn every_definition_is_one_a_server_would_accept_without_a_word() {
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
     for definition in definitions() {
         let name = &definition["metadata"]["name"];
-        assert_eq!(check::create(row, &definition), [], "{name}");
-        assert_eq!(custom::warnings(None, &definition), Vec::<String>::new(), "{name}");
+        assert_eq!(validation::create(row, &definition), [], "{name}");
+        assert_eq!(validation::definition::warnings(None, &definition), Vec::<String>::new(), "{name}");
     }
 }
 
@@ -189,11 +190,11 @@ fn accepted(row: &Resource, object: &Value) -> Result<Value, String> {
     let schema = row.schema().expect("defined");
     let text = object.to_string();
     let decoded =
-        decode::decode_as(text.as_bytes(), Syntax::Json, schema).map_err(|error| error.to_string())?;
+        codec::decode_as(text.as_bytes(), Syntax::Json, schema).map_err(|error| error.to_string())?;
     FieldValidation::Strict.settle(&decoded.findings)?;
     let mut object = decoded.value;
-    fill::fill(row, &mut object);
-    let faults = check::create(row, &object);
+    defaulting::fill(row, &mut object);
+    let faults = validation::create(row, &object);
     match faults.is_empty() {
         true => Ok(object),
         false => Err(faults.iter().map(|fault| format!("{fault}\n")).collect()),

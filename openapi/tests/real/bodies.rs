@@ -1,6 +1,6 @@
 //! Bodies that are odd, mistyped or no bodies at all.
 
-use openapi::decode::{FieldValidation, Syntax, decode_as, not_a};
+use openapi::codec::{FieldValidation, Syntax, decode_as, not_a};
 use serde_json::{Value, json};
 
 use super::Kind;

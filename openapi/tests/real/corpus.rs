@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use openapi::catalog;
-use openapi::decode::{Syntax, decode};
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
+use openapi::codec::{Syntax, decode};
 use serde_json::{Value, json};
 
 const CORPUS: &str = include_str!("corpus.txt");

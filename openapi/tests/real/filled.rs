@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use openapi::builtin;
-use openapi::check;
-use openapi::decode::{Decoded, Syntax, decode_as};
-use openapi::field::FieldError;
-use openapi::fill::{fill, prepare_create, prepare_status, prepare_update};
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::Resource;
+use openapi::codec::{Decoded, Syntax, decode_as};
+use openapi::defaulting::{fill, prepare_create, prepare_status, prepare_update};
+use openapi::meta::field::FieldError;
+use openapi::schema::builtin;
+use openapi::validation;
 use serde_json::{Map, Value, json};
 
 use super::cluster::{Answer, Cluster};
@@ -139,8 +139,8 @@ struct Way {
     check: fn(&Resource, &Value, &Value) -> Vec<FieldError>,
 }
 
-const UPDATE: Way = Way { prepare: prepare_update, check: check::update };
-const STATUS: Way = Way { prepare: prepare_status, check: check::status };
+const UPDATE: Way = Way { prepare: prepare_update, check: validation::update };
+const STATUS: Way = Way { prepare: prepare_status, check: validation::status };
 
 fn compare_changed(
     row: &Resource,
@@ -295,7 +295,7 @@ fn compare_new(row: &Resource, object: &Value, theirs: Value) -> Result<(), Stri
         }
     }
     prepare_create(row, &mut ours, moment(&theirs));
-    accepted(object, &check::create(row, &ours))?;
+    accepted(object, &validation::create(row, &ours))?;
     same(object, ours, theirs, forget_allocated)
 }
 

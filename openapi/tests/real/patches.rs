@@ -1,10 +1,10 @@
 //! Patches of the three types, on objects that exist.
 
-use openapi::decode::{Syntax, decode};
+use openapi::codec::typed::walk;
+use openapi::codec::{Syntax, decode};
 use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
-use openapi::walk::walk;
 use serde_json::{Value, json};
 
 use super::Kind;
@@ -72,7 +72,7 @@ fn compare_one(cluster: &Cluster, kind: &Kind, patch_type: Type, patch: &str) ->
 }
 
 fn ours(kind: &Kind, patch_type: Type, patch: &str, live: Value) -> Result<(Value, Vec<String>), Answer> {
-    let refuse = |status: openapi::status::Status| Answer {
+    let refuse = |status: openapi::meta::status::Status| Answer {
         code: status.code,
         body: serde_json::to_value(&status).expect("a status is JSON"),
         warnings: Vec::new(),

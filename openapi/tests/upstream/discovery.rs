@@ -1,6 +1,6 @@
 use openapi::catalog::built_in;
-use openapi::discovery::{Root, aggregated, core_versions, group, group_list, resource_list};
-use openapi::resource::{Resource, Verb};
+use openapi::catalog::resource_info::{Resource, Verb};
+use openapi::publish::discovery::{Root, aggregated, core_versions, group, group_list, resource_list};
 use serde_json::Value;
 
 use crate::server::Server;
@@ -62,5 +62,5 @@ pub(crate) fn selectors_differ(server: &Server) -> Vec<String> {
 }
 
 pub(crate) fn root(row: &Resource) -> String {
-    format!("/{}", openapi::document::path(&row.group, &row.version))
+    format!("/{}", openapi::publish::documents::path(&row.group, &row.version))
 }

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use openapi::catalog::built_in;
-use openapi::cell::Cell;
-use openapi::resource::{Generation, Resource, Verb};
+use openapi::catalog::printer::Cell;
+use openapi::catalog::resource_info::{Generation, Resource, Verb};
 use serde_json::Value;
 
 use crate::discovery::root;

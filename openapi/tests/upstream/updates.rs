@@ -1,5 +1,5 @@
 use openapi::catalog::built_in;
-use openapi::resource::{Resource, Verb};
+use openapi::catalog::resource_info::{Resource, Verb};
 use serde_json::{Value, json};
 
 use crate::discovery::root;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use openapi::quantity::Quantity;
+use openapi::meta::quantity::Quantity;
 use serde_json::{Value, json};
 
 use crate::object::{fields, flag, list, meets, name, text};

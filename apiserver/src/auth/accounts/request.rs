@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
-use openapi::field::FieldError;
-use openapi::status::{Grouped, Status};
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{Grouped, Status};
 use serde_json::{Value, json};
 
 use super::claims::{Claims, Named};

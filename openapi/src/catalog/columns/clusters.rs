@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Fill::*;
 use super::{Columns, condition, is_terminating};
-use crate::cell::{items, since, text, time};
+use crate::catalog::printer::{items, since, text, time};
 
 pub(super) const COLUMNS: &[Columns] = &[
     ("configmaps", &[("Data", Made(config_entries))]),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Fill::*;
 use super::{Columns, few};
-use crate::cell::{items, text};
+use crate::catalog::printer::{items, text};
 
 pub(super) const COLUMNS: &[Columns] = &[
     (

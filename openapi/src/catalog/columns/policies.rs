@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Fill::*;
 use super::{Columns, condition};
-use crate::cell::{duration, items, selector, text};
+use crate::catalog::printer::{duration, items, selector, text};
 
 pub(super) const COLUMNS: &[Columns] = &[
     ("clusterrolebindings.rbac.authorization.k8s.io", BINDING),

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 
 use super::managers::{Manager, Managers, Operation};
 use super::set::Set;
-use crate::go;
-use crate::status::{OwnedField, Status};
+use crate::meta::go;
+use crate::meta::status::{OwnedField, Status};
 
 /// So many fields are told one by one; all of them are counted.
 const TOLD_MAX: usize = 1000;

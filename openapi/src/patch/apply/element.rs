@@ -15,7 +15,7 @@ use std::fmt;
 
 use serde_json::{Number, Value};
 
-use crate::go;
+use crate::meta::go;
 
 #[derive(Clone, Debug)]
 pub(super) enum Element<'a> {

@@ -1,7 +1,7 @@
 //! The fields a request cannot change, whatever it says: nobody comes to own them by it.
 
 use super::set::Set;
-use crate::resource::Resource;
+use crate::catalog::resource_info::Resource;
 
 type Path = &'static [&'static str];
 
@@ -22,7 +22,7 @@ impl Reset {
         match (said, part) {
             (Some((_, _, reset)), _) => *reset,
             (None, None) if row.has_status() => STATUS,
-            (None, Some("status")) if row.origin == crate::resource::Origin::Custom => METADATA_AND_SPEC,
+            (None, Some("status")) if row.origin == crate::schema::Origin::Custom => METADATA_AND_SPEC,
             (None, Some("status")) => SPEC,
             _ => Reset::These(&[]),
         }

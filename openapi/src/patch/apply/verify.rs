@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::element::Element;
 use super::types::{Atom, Fields, Items, Type};
-use crate::go;
+use crate::meta::go;
 use crate::schema::{Schema, Shape};
 
 /// No more than this many faults are told, as of any body.

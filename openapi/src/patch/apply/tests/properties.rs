@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use super::super::mentioned;
 use super::super::types::Type;
 use super::super::{Reset, Writer, fields};
-use crate::parse;
-use crate::resource::Origin;
+use crate::schema::Origin;
 use crate::schema::Schema;
+use crate::schema::parse;
 
 fn schema() -> Schema {
     let text = json!({ "type": "string" });

@@ -1,0 +1,5 @@
+//! What clients read about the resources a server has, and objects as tables.
+
+pub mod discovery;
+pub mod documents;
+pub mod tables;
