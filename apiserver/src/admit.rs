@@ -28,14 +28,14 @@ pub(crate) async fn create(
     owners: Owners,
 ) -> Result<(String, Claims), Status> {
     metadata::uncondemned(object);
-    defaulting::fill(&call.row, object);
+    defaulting::apply_defaults(&call.row, object);
     let owners = owners.of_new(call, object);
     escalation::check(call, None, object)?;
     let name = metadata::born(call, object)?;
     defaulting::prepare_create(&call.row, object, Timestamp::now());
     special::requested(call, object);
     owners::put(object, owners);
-    let mut errors = validation::create(&call.row, object);
+    let mut errors = validation::validate_create(&call.row, object);
     errors.extend(special::misnamed(&call.row, &name));
     errors.extend(special::check(&call.row, object));
     refuse(call, &name, &errors)?;
@@ -66,11 +66,11 @@ pub(crate) async fn update(
     errors.extend(match call.subresource.as_deref() {
         None => {
             let mut wrong = special::check(row, new);
-            wrong.extend(validation::update(row, old, new));
+            wrong.extend(validation::validate_update(row, old, new));
             wrong
         }
-        Some("status") => validation::status(&call.row, old, new),
-        Some(part) => validation::subresource(row, part, old, new),
+        Some("status") => validation::validate_status(&call.row, old, new),
+        Some(part) => validation::validate_subresource(row, part, old, new),
     });
     refuse(call, name, &errors)?;
     signers::check(call, Some(old), new)?;
@@ -79,7 +79,7 @@ pub(crate) async fn update(
 }
 
 fn refuse(call: &Call, name: &str, errors: &[FieldError]) -> Result<(), Status> {
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.grouped_kind(), name, errors)) }
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.group_kind(), name, errors)) }
 }
 
 async fn assign(

@@ -8,7 +8,7 @@ use openapi::codec;
 use openapi::codec::FieldValidation;
 use openapi::codec::protobuf;
 use openapi::meta::field::FieldError;
-use openapi::meta::status::{Grouped, Status};
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 
 use crate::call::Call;
@@ -86,7 +86,7 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
                 None => codec::decode(body, syntax),
             };
             let decoded = decoded.map_err(|error| Status::bad_request(error.message(kind, body, syntax)))?;
-            (decoded.value, decoded.findings)
+            (decoded.value, decoded.strict_errors)
         }
     };
     match call.row.custom {
@@ -94,8 +94,8 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
         None => check_kind(call, &value)?,
     }
     let (kind, version) = (&*call.row.kind, &*call.row.version);
-    let refused = |why: String| Status::bad_request(codec::not_a(kind, (kind, version), &why));
-    let warnings = validation(call).settle(&findings).map_err(refused)?;
+    let refused = |why: String| Status::bad_request(codec::mismatch_message(kind, (kind, version), &why));
+    let warnings = validation(call).enforce(&findings).map_err(refused)?;
     Ok(Sent { object: value, warnings })
 }
 
@@ -122,7 +122,7 @@ fn recognize(call: &Call, object: &Value, body: &[u8]) -> Result<(), Status> {
     let (kind, meant) = (&*call.row.kind, call.row.api_version());
     if said("kind").is_empty() {
         let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body));
-        return Err(Status::bad_request(codec::unrecognized(kind, &why, body)));
+        return Err(Status::bad_request(codec::unrecognized_message(kind, &why, body)));
     }
     if said("apiVersion") != meant {
         let said = said("apiVersion");
@@ -145,7 +145,7 @@ pub(crate) fn same_kind(call: &Call, object: &Value) -> Result<(), Status> {
     match errors.is_empty() {
         true => Ok(()),
         false => {
-            let grouped = Grouped::new(&call.row.group, said("kind"));
+            let grouped = GroupResource::new(&call.row.group, said("kind"));
             Err(Status::invalid(grouped, metadata::text(object, "name"), &errors))
         }
     }

@@ -8,9 +8,11 @@ use std::sync::{Arc, LazyLock};
 
 use api::cluster::{Id, Path, ROOT};
 use api::names::{GROUP, VERSION};
-use openapi::catalog::printer::Cell;
-use openapi::catalog::resource_info::{Column, Generation, Resource, Selectable, Subresource, Verb};
-use openapi::meta::status::{Cause, Grouped, Status};
+use openapi::catalog::printer::PrinterCell;
+use openapi::catalog::resource_info::{
+    Generation, PrinterColumn, ResourceInfo, SelectableField, Subresource, Verb,
+};
+use openapi::meta::status::{Cause, GroupResource, Status};
 use openapi::schema::OpenApiDefinitions;
 use openapi::schema::Origin;
 use openapi::schema::builtin;
@@ -30,18 +32,18 @@ pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plura
 const TYPE: &str = "dev.holon.v1alpha1.LogicalCluster";
 
 /// How logical clusters themselves are served.
-pub fn row() -> &'static Arc<Resource> {
-    static ROW: LazyLock<Arc<Resource>> = LazyLock::new(|| Arc::new(make_row()));
+pub fn row() -> &'static Arc<ResourceInfo> {
+    static ROW: LazyLock<Arc<ResourceInfo>> = LazyLock::new(|| Arc::new(make_row()));
     &ROW
 }
 
-fn make_row() -> Resource {
-    let selectable = |label: &str, pointer: &str| Selectable {
+fn make_row() -> ResourceInfo {
+    let selectable = |label: &str, pointer: &str| SelectableField {
         label: label.into(),
         pointers: vec![pointer.into()],
         absent: "".into(),
     };
-    let column = |name: &str, kind: &str, cell: Cell| Column {
+    let column = |name: &str, kind: &str, cell: PrinterCell| PrinterColumn {
         name: name.into(),
         kind: kind.into(),
         format: "".into(),
@@ -49,7 +51,7 @@ fn make_row() -> Resource {
         priority: 0,
         cell,
     };
-    Resource {
+    ResourceInfo {
         origin: Origin::Custom,
         group: GROUP.into(),
         version: VERSION.into(),
@@ -68,9 +70,9 @@ fn make_row() -> Resource {
             verbs: vec![Verb::Get, Verb::Patch, Verb::Update],
         }],
         columns: vec![
-            column("Name", "string", Cell::Text("/metadata/name".into(), "".into())),
-            column("Phase", "string", Cell::Text("/status/phase".into(), "".into())),
-            column("Age", "date", Cell::Age("/metadata/creationTimestamp".into())),
+            column("Name", "string", PrinterCell::Text("/metadata/name".into(), "".into())),
+            column("Phase", "string", PrinterCell::Text("/status/phase".into(), "".into())),
+            column("Age", "date", PrinterCell::Age("/metadata/creationTimestamp".into())),
         ],
         selectable: vec![selectable("metadata.name", "/metadata/name")],
         generation: Generation::Outside { parts: vec!["metadata".into(), "status".into()] },
@@ -215,7 +217,7 @@ pub fn born(object: &mut Value) -> Id {
 /// The uid of a namespace in which something can be created; otherwise what a client is told.
 pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<String, Status> {
     let found = store.get(&NAMESPACES.key(id, None, namespace)).await.map_err(unreadable)?;
-    let grouped = Grouped::new("", "namespaces");
+    let grouped = GroupResource::new("", "namespaces");
     let found = found.value.and_then(|entry| Some((stored::uid(&entry)?.to_owned(), entry)));
     let (uid, entry) = found.ok_or_else(|| Status::not_found(grouped, namespace))?;
     if stored::is_leaving(&entry) {

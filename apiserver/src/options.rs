@@ -5,7 +5,7 @@
 
 use openapi::catalog::resource_info::Verb;
 use openapi::meta::field::FieldError;
-use openapi::meta::status::{Grouped, Status};
+use openapi::meta::status::{GroupResource, Status};
 
 use crate::owners::MANAGER_BYTES_MAX;
 use crate::query::Query;
@@ -23,7 +23,7 @@ pub(crate) fn check(verb: Verb, query: &Query, applies: bool) -> Result<(), Stat
     };
     match errors.is_empty() {
         true => Ok(()),
-        false => Err(Status::invalid(Grouped::new("meta.k8s.io", kind), "", &errors)),
+        false => Err(Status::invalid(GroupResource::new("meta.k8s.io", kind), "", &errors)),
     }
 }
 

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use openapi::codec;
 use openapi::codec::protobuf;
 use openapi::publish::tables;
-use openapi::publish::tables::Heading;
+use openapi::publish::tables::ColumnDefinitions;
 use serde_json::{Value, json};
 use storage::{Entry, ReadError};
 
@@ -65,7 +65,7 @@ pub(crate) async fn list_as_a_whole(style: Style, metadata: &Value, entries: &[E
             while let Some(Ok(piece)) = pieces.next().await {
                 json.extend_from_slice(&piece);
             }
-            let tree = codec::tree(&json).unwrap_or_default();
+            let tree = codec::parse_json(&json).unwrap_or_default();
             let mut out = BytesMut::new();
             render::encode(encoding, &tree, &mut out);
             out.into()
@@ -76,7 +76,7 @@ pub(crate) async fn list_as_a_whole(style: Style, metadata: &Value, entries: &[E
 
 fn in_protobuf(style: &Style, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
     let shown = entries.iter().filter_map(|entry| style.tree(entry, entry.revision()));
-    let shown = shown.map(|tree| style.shown(&tree, Heading::Omitted, &[]));
+    let shown = shown.map(|tree| style.shown(&tree, ColumnDefinitions::Omitted, &[]));
     let items: Vec<Vec<u8>> = shown.filter_map(|tree| protobuf::message(&tree).ok()).collect();
     let (kind, api_version) = kind(style);
     // The kind was looked up when the encoding was chosen.
@@ -185,7 +185,7 @@ mod tests {
     use crate::call::Reach;
     use crate::negotiate::Form;
     use openapi::catalog;
-    use openapi::publish::tables::Include;
+    use openapi::publish::tables::IncludeObject;
     use storage::{Key, Revision};
 
     fn entries(count: usize) -> Vec<Entry> {
@@ -200,7 +200,7 @@ mod tests {
     fn style(shape: Shape) -> Style {
         let row = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
         let form = Form { shape, ..Form::JSON };
-        Style { form, row, include: Include::Nothing, reach: Reach::One, elsewhere: None }
+        Style { form, row, include: IncludeObject::Nothing, reach: Reach::One, elsewhere: None }
     }
 
     async fn written(shape: Shape, entries: Vec<Entry>) -> Vec<Bytes> {

@@ -15,9 +15,9 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use openapi::meta::hash;
 use openapi::meta::status::Status;
 use openapi::publish::discovery;
-use openapi::publish::discovery::Root;
+use openapi::publish::discovery::ApiRoot;
 use openapi::publish::documents;
-use openapi::publish::documents::Document;
+use openapi::publish::documents::OpenApiDocument;
 use serde_json::{Value, json};
 
 use crate::compress::{self, Effort, GZIP};
@@ -125,7 +125,7 @@ impl Made {
         Made { content_type, hash, body: Some(body), packed: OnceLock::new() }
     }
 
-    fn of(document: Document) -> Made {
+    fn of(document: OpenApiDocument) -> Made {
         Made::new(negotiate::JSON, document.hash, document.body.into())
     }
 
@@ -172,7 +172,7 @@ fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Resu
     let form = negotiate::answer(headers, |form| form.encoding == Encoding::Json && offered(form.shape))?;
     let rows = kinds.shown();
     if form.shape == Shape::Aggregated {
-        let root = if core { Root::Core } else { Root::Groups };
+        let root = if core { ApiRoot::Core } else { ApiRoot::Groups };
         let (hash, body) = kinds.documents().aggregated[usize::from(!core)].get_or_init(|| {
             let body = discovery::aggregated(&rows, root).to_string();
             (hash::content(body.as_bytes()), body.into())

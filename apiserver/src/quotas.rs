@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::cluster::Id;
 use openapi::meta::field::FieldError;
 use openapi::meta::quantity::Quantity;
-use openapi::meta::status::{Grouped, Status};
+use openapi::meta::status::{GroupResource, Status};
 use serde::Deserialize;
 use serde_json::Value;
 use storage::{Entry, Event, Range, Revision, Store};
@@ -126,7 +126,7 @@ impl Quotas {
     pub(crate) async fn room(
         self: &Arc<Self>,
         cluster: Id,
-        what: (Grouped<'_>, &str),
+        what: (GroupResource<'_>, &str),
         growth: Size,
     ) -> Result<Promise, Status> {
         let promise = |growth| Promise { quotas: self.clone(), cluster, growth, kept: None };

@@ -3,7 +3,7 @@
 //! Asked about the cheapest first: what the key says (name and namespace), then the labels, read from the metadata
 //! alone, and only for other fields the whole object.
 
-use openapi::catalog::resource_info::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use openapi::conversion;
 use openapi::meta::selector::{FieldSelector, LabelSelector};
 use openapi::meta::status::Status;
@@ -27,7 +27,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    pub(crate) fn parse(query: &Query, row: &Resource) -> Result<Selection, Status> {
+    pub(crate) fn parse(query: &Query, row: &ResourceInfo) -> Result<Selection, Status> {
         let bad = |error: openapi::meta::selector::SelectorError| Status::bad_request(error.to_string());
         let labels = LabelSelector::parse(query.text("labelSelector")).map_err(bad)?;
         let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(bad)?;
@@ -55,7 +55,7 @@ impl Selection {
     }
 
     /// An object that cannot be read matches nothing but "everything".
-    pub(crate) fn holds(&self, row: &Resource, entry: &Entry) -> bool {
+    pub(crate) fn holds(&self, row: &ResourceInfo, entry: &Entry) -> bool {
         self.is_everything()
             || self.holds_place(entry) && self.holds_labels(entry) && self.holds_fields(row, entry)
     }
@@ -85,7 +85,7 @@ impl Selection {
         })
     }
 
-    fn holds_fields(&self, row: &Resource, entry: &Entry) -> bool {
+    fn holds_fields(&self, row: &ResourceInfo, entry: &Entry) -> bool {
         if self.fields.is_empty() {
             return true;
         }

@@ -218,7 +218,7 @@ pub fn read(entry: &Entry) -> Bytes {
 
 /// The object as a tree, for the few who need one.
 pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
-    codec::tree(&read(entry))
+    codec::parse_json(&read(entry))
 }
 
 /// Whether two stored objects are the same to whoever reads them. When they were stamped is nobody's business.

@@ -24,7 +24,7 @@ use apiserver::births;
 use apiserver::guard::{Deed, Guard};
 use apiserver::identity::Identity;
 use openapi::meta::field::FieldError;
-use openapi::meta::status::{Grouped, Status};
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 use splitter::policies::mistakes;
 use splitter::raise::pods::{CLUSTER, is_deletable};
@@ -177,7 +177,9 @@ fn check_expressions(deed: &Deed) -> Result<(), Status> {
     let errors: Vec<FieldError> = mistakes(&deed.row.plural, after).into_iter().map(error).collect();
     match errors.is_empty() {
         true => Ok(()),
-        false => Err(Status::invalid(Grouped::new(&deed.row.group, &deed.row.kind), deed.name, &errors)),
+        false => {
+            Err(Status::invalid(GroupResource::new(&deed.row.group, &deed.row.kind), deed.name, &errors))
+        }
     }
 }
 
@@ -253,7 +255,7 @@ mod tests {
     use apiserver::births::Birth;
     use apiserver::identity::User;
     use openapi::catalog;
-    use openapi::catalog::resource_info::Resource;
+    use openapi::catalog::resource_info::ResourceInfo;
     use serde_json::json;
     use storage::memory::Memory;
 
@@ -309,7 +311,7 @@ mod tests {
                            change: Change<'_>,
                            may| {
             let pods = catalog::find("", "v1", "pods").unwrap();
-            let row = Resource { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
+            let row = ResourceInfo { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
             let (before, after) = change;
             let deed = Deed { cluster, who, row: &row, name, part, before, after };
             let refused = marks().await.decide(deed).await.err();
@@ -392,7 +394,7 @@ mod tests {
         let admin = known("admin", "system:masters", None);
         let check = async |plural: &str, kind: &str, change: Change<'_>| {
             let pods = catalog::find("", "v1", "pods").unwrap();
-            let row = Resource {
+            let row = ResourceInfo {
                 group: GROUP.into(),
                 plural: plural.into(),
                 kind: kind.into(),

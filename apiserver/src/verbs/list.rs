@@ -16,11 +16,11 @@ use std::vec;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
-use openapi::catalog::resource_info::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use openapi::codec;
 use openapi::codec::Syntax;
 use openapi::meta::field::FieldError;
-use openapi::meta::status::{Grouped, Status};
+use openapi::meta::status::{GroupResource, Status};
 use openapi::schema::Origin;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -193,7 +193,7 @@ pub(crate) struct Reader {
 struct Rest {
     store: Arc<dyn Store>,
     range: Range,
-    row: Arc<Resource>,
+    row: Arc<ResourceInfo>,
     selection: Selection,
     page: Page,
 }
@@ -314,7 +314,7 @@ fn check(query: &Query) -> Result<(), Status> {
         ("Exact" | "NotOlderThan", _) => return Ok(()),
         _ => FieldError::not_supported("resourceVersionMatch", rule, &["Exact", "NotOlderThan", ""]),
     };
-    Err(Status::invalid(Grouped::new("meta.k8s.io", "ListOptions"), "", &[error]))
+    Err(Status::invalid(GroupResource::new("meta.k8s.io", "ListOptions"), "", &[error]))
 }
 
 fn parse(token: &str, range: &Range) -> Result<Continue, Status> {

@@ -143,7 +143,7 @@ pub(crate) async fn replace(
 ) -> Result<Option<Entry>, Status> {
     let old = call.tree(entry)?;
     metadata::place(call, &mut new)?;
-    defaulting::fill(&call.row, &mut new);
+    defaulting::apply_defaults(&call.row, &mut new);
     let owners = owners.after(call, &old, &new);
     confine(call, &old, &mut new);
     let claims = admit::update(store, call, &old, &mut new).await?;

@@ -1,4 +1,4 @@
-//! The built-in kinds, one row each, in the order discovery lists them.
+//! The built-in resources, in the order discovery lists them.
 //!
 //! ```text
 //! resources.json (hack/facts: what a kube-apiserver serves) ──┐
@@ -17,31 +17,31 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use crate::catalog::printer::Cell;
-use crate::catalog::resource_info::{Column, Resource, Selectable, Subresource, Verb};
+use crate::catalog::printer::PrinterCell;
+use crate::catalog::resource_info::{PrinterColumn, ResourceInfo, SelectableField, Subresource, Verb};
 use crate::schema::Origin;
 use crate::schema::builtin;
 
-static ROWS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(load);
+static RESOURCES: LazyLock<Vec<Arc<ResourceInfo>>> = LazyLock::new(load);
 
 /// Every built-in resource: groups in order of priority, the preferred version of each first.
-pub fn built_in() -> &'static [Arc<Resource>] {
-    &ROWS
+pub fn built_in() -> &'static [Arc<ResourceInfo>] {
+    &RESOURCES
 }
 
 /// One built-in resource by what its path says. The core group is `""`.
-pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<ResourceInfo>> {
     built_in().iter().find(|row| &*row.group == group && &*row.version == version && &*row.plural == plural)
 }
 
 /// One built-in resource by the kind of its objects.
-pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Arc<Resource>> {
+pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Arc<ResourceInfo>> {
     built_in().iter().find(|row| &*row.group == group && &*row.version == version && &*row.kind == kind)
 }
 
-/// The columns of the `scale` subresource, which is an object of a kind of its own and has no row.
-pub fn scale_columns() -> &'static [Column] {
-    static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
+/// The columns of the `scale` subresource, which is an object of a kind of its own and has no [`ResourceInfo`].
+pub fn scale_columns() -> &'static [PrinterColumn] {
+    static COLUMNS: LazyLock<Vec<PrinterColumn>> = LazyLock::new(|| {
         let facts = r#"[
             ["Name", "string", "", 0], ["Desired", "integer", "", 0],
             ["Available", "integer", "", 0], ["Age", "string", "", 0]
@@ -52,24 +52,24 @@ pub fn scale_columns() -> &'static [Column] {
     &COLUMNS
 }
 
-fn load() -> Vec<Arc<Resource>> {
+fn load() -> Vec<Arc<ResourceInfo>> {
     let table: Value = serde_json::from_str(include_str!("resources.json")).expect("hack/facts writes JSON");
-    let mut rows = Vec::new();
+    let mut resources = Vec::new();
     for group_version in items(&table) {
         let (group, version) = (text(&group_version["group"]), text(&group_version["version"]));
         for resource in items(&group_version["resources"]) {
-            rows.push(Arc::new(row(&group, &version, resource)));
+            resources.push(Arc::new(resource_info(&group, &version, resource)));
         }
     }
-    rows
+    resources
 }
 
-fn row(group: &Arc<str>, version: &Arc<str>, facts: &Value) -> Resource {
+fn resource_info(group: &Arc<str>, version: &Arc<str>, facts: &Value) -> ResourceInfo {
     let kind = text(&facts["kind"]);
     let plural = text(&facts["resource"]);
     let namespaced = facts["namespaced"] == true;
     let type_name = builtin::type_name(group, version, &kind).unwrap_or_default().into();
-    let mut row = Resource {
+    let mut info = ResourceInfo {
         origin: Origin::BuiltIn,
         list_kind: format!("{kind}List").into(),
         singular: text(&facts["singular"]),
@@ -94,14 +94,14 @@ fn row(group: &Arc<str>, version: &Arc<str>, facts: &Value) -> Resource {
         schema: None,
         custom: None,
     };
-    let key = row.qualified();
-    row.columns = items(&facts["columns"]).map(|column| self::column(&key, column)).collect();
-    row.generation = strategies::generation(&key);
-    row.create_on_update = strategies::CREATE_ON_UPDATE.contains(&&*key);
-    row.update_needs_version = strategies::UPDATE_NEEDS_VERSION.contains(&&*key);
-    row.delete_answers_object = strategies::DELETE_ANSWERS_OBJECT.contains(&&*key);
-    row.selectable = selectable(&key, namespaced);
-    row
+    let key = info.qualified();
+    info.columns = items(&facts["columns"]).map(|column| self::column(&key, column)).collect();
+    info.generation = strategies::generation(&key);
+    info.create_on_update = strategies::CREATE_ON_UPDATE.contains(&&*key);
+    info.update_needs_version = strategies::UPDATE_NEEDS_VERSION.contains(&&*key);
+    info.delete_answers_object = strategies::DELETE_ANSWERS_OBJECT.contains(&&*key);
+    info.selectable = selectable(&key, namespaced);
+    info
 }
 
 fn subresource(facts: &Value) -> Subresource {
@@ -114,10 +114,10 @@ fn subresource(facts: &Value) -> Subresource {
 }
 
 /// `[name, type, format, priority]`
-fn column(key: &str, facts: &Value) -> Column {
+fn column(key: &str, facts: &Value) -> PrinterColumn {
     let name = text(&facts[0]);
-    Column {
-        cell: columns::cell(key, &name).unwrap_or(Cell::Blank),
+    PrinterColumn {
+        cell: columns::cell(key, &name).unwrap_or(PrinterCell::Blank),
         kind: text(&facts[1]),
         format: text(&facts[2]),
         description: "".into(),
@@ -128,7 +128,7 @@ fn column(key: &str, facts: &Value) -> Column {
 
 /// Names can always be selected. Namespaces where there are any; and also, for no reason but habit, where there are
 /// none, unless the kind names its own fields.
-fn selectable(key: &str, namespaced: bool) -> Vec<Selectable> {
+fn selectable(key: &str, namespaced: bool) -> Vec<SelectableField> {
     let own = strategies::selectable(key);
     let mut all = vec![strategies::field("metadata.name")];
     if namespaced || own.is_empty() {
@@ -180,7 +180,7 @@ mod tests {
             if builtin::schema(&row.type_name).is_none() {
                 wrong.push(format!("{} {}: no type", row.api_version(), row.kind));
             }
-            let blank = row.columns.iter().filter(|column| matches!(column.cell, Cell::Blank));
+            let blank = row.columns.iter().filter(|column| matches!(column.cell, PrinterCell::Blank));
             wrong.extend(blank.map(|column| format!("{}: nothing fills {}", row.qualified(), column.name)));
         }
         assert!(wrong.is_empty(), "{wrong:#?}");

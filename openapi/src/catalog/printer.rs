@@ -1,7 +1,7 @@
 //! What fills one cell of a table.
 //!
 //! Most cells are a field, a count or a sum of fields and say so as data. A cell that needs thought is a named function
-//! in `catalog/columns`. Neither ever fails: a cell about which an object says nothing has a word for that.
+//! in `catalog/columns`. Neither ever fails: an object without the field gets a placeholder.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::meta::jsonpath::JsonPath;
 
 /// JSON pointers lead from the object to what a cell shows.
 #[derive(Clone, Debug)]
-pub enum Cell {
+pub enum PrinterCell {
     Blank,
     /// A scalar as text, or this where it is absent or empty.
     Text(Arc<str>, Arc<str>),
@@ -40,12 +40,12 @@ pub enum Cell {
     Age(Arc<str>),
     Made(fn(&Value, Timestamp) -> Value),
     /// What a path of a definition leads to first, as this type; nothing where it leads nowhere.
-    Path(Arc<JsonPath>, Printed),
+    Path(Arc<JsonPath>, ColumnType),
 }
 
 /// The types of columns a definition can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Printed {
+pub enum ColumnType {
     Boolean,
     Date,
     Integer,
@@ -53,14 +53,14 @@ pub enum Printed {
     String,
 }
 
-impl Printed {
-    pub fn parse(word: &str) -> Option<Printed> {
+impl ColumnType {
+    pub fn parse(word: &str) -> Option<ColumnType> {
         match word {
-            "boolean" => Some(Printed::Boolean),
-            "date" => Some(Printed::Date),
-            "integer" => Some(Printed::Integer),
-            "number" => Some(Printed::Number),
-            "string" => Some(Printed::String),
+            "boolean" => Some(ColumnType::Boolean),
+            "date" => Some(ColumnType::Date),
+            "integer" => Some(ColumnType::Integer),
+            "number" => Some(ColumnType::Number),
+            "string" => Some(ColumnType::String),
             _ => None,
         }
     }
@@ -69,15 +69,17 @@ impl Printed {
     fn print(self, value: &Value, now: Timestamp) -> Value {
         match (self, value) {
             (_, Value::Null) => Value::Null,
-            (Printed::String, Value::String(_)) => value.clone(),
-            (Printed::String, Value::Number(number)) => go::number(number).into(),
-            (Printed::String, other) => other.to_string().into(),
-            (Printed::Integer, Value::Number(number)) => {
+            (ColumnType::String, Value::String(_)) => value.clone(),
+            (ColumnType::String, Value::Number(number)) => go::number(number).into(),
+            (ColumnType::String, other) => other.to_string().into(),
+            (ColumnType::Integer, Value::Number(number)) => {
                 number.as_i64().or_else(|| number.as_f64().map(|float| float as i64)).into()
             }
-            (Printed::Number, Value::Number(_)) | (Printed::Boolean, Value::Bool(_)) => value.clone(),
-            (Printed::Date, Value::String(text)) if text.is_empty() || text == "null" => "<unknown>".into(),
-            (Printed::Date, Value::String(text)) => match text.parse::<Timestamp>() {
+            (ColumnType::Number, Value::Number(_)) | (ColumnType::Boolean, Value::Bool(_)) => value.clone(),
+            (ColumnType::Date, Value::String(text)) if text.is_empty() || text == "null" => {
+                "<unknown>".into()
+            }
+            (ColumnType::Date, Value::String(text)) => match text.parse::<Timestamp>() {
                 Ok(then) => duration(seconds_between(then, now)).into(),
                 Err(_) => "<invalid>".into(),
             },
@@ -86,34 +88,36 @@ impl Printed {
     }
 }
 
-impl Cell {
+impl PrinterCell {
     /// What the cell of this object shows at this moment.
     pub fn fill(&self, object: &Value, now: Timestamp) -> Value {
         let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
         match self {
-            Cell::Blank => json!(""),
-            Cell::Text(pointer, absent) => match text(object, pointer) {
+            PrinterCell::Blank => json!(""),
+            PrinterCell::Text(pointer, absent) => match text(object, pointer) {
                 text if text.is_empty() => json!(**absent),
                 text => text.into(),
             },
-            Cell::Plain(pointer, absent) => {
+            PrinterCell::Plain(pointer, absent) => {
                 object.pointer(pointer).cloned().unwrap_or_else(|| json!(**absent))
             }
-            Cell::Integer(pointer) => number(pointer).into(),
-            Cell::Truth(pointer, absent) => {
+            PrinterCell::Integer(pointer) => number(pointer).into(),
+            PrinterCell::Truth(pointer, absent) => {
                 object.pointer(pointer).and_then(Value::as_bool).unwrap_or(*absent).into()
             }
-            Cell::Count(pointer) => count(object, pointer).into(),
-            Cell::Join(pointer, absent) => join(items(object, pointer).map(scalar), absent),
-            Cell::JoinEach(pointer, field, absent) => {
+            PrinterCell::Count(pointer) => count(object, pointer).into(),
+            PrinterCell::Join(pointer, absent) => join(items(object, pointer).map(scalar), absent),
+            PrinterCell::JoinEach(pointer, field, absent) => {
                 join(items(object, pointer).map(|item| text(item, field)), absent)
             }
-            Cell::Ratio(have, want) => format!("{}/{}", number(have), number(want)).into(),
-            Cell::Labels(pointer) => labels(object.pointer(pointer)).into(),
-            Cell::Selector(pointer) => selector(object.pointer(pointer)).into(),
-            Cell::Age(pointer) => since(object, pointer, now).into(),
-            Cell::Made(make) => make(object, now),
-            Cell::Path(path, kind) => path.first(object).map_or(Value::Null, |value| kind.print(value, now)),
+            PrinterCell::Ratio(have, want) => format!("{}/{}", number(have), number(want)).into(),
+            PrinterCell::Labels(pointer) => labels(object.pointer(pointer)).into(),
+            PrinterCell::Selector(pointer) => selector(object.pointer(pointer)).into(),
+            PrinterCell::Age(pointer) => since(object, pointer, now).into(),
+            PrinterCell::Made(make) => make(object, now),
+            PrinterCell::Path(path, kind) => {
+                path.first(object).map_or(Value::Null, |value| kind.print(value, now))
+            }
         }
     }
 }
@@ -284,19 +288,20 @@ mod tests {
         let now: Timestamp = "2026-11-16T00:01:00Z".parse().unwrap();
         let object = json!({
             "name": "web", "size": 3, "list": ["a", "b"], "each": [{ "name": "x" }, { "name": "y" }],
-            "born": "2026-11-16T00:00:00Z",
+            "created": "2026-11-16T00:00:00Z",
         });
-        let check = |cell: Cell, expected: Value| assert_eq!(cell.fill(&object, now), expected, "{cell:?}");
-        check(Cell::Text("/name".into(), "".into()), json!("web"));
-        check(Cell::Text("/none".into(), "<none>".into()), json!("<none>"));
-        check(Cell::Plain("/size".into(), "".into()), json!(3));
-        check(Cell::Integer("/none".into()), json!(0));
-        check(Cell::Truth("/none".into(), true), json!(true));
-        check(Cell::Count("/list".into()), json!(2));
-        check(Cell::Join("/list".into(), "".into()), json!("a,b"));
-        check(Cell::JoinEach("/each".into(), "/name".into(), "".into()), json!("x,y"));
-        check(Cell::Ratio("/none".into(), "/size".into()), json!("0/3"));
-        check(Cell::Age("/born".into()), json!("60s"));
-        check(Cell::Age("/none".into()), json!("<unknown>"));
+        let check =
+            |cell: PrinterCell, expected: Value| assert_eq!(cell.fill(&object, now), expected, "{cell:?}");
+        check(PrinterCell::Text("/name".into(), "".into()), json!("web"));
+        check(PrinterCell::Text("/none".into(), "<none>".into()), json!("<none>"));
+        check(PrinterCell::Plain("/size".into(), "".into()), json!(3));
+        check(PrinterCell::Integer("/none".into()), json!(0));
+        check(PrinterCell::Truth("/none".into(), true), json!(true));
+        check(PrinterCell::Count("/list".into()), json!(2));
+        check(PrinterCell::Join("/list".into(), "".into()), json!("a,b"));
+        check(PrinterCell::JoinEach("/each".into(), "/name".into(), "".into()), json!("x,y"));
+        check(PrinterCell::Ratio("/none".into(), "/size".into()), json!("0/3"));
+        check(PrinterCell::Age("/created".into()), json!("60s"));
+        check(PrinterCell::Age("/none".into()), json!("<unknown>"));
     }
 }

@@ -1,6 +1,6 @@
-//! One row per resource: what the generic path has to know to serve it.
+//! [`ResourceInfo`]: everything the generic request path needs to know to serve one resource.
 //!
-//! A row says everything as data, so no code asks which kind it has in its hands. Built-in rows come from
+//! All of it is data, so no code branches on a kind. The built-in resources come from
 //! [`catalog`](crate::catalog); rows of custom kinds are made when their definition is accepted, and carry along what
 //! their objects look like inside. For a built-in kind that is in [`builtin`].
 
@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::catalog::printer::Cell;
-use crate::meta::status::Grouped;
+use crate::catalog::printer::PrinterCell;
+use crate::meta::status::GroupResource;
 use crate::schema::builtin;
 use crate::schema::{Origin, SchemaRef};
 
 /// A resource of one version of an API group.
 #[derive(Clone, Debug)]
-pub struct Resource {
+pub struct ResourceInfo {
     pub origin: Origin,
     /// Empty for the core group.
     pub group: Arc<str>,
@@ -30,9 +30,9 @@ pub struct Resource {
     pub categories: Vec<Arc<str>>,
     pub verbs: Vec<Verb>,
     pub subresources: Vec<Subresource>,
-    pub columns: Vec<Column>,
+    pub columns: Vec<PrinterColumn>,
     /// What a field selector may name.
-    pub selectable: Vec<Selectable>,
+    pub selectable: Vec<SelectableField>,
     pub generation: Generation,
     /// An update of an object that is not there creates it.
     pub create_on_update: bool,
@@ -43,10 +43,10 @@ pub struct Resource {
     pub delete_answers_object: bool,
     /// The name of its type in OpenAPI documents. A custom kind has one too.
     pub type_name: Arc<str>,
-    /// What objects of a custom kind look like; see [`Resource::schema`].
+    /// What objects of a custom kind look like; see [`ResourceInfo::schema`].
     pub schema: Option<SchemaRef>,
     /// What only a kind with a definition has to say.
-    pub custom: Option<Arc<Custom>>,
+    pub custom: Option<Arc<CustomResourceInfo>>,
     /// Group and version of the resource its objects are kept as, where that is another: the same object, seen through
     /// two resources.
     pub stored_as: Option<(Arc<str>, Arc<str>)>,
@@ -54,11 +54,11 @@ pub struct Resource {
     pub storage_version_hash: Option<Arc<str>>,
 }
 
-impl Resource {
+impl ResourceInfo {
     /// How errors name the kind. Kubernetes says what an object is kept as: an Event of `events.k8s.io` is an `Event`.
-    pub fn grouped_kind(&self) -> Grouped<'_> {
+    pub fn group_kind(&self) -> GroupResource<'_> {
         let group = self.stored_as.as_ref().map_or(&self.group, |(group, _)| group);
-        Grouped::new(group, &self.kind)
+        GroupResource::new(group, &self.kind)
     }
 
     /// `apps/v1`, or `v1` for the core group: what objects carry as `apiVersion`.
@@ -85,7 +85,7 @@ impl Resource {
     /// Whether what was stored in this version, when the schema of the version had this hash, can be handed out as it
     /// is: to read it is to prune and to fill it again, which then changes nothing.
     pub fn reads_as_stored(&self, api_version: &str, schema_hash: u128) -> bool {
-        let same = |custom: &Arc<Custom>| custom.schema_hash == schema_hash;
+        let same = |custom: &Arc<CustomResourceInfo>| custom.schema_hash == schema_hash;
         self.custom.as_ref().is_none_or(same) && api_version == self.api_version()
     }
 
@@ -106,12 +106,12 @@ impl Resource {
     }
 }
 
-/// What a custom resource definition says of one version of its kind, beyond a row.
+/// What a custom resource definition declares for one version, beyond [`ResourceInfo`].
 #[derive(Clone, PartialEq, Debug)]
-pub struct Custom {
-    /// What whoever uses this version is told each time.
+pub struct CustomResourceInfo {
+    /// The deprecation warning every request in this version is answered with.
     pub warning: Option<Arc<str>>,
-    pub scale: Option<Scale>,
+    pub scale: Option<ScalePaths>,
     /// What objects look like in each version of the kind, served or not: any of them may be stored.
     pub versions: Arc<BTreeMap<Arc<str>, SchemaRef>>,
     /// Tells the schema of this version from others its definition has had.
@@ -120,7 +120,7 @@ pub struct Custom {
 
 /// Where the scale of a custom object is found in it, as JSON pointers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Scale {
+pub struct ScalePaths {
     pub replicas: Arc<str>,
     pub replicas_now: Arc<str>,
     /// A label selector as text.
@@ -191,7 +191,7 @@ impl Verb {
 
 /// A column of the table a client sees.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct PrinterColumn {
     pub name: Arc<str>,
     /// `string`, `integer`, `boolean`, `date`, …
     pub kind: Arc<str>,
@@ -199,12 +199,12 @@ pub struct Column {
     pub description: Arc<str>,
     /// 0 is always shown, more only when a wide table is asked for.
     pub priority: i32,
-    pub cell: Cell,
+    pub cell: PrinterCell,
 }
 
 /// A field that selectors may name.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Selectable {
+pub struct SelectableField {
     /// `spec.nodeName`
     pub label: Arc<str>,
     /// JSON pointers; the first that leads to something not empty wins.
@@ -213,7 +213,7 @@ pub struct Selectable {
     pub absent: Arc<str>,
 }
 
-impl Selectable {
+impl SelectableField {
     /// The text a selector's value is compared with.
     pub fn value(&self, object: &Value) -> String {
         for pointer in &self.pointers {
@@ -236,9 +236,9 @@ pub enum Generation {
     Never,
     /// Always 1.
     Fixed,
-    /// `first` at birth, and one more whenever what one of these JSON pointers leads to changes.
+    /// `first` on create, incremented when the value at one of these JSON pointers changes.
     Within { first: i64, parts: Vec<Arc<str>> },
-    /// 1 at birth, and one more whenever a field changes at the top that is none of these.
+    /// 1 on create, incremented when a top-level field other than these changes.
     Outside { parts: Vec<Arc<str>> },
 }
 
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_selectable_field_is_compared_as_text() {
-        let field = |pointers: &[&str], absent: &str| Selectable {
+        let field = |pointers: &[&str], absent: &str| SelectableField {
             label: "x".into(),
             pointers: pointers.iter().map(|pointer| (*pointer).into()).collect(),
             absent: absent.into(),

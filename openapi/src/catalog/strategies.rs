@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::catalog::resource_info::{Generation, Selectable};
+use crate::catalog::resource_info::{Generation, SelectableField};
 
-/// Generation 1 at birth, one more when one of these changes.
+/// Generation 1 on create, incremented when one of these changes.
 const GENERATIONS: &[(&str, &[&str])] = &[
     ("customresourcedefinitions.apiextensions.k8s.io", SPEC),
     ("cronjobs.batch", SPEC),
@@ -35,7 +35,7 @@ const GENERATIONS: &[(&str, &[&str])] = &[
 ];
 const SPEC: &[&str] = &["/spec"];
 
-/// Born without a generation, but counted from the first change on.
+/// Created without a generation, counted from the first change on.
 const GENERATIONS_FROM_NOTHING: &[(&str, &[&str])] = &[("csidrivers.storage.k8s.io", SPEC)];
 
 const GENERATIONS_FIXED: &[&str] = &["priorityclasses.scheduling.k8s.io"];
@@ -176,19 +176,22 @@ pub(super) fn generation(key: &str) -> Generation {
     }
 }
 
-pub(super) fn selectable(key: &str) -> Vec<Selectable> {
+pub(super) fn selectable(key: &str) -> Vec<SelectableField> {
     let fields =
         SELECTABLE.iter().find(|(resource, _)| *resource == key).map_or(&[][..], |(_, fields)| fields);
-    fields.iter().map(|(label, absent)| Selectable { absent: (*absent).into(), ..field(label) }).collect()
+    fields
+        .iter()
+        .map(|(label, absent)| SelectableField { absent: (*absent).into(), ..field(label) })
+        .collect()
 }
 
 /// A field that is where its label says, and empty when absent.
-pub(super) fn field(label: &str) -> Selectable {
+pub(super) fn field(label: &str) -> SelectableField {
     let pointers = match ELSEWHERE.iter().find(|(moved, _)| *moved == label) {
         Some((_, pointers)) => shared(pointers),
         None => vec![format!("/{}", label.replace('.', "/")).into()],
     };
-    Selectable { label: label.into(), pointers, absent: "".into() }
+    SelectableField { label: label.into(), pointers, absent: "".into() }
 }
 
 fn shared(texts: &[&str]) -> Vec<Arc<str>> {

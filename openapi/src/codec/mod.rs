@@ -1,8 +1,8 @@
 //! Bytes of a request to a value, and what was odd about them.
 //!
 //! ```text
-//! JSON ─────────────────────▶ walk in the document's order ─┐
-//! YAML ──▶ tree ────────────▶ walk in the alphabet's ───────┴─▶ Decoded { value, findings } ──▶ settle
+//! JSON ─────────────────────▶ decode in document order ─┐
+//! YAML ──▶ tree ────────────▶ decode in key order    ───────┴─▶ Decoded { value, strict_errors } ──▶ enforce
 //! ```
 //!
 //! Nothing here is larger than its text by more than a constant: YAML's aliases are bounded, nesting is, and whole
@@ -16,9 +16,11 @@ pub mod yaml;
 use serde_json::Value;
 use serde_json::error::Category;
 
-use crate::codec::typed::{Finding, Mismatch};
+pub use self::typed::Decoded;
+
+use crate::codec::typed::{Mismatch, StrictDecodingError};
 use crate::meta::go;
-use crate::schema::{Field, Object, Schema, Shape};
+use crate::schema::{FieldSchema, ObjectSchema, Schema, Shape};
 
 /// Lists and objects inside each other; one more is refused. `serde_json`'s own limit, and ours for YAML.
 pub const MAX_DEPTH: usize = 127;
@@ -30,13 +32,6 @@ const MAX_IGNORED_DEPTH: usize = 10_000;
 pub enum Syntax {
     Json,
     Yaml,
-}
-
-/// A body that was understood.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Decoded {
-    pub value: Value,
-    pub findings: Vec<Finding>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -60,21 +55,21 @@ pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
     match syntax {
         Syntax::Json => {
             let text = String::from_utf8_lossy(body);
-            let read = whole(&text, |source| typed::read_untyped(source))?;
-            Ok(Decoded { value: read.value, findings: read.findings })
+            let read = whole(&text, |source| typed::decode_untyped(source))?;
+            Ok(read)
         }
         Syntax::Yaml => {
-            let (value, findings) = from_yaml(body)?;
-            Ok(Decoded { value, findings })
+            let (value, strict_errors) = from_yaml(body)?;
+            Ok(Decoded { value, strict_errors })
         }
     }
 }
 
 /// Reads JSON of our own making, such as what is stored. Not by way of `Value`'s own reader: that takes an object with
 /// one certain key for a piece of JSON in a text, and clients choose the keys.
-pub fn tree(text: &[u8]) -> Result<Value, serde_json::Error> {
+pub fn parse_json(text: &[u8]) -> Result<Value, serde_json::Error> {
     let mut source = serde_json::Deserializer::from_slice(text);
-    let read = typed::read_untyped(&mut source)?;
+    let read = typed::decode_untyped(&mut source)?;
     source.end()?;
     Ok(read.value)
 }
@@ -82,29 +77,29 @@ pub fn tree(text: &[u8]) -> Result<Value, serde_json::Error> {
 /// Reads a body as what `schema` describes.
 pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded, DecodeError> {
     if schema.is_custom() {
-        let Decoded { value, mut findings } = decode(body, syntax)?;
+        let Decoded { value, mut strict_errors } = decode(body, syntax)?;
         check_named(&value, body, syntax)?;
-        let read = typed::walk(value, schema)?;
-        findings.extend(read.findings);
-        return Ok(Decoded { value: read.value, findings });
+        let read = typed::decode_tree(value, schema)?;
+        strict_errors.extend(read.strict_errors);
+        return Ok(Decoded { value: read.value, strict_errors });
     }
-    let (walked, mut findings) = match syntax {
+    let (walked, mut strict_errors) = match syntax {
         Syntax::Json => {
             let text = String::from_utf8_lossy(body);
-            let read = whole(&text, |source| typed::read(source, schema))?;
+            let read = whole(&text, |source| typed::decode_source(source, schema))?;
             (read?, Vec::new())
         }
         Syntax::Yaml => {
-            let (tree, findings) = from_yaml(body)?;
-            (typed::walk(tree, schema)?, findings)
+            let (tree, strict_errors) = from_yaml(body)?;
+            (typed::decode_tree(tree, schema)?, strict_errors)
         }
     };
-    findings.extend(walked.findings);
-    Ok(Decoded { value: walked.value, findings })
+    strict_errors.extend(walked.strict_errors);
+    Ok(Decoded { value: walked.value, strict_errors })
 }
 
-/// A custom object says of which kind it is; a built-in one need not. Whether it is the right one is for whoever knows
-/// what was asked for.
+/// A custom object must name its kind; a built-in one need not. The caller checks that it is the kind the
+/// request is for.
 fn check_named(value: &Value, body: &[u8], syntax: Syntax) -> Result<(), DecodeError> {
     let odd = |name: &str| value.get(name).is_some_and(|value| !value.is_string() && !value.is_null());
     if !value.is_object() || odd("kind") || odd("apiVersion") {
@@ -124,19 +119,19 @@ impl DecodeError {
     /// What a client is told, with status 400, when `body` was to be an object of this kind and version.
     pub fn message(&self, (kind, version): (&str, &str), body: &[u8], syntax: Syntax) -> String {
         let json_trouble = |why: &str| {
-            unrecognized(kind, &format!("couldn't get version/kind; json parse error: {why}"), body)
+            unrecognized_message(kind, &format!("couldn't get version/kind; json parse error: {why}"), body)
         };
         match self {
             DecodeError::Json(why) => json_trouble(why),
-            DecodeError::Yaml(why) => unrecognized(kind, why, body),
-            DecodeError::Nameless(_) => unrecognized(kind, &self.to_string(), body),
+            DecodeError::Yaml(why) => unrecognized_message(kind, why, body),
+            DecodeError::Nameless(_) => unrecognized_message(kind, &self.to_string(), body),
             DecodeError::Mismatch(mismatch) => match named_kind(body, syntax) {
                 Err(why) => json_trouble(&why),
                 Ok((found, group_version)) => {
                     let found_version =
                         group_version.rsplit('/').next().filter(|version| !version.is_empty());
                     let found = if found.is_empty() { kind } else { found.as_str() };
-                    not_a(kind, (found, found_version.unwrap_or(version)), &mismatch.to_string())
+                    mismatch_message(kind, (found, found_version.unwrap_or(version)), &mismatch.to_string())
                 }
             },
         }
@@ -147,8 +142,8 @@ impl DecodeError {
 /// body that was understood has them in its value.
 fn named_kind(body: &[u8], syntax: Syntax) -> Result<(String, String), String> {
     let of = |shape| std::sync::Arc::new(Schema { shape, ..Schema::default() });
-    let fields = ["apiVersion", "kind"].map(|name| (name.into(), Field::of(of(Shape::String))));
-    let head = Object { fields: fields.into(), ..Object::default() };
+    let fields = ["apiVersion", "kind"].map(|name| (name.into(), FieldSchema::of(of(Shape::String))));
+    let head = ObjectSchema { fields: fields.into(), ..ObjectSchema::default() };
     let read = match decode_as(body, syntax, &of(Shape::Object(head))) {
         Ok(read) => read.value,
         Err(error) => {
@@ -161,13 +156,13 @@ fn named_kind(body: &[u8], syntax: Syntax) -> Result<(String, String), String> {
 }
 
 /// The sentence around what is wrong with a body that does not even say its kind.
-pub fn unrecognized(wanted_kind: &str, why: &str, body: &[u8]) -> String {
+pub fn unrecognized_message(wanted_kind: &str, why: &str, body: &[u8]) -> String {
     let shown = summary(body);
     format!("the object provided is unrecognized (must be of type {wanted_kind}): {why} ({shown})")
 }
 
 /// The sentence around everything that is wrong with an object of a known kind.
-pub fn not_a(wanted_kind: &str, (kind, version): (&str, &str), why: &str) -> String {
+pub fn mismatch_message(wanted_kind: &str, (kind, version): (&str, &str), why: &str) -> String {
     format!("{kind} in version {} cannot be handled as a {wanted_kind}: {why}", go::quote(version))
 }
 
@@ -192,13 +187,13 @@ impl FieldValidation {
     }
 
     /// The texts of `Warning` headers, or why the body is refused.
-    pub fn settle(self, findings: &[Finding]) -> Result<Vec<String>, String> {
+    pub fn enforce(self, strict_errors: &[StrictDecodingError]) -> Result<Vec<String>, String> {
         match self {
             FieldValidation::Ignore => Ok(Vec::new()),
-            FieldValidation::Warn => Ok(findings.iter().flat_map(warnings).collect()),
-            FieldValidation::Strict if findings.is_empty() => Ok(Vec::new()),
+            FieldValidation::Warn => Ok(strict_errors.iter().flat_map(warnings).collect()),
+            FieldValidation::Strict if strict_errors.is_empty() => Ok(Vec::new()),
             FieldValidation::Strict => {
-                let texts: Vec<_> = findings.iter().map(Finding::to_string).collect();
+                let texts: Vec<_> = strict_errors.iter().map(StrictDecodingError::to_string).collect();
                 Err(format!("strict decoding error: {}", texts.join(", ")))
             }
         }
@@ -206,18 +201,18 @@ impl FieldValidation {
 }
 
 /// One for each; YAML's list is taken apart.
-fn warnings(finding: &Finding) -> Vec<String> {
-    match finding {
-        Finding::Yaml(text) => text.lines().skip(1).map(|line| line.trim().to_owned()).collect(),
+fn warnings(strict_error: &StrictDecodingError) -> Vec<String> {
+    match strict_error {
+        StrictDecodingError::Yaml(text) => text.lines().skip(1).map(|line| line.trim().to_owned()).collect(),
         other => vec![other.to_string()],
     }
 }
 
-fn from_yaml(body: &[u8]) -> Result<(Value, Vec<Finding>), DecodeError> {
+fn from_yaml(body: &[u8]) -> Result<(Value, Vec<StrictDecodingError>), DecodeError> {
     let tree =
         yaml::parse(&String::from_utf8_lossy(body)).map_err(|error| DecodeError::Yaml(error.to_string()))?;
-    let findings = tree.duplicates();
-    Ok((tree.value, findings))
+    let strict_errors = tree.duplicates();
+    Ok((tree.value, strict_errors))
 }
 
 /// Reads all of the text, with nothing behind it.

@@ -21,7 +21,7 @@ fn whole_numbers_stay_whole() {
 fn duplicates_are_told_in_the_order_of_the_document() {
     let body = r#"{"b": 1, "b": 2, "a": {"x": [{"y": 1, "y": 2}], "x": []}, "b": 3}"#;
     let read = json_text(body).expect("JSON");
-    let told: Vec<_> = read.findings.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = read.strict_errors.iter().map(ToString::to_string).collect();
     assert_eq!(told, ["duplicate field \"b\"", "duplicate field \"a.x[0].y\"", "duplicate field \"a.x\""]);
     assert_eq!(read.value, json!({"b": 3, "a": {"x": []}}));
 }
@@ -30,7 +30,7 @@ fn duplicates_are_told_in_the_order_of_the_document() {
 fn unknown_and_duplicate_fields_of_a_kind_come_in_order_too() {
     let body = br#"{"spec": {"replicas": 1, "zzz": 1, "replicas": 2, "aaa": {"b": 1, "b": 2}}, "metadata": {"labels": {"a": "1", "a": "2"}}}"#;
     let read = decode_as(body, Syntax::Json, &deployment()).expect("a deployment");
-    let told: Vec<_> = read.findings.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = read.strict_errors.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
         [
@@ -54,9 +54,9 @@ fn yaml_gives_the_same_and_tells_duplicates_in_one() {
     let read = decode_as(body, Syntax::Yaml, &deployment()).expect("a deployment");
     assert_eq!(read.value, json!({"spec": {"replicas": 2}}));
     let duplicate = "yaml: unmarshal errors:\n  line 4: key \"replicas\" already set in map";
-    let told: Vec<_> = read.findings.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = read.strict_errors.iter().map(ToString::to_string).collect();
     assert_eq!(told, [duplicate, "unknown field \"spec.zzz\""]);
-    let warnings = FieldValidation::Warn.settle(&read.findings).expect("only warnings");
+    let warnings = FieldValidation::Warn.enforce(&read.strict_errors).expect("only warnings");
     assert_eq!(warnings, ["line 4: key \"replicas\" already set in map", "unknown field \"spec.zzz\""]);
 }
 
@@ -171,15 +171,18 @@ fn what_the_client_is_told() {
 
 #[test]
 fn the_client_chooses_what_odd_fields_mean() {
-    let findings = [Finding::Unknown("spec.foo".to_owned()), Finding::Duplicate("a".to_owned())];
-    assert_eq!(FieldValidation::Ignore.settle(&findings), Ok(vec![]));
+    let strict_errors = [
+        StrictDecodingError::UnknownField("spec.foo".to_owned()),
+        StrictDecodingError::DuplicateField("a".to_owned()),
+    ];
+    assert_eq!(FieldValidation::Ignore.enforce(&strict_errors), Ok(vec![]));
     assert_eq!(
-        FieldValidation::Warn.settle(&findings),
+        FieldValidation::Warn.enforce(&strict_errors),
         Ok(vec!["unknown field \"spec.foo\"".to_owned(), "duplicate field \"a\"".to_owned()])
     );
     let refused = "strict decoding error: unknown field \"spec.foo\", duplicate field \"a\"";
-    assert_eq!(FieldValidation::Strict.settle(&findings), Err(refused.to_owned()));
-    assert_eq!(FieldValidation::Strict.settle(&[]), Ok(vec![]));
+    assert_eq!(FieldValidation::Strict.enforce(&strict_errors), Err(refused.to_owned()));
+    assert_eq!(FieldValidation::Strict.enforce(&[]), Ok(vec![]));
     assert_eq!(FieldValidation::parse("Loud"), None);
     assert_eq!(FieldValidation::parse(""), Some(FieldValidation::Warn));
 }

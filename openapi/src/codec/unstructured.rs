@@ -5,14 +5,14 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::codec::typed::{Finding, Mismatch, Walked, name_of, walk};
-use crate::defaulting::fill_kind;
+use crate::codec::typed::{Decoded, Mismatch, StrictDecodingError, decode_tree, json_type_name};
+use crate::defaulting::apply_kind_defaults;
 use crate::meta::field::FieldError;
 use crate::schema::prune::prune;
-use crate::schema::{Object, Schema, SchemaRef, Shape};
+use crate::schema::{ObjectSchema, Schema, SchemaRef, Shape};
 
 /// Reads a tree as a custom object. Findings are in the order Kubernetes tells them.
-pub(crate) fn read(mut tree: Value, schema: &Schema) -> Result<Walked, Mismatch> {
+pub(crate) fn decode_unstructured(mut tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
     let Value::Object(fields) = &mut tree else {
         return Err(Mismatch("json: cannot unmarshal a value that is no object into an object".to_owned()));
     };
@@ -20,7 +20,7 @@ pub(crate) fn read(mut tree: Value, schema: &Schema) -> Result<Walked, Mismatch>
         if fields.get(name).is_some_and(|value| !value.is_string()) {
             return Err(Mismatch(format!(
                 "json: cannot unmarshal {} into Go struct field .{name} of type string",
-                name_of(&fields[name])
+                json_type_name(&fields[name])
             )));
         }
     }
@@ -41,13 +41,16 @@ pub(crate) fn read(mut tree: Value, schema: &Schema) -> Result<Walked, Mismatch>
     }
     inside.sort_unstable();
     unknown.extend(inside);
-    Ok(Walked { value: tree, findings: unknown.into_iter().map(Finding::Unknown).collect() })
+    Ok(Decoded {
+        value: tree,
+        strict_errors: unknown.into_iter().map(StrictDecodingError::UnknownField).collect(),
+    })
 }
 
 /// Reads the metadata of an object as what it is, and writes it as Kubernetes would.
 fn metadata(
     fields: &mut Map<String, Value>,
-    object: &Object,
+    object: &ObjectSchema,
     path: &str,
     unknown: &mut Vec<String>,
 ) -> Result<(), Mismatch> {
@@ -58,13 +61,13 @@ fn metadata(
         fields.remove("metadata");
         return Ok(());
     }
-    let walked = walk(metadata.clone(), &field.schema)?;
-    unknown.extend(walked.findings.iter().filter_map(|finding| match finding {
-        Finding::Unknown(name) => Some(format!("{path}metadata.{name}")),
+    let walked = decode_tree(metadata.clone(), &field.schema)?;
+    unknown.extend(walked.strict_errors.iter().filter_map(|strict_error| match strict_error {
+        StrictDecodingError::UnknownField(name) => Some(format!("{path}metadata.{name}")),
         _ => None,
     }));
     let mut whole = json!({ "metadata": walked.value });
-    fill_kind("meta.k8s.io/v1", "PartialObjectMetadata", &mut whole);
+    apply_kind_defaults("meta.k8s.io/v1", "PartialObjectMetadata", &mut whole);
     *metadata = whole["metadata"].take();
     if let Value::Object(metadata) = metadata {
         metadata.retain(|_, value| !value.is_null());

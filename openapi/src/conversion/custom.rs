@@ -6,57 +6,57 @@
 
 use serde_json::Value;
 
-use crate::catalog::resource_info::{Custom, Resource, api_version};
-use crate::codec::unstructured::read;
-use crate::defaulting::structural::fill;
+use crate::catalog::resource_info::{CustomResourceInfo, ResourceInfo, api_version};
+use crate::codec::unstructured::decode_unstructured;
+use crate::defaulting::structural::apply_structural_defaults;
 use crate::schema::Schema;
 
-/// Makes what is stored an object of this row, and says whether anything changed. An object that was stored in this
-/// version under this very schema is one already: see [`Resource::reads_as_stored`].
-pub fn from_stored(row: &Resource, object: &mut Value) -> bool {
-    let (Some(custom), Some(schema)) = (&row.custom, &row.schema) else { return false };
+/// Converts a stored object to this version, and returns whether anything changed. An object that was stored in this
+/// version under this very schema is one already: see [`ResourceInfo::reads_as_stored`].
+pub fn from_stored(resource: &ResourceInfo, object: &mut Value) -> bool {
+    let (Some(custom), Some(schema)) = (&resource.custom, &resource.schema) else { return false };
     let before = object.clone();
-    let wanted = row.api_version();
+    let wanted = resource.api_version();
     let version = object["apiVersion"].as_str().unwrap_or_default();
     if version != wanted {
-        // A version that is gone from the definition says nothing any more.
+        // A version that was removed from the definition has no schema.
         if let Some(stored) = version.rsplit('/').next().and_then(|version| custom.versions.get(version)) {
-            settle(object, stored, Fill::Yes);
+            settle(object, stored, Defaults::Yes);
         }
         object["apiVersion"] = wanted.into();
-        settle(object, schema, Fill::No);
+        settle(object, schema, Defaults::No);
     } else {
-        settle(object, schema, Fill::Yes);
+        settle(object, schema, Defaults::Yes);
     }
     *object != before
 }
 
-/// Makes an object of this row one of the version it is stored in.
-pub fn to_stored(row: &Resource, object: &mut Value) {
-    let (Some(custom), Some((group, version))) = (&row.custom, &row.stored_as) else { return };
+/// Converts an object of this version to the storage version.
+pub fn to_stored(resource: &ResourceInfo, object: &mut Value) {
+    let (Some(custom), Some((group, version))) = (&resource.custom, &resource.stored_as) else { return };
     object["apiVersion"] = api_version(group, version).into();
     if let Some(schema) = stored(custom, version) {
-        settle(object, schema, Fill::Yes);
+        settle(object, schema, Defaults::Yes);
     }
 }
 
-fn stored<'c>(custom: &'c Custom, version: &str) -> Option<&'c Schema> {
+fn stored<'c>(custom: &'c CustomResourceInfo, version: &str) -> Option<&'c Schema> {
     custom.versions.get(version).map(|schema| &**schema)
 }
 
 #[derive(PartialEq)]
-enum Fill {
+enum Defaults {
     Yes,
     No,
 }
 
-/// Takes out what a schema does not know and puts in what it fills in. What was stored was read once; if it cannot be
-/// any more it is left as it is, for whoever asked to see.
-fn settle(object: &mut Value, schema: &Schema, with_defaults: Fill) {
-    if let Ok(read) = read(object.clone(), schema) {
+/// Prunes an object by a schema and applies its defaults. A stored object was decodable once; if it is not
+/// any more it is returned as it is.
+fn settle(object: &mut Value, schema: &Schema, with_defaults: Defaults) {
+    if let Ok(read) = decode_unstructured(object.clone(), schema) {
         *object = read.value;
-        if with_defaults == Fill::Yes {
-            fill(object, schema);
+        if with_defaults == Defaults::Yes {
+            apply_structural_defaults(object, schema);
         }
     }
 }

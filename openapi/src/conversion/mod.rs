@@ -1,7 +1,7 @@
 //! One object seen through two resources.
 //!
 //! Events are kept as core events and autoscalers as version 2, and both are served in another version as well
-//! ([`Resource::stored_as`]). So are the versions of a custom kind, which differ in their schemas alone: see
+//! ([`ResourceInfo::stored_as`]). So are the versions of a custom kind, which differ in their schemas alone: see
 //! [`crate::conversion::custom`]. A converted object is the same object: nothing is lost on the way there and back.
 //!
 //! ```text
@@ -14,7 +14,7 @@ pub mod custom;
 
 use serde_json::Value;
 
-use crate::catalog::resource_info::{Resource, api_version};
+use crate::catalog::resource_info::{ResourceInfo, api_version};
 use crate::schema::Origin;
 
 /// Fields of core events, and what `events.k8s.io` calls them.
@@ -28,14 +28,14 @@ const EVENT_FIELDS: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
-/// An object of this resource, as it is kept.
-pub fn to_stored(row: &Resource, mut object: Value) -> Value {
-    let Some((group, version)) = &row.stored_as else { return object };
-    if row.origin == Origin::Custom {
-        custom::to_stored(row, &mut object);
+/// Converts an object of this resource to its storage version.
+pub fn to_stored(resource: &ResourceInfo, mut object: Value) -> Value {
+    let Some((group, version)) = &resource.stored_as else { return object };
+    if resource.origin == Origin::Custom {
+        custom::to_stored(resource, &mut object);
         return object;
     }
-    match &*row.plural {
+    match &*resource.plural {
         "events" => EVENT_FIELDS.iter().for_each(|(core, other)| rename(&mut object, other, core)),
         _ => autoscaler::to_v2(&mut object),
     }
@@ -43,20 +43,20 @@ pub fn to_stored(row: &Resource, mut object: Value) -> Value {
     object
 }
 
-/// What is kept, as an object of this resource.
-pub fn from_stored(row: &Resource, mut object: Value) -> Value {
-    if row.origin == Origin::Custom {
-        custom::from_stored(row, &mut object);
+/// Converts a stored object to this resource.
+pub fn from_stored(resource: &ResourceInfo, mut object: Value) -> Value {
+    if resource.origin == Origin::Custom {
+        custom::from_stored(resource, &mut object);
         return object;
     }
-    if row.stored_as.is_none() {
+    if resource.stored_as.is_none() {
         return object;
     }
-    match &*row.plural {
+    match &*resource.plural {
         "events" => EVENT_FIELDS.iter().for_each(|(core, other)| rename(&mut object, core, other)),
         _ => autoscaler::to_v1(&mut object),
     }
-    object["apiVersion"] = row.api_version().into();
+    object["apiVersion"] = resource.api_version().into();
     object
 }
 
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn an_event_is_the_same_under_other_names() {
-        let row = catalog::find("events.k8s.io", "v1", "events").unwrap();
+        let resource = catalog::find("events.k8s.io", "v1", "events").unwrap();
         let core = json!({
             "kind": "Event", "apiVersion": "v1", "metadata": { "name": "e1" },
             "involvedObject": { "kind": "Pod", "name": "p" }, "reason": "R", "message": "M",
@@ -90,15 +90,15 @@ mod tests {
             "deprecatedFirstTimestamp": "2026-01-01T00:00:00Z", "deprecatedLastTimestamp": "2026-01-01T00:00:00Z",
             "deprecatedCount": 3, "reportingController": "k", "reportingInstance": "i",
         });
-        assert_eq!(from_stored(row, core.clone()), other);
-        assert_eq!(to_stored(row, other), core);
+        assert_eq!(from_stored(resource, core.clone()), other);
+        assert_eq!(to_stored(resource, other), core);
     }
 
     #[test]
     fn what_has_one_version_stays_as_it_is() {
-        let row = catalog::find("", "v1", "events").unwrap();
+        let resource = catalog::find("", "v1", "events").unwrap();
         let object = json!({ "apiVersion": "v1", "message": "M" });
-        assert_eq!(to_stored(row, object.clone()), object);
-        assert_eq!(from_stored(row, object.clone()), object);
+        assert_eq!(to_stored(resource, object.clone()), object);
+        assert_eq!(from_stored(resource, object.clone()), object);
     }
 }

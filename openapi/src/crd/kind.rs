@@ -1,4 +1,4 @@
-//! What a definition makes of itself: rows, schemas and definitions for documents.
+//! Makes resources, schemas and OpenAPI definitions from a custom resource definition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::versions;
-use crate::catalog::printer::{Cell, Printed};
+use crate::catalog::printer::{ColumnType, PrinterCell};
 use crate::catalog::resource_info::{
-    Column, Custom, Generation, Resource, Scale, Selectable, Subresource, Verb, api_version,
+    CustomResourceInfo, Generation, PrinterColumn, ResourceInfo, ScalePaths, SelectableField, Subresource,
+    Verb, api_version,
 };
 use crate::crd::openapi;
 use crate::meta::jsonpath::JsonPath;
@@ -19,11 +20,11 @@ use crate::schema::{Schema, SchemaRef};
 
 /// A custom kind, ready to be served. Made of a definition that was accepted, and equal for equal definitions.
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct CustomKind {
     /// One per served version, in the order of discovery.
-    pub rows: Vec<Arc<Resource>>,
+    pub resources: Vec<Arc<ResourceInfo>>,
     /// The version objects are stored in, served or not.
-    pub stored: Arc<Resource>,
+    pub stored: Arc<ResourceInfo>,
     /// Of the types of all served versions.
     pub definitions: OpenApiDefinitions,
 }
@@ -40,17 +41,18 @@ const VERBS: [Verb; 8] = [
     Verb::Watch,
 ];
 
-impl Kind {
-    /// What a definition defines. One that was never accepted also has a result, if not a useful one.
-    pub fn of(definition: &Value) -> Kind {
+impl CustomKind {
+    /// Reads a definition. One that was never accepted also has a result, if not a useful one.
+    pub fn of(definition: &Value) -> CustomKind {
         let spec = &definition["spec"];
         let mut versions: Vec<&Value> = items(&spec["versions"]).collect();
         let schemas = versions.iter().map(|version| (text(&version["name"]).into(), schema(version)));
         let schemas = Arc::new(schemas.collect());
-        let maker = Maker { spec, names: names(definition), stored: stored_version(spec), schemas };
+        let maker =
+            CustomKindBuilder { spec, names: names(definition), stored: stored_version(spec), schemas };
         versions.sort_by(|left, right| versions::order(text(&left["name"]), text(&right["name"])));
         let rows: Vec<_> =
-            versions.into_iter().map(|version| (version, Arc::new(maker.row(version)))).collect();
+            versions.into_iter().map(|version| (version, Arc::new(maker.resource_info(version)))).collect();
         let stored = rows.iter().find(|(version, _)| version["storage"] == true).map(|(_, row)| row.clone());
         let served = rows.into_iter().filter(|(version, _)| version["served"] == true);
         let (mut made, mut definitions) = (Vec::new(), OpenApiDefinitions::new());
@@ -58,8 +60,8 @@ impl Kind {
             definitions.extend(openapi::definitions(&row, version));
             made.push(row);
         }
-        let stored = stored.unwrap_or_else(|| Arc::new(maker.row(maker.stored)));
-        Kind { rows: made, stored, definitions }
+        let stored = stored.unwrap_or_else(|| Arc::new(maker.resource_info(maker.stored)));
+        CustomKind { resources: made, stored, definitions }
     }
 
     /// The part of a definition a kind is made of: two definitions that are equal in it define the same.
@@ -93,21 +95,21 @@ fn source(version: &Value) -> &Value {
     &version["schema"]["openAPIV3Schema"]
 }
 
-struct Maker<'d> {
+struct CustomKindBuilder<'d> {
     spec: &'d Value,
     names: &'d Value,
     stored: &'d Value,
     schemas: Arc<BTreeMap<Arc<str>, SchemaRef>>,
 }
 
-impl Maker<'_> {
-    fn row(&self, version: &Value) -> Resource {
+impl CustomKindBuilder<'_> {
+    fn resource_info(&self, version: &Value) -> ResourceInfo {
         let (group, name) = (text(&self.spec["group"]), text(&version["name"]));
         let kind: Arc<str> = text(&self.names["kind"]).into();
         let is_stored = version["storage"] == true;
         let status = version["subresources"].get("status").is_some();
         let namespaced = self.spec["scope"] == "Namespaced";
-        Resource {
+        ResourceInfo {
             origin: Origin::Custom,
             group: group.into(),
             version: name.into(),
@@ -133,7 +135,7 @@ impl Maker<'_> {
             delete_answers_object: false,
             type_name: openapi::type_name(group, name, &kind).into(),
             schema: self.schemas.get(name).cloned(),
-            custom: Some(Arc::new(Custom {
+            custom: Some(Arc::new(CustomResourceInfo {
                 warning: self.warning(version).map(Arc::from),
                 scale: scale(version),
                 versions: self.schemas.clone(),
@@ -197,10 +199,10 @@ fn subresources(version: &Value, kind: &Arc<str>) -> Vec<Subresource> {
     status.into_iter().chain(scale).collect()
 }
 
-fn scale(version: &Value) -> Option<Scale> {
+fn scale(version: &Value) -> Option<ScalePaths> {
     let scale = version["subresources"].get("scale")?;
     let at = |name: &str| pointer(text(&scale[name]));
-    Some(Scale {
+    Some(ScalePaths {
         replicas: at("specReplicasPath"),
         replicas_now: at("statusReplicasPath"),
         selector: scale["labelSelectorPath"].as_str().filter(|path| !path.is_empty()).map(pointer),
@@ -214,33 +216,34 @@ fn pointer(path: &str) -> Arc<str> {
 }
 
 /// The name, then what the definition lists, or the age. From a path that cannot be read on there are no more.
-fn columns(version: &Value) -> Vec<Column> {
+fn columns(version: &Value) -> Vec<PrinterColumn> {
     let described = |field: &str| openapi::metadata_description(field).into();
-    let column = |name: &str, kind: &str, format: &str, description: Arc<str>, cell: Cell| Column {
-        name: name.into(),
-        kind: kind.into(),
-        format: format.into(),
-        description,
-        priority: 0,
-        cell,
-    };
-    let name = Cell::Text("/metadata/name".into(), "".into());
+    let column =
+        |name: &str, kind: &str, format: &str, description: Arc<str>, cell: PrinterCell| PrinterColumn {
+            name: name.into(),
+            kind: kind.into(),
+            format: format.into(),
+            description,
+            priority: 0,
+            cell,
+        };
+    let name = PrinterCell::Text("/metadata/name".into(), "".into());
     let mut columns = vec![column("Name", "string", "name", described("name"), name)];
     let listed: Vec<&Value> = items(&version["additionalPrinterColumns"]).collect();
     if listed.is_empty() {
         let age = JsonPath::parse(".metadata.creationTimestamp").expect("a path");
-        let cell = Cell::Path(Arc::new(age), Printed::Date);
+        let cell = PrinterCell::Path(Arc::new(age), ColumnType::Date);
         columns.push(column("Age", "date", "", described("creationTimestamp"), cell));
     }
     for listed in listed {
         let (path, kind) = (text(&listed["jsonPath"]), text(&listed["type"]));
-        let (Ok(parsed), Some(printed)) = (JsonPath::parse(path), Printed::parse(kind)) else { break };
+        let (Ok(parsed), Some(printed)) = (JsonPath::parse(path), ColumnType::parse(kind)) else { break };
         let description = match text(&listed["description"]) {
             "" => format!("Custom resource definition column (in JSONPath format): {path}"),
             said => said.to_owned(),
         };
-        let cell = Cell::Path(Arc::new(parsed), printed);
-        columns.push(Column {
+        let cell = PrinterCell::Path(Arc::new(parsed), printed);
+        columns.push(PrinterColumn {
             priority: listed["priority"].as_i64().unwrap_or_default() as i32,
             ..column(text(&listed["name"]), kind, text(&listed["format"]), description.into(), cell)
         });
@@ -248,9 +251,12 @@ fn columns(version: &Value) -> Vec<Column> {
     columns
 }
 
-fn selectable(version: &Value, namespaced: bool) -> Vec<Selectable> {
-    let field =
-        |label: &str| Selectable { label: label.into(), pointers: vec![pointer(label)], absent: "".into() };
+fn selectable(version: &Value, namespaced: bool) -> Vec<SelectableField> {
+    let field = |label: &str| SelectableField {
+        label: label.into(),
+        pointers: vec![pointer(label)],
+        absent: "".into(),
+    };
     let mut fields = vec![field("metadata.name")];
     if namespaced {
         fields.push(field("metadata.namespace"));

@@ -1,15 +1,14 @@
-//! Kinds that come from custom resource definitions.
+//! Resources from custom resource definitions.
 //!
 //! ```text
-//! definition ──accept──▶ Kind { rows, schemas, definitions for documents }      nothing about it is code
+//! definition ──validation::definition──▶ CustomKind { resources, stored, definitions }
 //!
-//! body ──read: prune, take nulls out, read metadata──▶ fill: defaults ──▶ check: rules ──▶ stored
-//! stored ──convert: another version, pruned and filled by its schema──▶ answered
+//! body ──codec::unstructured──▶ defaulting::structural ──▶ validation::structural ──▶ stored
+//! stored ──conversion::custom: pruned and defaulted by the schemas of both versions──▶ response
 //! ```
 //!
-//! Objects of custom kinds are trees and not structs: what is wrong with a value is said by whoever checks it and not
-//! by whoever reads it. All of it hangs on [`Schema`](crate::schema::Schema), so the generic path never asks whether a
-//! kind is built in: [`crate::codec`], [`crate::codec::typed`], [`crate::defaulting`] and [`crate::validation`] come here by themselves.
+//! Custom objects are trees and not structs: validation reports a value of a wrong type, decoding does not. All of it
+//! follows from [`Schema`](crate::schema::Schema), so the generic path never asks whether a kind is built in.
 //!
 //! Rules in CEL (`x-kubernetes-validations`) are kept and published, and not evaluated. A kind with
 //! several versions that wants a webhook to convert between them is refused.
@@ -18,5 +17,5 @@ mod kind;
 mod openapi;
 mod versions;
 
-pub use kind::Kind;
+pub use kind::CustomKind;
 pub use versions::order as version_order;

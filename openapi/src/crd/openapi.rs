@@ -1,4 +1,4 @@
-//! What documents say about the types of custom kinds.
+//! OpenAPI definitions of custom resources.
 //!
 //! The schema of a definition is published as it is, with what every object has: a kind, metadata. Version 2 of OpenAPI
 //! can say less, and kubectl's reader of it trips over some of the rest, so there the schema is cut back.
@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
-use crate::catalog::resource_info::Resource;
+use crate::catalog::resource_info::ResourceInfo;
 use crate::schema::OpenApiDefinitions;
 use crate::schema::builtin;
 
@@ -24,7 +24,7 @@ pub(super) fn type_name(group: &str, version: &str, kind: &str) -> String {
 }
 
 /// The definitions of one version's objects and of lists of them.
-pub(super) fn definitions(row: &Resource, version: &Value) -> OpenApiDefinitions {
+pub(super) fn definitions(row: &ResourceInfo, version: &Value) -> OpenApiDefinitions {
     let kinds = |kind: &str| json!([{ "group": row.group, "version": row.version, "kind": kind }]);
     let mut object = with_embedded(published(&version["schema"]["openAPIV3Schema"]));
     if object.get("type").is_none() {
@@ -105,7 +105,7 @@ fn properties(type_name: &str) -> Value {
     definition.map(|mut definition| definition["properties"].take()).unwrap_or_default()
 }
 
-/// A schema without what says nothing, and with both types of what may be a number or a text.
+/// A schema without empty properties, and with both types for int-or-string.
 fn published(json: &Value) -> Value {
     let Value::Object(entries) = json else { return json!({}) };
     let mut out = Map::new();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::reach::{Fields, inner, inner_mut, made};
+use super::access::{Fields, inner, inner_mut, made};
 
 /// What the older version keeps the metrics in that it has no fields for.
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";

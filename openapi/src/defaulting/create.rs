@@ -3,38 +3,38 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::reach::{Fields, inner, inner_mut, items_mut, made, text};
-use super::{claims, families, newborn, various};
-use crate::catalog::resource_info::Resource;
+use super::access::{Fields, inner, inner_mut, items_mut, made, text};
+use super::{ip_families, other_kinds, pod_status, volume_claims};
+use crate::catalog::resource_info::ResourceInfo;
 
-type Step = fn(&mut Fields, now: &str);
+type CreateFn = fn(&mut Fields, now: &str);
 
 /// What happens to new objects of a kind, apart from losing their status.
-const STEPS: &[(&str, Step)] = &[
+const STEPS: &[(&str, CreateFn)] = &[
     ("apiservices.apiregistration.k8s.io", api_service),
     ("certificatesigningrequests.certificates.k8s.io", signing_request),
     ("daemonsets.apps", daemon_set),
     ("jobs.batch", |job, _| {
         pod_selector(job);
         // Only now, so that a Job without labels of its own also has those its pods have just got.
-        various::template_labels(job);
+        other_kinds::template_labels(job);
     }),
     ("namespaces", |namespace, _| finalizer(namespace)),
-    ("persistentvolumeclaims", |claim, _| claims::data_sources(claim, false)),
+    ("persistentvolumeclaims", |claim, _| volume_claims::data_sources(claim, false)),
     ("persistentvolumes", volume),
-    ("pods", newborn::pod),
+    ("pods", pod_status::pod),
     ("resourceslices.resource.k8s.io", device_taints),
     ("serviceaccounts", |account, _| secret_names(account)),
-    ("services", |service, _| families::settle(service, None)),
+    ("services", |service, _| ip_families::default_ip_families(service, None)),
 ];
 
 /// Kinds whose status is not simply dropped: it may be there from the start, or the step above looks at it.
 const WITH_STATUS: &[&str] = &["nodes", "pods", "servicecidrs.networking.k8s.io"];
 
 /// Whether more may have changed than the status.
-pub(super) fn prepare(row: &Resource, object: &mut Fields, now: Timestamp) -> bool {
-    let kind = row.qualified();
-    if row.has_status() && !WITH_STATUS.contains(&&*kind) {
+pub(super) fn prepare(resource: &ResourceInfo, object: &mut Fields, now: Timestamp) -> bool {
+    let kind = resource.qualified();
+    if resource.has_status() && !WITH_STATUS.contains(&&*kind) {
         object.remove("status");
     }
     let step = STEPS.iter().find(|(name, _)| *name == kind);

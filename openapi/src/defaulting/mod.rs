@@ -1,6 +1,6 @@
-//! What the server adds to an object, and what it does not keep.
+//! Defaulting, and the fields the server sets or resets on create, update and status update.
 //!
-//! Whoever compares what they wanted with what there is (`kubectl diff`, Argo CD, an operator in its loop) relies on
+//! Clients that compare desired with live state (`kubectl diff`, Argo CD, an operator in its loop) rely on
 //! the server to add the same defaults in the same form every time. These functions do, in the order of a write:
 //!
 //! ```text
@@ -12,119 +12,127 @@
 //! small enough to read. Nothing here allocates addresses or ports, looks at other objects or knows who asks. The
 //! defaults of custom kinds come from their schemas: see [`crate::crd`].
 
+mod access;
 mod autoscalers;
-mod claims;
+mod canonical;
 mod create;
-mod families;
 mod image;
-mod newborn;
+mod ip_families;
+mod managed_fields;
+mod other_kinds;
+mod pod_status;
 mod pods;
-mod reach;
 mod resources;
 mod rules;
-mod seen;
 mod services;
-mod settle;
 mod status;
 pub(crate) mod structural;
 #[cfg(test)]
 mod tests;
 mod update;
-mod various;
+mod volume_claims;
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::catalog::resource_info::Resource;
+use crate::catalog::resource_info::ResourceInfo;
 use crate::schema::Origin;
-use crate::schema::messages::Table;
+use crate::schema::messages::MessageTable;
 
-/// Fills in the defaults of the kind and puts every value into the form Kubernetes prints. Twice changes nothing.
-pub fn fill(row: &Resource, object: &mut Value) {
-    match (row.origin, row.schema()) {
-        (Origin::BuiltIn, _) => fill_kind(&row.api_version(), &row.kind, object),
-        (Origin::Custom, Some(schema)) if row.custom.is_some() => structural::fill(object, schema),
+/// Applies the defaults of the kind and puts every value into the form Kubernetes prints. Twice changes nothing.
+pub fn apply_defaults(resource: &ResourceInfo, object: &mut Value) {
+    match (resource.origin, resource.schema()) {
+        (Origin::BuiltIn, _) => apply_kind_defaults(&resource.api_version(), &resource.kind, object),
+        (Origin::Custom, Some(schema)) if resource.custom.is_some() => {
+            structural::apply_structural_defaults(object, schema)
+        }
         (Origin::Custom, _) => {}
     }
 }
 
-/// The same for an object of a kind that has no row, such as what a subresource takes.
-pub fn fill_kind(api_version: &str, kind: &str, object: &mut Value) {
-    let kind = Table::get().kind(api_version, kind);
+/// The same for an object of a kind that has no [`ResourceInfo`], such as the body of a subresource.
+pub fn apply_kind_defaults(api_version: &str, kind: &str, object: &mut Value) {
+    let kind = MessageTable::get().kind(api_version, kind);
     if let (Some(kind), Value::Object(fields)) = (kind, object) {
-        settle::object(Table::get().message(kind.message), fields);
+        canonical::canonicalize(MessageTable::get().message(kind.message), fields);
     }
 }
 
-/// An object of the kind about which nothing has been said, not even what it is: the fields that are there anyway.
-pub fn blank(row: &Resource) -> Value {
-    let kind = match row.origin {
-        Origin::BuiltIn => Table::get().kind(&row.api_version(), &row.kind),
+/// An object of the kind without any field set, not even its kind: the fields that are always printed.
+pub fn empty_object(resource: &ResourceInfo) -> Value {
+    let kind = match resource.origin {
+        Origin::BuiltIn => MessageTable::get().kind(&resource.api_version(), &resource.kind),
         Origin::Custom => None,
     };
-    Value::Object(kind.map_or_else(Map::new, |kind| settle::blank(Table::get().message(kind.message))))
+    Value::Object(
+        kind.map_or_else(Map::new, |kind| canonical::empty_fields(MessageTable::get().message(kind.message))),
+    )
 }
 
-/// Our own kinds are custom ones without a definition, and prepared by whoever has them.
-fn is_prepared(row: &Resource) -> bool {
-    row.origin == Origin::BuiltIn || row.custom.is_some()
+/// Kinds of holon.dev are custom ones without a definition; the API server prepares them.
+fn is_prepared(resource: &ResourceInfo) -> bool {
+    resource.origin == Origin::BuiltIn || resource.custom.is_some()
 }
 
-/// A filled object as it is to whoever finds out its owners.
-pub fn seen<'o>(row: &Resource, object: &'o Value) -> Cow<'o, Value> {
-    match row.origin {
-        Origin::BuiltIn => seen::seen(row, object),
+/// A defaulted object as managed fields see it.
+pub fn for_managed_fields<'o>(resource: &ResourceInfo, object: &'o Value) -> Cow<'o, Value> {
+    match resource.origin {
+        Origin::BuiltIn => managed_fields::for_managed_fields(resource, object),
         Origin::Custom => Cow::Borrowed(object),
     }
 }
 
-/// Makes a filled object new: without the status it claims, with what objects of its kind are born with. Its uid, where
+/// Prepares a defaulted object for create: resets its status and sets what new objects of its kind have. Its uid, where
 /// something is made of it, is expected in its metadata; since it was filled, only that may have changed. The result is
 /// filled again.
-pub fn prepare_create(row: &Resource, object: &mut Value, now: Timestamp) {
+pub fn prepare_create(resource: &ResourceInfo, object: &mut Value, now: Timestamp) {
     let Value::Object(fields) = &mut *object else { return };
-    if !is_prepared(row) {
+    if !is_prepared(resource) {
         return;
     }
-    let only_status = !create::prepare(row, fields, now) && row.origin == Origin::BuiltIn;
-    match only_status.then(|| Table::get().kind(&row.api_version(), &row.kind)).flatten() {
-        Some(kind) => settle::again(Table::get().message(kind.message), fields, &["metadata", "status"]),
-        None => fill(row, object),
+    let only_status = !create::prepare(resource, fields, now) && resource.origin == Origin::BuiltIn;
+    match only_status.then(|| MessageTable::get().kind(&resource.api_version(), &resource.kind)).flatten() {
+        Some(kind) => canonical::canonicalize_changed(
+            MessageTable::get().message(kind.message),
+            fields,
+            &["metadata", "status"],
+        ),
+        None => apply_defaults(resource, object),
     }
 }
 
 /// Gives a filled object that is to replace `old` what it cannot change by that, such as its status, and what it need
 /// not repeat, such as the address of a Service. The result is filled again.
-pub fn prepare_update(row: &Resource, old: &Value, new: &mut Value, now: Timestamp) {
+pub fn prepare_update(resource: &ResourceInfo, old: &Value, new: &mut Value, now: Timestamp) {
     match (old, &mut *new) {
-        (Value::Object(old), Value::Object(fields)) if is_prepared(row) => {
-            update::prepare(row, old, fields, now);
+        (Value::Object(old), Value::Object(fields)) if is_prepared(resource) => {
+            update::prepare(resource, old, fields, now);
         }
         _ => return,
     }
-    fill(row, new);
+    apply_defaults(resource, new);
 }
 
-/// Gives the conditions of a request for a certificate that somebody judged the times they do not say.
+/// Sets missing times of the conditions of a certificate signing request when it is approved or denied.
 pub fn prepare_approval(old: &Value, new: &mut Value, now: Timestamp) {
     status::date_conditions(old, new, now);
 }
 
-/// How well a pod with this spec is served when there is not enough for all.
+/// The QoS class of a pod with this spec.
 pub(crate) fn qos_class(spec: &Value) -> &'static str {
-    newborn::quality(spec.as_object().unwrap_or(&Map::new()))
+    pod_status::pod_qos_class(spec.as_object().unwrap_or(&Map::new()))
 }
 
 /// Gives a filled object that came for its status alone the rest of `old`, whatever it says itself. What may change of
 /// its metadata is not decided here. The result is filled again.
-pub fn prepare_status(row: &Resource, old: &Value, new: &mut Value, now: Timestamp) {
+pub fn prepare_status(resource: &ResourceInfo, old: &Value, new: &mut Value, now: Timestamp) {
     match (old, &mut *new) {
-        (Value::Object(old), Value::Object(fields)) if is_prepared(row) => {
-            status::prepare(row, old, fields, now);
+        (Value::Object(old), Value::Object(fields)) if is_prepared(resource) => {
+            status::prepare(resource, old, fields, now);
         }
         _ => return,
     }
-    fill(row, new);
+    apply_defaults(resource, new);
 }

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
+use super::access::{Fields, inner_mut, items, items_mut, made, number, text};
 use super::image::tag;
-use super::reach::{Fields, inner_mut, items, items_mut, made, number, text};
 use super::resources;
 
 /// What a container may be among.
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 
-/// Said by kubelets older than the field; nobody may find them and believe them.
+/// Annotations kubelets wrote before the field existed; they are removed so that no reader trusts them.
 const OLD_ANNOTATIONS: [&str; 4] = [
     "pod.beta.kubernetes.io/init-containers",
     "pod.alpha.kubernetes.io/init-containers",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::reach::{Fields, inner, inner_mut, is_filled, items, made, text};
+use super::access::{Fields, inner, inner_mut, is_filled, items, made, text};
 use crate::meta::quantity::Quantity;
 
 /// Amounts by the name of the resource.
@@ -91,7 +91,7 @@ fn amount(value: &Value) -> Option<Quantity> {
 pub(super) fn add(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let total = sum.get(name).map_or_else(|| Some(amount.clone()), |known| known.checked_add(amount));
-        // An amount too large to add up is refused long before anybody needs its sum.
+        // An amount too large to add up is refused by validation.
         sum.extend(total.map(|total| (name.clone(), total)));
     }
 }

@@ -5,71 +5,71 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::{autoscalers, pods, services, various};
-use crate::schema::messages::{Message, Table};
+use super::{autoscalers, other_kinds, pods, services};
+use crate::schema::messages::{Message, MessageTable};
 
 const DEFAULTS: &str = include_str!("defaults.txt");
 
-static RULES: LazyLock<HashMap<&'static str, Vec<Rule>>> = LazyLock::new(|| parse(DEFAULTS));
+static RULES: LazyLock<HashMap<&'static str, Vec<DefaultingRule>>> = LazyLock::new(|| parse(DEFAULTS));
 
 /// What to do to an object of a type, in order.
-pub(super) fn of(message: &Message) -> &'static [Rule] {
+pub(super) fn of(message: &Message) -> &'static [DefaultingRule] {
     RULES.get(message.name).map_or(&[], Vec::as_slice)
 }
 
 /// Something a table cannot say.
-type Step = fn(&mut Map<String, Value>);
+type DefaultingFn = fn(&mut Map<String, Value>);
 
 #[derive(Debug)]
-pub(super) struct Rule {
-    action: Action,
-    condition: Condition,
+pub(super) struct DefaultingRule {
+    action: DefaultingAction,
+    condition: DefaultingCondition,
 }
 
 #[derive(Debug)]
-enum Action {
-    Fill(Place, Value),
-    Drop(Place),
-    Do(Step),
+enum DefaultingAction {
+    Fill(FieldRef, Value),
+    Drop(FieldRef),
+    Do(DefaultingFn),
 }
 
 #[derive(Debug)]
-enum Condition {
+enum DefaultingCondition {
     Always,
-    Set(Place),
-    Unset(Place),
-    Equals(Place, Value),
+    Set(FieldRef),
+    Unset(FieldRef),
+    Equals(FieldRef, Value),
 }
 
 /// A field, or a field of a field.
 #[derive(Debug)]
-struct Place {
+struct FieldRef {
     path: Vec<&'static str>,
-    /// A zero that somebody pointed at is no reason for a default.
+    /// A pointer field that is set to zero is set: no default applies.
     pointer: bool,
 }
 
-impl Rule {
+impl DefaultingRule {
     pub(super) fn apply(&self, fields: &mut Map<String, Value>) {
         let holds = match &self.condition {
-            Condition::Always => true,
-            Condition::Set(place) => place.is_set(fields),
-            Condition::Unset(place) => !place.is_set(fields),
-            Condition::Equals(place, value) => place.get(fields) == Some(value),
+            DefaultingCondition::Always => true,
+            DefaultingCondition::Set(place) => place.is_set(fields),
+            DefaultingCondition::Unset(place) => !place.is_set(fields),
+            DefaultingCondition::Equals(place, value) => place.get(fields) == Some(value),
         };
         if !holds {
             return;
         }
         match &self.action {
-            Action::Fill(place, value) if !place.is_set(fields) => place.set(fields, value),
-            Action::Fill(..) => {}
-            Action::Drop(place) => place.remove(fields),
-            Action::Do(step) => step(fields),
+            DefaultingAction::Fill(place, value) if !place.is_set(fields) => place.set(fields, value),
+            DefaultingAction::Fill(..) => {}
+            DefaultingAction::Drop(place) => place.remove(fields),
+            DefaultingAction::Do(step) => step(fields),
         }
     }
 }
 
-impl Place {
+impl FieldRef {
     fn get<'a>(&self, fields: &'a Map<String, Value>) -> Option<&'a Value> {
         let (last, way) = self.path.split_last()?;
         let mut at = fields;
@@ -110,12 +110,12 @@ impl Place {
 }
 
 /// Panics on a file that makes no sense; a test parses the one we have.
-fn parse(text: &'static str) -> HashMap<&'static str, Vec<Rule>> {
-    let mut rules: HashMap<_, Vec<Rule>> = HashMap::new();
+fn parse(text: &'static str) -> HashMap<&'static str, Vec<DefaultingRule>> {
+    let mut rules: HashMap<_, Vec<DefaultingRule>> = HashMap::new();
     let mut of = "";
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
         if let Some(rule) = line.strip_prefix(' ') {
-            rules.entry(of).or_default().push(Rule::parse(of, rule.trim()));
+            rules.entry(of).or_default().push(DefaultingRule::parse(of, rule.trim()));
         } else {
             of = line.trim();
         }
@@ -123,51 +123,51 @@ fn parse(text: &'static str) -> HashMap<&'static str, Vec<Rule>> {
     rules
 }
 
-impl Rule {
-    fn parse(of: &'static str, line: &'static str) -> Rule {
+impl DefaultingRule {
+    fn parse(of: &'static str, line: &'static str) -> DefaultingRule {
         let (first, rest) = line.split_once(' ').unwrap_or_else(|| panic!("half a rule: {line}"));
         let (action, rest) = match first {
             "do" => {
                 let (name, rest) = word(rest);
-                (Action::Do(step(name)), rest)
+                (DefaultingAction::Do(step(name)), rest)
             }
             "drop" => {
                 let (name, rest) = word(rest);
-                (Action::Drop(Place::parse(of, name)), rest)
+                (DefaultingAction::Drop(FieldRef::parse(of, name)), rest)
             }
             field => {
                 let (value, rest) = json(rest);
-                (Action::Fill(Place::parse(of, field), value), rest)
+                (DefaultingAction::Fill(FieldRef::parse(of, field), value), rest)
             }
         };
-        Rule { action, condition: Condition::parse(of, rest) }
+        DefaultingRule { action, condition: DefaultingCondition::parse(of, rest) }
     }
 }
 
-impl Condition {
-    fn parse(of: &'static str, text: &'static str) -> Condition {
+impl DefaultingCondition {
+    fn parse(of: &'static str, text: &'static str) -> DefaultingCondition {
         let (first, rest) = word(text);
         let (field, rest) = word(rest);
         match (first, rest) {
-            ("", _) => Condition::Always,
-            ("if", "") => Condition::Set(Place::parse(of, field)),
-            ("unless", "") => Condition::Unset(Place::parse(of, field)),
-            ("if", value) => Condition::Equals(Place::parse(of, field), json(value).0),
+            ("", _) => DefaultingCondition::Always,
+            ("if", "") => DefaultingCondition::Set(FieldRef::parse(of, field)),
+            ("unless", "") => DefaultingCondition::Unset(FieldRef::parse(of, field)),
+            ("if", value) => DefaultingCondition::Equals(FieldRef::parse(of, field), json(value).0),
             _ => panic!("no condition: {text}"),
         }
     }
 }
 
-impl Place {
-    fn parse(of: &'static str, path: &'static str) -> Place {
+impl FieldRef {
+    fn parse(of: &'static str, path: &'static str) -> FieldRef {
         let path: Vec<_> = path.split('.').collect();
         let pointer =
-            Table::get().field_at(of, &path).unwrap_or_else(|| panic!("{of} has no {path:?}")).pointer;
-        Place { path, pointer }
+            MessageTable::get().field_at(of, &path).unwrap_or_else(|| panic!("{of} has no {path:?}")).pointer;
+        FieldRef { path, pointer }
     }
 }
 
-fn step(name: &str) -> Step {
+fn step(name: &str) -> DefaultingFn {
     match name {
         "pull_policy" => pods::pull_policy,
         "image_volume_policy" => pods::image_volume_policy,
@@ -184,16 +184,16 @@ fn step(name: &str) -> Step {
         "balancer_modes" => services::balancer_modes,
         "scaling_rules" => autoscalers::scaling_rules,
         "cpu_target" => autoscalers::cpu_target,
-        "name_label" => various::name_label,
-        "template_labels" => various::template_labels,
-        "template_selector" => various::template_selector,
-        "claim_types" => various::claim_types,
-        "limit_defaults" => various::limit_defaults,
-        "string_data" => various::string_data,
-        "pod_cidrs" => various::pod_cidrs,
-        "allocatable" => various::allocatable,
-        "definition_names" => various::definition_names,
-        "stored_versions" => various::stored_versions,
+        "name_label" => other_kinds::name_label,
+        "template_labels" => other_kinds::template_labels,
+        "template_selector" => other_kinds::template_selector,
+        "claim_types" => other_kinds::claim_types,
+        "limit_defaults" => other_kinds::limit_defaults,
+        "string_data" => other_kinds::string_data,
+        "pod_cidrs" => other_kinds::pod_cidrs,
+        "allocatable" => other_kinds::allocatable,
+        "definition_names" => other_kinds::definition_names,
+        "stored_versions" => other_kinds::stored_versions,
         _ => panic!("defaults.txt knows a step we do not: {name}"),
     }
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::reach::{Fields, inner, inner_mut, is_filled, items_mut, number, text};
+use super::access::{Fields, inner, inner_mut, is_filled, items_mut, number, text};
 
 /// Seconds; three hours.
 const AFFINITY_TIMEOUT: u32 = 10_800;
 
-/// Where nobody sticks to anything, there is nothing to configure.
+/// Without session affinity there is nothing to configure.
 pub(super) fn affinity_config(spec: &mut Fields) {
     let path = ["sessionAffinityConfig", "clientIP"];
     let timeout =
@@ -24,7 +24,7 @@ pub(super) fn affinity_config(spec: &mut Fields) {
     }
 }
 
-/// A Service inside the cluster can be reached from outside by addresses that somebody routes to it.
+/// A Service inside the cluster can be reached from outside by external IPs that are routed to it.
 pub(super) fn external_policy(spec: &mut Fields) {
     let reachable = text(spec, "type") == "ClusterIP" && is_filled(spec, "externalIPs");
     if reachable && text(spec, "externalTrafficPolicy").is_empty() {

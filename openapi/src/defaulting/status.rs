@@ -3,14 +3,14 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::access::{Fields, inner, inner_mut, items, items_mut, number, text};
 use super::create;
-use super::reach::{Fields, inner, inner_mut, items, items_mut, number, text};
-use crate::catalog::resource_info::Resource;
+use crate::catalog::resource_info::ResourceInfo;
 
-type Step = fn(old: &Fields, new: &mut Fields, now: &str);
+type StatusFn = fn(old: &Fields, new: &mut Fields, now: &str);
 
 /// What happens to the status of a kind. Both are statuses, not objects.
-const STEPS: &[(&str, Step)] = &[
+const STEPS: &[(&str, StatusFn)] = &[
     ("certificatesigningrequests.certificates.k8s.io", |old, new, now| {
         keep_judgements(old, new);
         condition_times(old, new, now);
@@ -19,16 +19,16 @@ const STEPS: &[(&str, Step)] = &[
     ("pods", |old, new, _| silent_kubelet(old, new)),
 ];
 
-/// Where an object says who it is; what may change of that is for whoever writes to say.
+/// The identity of an object; the caller decides what may change of it.
 const IDENTITY: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-pub(super) fn prepare(row: &Resource, old: &Fields, new: &mut Fields, now: Timestamp) {
+pub(super) fn prepare(resource: &ResourceInfo, old: &Fields, new: &mut Fields, now: Timestamp) {
     let is_ours = |name: &String| name == "status" || IDENTITY.contains(&name.as_str());
     new.retain(|name, _| is_ours(name));
     new.extend(
         old.iter().filter(|(name, _)| !is_ours(name)).map(|(name, value)| (name.clone(), value.clone())),
     );
-    let kind = row.qualified();
+    let kind = resource.qualified();
     let before = inner(old, &["status"]).cloned().unwrap_or_default();
     if let Some((_, step)) = STEPS.iter().find(|(name, _)| *name == kind)
         && let Some(status) = inner_mut(new, &["status"])
@@ -49,10 +49,10 @@ fn phase_time(old: &Fields, new: &mut Fields, now: &str) {
     new.extend(time.map(|time| (TIME.to_owned(), time)));
 }
 
-/// A kubelet older than a field says nothing about it, and does not mean to take it away.
+/// A kubelet older than a field leaves it out, and does not mean to clear it.
 fn silent_kubelet(old: &Fields, new: &mut Fields) {
     if text(new, "qosClass").is_empty() {
-        new.extend(old.get("qosClass").map(|quality| ("qosClass".to_owned(), quality.clone())));
+        new.extend(old.get("qosClass").map(|pod_qos_class| ("qosClass".to_owned(), pod_qos_class.clone())));
     }
     keep_generation(Some(old), new);
     let mut before: Vec<_> = items(old, "conditions").collect();
@@ -78,7 +78,7 @@ pub(super) fn date_conditions(old: &Value, new: &mut Value, now: Timestamp) {
     }
 }
 
-/// Whoever signs repeats what was decided, and need not do so word by word. If they add or leave out a decision, it is
+/// A signer repeats the conditions, and need not repeat them exactly. If it adds or omits one, that is
 /// for the checks to say so.
 fn keep_judgements(old: &Fields, new: &mut Fields) {
     for kind in ["Approved", "Denied"] {

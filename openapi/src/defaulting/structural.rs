@@ -2,14 +2,14 @@
 //!
 //! A default is written once and filled in wherever it is missing: one of a megabyte, in each of a million items, is
 //! more than any machine has. So what would be filled in is measured first. An object that would take too much is left
-//! as it is; whoever reads it sees it so, and whoever writes it is refused ([`check`]).
+//! as it is: reads return it so, and writes are refused ([`check`]).
 //!
 //! The status is measured apart from the rest, because most writes drop the one or the other after it was filled.
 
 use serde_json::Value;
 
 use crate::meta::field::FieldError;
-use crate::schema::{Object, Schema, Shape};
+use crate::schema::{ObjectSchema, Schema, Shape};
 
 /// Bytes of defaults filled in, about as many as a body may have.
 const BYTES_MAX: usize = 3 << 20;
@@ -17,8 +17,8 @@ const BYTES_MAX: usize = 3 << 20;
 const STEPS_MAX: usize = 20_000_000;
 
 /// Fills in the defaults of a schema: where a field is absent, or null and may not be. Twice changes nothing.
-pub(crate) fn fill(object: &mut Value, schema: &Schema) {
-    for part in [Part::Rest, Part::Status] {
+pub(crate) fn apply_structural_defaults(object: &mut Value, schema: &Schema) {
+    for part in [ObjectPart::Rest, ObjectPart::Status] {
         if part.fits(object, schema) {
             part.fill(object, schema);
         }
@@ -26,15 +26,15 @@ pub(crate) fn fill(object: &mut Value, schema: &Schema) {
 }
 
 /// Tells of an object that was not filled because its defaults are too many.
-pub(crate) fn check(object: &Value, schema: &Schema, found: &mut Vec<FieldError>) {
-    if !(Part::Rest.fits(object, schema) && Part::Status.fits(object, schema)) {
+pub(crate) fn validate(object: &Value, schema: &Schema, found: &mut Vec<FieldError>) {
+    if !(ObjectPart::Rest.fits(object, schema) && ObjectPart::Status.fits(object, schema)) {
         found.push(refused("<nil>"));
     }
 }
 
 /// The same of a status alone.
-pub(crate) fn check_status(object: &Value, schema: &Schema, found: &mut Vec<FieldError>) {
-    if !Part::Status.fits(object, schema) {
+pub(crate) fn validate_status(object: &Value, schema: &Schema, found: &mut Vec<FieldError>) {
+    if !ObjectPart::Status.fits(object, schema) {
         found.push(refused("status"));
     }
 }
@@ -47,18 +47,18 @@ fn refused(field: &str) -> FieldError {
 
 /// A part of an object that is filled or not as a whole.
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
+enum ObjectPart {
     Status,
     Rest,
 }
 
-impl Part {
+impl ObjectPart {
     fn has(self, name: &str) -> bool {
-        (name == "status") == (self == Part::Status)
+        (name == "status") == (self == ObjectPart::Status)
     }
 
     fn fits(self, value: &Value, schema: &Schema) -> bool {
-        let mut left = Left { bytes: BYTES_MAX, steps: STEPS_MAX };
+        let mut left = DefaultingBudget { bytes: BYTES_MAX, steps: STEPS_MAX };
         match (&schema.shape, value) {
             (Shape::Object(object), Value::Object(fields)) => {
                 left.fields(fields, object, schema, |name| self.has(name)).is_some()
@@ -89,7 +89,7 @@ fn fill_value(value: &mut Value, schema: &Schema) {
     }
 }
 
-fn fill_fields(fields: &mut Fields, object: &Object, schema: &Schema, wanted: impl Fn(&str) -> bool) {
+fn fill_fields(fields: &mut Fields, object: &ObjectSchema, schema: &Schema, wanted: impl Fn(&str) -> bool) {
     for (name, field) in object.fields.iter().filter(|(name, _)| wanted(name)) {
         if let Some(default) = missing(fields.get(&**name), &field.schema) {
             fields.insert(name.to_string(), default.clone());
@@ -111,12 +111,12 @@ fn fill_one(value: &mut Value, schema: &Schema) {
 }
 
 /// What may still be filled in. It goes the way of filling and changes nothing; none where too much would be.
-struct Left {
+struct DefaultingBudget {
     bytes: usize,
     steps: usize,
 }
 
-impl Left {
+impl DefaultingBudget {
     fn value(&mut self, value: &Value, schema: &Schema) -> Option<()> {
         self.step()?;
         match (&schema.shape, value) {
@@ -134,7 +134,7 @@ impl Left {
     fn fields(
         &mut self,
         fields: &Fields,
-        object: &Object,
+        object: &ObjectSchema,
         schema: &Schema,
         wanted: impl Fn(&str) -> bool,
     ) -> Option<()> {
@@ -194,14 +194,14 @@ impl Left {
     }
 }
 
-/// The default of a value that says nothing itself.
+/// The default of an absent value.
 fn missing<'s>(value: Option<&Value>, schema: &'s Schema) -> Option<&'s Value> {
     let is_said = value.is_some_and(|value| !value.is_null() || schema.nullable);
     schema.default.as_ref().filter(|_| !is_said)
 }
 
 /// What a field is filled by: the metadata of an embedded object has a schema of its own.
-fn schema_of<'s>(name: &str, object: &'s Object, schema: &'s Schema) -> Option<&'s Schema> {
+fn schema_of<'s>(name: &str, object: &'s ObjectSchema, schema: &'s Schema) -> Option<&'s Schema> {
     let field = object.fields.get(name)?;
     match object.embedded && name == "metadata" {
         true => schema.rules.as_ref()?.metadata.as_deref(),
@@ -227,9 +227,9 @@ mod tests {
     fn is_refused(schema: &Schema, spec: Value) -> bool {
         let object = json!({ "spec": spec });
         let mut filled = object.clone();
-        fill(&mut filled, schema);
+        apply_structural_defaults(&mut filled, schema);
         let mut found = Vec::new();
-        check(&filled, schema, &mut found);
+        validate(&filled, schema, &mut found);
         assert_eq!(found.is_empty(), filled != object, "it is filled or refused");
         !found.is_empty()
     }

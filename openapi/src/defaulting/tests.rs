@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::catalog;
 
-fn row(kind: &str) -> &'static Resource {
+fn resource(kind: &str) -> &'static ResourceInfo {
     let (api_version, kind) = kind.split_once(' ').unwrap();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     catalog::find_kind(group, version, kind).unwrap()
@@ -11,7 +11,7 @@ fn row(kind: &str) -> &'static Resource {
 
 /// Fills an object and looks at some of its values.
 fn check(kind: &str, mut object: Value, expected: &[(&str, Value)]) {
-    fill(row(kind), &mut object);
+    apply_defaults(resource(kind), &mut object);
     for (pointer, value) in expected {
         assert_eq!(object.pointer(pointer).unwrap_or(&json!("absent")), value, "{pointer} of {object:#}");
     }
@@ -129,12 +129,12 @@ fn a_secret_keeps_text_as_bytes() {
 
 #[test]
 fn a_new_object_has_no_past() {
-    let job = row("batch/v1 Job");
+    let job = resource("batch/v1 Job");
     let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [] } });
     let mut object = json!({
         "metadata": { "name": "x", "uid": "u" }, "spec": { "template": template }, "status": { "active": 1 },
     });
-    fill(job, &mut object);
+    apply_defaults(job, &mut object);
     prepare_create(job, &mut object, Timestamp::UNIX_EPOCH);
     let labels = json!({
         "a": "b", "job-name": "x", "batch.kubernetes.io/job-name": "x",
@@ -151,16 +151,16 @@ fn a_new_object_has_no_past() {
 
 #[test]
 fn a_service_keeps_what_it_was_given() {
-    let service = row("v1 Service");
+    let service = resource("v1 Service");
     let mut old = json!({
         "spec": { "type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
                   "ports": [{ "name": "a", "port": 80, "nodePort": 30001 }] },
     });
-    fill(service, &mut old);
+    apply_defaults(service, &mut old);
     prepare_create(service, &mut old, Timestamp::UNIX_EPOCH);
     let replaced = |spec: Value| {
         let mut new = json!({ "spec": spec });
-        fill(service, &mut new);
+        apply_defaults(service, &mut new);
         prepare_update(service, &old, &mut new, Timestamp::UNIX_EPOCH);
         new
     };
@@ -177,13 +177,13 @@ fn a_service_keeps_what_it_was_given() {
 
 #[test]
 fn a_status_comes_alone() {
-    let volume = row("v1 PersistentVolume");
+    let volume = resource("v1 PersistentVolume");
     let old = json!({
         "spec": { "volumeMode": "Block" }, "status": { "phase": "Bound", "lastPhaseTransitionTime": "2020-01-01T00:00:00Z" },
     });
     let replaced = |status: Value| {
         let mut new = json!({ "spec": {}, "status": status });
-        fill(volume, &mut new);
+        apply_defaults(volume, &mut new);
         prepare_status(volume, &old, &mut new, Timestamp::UNIX_EPOCH);
         assert_eq!(new["spec"]["volumeMode"], "Block");
         new["status"]["lastPhaseTransitionTime"].clone()
@@ -196,27 +196,27 @@ fn a_status_comes_alone() {
 
 #[test]
 fn a_pod_is_guaranteed_what_every_container_is() {
-    let quality = |containers: Value| {
+    let pod_qos_class = |containers: Value| {
         let mut pod = json!({ "spec": { "containers": containers } });
-        fill(row("v1 Pod"), &mut pod);
-        prepare_create(row("v1 Pod"), &mut pod, Timestamp::UNIX_EPOCH);
+        apply_defaults(resource("v1 Pod"), &mut pod);
+        prepare_create(resource("v1 Pod"), &mut pod, Timestamp::UNIX_EPOCH);
         pod["status"]["qosClass"].clone()
     };
     let limited = json!({ "resources": { "limits": { "cpu": "1", "memory": "1Gi" } } });
     let asking = json!({ "resources": { "requests": { "cpu": "1" } } });
-    assert_eq!(quality(json!([{}])), "BestEffort");
-    assert_eq!(quality(json!([limited, limited])), "Guaranteed");
-    assert_eq!(quality(json!([limited, {}])), "Burstable");
-    assert_eq!(quality(json!([asking])), "Burstable");
+    assert_eq!(pod_qos_class(json!([{}])), "BestEffort");
+    assert_eq!(pod_qos_class(json!([limited, limited])), "Guaranteed");
+    assert_eq!(pod_qos_class(json!([limited, {}])), "Burstable");
+    assert_eq!(pod_qos_class(json!([asking])), "Burstable");
 }
 
 #[test]
 fn custom_kinds_are_left_alone() {
-    let mut custom = row("v1 Pod").clone();
+    let mut custom = resource("v1 Pod").clone();
     custom.origin = Origin::Custom;
     let before = json!({ "spec": { "containers": [{}] }, "status": { "phase": "Odd" } });
     let mut object = before.clone();
-    fill(&custom, &mut object);
+    apply_defaults(&custom, &mut object);
     prepare_create(&custom, &mut object, Timestamp::UNIX_EPOCH);
     prepare_update(&custom, &json!({}), &mut object, Timestamp::UNIX_EPOCH);
     assert_eq!(object, before);

@@ -3,29 +3,31 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::access::{Fields, inner, items, made, text};
 use super::create::{self, TEMPLATE_GENERATION};
-use super::reach::{Fields, inner, items, made, text};
-use super::{claims, families, various};
-use crate::catalog::resource_info::Resource;
+use super::{ip_families, other_kinds, volume_claims};
+use crate::catalog::resource_info::ResourceInfo;
 
-type Step = fn(old: &Fields, new: &mut Fields, now: &str);
+type UpdateFn = fn(old: &Fields, new: &mut Fields, now: &str);
 
 /// What happens to changed objects of a kind, apart from keeping their status.
-const STEPS: &[(&str, Step)] = &[
+const STEPS: &[(&str, UpdateFn)] = &[
     ("certificatesigningrequests.certificates.k8s.io", |old, new, _| keep(old, new, "spec")),
     ("customresourcedefinitions.apiextensions.k8s.io", |_, new, _| stored_version(new)),
     ("daemonsets.apps", |old, new, _| template_generation(old, new)),
-    ("jobs.batch", |_, new, _| various::template_labels(new)),
+    ("jobs.batch", |_, new, _| other_kinds::template_labels(new)),
     ("namespaces", |old, new, _| finalizers(old, new)),
-    ("persistentvolumeclaims", |old, new, _| claims::data_sources(new, claims::has_source(old))),
+    ("persistentvolumeclaims", |old, new, _| {
+        volume_claims::data_sources(new, volume_claims::has_source(old))
+    }),
     ("resourceslices.resource.k8s.io", |_, new, now| create::device_taints(new, now)),
     ("serviceaccounts", |_, new, _| create::secret_names(new)),
     ("services", |old, new, _| service(old, new)),
 ];
 
-pub(super) fn prepare(row: &Resource, old: &Fields, new: &mut Fields, now: Timestamp) {
-    let kind = row.qualified();
-    if row.has_status() {
+pub(super) fn prepare(resource: &ResourceInfo, old: &Fields, new: &mut Fields, now: Timestamp) {
+    let kind = resource.qualified();
+    if resource.has_status() {
         keep(old, new, "status");
     }
     if let Some((_, step)) = STEPS.iter().find(|(name, _)| *name == kind) {
@@ -79,6 +81,6 @@ fn finalizers(old: &Fields, new: &mut Fields) {
 }
 
 fn service(old: &Fields, new: &mut Fields) {
-    families::settle(new, Some(old));
-    families::drop_unneeded(new, old);
+    ip_families::default_ip_families(new, Some(old));
+    ip_families::drop_unneeded(new, old);
 }

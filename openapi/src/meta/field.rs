@@ -13,15 +13,15 @@ use crate::meta::go;
 pub struct FieldError {
     /// `spec.containers[0].name`.
     pub field: String,
-    pub fault: Fault,
-    /// What was found; none where repeating it helps nobody.
+    pub fault: ErrorType,
+    /// The offending value; none where Kubernetes does not repeat it.
     pub value: Option<Value>,
     pub detail: String,
 }
 
 /// The kinds of faults, each with the name a client sees as a cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum ErrorType {
     NotFound,
     Required,
     Duplicate,
@@ -36,38 +36,38 @@ pub enum Fault {
     Internal,
 }
 
-impl Fault {
+impl ErrorType {
     /// The `reason` of the cause.
     pub fn reason(self) -> &'static str {
         match self {
-            Fault::NotFound => "FieldValueNotFound",
-            Fault::Required => "FieldValueRequired",
-            Fault::Duplicate => "FieldValueDuplicate",
-            Fault::Invalid => "FieldValueInvalid",
-            Fault::NotSupported => "FieldValueNotSupported",
-            Fault::Forbidden => "FieldValueForbidden",
-            Fault::TooLong => "FieldValueTooLong",
-            Fault::TooShort => "FieldValueTooShort",
-            Fault::TooMany => "FieldValueTooMany",
-            Fault::TooFew => "FieldValueTooFew",
-            Fault::TypeInvalid => "FieldValueTypeInvalid",
-            Fault::Internal => "InternalError",
+            ErrorType::NotFound => "FieldValueNotFound",
+            ErrorType::Required => "FieldValueRequired",
+            ErrorType::Duplicate => "FieldValueDuplicate",
+            ErrorType::Invalid => "FieldValueInvalid",
+            ErrorType::NotSupported => "FieldValueNotSupported",
+            ErrorType::Forbidden => "FieldValueForbidden",
+            ErrorType::TooLong => "FieldValueTooLong",
+            ErrorType::TooShort => "FieldValueTooShort",
+            ErrorType::TooMany => "FieldValueTooMany",
+            ErrorType::TooFew => "FieldValueTooFew",
+            ErrorType::TypeInvalid => "FieldValueTypeInvalid",
+            ErrorType::Internal => "InternalError",
         }
     }
 
     fn words(self) -> &'static str {
         match self {
-            Fault::NotFound => "Not found",
-            Fault::Required => "Required value",
-            Fault::Duplicate => "Duplicate value",
-            Fault::Invalid | Fault::TypeInvalid => "Invalid value",
-            Fault::NotSupported => "Unsupported value",
-            Fault::Forbidden => "Forbidden",
-            Fault::TooLong => "Too long",
-            Fault::TooShort => "Too short",
-            Fault::TooMany => "Too many",
-            Fault::TooFew => "Too few",
-            Fault::Internal => "Internal error",
+            ErrorType::NotFound => "Not found",
+            ErrorType::Required => "Required value",
+            ErrorType::Duplicate => "Duplicate value",
+            ErrorType::Invalid | ErrorType::TypeInvalid => "Invalid value",
+            ErrorType::NotSupported => "Unsupported value",
+            ErrorType::Forbidden => "Forbidden",
+            ErrorType::TooLong => "Too long",
+            ErrorType::TooShort => "Too short",
+            ErrorType::TooMany => "Too many",
+            ErrorType::TooFew => "Too few",
+            ErrorType::Internal => "Internal error",
         }
     }
 
@@ -75,18 +75,22 @@ impl Fault {
     fn shows_value(self) -> bool {
         !matches!(
             self,
-            Fault::Required | Fault::Forbidden | Fault::TooLong | Fault::TooShort | Fault::Internal
+            ErrorType::Required
+                | ErrorType::Forbidden
+                | ErrorType::TooLong
+                | ErrorType::TooShort
+                | ErrorType::Internal
         )
     }
 }
 
 impl FieldError {
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> FieldError {
-        FieldError { field: field.into(), fault: Fault::Required, value: None, detail: detail.into() }
+        FieldError { field: field.into(), fault: ErrorType::Required, value: None, detail: detail.into() }
     }
 
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> FieldError {
-        FieldError { field: field.into(), fault: Fault::Forbidden, value: None, detail: detail.into() }
+        FieldError { field: field.into(), fault: ErrorType::Forbidden, value: None, detail: detail.into() }
     }
 
     pub fn invalid(
@@ -94,7 +98,7 @@ impl FieldError {
         value: impl Into<Value>,
         detail: impl Into<String>,
     ) -> FieldError {
-        FieldError::with_value(field, Fault::Invalid, value, detail)
+        FieldError::with_value(field, ErrorType::Invalid, value, detail)
     }
 
     pub fn type_invalid(
@@ -102,15 +106,15 @@ impl FieldError {
         value: impl Into<Value>,
         detail: impl Into<String>,
     ) -> FieldError {
-        FieldError::with_value(field, Fault::TypeInvalid, value, detail)
+        FieldError::with_value(field, ErrorType::TypeInvalid, value, detail)
     }
 
     pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> FieldError {
-        FieldError::with_value(field, Fault::Duplicate, value, "")
+        FieldError::with_value(field, ErrorType::Duplicate, value, "")
     }
 
     pub fn not_found(field: impl Into<String>, value: impl Into<Value>) -> FieldError {
-        FieldError::with_value(field, Fault::NotFound, value, "")
+        FieldError::with_value(field, ErrorType::NotFound, value, "")
     }
 
     /// A value outside a list of possible ones.
@@ -124,27 +128,27 @@ impl FieldError {
             true => String::new(),
             false => format!("supported values: {}", quoted.join(", ")),
         };
-        FieldError::with_value(field, Fault::NotSupported, value, detail)
+        FieldError::with_value(field, ErrorType::NotSupported, value, detail)
     }
 
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> FieldError {
         let detail = format!("may not be more than {}", count(max_bytes, "byte"));
-        FieldError { field: field.into(), fault: Fault::TooLong, value: None, detail }
+        FieldError { field: field.into(), fault: ErrorType::TooLong, value: None, detail }
     }
 
     pub fn too_many(field: impl Into<String>, found: usize, max: usize) -> FieldError {
         let detail = format!("must have at most {}", count(max, "item"));
-        FieldError::with_value(field, Fault::TooMany, found, detail)
+        FieldError::with_value(field, ErrorType::TooMany, found, detail)
     }
 
     pub fn too_few(field: impl Into<String>, found: usize, min: usize) -> FieldError {
         let detail = format!("must have at least {}", count(min, "item"));
-        FieldError::with_value(field, Fault::TooFew, found, detail)
+        FieldError::with_value(field, ErrorType::TooFew, found, detail)
     }
 
     fn with_value(
         field: impl Into<String>,
-        fault: Fault,
+        fault: ErrorType,
         value: impl Into<Value>,
         detail: impl Into<String>,
     ) -> FieldError {

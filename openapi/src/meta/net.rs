@@ -33,7 +33,7 @@ pub(crate) fn strict_ip(text: &str) -> Vec<String> {
 
 /// A range: an address and how many of its bits count.
 pub(crate) fn cidr(text: &str) -> Vec<String> {
-    let Some(range) = Range::parse(text) else { return vec![NOT_A_CIDR.to_owned()] };
+    let Some(range) = IpRange::parse(text) else { return vec![NOT_A_CIDR.to_owned()] };
     let (address, bits) = text.split_once('/').unwrap_or((text, ""));
     let fault = if address.parse::<IpAddr>().is_err() || (bits.len() > 1 && bits.starts_with('0')) {
         "must not have leading 0s in IP or prefix length"
@@ -57,8 +57,8 @@ pub(crate) fn is_v6(text: &str) -> bool {
 
 /// Whether one is within the other, and smaller.
 pub(crate) fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
-    let (inner, outer) = (Range::parse(inner)?, Range::parse(outer)?);
-    let there = Range { address: inner.first(), bits: outer.bits };
+    let (inner, outer) = (IpRange::parse(inner)?, IpRange::parse(outer)?);
+    let there = IpRange { address: inner.first(), bits: outer.bits };
     Some(
         inner.address.is_ipv4() == outer.address.is_ipv4()
             && there.first() == outer.first()
@@ -83,26 +83,26 @@ pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
 
 /// Whether a text is a range of addresses, however it is written.
 pub(crate) fn sloppy_cidr(text: &str) -> bool {
-    Range::parse(text).is_some()
+    IpRange::parse(text).is_some()
 }
 
 fn is_mapped(text: &str, address: IpAddr) -> bool {
     text.contains(':') && address.is_ipv4()
 }
 
-struct Range {
+struct IpRange {
     address: IpAddr,
     bits: u32,
 }
 
-impl Range {
-    fn parse(text: &str) -> Option<Range> {
+impl IpRange {
+    fn parse(text: &str) -> Option<IpRange> {
         let (address, bits) = text.split_once('/')?;
         let address = sloppy(address)?;
         let max = if address.is_ipv4() { 32 } else { 128 };
         let digits = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
         let bits = digits.then(|| bits.parse().ok()).flatten().filter(|bits| *bits <= max)?;
-        Some(Range { address, bits })
+        Some(IpRange { address, bits })
     }
 
     /// The address with all bits that do not count at nought.

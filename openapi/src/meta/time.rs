@@ -11,7 +11,7 @@ pub(crate) enum Precision {
 
 /// The same moment in the form Kubernetes writes, or why the text is none, in Go's words.
 pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, String> {
-    let mut reader = Reader { text, rest: text, precision };
+    let mut reader = TimeParser { text, rest: text, precision };
     let moment = reader.moment()?;
     let (year, month, day) = civil(moment.seconds.div_euclid(DAY));
     let second_of_day = moment.seconds.rem_euclid(DAY);
@@ -25,20 +25,20 @@ pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, Stri
 
 const DAY: i64 = 86_400;
 
-struct Moment {
+struct ParsedTime {
     /// Since 1970.
     seconds: i64,
     micros: u32,
 }
 
-struct Reader<'t> {
+struct TimeParser<'t> {
     text: &'t str,
     rest: &'t str,
     precision: Precision,
 }
 
-impl Reader<'_> {
-    fn moment(&mut self) -> Result<Moment, String> {
+impl TimeParser<'_> {
+    fn moment(&mut self) -> Result<ParsedTime, String> {
         let year = self.digits("2006", 4, 4)?;
         self.literal("-")?;
         let month = self.digits("01", 2, 2)?;
@@ -66,7 +66,7 @@ impl Reader<'_> {
         }
         self.within(day, 1..=days_in(year, month), "day")?;
         let seconds = days_since_1970(year, month, day) * DAY + hour * 3600 + minute * 60 + second - offset;
-        Ok(Moment { seconds, micros })
+        Ok(ParsedTime { seconds, micros })
     }
 
     fn unreadable(&self, element: &str) -> String {

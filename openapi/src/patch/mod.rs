@@ -9,7 +9,7 @@
 //! | `application/json-patch+json` | [`json`] | RFC 6902: a list of steps |
 //! | `application/merge-patch+json` | [`merge`] | RFC 7396: fields to set, null to delete |
 //! | `application/strategic-merge-patch+json` | [`strategic`] | the same, and lists merge by key; built-in kinds only |
-//! | `application/apply-patch+yaml` | [`apply`] | what somebody wants, merged with what others do; it also says who owns what |
+//! | `application/apply-patch+yaml` | [`apply`] | the desired fields of one manager, merged with the live object; updates managed fields |
 //!
 //! Patches are pure: an object and a patch in, an object out. They know schemas, never kinds.
 
@@ -19,7 +19,7 @@ pub mod merge;
 pub mod strategic;
 
 use crate::meta::field::FieldError;
-use crate::meta::status::{Grouped, Status};
+use crate::meta::status::{GroupResource, Status};
 
 /// Why a patch gives no object.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum PatchError {
     /// It contradicts itself or the schema. Kubernetes answers 500 with these words, as if it were the server's fault.
     #[error("{0}")]
     Unfit(String),
-    /// It asks for more work than anybody needs.
+    /// It exceeds the work a patch may cause.
     #[error("{0}")]
     TooLarge(String),
 }
@@ -53,7 +53,7 @@ impl PatchError {
 /// What a client is told when the patched object is not one of its kind, or strictly speaking not: `patched` is the
 /// patch as Go prints it for a strategic merge patch, and the object that came out for the others.
 pub fn unreadable(patched: &str, why: &str) -> Status {
-    let nothing = Grouped::new("", "");
+    let nothing = GroupResource::new("", "");
     Status::invalid(nothing, "", &[FieldError::invalid("patch", patched, why)])
 }
 

@@ -2,18 +2,18 @@
 //! group.
 //!
 //! All of it is made from rows. Groups, and versions within them, are listed in the order in which the rows first name
-//! them; so built-ins come first and in order of priority, and whoever adds custom kinds decides where they go.
+//! them; so built-ins come first and in order of priority, and the caller decides where custom kinds go.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::catalog::resource_info::{Resource, Subresource, Verb, api_version};
+use crate::catalog::resource_info::{ResourceInfo, Subresource, Verb, api_version};
 use crate::schema::Origin;
 
 /// The two addresses below which groups live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Root {
+pub enum ApiRoot {
     /// `/api`: the core group alone.
     Core,
     /// `/apis`: all others.
@@ -21,8 +21,8 @@ pub enum Root {
 }
 
 /// `APIGroupDiscoveryList`, version `apidiscovery.k8s.io/v2`.
-pub fn aggregated(rows: &[Arc<Resource>], root: Root) -> Value {
-    let groups = groups(rows).into_iter().filter(|(group, _)| (root == Root::Core) == group.is_empty());
+pub fn aggregated(rows: &[Arc<ResourceInfo>], root: ApiRoot) -> Value {
+    let groups = groups(rows).into_iter().filter(|(group, _)| (root == ApiRoot::Core) == group.is_empty());
     let items: Vec<Value> = groups
         .map(|(group, versions)| {
             let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
@@ -39,24 +39,24 @@ pub fn aggregated(rows: &[Arc<Resource>], root: Root) -> Value {
     })
 }
 
-fn aggregated_version(rows: &[Arc<Resource>], group: &str, version: &str) -> Value {
+fn aggregated_version(rows: &[Arc<ResourceInfo>], group: &str, version: &str) -> Value {
     let resources: Vec<Value> = of(rows, group, version).map(aggregated_resource).collect();
     json!({ "version": version, "freshness": "Current", "resources": resources })
 }
 
-fn aggregated_resource(row: &Resource) -> Value {
-    let (group, version) = said_version(row);
+fn aggregated_resource(resource: &ResourceInfo) -> Value {
+    let (group, version) = said_version(resource);
     let mut entry = json!({
-        "resource": row.plural,
-        "responseKind": { "group": group, "version": version, "kind": row.kind },
-        "scope": if row.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": row.singular,
-        "verbs": verbs(&row.verbs),
+        "resource": resource.plural,
+        "responseKind": { "group": group, "version": version, "kind": resource.kind },
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": verbs(&resource.verbs),
     });
-    put_all(&mut entry, "shortNames", &row.short_names);
-    put_all(&mut entry, "categories", &row.categories);
+    put_all(&mut entry, "shortNames", &resource.short_names);
+    put_all(&mut entry, "categories", &resource.categories);
     let subresources: Vec<Value> =
-        row.subresources.iter().map(|part| aggregated_subresource(row, part)).collect();
+        resource.subresources.iter().map(|part| aggregated_subresource(resource, part)).collect();
     if !subresources.is_empty() {
         entry["subresources"] = subresources.into();
     }
@@ -64,15 +64,15 @@ fn aggregated_resource(row: &Resource) -> Value {
 }
 
 /// Group and version of a built-in kind go without saying; those of a custom kind are said.
-fn said_version(row: &Resource) -> (Arc<str>, Arc<str>) {
-    match row.origin {
+fn said_version(resource: &ResourceInfo) -> (Arc<str>, Arc<str>) {
+    match resource.origin {
         Origin::BuiltIn => Default::default(),
-        Origin::Custom => (row.group.clone(), row.version.clone()),
+        Origin::Custom => (resource.group.clone(), resource.version.clone()),
     }
 }
 
-fn aggregated_subresource(row: &Resource, subresource: &Subresource) -> Value {
-    let (group, version) = subresource.foreign.clone().unwrap_or_else(|| said_version(row));
+fn aggregated_subresource(resource: &ResourceInfo, subresource: &Subresource) -> Value {
+    let (group, version) = subresource.foreign.clone().unwrap_or_else(|| said_version(resource));
     json!({
         "subresource": subresource.name,
         "responseKind": { "group": group, "version": version, "kind": subresource.kind },
@@ -81,7 +81,7 @@ fn aggregated_subresource(row: &Resource, subresource: &Subresource) -> Value {
 }
 
 /// `APIVersions`: what `/api` says. `address` is where the server can be reached (`10.0.0.1:6443`).
-pub fn core_versions(rows: &[Arc<Resource>], address: &str) -> Value {
+pub fn core_versions(rows: &[Arc<ResourceInfo>], address: &str) -> Value {
     let groups = groups(rows);
     let versions = groups.iter().find(|(group, _)| group.is_empty()).map(|(_, versions)| versions.clone());
     json!({
@@ -92,14 +92,14 @@ pub fn core_versions(rows: &[Arc<Resource>], address: &str) -> Value {
 }
 
 /// `APIGroupList`: what `/apis` says.
-pub fn group_list(rows: &[Arc<Resource>]) -> Value {
+pub fn group_list(rows: &[Arc<ResourceInfo>]) -> Value {
     let groups = groups(rows).into_iter().filter(|(group, _)| !group.is_empty());
     let groups: Vec<Value> = groups.map(|(group, versions)| group_entry(group, &versions)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
 /// `APIGroup`: what `/apis/<group>` says, if there is such a group.
-pub fn group(rows: &[Arc<Resource>], name: &str) -> Option<Value> {
+pub fn group(rows: &[Arc<ResourceInfo>], name: &str) -> Option<Value> {
     let (group, versions) =
         groups(rows).into_iter().find(|(group, _)| *group == name && !group.is_empty())?;
     let mut entry = group_entry(group, &versions);
@@ -118,11 +118,12 @@ fn group_entry(group: &str, versions: &[&str]) -> Value {
 }
 
 /// `APIResourceList`: what `/api/v1` and `/apis/<group>/<version>` say, if there is anything there.
-pub fn resource_list(rows: &[Arc<Resource>], group: &str, version: &str) -> Option<Value> {
+pub fn resource_list(rows: &[Arc<ResourceInfo>], group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for row in of(rows, group, version) {
-        resources.push(resource_entry(row));
-        resources.extend(row.subresources.iter().map(|subresource| subresource_entry(row, subresource)));
+    for resource in of(rows, group, version) {
+        resources.push(resource_entry(resource));
+        resources
+            .extend(resource.subresources.iter().map(|subresource| subresource_entry(resource, subresource)));
     }
     if resources.is_empty() {
         return None;
@@ -139,27 +140,27 @@ pub fn resource_list(rows: &[Arc<Resource>], group: &str, version: &str) -> Opti
     Some(list)
 }
 
-fn resource_entry(row: &Resource) -> Value {
+fn resource_entry(resource: &ResourceInfo) -> Value {
     let mut entry = json!({
-        "name": row.plural,
-        "singularName": row.singular,
-        "namespaced": row.namespaced,
-        "kind": row.kind,
-        "verbs": verbs(&row.verbs),
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": verbs(&resource.verbs),
     });
-    put_all(&mut entry, "shortNames", &row.short_names);
-    put_all(&mut entry, "categories", &row.categories);
-    if let Some(hash) = &row.storage_version_hash {
+    put_all(&mut entry, "shortNames", &resource.short_names);
+    put_all(&mut entry, "categories", &resource.categories);
+    if let Some(hash) = &resource.storage_version_hash {
         entry["storageVersionHash"] = json!(hash);
     }
     entry
 }
 
-fn subresource_entry(row: &Resource, subresource: &Subresource) -> Value {
+fn subresource_entry(resource: &ResourceInfo, subresource: &Subresource) -> Value {
     let mut entry = json!({
-        "name": format!("{}/{}", row.plural, subresource.name),
+        "name": format!("{}/{}", resource.plural, subresource.name),
         "singularName": "",
-        "namespaced": row.namespaced,
+        "namespaced": resource.namespaced,
         "kind": subresource.kind,
         "verbs": verbs(&subresource.verbs),
     });
@@ -171,23 +172,29 @@ fn subresource_entry(row: &Resource, subresource: &Subresource) -> Value {
 }
 
 /// Groups and their versions, each in order of first appearance.
-fn groups(rows: &[Arc<Resource>]) -> Vec<(&str, Vec<&str>)> {
+fn groups(rows: &[Arc<ResourceInfo>]) -> Vec<(&str, Vec<&str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for row in rows {
-        let index = groups.iter().position(|(group, _)| *group == &*row.group).unwrap_or_else(|| {
-            groups.push((&row.group, Vec::new()));
+    for resource in rows {
+        let index = groups.iter().position(|(group, _)| *group == &*resource.group).unwrap_or_else(|| {
+            groups.push((&resource.group, Vec::new()));
             groups.len() - 1
         });
         let versions = &mut groups[index].1;
-        if !versions.contains(&&*row.version) {
-            versions.push(&row.version);
+        if !versions.contains(&&*resource.version) {
+            versions.push(&resource.version);
         }
     }
     groups
 }
 
-fn of<'a>(rows: &'a [Arc<Resource>], group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Resource> {
-    rows.iter().map(|row| &**row).filter(move |row| &*row.group == group && &*row.version == version)
+fn of<'a>(
+    rows: &'a [Arc<ResourceInfo>],
+    group: &'a str,
+    version: &'a str,
+) -> impl Iterator<Item = &'a ResourceInfo> {
+    rows.iter()
+        .map(|resource| &**resource)
+        .filter(move |resource| &*resource.group == group && &*resource.version == version)
 }
 
 fn verbs(verbs: &[Verb]) -> Vec<&'static str> {
@@ -209,7 +216,7 @@ mod tests {
     fn both_forms_tell_of_the_same_resources() {
         let mut listed = Vec::new();
         let mut aggregated_names = Vec::new();
-        for root in [Root::Core, Root::Groups] {
+        for root in [ApiRoot::Core, ApiRoot::Groups] {
             for group in aggregated(built_in(), root)["items"].as_array().unwrap() {
                 let name = group["metadata"]["name"].as_str().unwrap_or_default();
                 for version in group["versions"].as_array().unwrap() {
@@ -235,14 +242,14 @@ mod tests {
         assert_eq!(group(built_in(), "nobody.example"), None);
         assert_eq!(group(built_in(), ""), None);
         assert_eq!(resource_list(built_in(), "apps", "v1beta1"), None);
-        assert_eq!(aggregated(&[], Root::Groups)["items"], json!([]));
+        assert_eq!(aggregated(&[], ApiRoot::Groups)["items"], json!([]));
     }
 
     #[test]
     fn rows_made_later_join_behind_the_built_in_groups() {
         let mut rows = built_in().to_vec();
         let widget =
-            Resource { group: "shop.example".into(), plural: "widgets".into(), ..(*rows[0]).clone() };
+            ResourceInfo { group: "shop.example".into(), plural: "widgets".into(), ..(*rows[0]).clone() };
         rows.push(Arc::new(widget));
         let groups = group_list(&rows);
         assert_eq!(groups["groups"].as_array().unwrap().last().unwrap()["name"], "shop.example");

@@ -1,4 +1,4 @@
-//! What clients read about the resources a server has, and objects as tables.
+//! Discovery and OpenAPI documents of the resources a server has, and objects as tables.
 
 pub mod discovery;
 pub mod documents;

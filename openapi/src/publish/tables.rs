@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::catalog::resource_info::Column;
+use crate::catalog::resource_info::PrinterColumn;
 
 /// What a row carries beside its cells (`?includeObject=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Include {
+pub enum IncludeObject {
     Nothing,
     /// Who the object is; enough to act on it.
     #[default]
@@ -15,13 +15,13 @@ pub enum Include {
     Object,
 }
 
-impl Include {
+impl IncludeObject {
     /// The words of the query; the empty one means metadata.
-    pub fn parse(word: &str) -> Option<Include> {
+    pub fn parse(word: &str) -> Option<IncludeObject> {
         match word {
-            "None" => Some(Include::Nothing),
-            "" | "Metadata" => Some(Include::Metadata),
-            "Object" => Some(Include::Object),
+            "None" => Some(IncludeObject::Nothing),
+            "" | "Metadata" => Some(IncludeObject::Metadata),
+            "Object" => Some(IncludeObject::Object),
             _ => None,
         }
     }
@@ -29,7 +29,7 @@ impl Include {
 
 /// Whether a table says what its columns are. Only the first of a watch does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heading {
+pub enum ColumnDefinitions {
     Shown,
     Omitted,
 }
@@ -37,14 +37,14 @@ pub enum Heading {
 /// A table of objects. `metadata` is that of the list (`resourceVersion`, `continue`, `remainingItemCount`); a table of a
 /// single object has the `resourceVersion` of that object.
 pub fn table<'a>(
-    columns: &[Column],
-    heading: Heading,
+    columns: &[PrinterColumn],
+    heading: ColumnDefinitions,
     metadata: Value,
     objects: impl IntoIterator<Item = &'a Value>,
-    include: Include,
+    include: IncludeObject,
     now: Timestamp,
 ) -> Value {
-    let definitions = (heading == Heading::Shown).then(|| definitions(columns));
+    let definitions = (heading == ColumnDefinitions::Shown).then(|| definitions(columns));
     let rows: Vec<Value> = objects.into_iter().map(|object| row(columns, object, include, now)).collect();
     json!({
         "kind": "Table",
@@ -56,11 +56,11 @@ pub fn table<'a>(
 }
 
 /// A table of one object, as `get` and each event of a watch have it.
-pub fn single(
-    columns: &[Column],
-    heading: Heading,
+pub fn single_object_table(
+    columns: &[PrinterColumn],
+    heading: ColumnDefinitions,
     object: &Value,
-    include: Include,
+    include: IncludeObject,
     now: Timestamp,
 ) -> Value {
     let metadata = match object["metadata"].get("resourceVersion") {
@@ -71,11 +71,11 @@ pub fn single(
 }
 
 /// What a table says about its columns.
-pub fn definitions(columns: &[Column]) -> Vec<Value> {
+pub fn definitions(columns: &[PrinterColumn]) -> Vec<Value> {
     columns.iter().map(definition).collect()
 }
 
-fn definition(column: &Column) -> Value {
+fn definition(column: &PrinterColumn) -> Value {
     json!({
         "name": column.name,
         "type": column.kind,
@@ -86,18 +86,18 @@ fn definition(column: &Column) -> Value {
 }
 
 /// One object in a table.
-pub fn row(columns: &[Column], object: &Value, include: Include, now: Timestamp) -> Value {
+pub fn row(columns: &[PrinterColumn], object: &Value, include: IncludeObject, now: Timestamp) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| column.cell.fill(object, now)).collect();
     let object = match include {
-        Include::Nothing => Value::Null,
-        Include::Metadata => partial(object),
-        Include::Object => object.clone(),
+        IncludeObject::Nothing => Value::Null,
+        IncludeObject::Metadata => partial_object_metadata(object),
+        IncludeObject::Object => object.clone(),
     };
     json!({ "cells": cells, "object": object })
 }
 
 /// The object without anything but its metadata.
-pub fn partial(object: &Value) -> Value {
+pub fn partial_object_metadata(object: &Value) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -130,7 +130,13 @@ mod tests {
     #[test]
     fn a_deployment_is_one_line() {
         let row = catalog::find("apps", "v1", "deployments").unwrap();
-        let table = single(&row.columns, Heading::Shown, &deployment(), Include::default(), now());
+        let table = single_object_table(
+            &row.columns,
+            ColumnDefinitions::Shown,
+            &deployment(),
+            IncludeObject::default(),
+            now(),
+        );
         assert_eq!(table["metadata"], json!({ "resourceVersion": "7" }));
         assert_eq!(table["rows"][0]["cells"], json!(["web", "2/3", 3, 2, "60s", "c", "i:1", "app=web"]));
         let names: Vec<_> = table["columnDefinitions"]
@@ -147,24 +153,25 @@ mod tests {
     fn a_row_carries_as_much_of_the_object_as_was_asked_for() {
         let row = catalog::find("apps", "v1", "deployments").unwrap();
         let object = |include| {
-            let table = single(&row.columns, Heading::Omitted, &deployment(), include, now());
+            let table =
+                single_object_table(&row.columns, ColumnDefinitions::Omitted, &deployment(), include, now());
             assert_eq!(table["columnDefinitions"], Value::Null);
             table["rows"][0]["object"].clone()
         };
-        assert_eq!(object(Include::Nothing), Value::Null);
-        assert_eq!(object(Include::Metadata)["kind"], "PartialObjectMetadata");
-        assert_eq!(object(Include::Metadata)["spec"], Value::Null);
-        assert_eq!(object(Include::Object), deployment());
+        assert_eq!(object(IncludeObject::Nothing), Value::Null);
+        assert_eq!(object(IncludeObject::Metadata)["kind"], "PartialObjectMetadata");
+        assert_eq!(object(IncludeObject::Metadata)["spec"], Value::Null);
+        assert_eq!(object(IncludeObject::Object), deployment());
     }
 
     #[test]
     fn the_words_of_the_query_are_known() {
-        let words = ["None", "Metadata", "", "Object", "everything"].map(Include::parse);
+        let words = ["None", "Metadata", "", "Object", "everything"].map(IncludeObject::parse);
         let expected = [
-            Some(Include::Nothing),
-            Some(Include::Metadata),
-            Some(Include::Metadata),
-            Some(Include::Object),
+            Some(IncludeObject::Nothing),
+            Some(IncludeObject::Metadata),
+            Some(IncludeObject::Metadata),
+            Some(IncludeObject::Object),
             None,
         ];
         assert_eq!(words, expected);

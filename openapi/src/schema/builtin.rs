@@ -1,5 +1,5 @@
 //! What the built-in kinds look like inside. `build/main.rs` made the definitions; here they are unpacked once, on first
-//! use, and shared by everybody.
+//! use, and shared.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -16,7 +16,7 @@ use crate::schema::{Schema, SchemaRef, Shape};
 /// resource definitions do; ours are refused long before they are this deep.
 const RECURSION: usize = 32;
 
-static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(unpack);
+static DEFINITIONS: LazyLock<PackedDefinitions> = LazyLock::new(unpack);
 static SCHEMAS: LazyLock<BTreeMap<Arc<str>, SchemaRef>> = LazyLock::new(schemas);
 
 /// The type with this name (`io.k8s.api.core.v1.PodSpec`).
@@ -40,19 +40,19 @@ pub fn type_names() -> impl Iterator<Item = &'static str> {
 }
 
 #[derive(Deserialize)]
-struct Definitions {
+struct PackedDefinitions {
     kinds: HashMap<String, String>,
     schemas: BTreeMap<String, Box<RawValue>>,
 }
 
-fn unpack() -> Definitions {
+fn unpack() -> PackedDefinitions {
     let packed = include_bytes!(concat!(env!("OUT_DIR"), "/definitions.json.lz4"));
     let text = lz4_flex::decompress_size_prepended(packed).expect("our build script packed it");
     serde_json::from_slice(&text).expect("our build script wrote it")
 }
 
 fn schemas() -> BTreeMap<Arc<str>, SchemaRef> {
-    let mut reader = Reader::default();
+    let mut reader = BuiltinReader::default();
     for name in type_names() {
         reader.named(name);
     }
@@ -61,7 +61,7 @@ fn schemas() -> BTreeMap<Arc<str>, SchemaRef> {
 
 /// Reads definitions in the order they need each other.
 #[derive(Default)]
-struct Reader {
+struct BuiltinReader {
     done: BTreeMap<Arc<str>, SchemaRef>,
     /// Types being read, and what a reference back to each leads to for now.
     open: HashMap<Arc<str>, SchemaRef>,
@@ -69,7 +69,7 @@ struct Reader {
     recursive: Vec<Arc<str>>,
 }
 
-impl Reader {
+impl BuiltinReader {
     fn named(&mut self, name: &str) -> SchemaRef {
         if let Some(schema) = self.done.get(name) {
             return schema.clone();
@@ -110,16 +110,16 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Field, ListKind};
+    use crate::schema::{FieldSchema, ListType};
 
     /// Follows field names and, with `*`, items and map values.
-    fn field(kind: &str, path: &str) -> Field {
-        let mut at = Field::of(schema(kind).unwrap_or_else(|| panic!("no type {kind}")).clone());
+    fn field(kind: &str, path: &str) -> FieldSchema {
+        let mut at = FieldSchema::of(schema(kind).unwrap_or_else(|| panic!("no type {kind}")).clone());
         for step in path.split('.') {
             at = match (&at.schema.shape, step) {
                 (Shape::Object(object), name) => object.fields[name].clone(),
-                (Shape::List(list), "*") => Field::of(list.items.clone()),
-                (Shape::Map(map), "*") => Field::of(map.values.clone()),
+                (Shape::List(list), "*") => FieldSchema::of(list.items.clone()),
+                (Shape::Map(map), "*") => FieldSchema::of(map.values.clone()),
                 (shape, step) => panic!("{step} of {path} in {shape:?}"),
             };
         }
@@ -133,7 +133,7 @@ mod tests {
         assert!(containers.patch_merge);
         assert_eq!(containers.patch_merge_key.as_deref(), Some("name"));
         let Shape::List(list) = &containers.schema.shape else { panic!("a list") };
-        assert_eq!(list.kind, ListKind::Map { keys: vec!["name".into()] });
+        assert_eq!(list.kind, ListType::Map { keys: vec!["name".into()] });
 
         let ports = field(deployment, "spec.template.spec.containers.*.ports");
         assert_eq!(
@@ -142,7 +142,7 @@ mod tests {
             "a patch finds ports by one field…"
         );
         let Shape::List(list) = &ports.schema.shape else { panic!("a list") };
-        let keys = ListKind::Map { keys: vec!["containerPort".into(), "protocol".into()] };
+        let keys = ListType::Map { keys: vec!["containerPort".into(), "protocol".into()] };
         assert_eq!(list.kind, keys, "…and an apply by two");
         let protocol = field(deployment, "spec.template.spec.containers.*.ports.*.protocol");
         assert_eq!(protocol.default, Some("TCP".into()));

@@ -10,21 +10,21 @@ use std::sync::LazyLock;
 /// Written by `hack/protobuf-facts`, which also says where it comes from.
 const FACTS: &str = include_str!("messages.txt");
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(FACTS));
+static TABLE: LazyLock<MessageTable> = LazyLock::new(|| MessageTable::parse(FACTS));
 
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct MessageTable {
     messages: Vec<Message>,
-    kinds: HashMap<(&'static str, &'static str), Kind>,
+    kinds: HashMap<(&'static str, &'static str), MessageKind>,
     /// Kinds every API version has, such as DeleteOptions.
-    anywhere: HashMap<&'static str, Kind>,
+    anywhere: HashMap<&'static str, MessageKind>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct MessageId(usize);
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct MessageKind {
     pub(crate) message: MessageId,
     /// Its JSON does not say apiVersion and kind.
     pub(crate) bare: bool,
@@ -34,18 +34,18 @@ pub(crate) struct Kind {
 pub(crate) struct Message {
     /// `core/v1.PodSpec`
     pub(crate) name: &'static str,
-    pub(crate) shape: Shape,
+    pub(crate) shape: MessageShape,
     /// In the order of their numbers, which is the order they are written in.
-    pub(crate) fields: Vec<Field>,
+    pub(crate) fields: Vec<MessageField>,
     /// The fields that JSON shows even when protobuf does not, those of inline messages included.
-    pub(crate) always: Vec<Field>,
+    pub(crate) always: Vec<MessageField>,
     /// What JSON may have, in the order of names, those of inline messages included.
-    shown: Vec<Field>,
+    shown: Vec<MessageField>,
 }
 
 /// What a message is in JSON.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum MessageShape {
     Object,
     /// The list in its only field.
     List,
@@ -60,11 +60,11 @@ pub(crate) enum Shape {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
+pub(crate) struct MessageField {
     pub(crate) number: u32,
     pub(crate) name: &'static str,
-    pub(crate) many: Many,
-    pub(crate) kind: Type,
+    pub(crate) many: Cardinality,
+    pub(crate) kind: FieldType,
     /// Its own fields appear in JSON among those of the message it is in.
     pub(crate) inline: bool,
     /// May be absent from protobuf, and is `null` in JSON then unless it is omitted.
@@ -75,7 +75,7 @@ pub(crate) struct Field {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Many {
+pub(crate) enum Cardinality {
     One,
     List,
     /// By string; nothing in Kubernetes has other keys.
@@ -83,7 +83,7 @@ pub(crate) enum Many {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Type {
+pub(crate) enum FieldType {
     Bool,
     Int32,
     Int64,
@@ -93,21 +93,21 @@ pub(crate) enum Type {
     Message(MessageId),
 }
 
-impl Table {
-    pub(crate) fn get() -> &'static Table {
+impl MessageTable {
+    pub(crate) fn get() -> &'static MessageTable {
         &TABLE
     }
 
-    pub(crate) fn kind(&self, api_version: &str, kind: &str) -> Option<Kind> {
+    pub(crate) fn kind(&self, api_version: &str, kind: &str) -> Option<MessageKind> {
         self.kinds.get(&(api_version, kind)).or_else(|| self.anywhere.get(kind)).copied()
     }
 
     /// The field a path of JSON names leads to, from the message of this name.
-    pub(crate) fn field_at(&self, message: &str, path: &[&str]) -> Option<&Field> {
+    pub(crate) fn field_at(&self, message: &str, path: &[&str]) -> Option<&MessageField> {
         let mut message = self.messages.iter().find(|found| found.name == message)?;
         let (last, way) = path.split_last()?;
         for step in way {
-            let Type::Message(inner) = message.named(step)?.kind else { return None };
+            let FieldType::Message(inner) = message.named(step)?.kind else { return None };
             message = self.message(inner);
         }
         message.named(last)
@@ -118,28 +118,34 @@ impl Table {
     }
 
     /// Panics on a file the generator would not write; a test parses the one we have.
-    fn parse(facts: &'static str) -> Table {
+    fn parse(facts: &'static str) -> MessageTable {
         let lines = || facts.lines().filter(|line| !line.starts_with('#'));
         let named = lines().filter_map(|line| line.strip_prefix("message "));
         let ids: HashMap<_, _> =
             named.enumerate().map(|(id, line)| (first_word(line), MessageId(id))).collect();
 
-        let mut table = Table { messages: Vec::new(), kinds: HashMap::new(), anywhere: HashMap::new() };
+        let mut table =
+            MessageTable { messages: Vec::new(), kinds: HashMap::new(), anywhere: HashMap::new() };
         for line in lines() {
             let words: Vec<_> = line.split_whitespace().collect();
             match words[..] {
                 ["kind", "*", kind, message, ref bare @ ..] => {
-                    table.anywhere.insert(kind, Kind { message: ids[message], bare: !bare.is_empty() });
+                    table
+                        .anywhere
+                        .insert(kind, MessageKind { message: ids[message], bare: !bare.is_empty() });
                 }
                 ["kind", api_version, kind, message] => {
-                    table.kinds.insert((api_version, kind), Kind { message: ids[message], bare: false });
+                    table
+                        .kinds
+                        .insert((api_version, kind), MessageKind { message: ids[message], bare: false });
                 }
                 ["message", name, ref shape @ ..] => {
-                    let shape = shape.first().map_or(Shape::Object, |shape| Shape::parse(shape));
+                    let shape =
+                        shape.first().map_or(MessageShape::Object, |shape| MessageShape::parse(shape));
                     table.messages.push(Message::new(name, shape));
                 }
                 [number, name, kind, ref omit @ ..] => {
-                    let field = Field::parse(number, name, kind, !omit.is_empty(), &ids);
+                    let field = MessageField::parse(number, name, kind, !omit.is_empty(), &ids);
                     table.messages.last_mut().expect("fields follow a message").fields.push(field);
                 }
                 _ => panic!("messages.txt has a line of another kind: {line}"),
@@ -151,10 +157,11 @@ impl Table {
 
     /// What follows from one message about another, once all are there.
     fn complete(&mut self) {
-        let lists: Vec<_> = self.messages.iter().map(|message| message.shape == Shape::List).collect();
+        let lists: Vec<_> = self.messages.iter().map(|message| message.shape == MessageShape::List).collect();
         for field in self.messages.iter_mut().flat_map(|message| &mut message.fields) {
-            let is_list = matches!(field.kind, Type::Message(id) if lists[id.0]);
-            field.nullable = field.pointer || field.many != Many::One || field.kind == Type::Bytes || is_list;
+            let is_list = matches!(field.kind, FieldType::Message(id) if lists[id.0]);
+            field.nullable =
+                field.pointer || field.many != Cardinality::One || field.kind == FieldType::Bytes || is_list;
         }
         for id in 0..self.messages.len() {
             let mut shown = self.shown(MessageId(id));
@@ -164,9 +171,9 @@ impl Table {
         }
     }
 
-    fn shown(&self, message: MessageId) -> Vec<Field> {
-        let shown = |field: &Field| match field.kind {
-            Type::Message(inner) if field.inline => self.shown(inner),
+    fn shown(&self, message: MessageId) -> Vec<MessageField> {
+        let shown = |field: &MessageField| match field.kind {
+            FieldType::Message(inner) if field.inline => self.shown(inner),
             _ => vec![*field],
         };
         self.message(message).fields.iter().flat_map(shown).collect()
@@ -174,17 +181,17 @@ impl Table {
 }
 
 impl Message {
-    fn new(name: &'static str, shape: Shape) -> Message {
+    fn new(name: &'static str, shape: MessageShape) -> Message {
         Message { name, shape, fields: Vec::new(), always: Vec::new(), shown: Vec::new() }
     }
 
     /// The field JSON has under this name.
-    pub(crate) fn named(&self, name: &str) -> Option<&Field> {
+    pub(crate) fn named(&self, name: &str) -> Option<&MessageField> {
         let place = self.shown.binary_search_by_key(&name, |field| field.name).ok()?;
         Some(&self.shown[place])
     }
 
-    pub(crate) fn field(&self, number: u32) -> Option<&Field> {
+    pub(crate) fn field(&self, number: u32) -> Option<&MessageField> {
         // Most messages number their fields from one without a gap.
         let guess = self.fields.get((number as usize).wrapping_sub(1)).filter(|field| field.number == number);
         guess.or_else(|| {
@@ -194,46 +201,46 @@ impl Message {
     }
 }
 
-impl Shape {
-    fn parse(word: &str) -> Shape {
+impl MessageShape {
+    fn parse(word: &str) -> MessageShape {
         match word {
-            "list" => Shape::List,
-            "union" => Shape::Union,
-            "raw" => Shape::Raw,
-            "time" => Shape::Time,
-            "microtime" => Shape::MicroTime,
-            "quantity" => Shape::Quantity,
-            "int-or-string" => Shape::IntOrString,
+            "list" => MessageShape::List,
+            "union" => MessageShape::Union,
+            "raw" => MessageShape::Raw,
+            "time" => MessageShape::Time,
+            "microtime" => MessageShape::MicroTime,
+            "quantity" => MessageShape::Quantity,
+            "int-or-string" => MessageShape::IntOrString,
             _ => panic!("messages.txt knows a shape we do not: {word}"),
         }
     }
 }
 
-impl Field {
+impl MessageField {
     fn parse(
         number: &str,
         name: &'static str,
         kind: &str,
         omit: bool,
         ids: &HashMap<&str, MessageId>,
-    ) -> Field {
+    ) -> MessageField {
         let number = number.parse().expect("a field begins with its number");
         let (many, kind) = match (kind.strip_prefix("[]"), kind.strip_prefix("map[]")) {
-            (Some(element), _) => (Many::List, element),
-            (_, Some(value)) => (Many::Map, value),
-            _ => (Many::One, kind),
+            (Some(element), _) => (Cardinality::List, element),
+            (_, Some(value)) => (Cardinality::Map, value),
+            _ => (Cardinality::One, kind),
         };
         let pointer = kind.starts_with('*');
         let kind = match kind.trim_start_matches('*') {
-            "bool" => Type::Bool,
-            "int32" => Type::Int32,
-            "int64" => Type::Int64,
-            "double" => Type::Double,
-            "string" => Type::String,
-            "bytes" => Type::Bytes,
-            message => Type::Message(ids[message]),
+            "bool" => FieldType::Bool,
+            "int32" => FieldType::Int32,
+            "int64" => FieldType::Int64,
+            "double" => FieldType::Double,
+            "string" => FieldType::String,
+            "bytes" => FieldType::Bytes,
+            message => FieldType::Message(ids[message]),
         };
-        Field { number, name, many, kind, inline: name == "-", nullable: false, omit, pointer }
+        MessageField { number, name, many, kind, inline: name == "-", nullable: false, omit, pointer }
     }
 }
 
@@ -247,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_facts_parse_and_fields_are_found_by_number() {
-        let table = Table::get();
+        let table = MessageTable::get();
         assert!(table.messages.len() > 600 && table.kinds.len() > 150);
         for message in &table.messages {
             assert!(message.fields.is_sorted_by_key(|field| field.number));
@@ -261,19 +268,21 @@ mod tests {
     /// What the walk relies on without looking.
     #[test]
     fn shapes_have_the_fields_they_need() {
-        let table = Table::get();
+        let table = MessageTable::get();
         for message in &table.messages {
             let fields = &message.fields;
             match message.shape {
-                Shape::List => assert!(fields.len() == 1 && fields[0].many == Many::List),
-                Shape::Union => assert_eq!(fields.len(), 2),
-                Shape::Object => {}
+                MessageShape::List => assert!(fields.len() == 1 && fields[0].many == Cardinality::List),
+                MessageShape::Union => assert_eq!(fields.len(), 2),
+                MessageShape::Object => {}
                 _ => assert!(fields.is_empty()),
             }
             for field in fields.iter().filter(|field| field.inline) {
-                let Type::Message(inner) = field.kind else { panic!("an inline {:?}", field.kind) };
+                let FieldType::Message(inner) = field.kind else { panic!("an inline {:?}", field.kind) };
                 assert!(
-                    table.message(inner).shape == Shape::Object && field.many == Many::One && !field.pointer
+                    table.message(inner).shape == MessageShape::Object
+                        && field.many == Cardinality::One
+                        && !field.pointer
                 );
             }
         }

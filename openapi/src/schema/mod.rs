@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use crate::schema::constraints::{Bound, Pattern, Rules, Type};
+pub use crate::schema::constraints::{Bound, Constraints, JsonType, Pattern};
 
 /// A type, by reference or in place.
 pub type SchemaRef = Arc<Schema>;
@@ -32,7 +32,7 @@ pub enum Origin {
     Custom,
 }
 
-/// One type. Fields that say nothing are empty.
+/// One type. Absent properties are empty.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Schema {
     /// The name under which documents refer to it (`io.k8s.api.core.v1.PodSpec`); none for a type in place.
@@ -45,7 +45,7 @@ pub struct Schema {
     pub default: Option<Value>,
     pub nullable: bool,
     /// What else holds for a value of a custom kind. Built-in types have tables for that: see [`crate::validation`].
-    pub rules: Option<Box<Rules>>,
+    pub rules: Option<Box<Constraints>>,
 }
 
 impl Schema {
@@ -66,15 +66,15 @@ pub enum Shape {
     Number,
     String,
     IntOrString,
-    Object(Object),
-    Map(Map),
-    List(List),
+    Object(ObjectSchema),
+    Map(MapSchema),
+    List(ListSchema),
 }
 
 /// Named fields.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Object {
-    pub fields: BTreeMap<Arc<str>, Field>,
+pub struct ObjectSchema {
+    pub fields: BTreeMap<Arc<str>, FieldSchema>,
     pub required: Vec<Arc<str>>,
     /// Fields without a name here are kept rather than pruned.
     pub preserve_unknown: bool,
@@ -88,7 +88,7 @@ pub struct Object {
 /// A field of an object. How a strategic merge patch treats it belongs to the field, not to its type: the same
 /// list type is merged in one place and replaced in another.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Field {
+pub struct FieldSchema {
     pub schema: SchemaRef,
     pub description: Option<Arc<str>>,
     pub default: Option<Value>,
@@ -102,9 +102,9 @@ pub struct Field {
     pub patch_merge_key: Option<Arc<str>>,
 }
 
-impl Field {
-    pub fn of(schema: SchemaRef) -> Field {
-        Field {
+impl FieldSchema {
+    pub fn of(schema: SchemaRef) -> FieldSchema {
+        FieldSchema {
             schema,
             description: None,
             default: None,
@@ -118,20 +118,20 @@ impl Field {
 
 /// Any keys, one type of value.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Map {
+pub struct MapSchema {
     pub values: SchemaRef,
     pub atomic: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub struct List {
+pub struct ListSchema {
     pub items: SchemaRef,
-    pub kind: ListKind,
+    pub kind: ListType,
 }
 
 /// How two appliers share a list (`x-kubernetes-list-type`).
 #[derive(Clone, PartialEq, Debug, Default)]
-pub enum ListKind {
+pub enum ListType {
     /// Owned as a whole.
     #[default]
     Atomic,

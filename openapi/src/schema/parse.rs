@@ -1,11 +1,11 @@
 //! A [`Schema`] out of its OpenAPI v3 JSON, as built-in types and custom resource definitions write it.
 //!
-//! Every input has a result: what says nothing we know is [`Shape::Any`]. Whether a definition is one a server should
-//! accept is somebody else's question.
+//! Every input has a result: a schema without a known type is [`Shape::Any`]. Validation of definitions decides
+//! whether a server accepts one.
 //!
 //! The same words mean slightly different things in the two. In a built-in type a default of `""`, `0`, `false` or `{}`
 //! says only that the Go field is no pointer, and an object about whose fields nothing is said may have any. In a custom
-//! one defaults are meant, and fields nobody named are unknown.
+//! one defaults are meant, and fields without a schema are unknown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,9 @@ use serde_json::Value;
 use crate::schema::Origin;
 use crate::schema::builtin;
 use crate::schema::constraints;
-use crate::schema::{Field, List, ListKind, Map, Object, Rules, Schema, SchemaRef, Shape};
+use crate::schema::{
+    Constraints, FieldSchema, ListSchema, ListType, MapSchema, ObjectSchema, Schema, SchemaRef, Shape,
+};
 
 /// Where a reference such as `#/components/schemas/io.k8s.api.core.v1.PodSpec` leads.
 pub type Resolve<'a> = dyn FnMut(&str) -> SchemaRef + 'a;
@@ -33,7 +35,7 @@ pub fn schema(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Schema
     };
     if origin == Origin::Custom {
         schema.format = constraints::supported_format(json).map(Arc::from);
-        schema.rules = Rules::read(json);
+        schema.rules = Constraints::read(json);
         if json["x-kubernetes-embedded-resource"] == true {
             embed(&mut schema);
         }
@@ -47,18 +49,18 @@ pub fn embed(schema: &mut Schema) {
     let Shape::Object(object) = &mut schema.shape else { return };
     object.embedded = true;
     for name in ["apiVersion", "kind"] {
-        let text = || Field::of(Arc::new(Schema { shape: Shape::String, ..Schema::default() }));
+        let text = || FieldSchema::of(Arc::new(Schema { shape: Shape::String, ..Schema::default() }));
         object.fields.entry(name.into()).or_insert_with(text);
     }
     let metadata = builtin::schema(OBJECT_META).expect("the built-in types have metadata").clone();
-    if let Some(said) = object.fields.insert("metadata".into(), Field::of(metadata)) {
+    if let Some(said) = object.fields.insert("metadata".into(), FieldSchema::of(metadata)) {
         schema.rules.get_or_insert_default().metadata = Some(said.schema);
     }
 }
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// Nobody reads the prose of custom types but in documents, which are made from the definition itself.
+/// Descriptions of custom types appear only in documents, which are made from the definition itself.
 fn description(json: &Value, origin: Origin) -> Option<Arc<str>> {
     text(&json["description"]).filter(|_| origin == Origin::BuiltIn)
 }
@@ -90,21 +92,21 @@ fn is_number_or_string(choices: &Value) -> bool {
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
-fn list(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> List {
+fn list(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> ListSchema {
     let keys =
         || json["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(text).collect();
     let kind = match json["x-kubernetes-list-type"].as_str() {
-        Some("set") => ListKind::Set,
-        Some("map") => ListKind::Map { keys: keys() },
-        _ => ListKind::Atomic,
+        Some("set") => ListType::Set,
+        Some("map") => ListType::Map { keys: keys() },
+        _ => ListType::Atomic,
     };
     if origin == Origin::Custom && json[PRESERVE] == true && json["items"].is_object() {
         // What a list preserves is in its items.
         let mut items = json["items"].clone();
         items[PRESERVE] = true.into();
-        return List { items: reference(&items, origin, resolve), kind };
+        return ListSchema { items: reference(&items, origin, resolve), kind };
     }
-    List { items: reference(&json["items"], origin, resolve), kind }
+    ListSchema { items: reference(&json["items"], origin, resolve), kind }
 }
 
 fn object(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Shape {
@@ -115,24 +117,25 @@ fn object(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Shape {
     match (values, properties) {
         (Some(Value::Object(_)), None) => {
             let values = reference(&json["additionalProperties"], origin, resolve);
-            return Shape::Map(Map { values, atomic });
+            return Shape::Map(MapSchema { values, atomic });
         }
         // Keys are known then, and nothing in what they lead to is.
         (Some(Value::Bool(_)), None) if origin == Origin::Custom => {
-            let rules = Some(Box::new(Rules { untyped: true, ..Rules::default() }));
-            let nothing = Schema { shape: Shape::Object(Object::default()), rules, ..Schema::default() };
-            return Shape::Map(Map { values: Arc::new(nothing), atomic });
+            let rules = Some(Box::new(Constraints { untyped: true, ..Constraints::default() }));
+            let nothing =
+                Schema { shape: Shape::Object(ObjectSchema::default()), rules, ..Schema::default() };
+            return Shape::Map(MapSchema { values: Arc::new(nothing), atomic });
         }
         _ => {}
     }
-    let fields: BTreeMap<Arc<str>, Field> = properties
+    let fields: BTreeMap<Arc<str>, FieldSchema> = properties
         .into_iter()
         .flatten()
         .map(|(name, property)| (name.as_str().into(), field(property, origin, resolve)))
         .collect();
     let is_open = fields.is_empty() && origin == Origin::BuiltIn || json["additionalProperties"] == true;
     let required = json["required"].as_array().into_iter().flatten().filter_map(text).collect();
-    Shape::Object(Object {
+    Shape::Object(ObjectSchema {
         fields,
         required,
         preserve_unknown: preserves || is_open,
@@ -141,9 +144,9 @@ fn object(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Shape {
     })
 }
 
-fn field(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Field {
+fn field(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> FieldSchema {
     let strategy = json["x-kubernetes-patch-strategy"].as_str().unwrap_or_default();
-    Field {
+    FieldSchema {
         schema: reference(json, origin, resolve),
         description: description(json, origin),
         default: default(json, origin),
@@ -184,14 +187,14 @@ fn atomic(schema: &SchemaRef) -> SchemaRef {
 }
 
 fn default(json: &Value, origin: Origin) -> Option<Value> {
-    let says_nothing = |value: &&Value| match value {
+    let is_go_zero = |value: &&Value| match value {
         Value::Bool(truth) => !truth,
         Value::Number(number) => number.as_i64() == Some(0),
         Value::String(text) => text.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         _ => false,
     };
-    json.get("default").filter(|value| origin == Origin::Custom || !says_nothing(value)).cloned()
+    json.get("default").filter(|value| origin == Origin::Custom || !is_go_zero(value)).cloned()
 }
 
 fn text(json: &Value) -> Option<Arc<str>> {
@@ -220,7 +223,7 @@ mod tests {
         check(json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] }), Shape::IntOrString);
         check(json!({ "x-kubernetes-int-or-string": true, "type": "string" }), Shape::IntOrString);
         check(json!({ "oneOf": [{ "required": ["a"] }] }), Shape::Any);
-        check(json!({ "type": "object" }), Shape::Object(Object::default()));
+        check(json!({ "type": "object" }), Shape::Object(ObjectSchema::default()));
     }
 
     #[test]
@@ -254,6 +257,6 @@ mod tests {
         assert_eq!(ports.patch_merge_key.as_deref(), Some("port"));
         let Shape::List(list) = &ports.schema.shape else { panic!("a list") };
         assert_eq!(list.items.name.as_deref(), Some("Port"));
-        assert_eq!(list.kind, ListKind::Map { keys: vec!["port".into(), "protocol".into()] });
+        assert_eq!(list.kind, ListType::Map { keys: vec!["port".into(), "protocol".into()] });
     }
 }

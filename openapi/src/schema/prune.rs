@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Object, Schema, Shape};
+use crate::schema::{ObjectSchema, Schema, Shape};
 
-/// What every object has, whatever its definition says. What is in metadata is read by somebody else.
+/// What every object has, whatever its definition says. Metadata is decoded separately.
 pub(crate) const ALWAYS_KNOWN: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Removes unknown fields and returns where they were, in order.
@@ -45,7 +45,7 @@ fn descend(value: &mut Value, schema: Option<&Schema>, path: &mut String, remove
             }
         }
         _ if schema.is_some_and(preserves) => {}
-        (_, Value::Object(fields)) => self::fields(fields, &Object::default(), path, removed),
+        (_, Value::Object(fields)) => self::fields(fields, &ObjectSchema::default(), path, removed),
         (_, Value::Array(items)) => {
             for (index, item) in items.iter_mut().enumerate() {
                 push_index(path, index);
@@ -57,7 +57,12 @@ fn descend(value: &mut Value, schema: Option<&Schema>, path: &mut String, remove
     }
 }
 
-fn fields(fields: &mut Map<String, Value>, object: &Object, path: &mut String, removed: &mut Vec<String>) {
+fn fields(
+    fields: &mut Map<String, Value>,
+    object: &ObjectSchema,
+    path: &mut String,
+    removed: &mut Vec<String>,
+) {
     let here = path.len();
     fields.retain(|key, value| {
         if object.embedded && ALWAYS_KNOWN.contains(&key.as_str()) {

@@ -12,25 +12,25 @@ use crate::meta::net;
 use crate::meta::selector::LabelSelector;
 
 use super::value::{entries, get, items, quantity, text};
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 
 pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 pub(super) const POSITIVE: &str = "must be greater than zero";
 pub(super) const IMMUTABLE: &str = "field is immutable";
 
-pub(super) fn non_negative(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn non_negative(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if value.as_i64().is_some_and(|number| number < 0) {
         found.invalid(at, value.clone(), NOT_NEGATIVE);
     }
 }
 
-pub(super) fn between(value: &Value, min: i64, max: i64, at: &Path<'_>, found: &mut Found) {
+pub(super) fn between(value: &Value, min: i64, max: i64, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if value.as_i64().is_none_or(|number| !(min..=max).contains(&number)) {
         found.invalid(at, value.clone(), format!("must be between {min} and {max}, inclusive"));
     }
 }
 
-pub(super) fn non_negative_quantity(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn non_negative_quantity(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let amount = quantity(value);
     if amount.is_negative() {
         found.invalid(at, amount.to_string(), NOT_NEGATIVE);
@@ -38,7 +38,7 @@ pub(super) fn non_negative_quantity(value: &Value, at: &Path<'_>, found: &mut Fo
 }
 
 /// Keys and values of labels, wherever they are.
-pub(super) fn labels(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn labels(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (key, value) in value.as_object().into_iter().flatten() {
         found.faults(at, key, qualified_name(key));
         if let Some(value) = value.as_str() {
@@ -47,7 +47,7 @@ pub(super) fn labels(value: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-pub(super) fn annotations(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn annotations(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut bytes = 0;
     for (key, value) in value.as_object().into_iter().flatten() {
         bytes += key.len() + value.as_str().map(str::len).unwrap_or_default();
@@ -59,7 +59,7 @@ pub(super) fn annotations(value: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// A label selector as a field of an object.
-pub(super) fn selector(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn selector(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     labels(get(value, "matchLabels"), &at.field("matchLabels"), found);
     for (index, requirement) in items(value, "matchExpressions").iter().enumerate() {
         let list = at.field("matchExpressions");
@@ -115,7 +115,7 @@ pub(super) fn port_name(name: &str) -> Vec<String> {
 }
 
 /// A number or a name.
-pub(super) fn port(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn port(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     match value.as_str() {
         Some(name) => found.faults(at, name, port_name(name)),
         None if value.is_null() => between(&0.into(), 1, 65535, at, found),
@@ -203,7 +203,7 @@ pub(super) fn search_domain(domain: &str) -> Vec<String> {
 }
 
 /// `acme.io/foo`
-pub(super) fn domain_prefixed_path(path: &str, at: &Path<'_>, found: &mut Found) {
+pub(super) fn domain_prefixed_path(path: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     match path.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
             found.faults(at, host, dns1123_subdomain(host));
@@ -252,7 +252,7 @@ pub(super) fn absolute_path(path: &str) -> Vec<String> {
 }
 
 /// A driver's name: a subdomain in any case, and short.
-pub(super) fn driver_name(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn driver_name(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let name = value.as_str().unwrap_or_default();
     if name.is_empty() {
         return found.required(at, "");
@@ -276,7 +276,7 @@ pub(super) fn int_or_percent(value: &Value) -> i64 {
     percent(value).or_else(number).unwrap_or_default()
 }
 
-pub(super) fn positive_int_or_percent(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn positive_int_or_percent(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     match value {
         Value::String(_) if percent(value).is_none() => {
             let words = "a valid percent string must be a numeric string followed by an ending '%'";
@@ -286,9 +286,32 @@ pub(super) fn positive_int_or_percent(value: &Value, at: &Path<'_>, found: &mut 
     }
 }
 
-pub(super) fn at_most_all(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn at_most_all(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if percent(value).is_some_and(|percent| percent > 100) {
         found.invalid(at, value.clone(), "must not be greater than 100%");
+    }
+}
+
+/// Refuses addresses that cannot be reached from elsewhere.
+pub(super) fn endpoint_ip(text: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
+    let Some(address) = net::sloppy(text) else {
+        return found.invalid(at, text, "must be a valid IP address");
+    };
+    if address.is_unspecified() {
+        found.invalid(at, text, format!("may not be unspecified ({text})"));
+    }
+    if address.is_loopback() {
+        found.invalid(at, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+    }
+    let (link_local, link_local_multicast) = match address {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0 == 0xfe80, v6.segments()[0] & 0xff0f == 0xff02),
+    };
+    if link_local {
+        found.invalid(at, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+    }
+    if link_local_multicast {
+        found.invalid(at, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
     }
 }
 
@@ -330,28 +353,5 @@ mod tests {
         for (text, expected) in rows {
             assert_eq!(percent(&text.into()), expected, "{text}");
         }
-    }
-}
-
-/// Addresses nothing can be reached at from elsewhere.
-pub(super) fn endpoint_ip(text: &str, at: &Path<'_>, found: &mut Found) {
-    let Some(address) = net::sloppy(text) else {
-        return found.invalid(at, text, "must be a valid IP address");
-    };
-    if address.is_unspecified() {
-        found.invalid(at, text, format!("may not be unspecified ({text})"));
-    }
-    if address.is_loopback() {
-        found.invalid(at, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
-    }
-    let (link_local, link_local_multicast) = match address {
-        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
-        IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0 == 0xfe80, v6.segments()[0] & 0xff0f == 0xff02),
-    };
-    if link_local {
-        found.invalid(at, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
-    }
-    if link_local_multicast {
-        found.invalid(at, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
     }
 }

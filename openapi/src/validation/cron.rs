@@ -43,7 +43,7 @@ const DESCRIPTORS: &[&str] =
 
 /// What is wrong with a schedule.
 pub(super) fn fault(schedule: &str) -> Option<String> {
-    // Whoever writes a zone here is told about that, not about what is in it.
+    // A time zone in the schedule is reported before errors in the rest of it.
     let schedule = match schedule.strip_prefix("CRON_TZ=").or_else(|| schedule.strip_prefix("TZ=")) {
         None => schedule,
         Some(zoned) => zoned.split_once(' ').map(|(_, schedule)| schedule.trim()).unwrap_or_default(),
@@ -160,7 +160,7 @@ fn number(text: &str) -> Result<u32, String> {
     match u32::try_from(number) {
         Ok(number) => Ok(number),
         Err(_) if number < 0 => Err(format!("negative number ({number}) not allowed: {text}")),
-        // Beyond every bound, which is all anybody asks.
+        // Larger than every bound, which is all the caller needs.
         Err(_) => Ok(u32::MAX),
     }
 }

@@ -6,17 +6,17 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::meta::field::{Fault, FieldError};
+use crate::meta::field::{ErrorType, FieldError};
 
 /// `spec.containers[0].name`, from its last step backwards.
 #[derive(Clone, Copy)]
-pub(super) struct Path<'a> {
-    above: Option<&'a Path<'a>>,
-    step: Step<'a>,
+pub(super) struct FieldPath<'a> {
+    above: Option<&'a FieldPath<'a>>,
+    step: PathElement<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum Step<'a> {
+enum PathElement<'a> {
     /// The object itself.
     Top,
     Field(&'a str),
@@ -24,56 +24,56 @@ enum Step<'a> {
     Key(&'a str),
 }
 
-impl<'a> Path<'a> {
-    pub(super) const TOP: Path<'static> = Path { above: None, step: Step::Top };
+impl<'a> FieldPath<'a> {
+    pub(super) const TOP: FieldPath<'static> = FieldPath { above: None, step: PathElement::Top };
 
     /// A field; with dots in it, several at once.
-    pub(super) fn field(&'a self, name: &'a str) -> Path<'a> {
-        Path { above: Some(self), step: Step::Field(name) }
+    pub(super) fn field(&'a self, name: &'a str) -> FieldPath<'a> {
+        FieldPath { above: Some(self), step: PathElement::Field(name) }
     }
 
-    pub(super) fn index(&'a self, index: usize) -> Path<'a> {
-        Path { above: Some(self), step: Step::Index(index) }
+    pub(super) fn index(&'a self, index: usize) -> FieldPath<'a> {
+        FieldPath { above: Some(self), step: PathElement::Index(index) }
     }
 
     /// An entry of a map.
-    pub(super) fn key(&'a self, key: &'a str) -> Path<'a> {
-        Path { above: Some(self), step: Step::Key(key) }
+    pub(super) fn key(&'a self, key: &'a str) -> FieldPath<'a> {
+        FieldPath { above: Some(self), step: PathElement::Key(key) }
     }
 }
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let below_top = match self.above {
             None => false,
             Some(above) => {
                 above.fmt(f)?;
-                !matches!(above.step, Step::Top)
+                !matches!(above.step, PathElement::Top)
             }
         };
         match self.step {
-            Step::Top => Ok(()),
-            Step::Field(name) if below_top => write!(f, ".{name}"),
-            Step::Field(name) => f.write_str(name),
-            Step::Index(index) => write!(f, "[{index}]"),
-            Step::Key(key) => write!(f, "[{key}]"),
+            PathElement::Top => Ok(()),
+            PathElement::Field(name) if below_top => write!(f, ".{name}"),
+            PathElement::Field(name) => f.write_str(name),
+            PathElement::Index(index) => write!(f, "[{index}]"),
+            PathElement::Key(key) => write!(f, "[{key}]"),
         }
     }
 }
 
 /// What is wrong, in the order it was found.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FieldErrors {
     pub(super) errors: Vec<FieldError>,
 }
 
-impl Found {
+impl FieldErrors {
     pub(super) fn count(&self) -> usize {
         self.errors.len()
     }
 
     /// Whether anything is wrong with this value or inside it.
-    pub(super) fn has_below(&self, at: &Path<'_>) -> bool {
+    pub(super) fn has_below(&self, at: &FieldPath<'_>) -> bool {
         if self.errors.is_empty() {
             return false;
         }
@@ -82,53 +82,53 @@ impl Found {
         self.errors.iter().any(|error| error.field.strip_prefix(&at).is_some_and(inside))
     }
 
-    pub(super) fn required(&mut self, at: &Path<'_>, detail: &str) {
+    pub(super) fn required(&mut self, at: &FieldPath<'_>, detail: &str) {
         self.errors.push(FieldError::required(at.to_string(), detail));
     }
 
-    pub(super) fn forbidden(&mut self, at: &Path<'_>, detail: impl Into<String>) {
+    pub(super) fn forbidden(&mut self, at: &FieldPath<'_>, detail: impl Into<String>) {
         self.errors.push(FieldError::forbidden(at.to_string(), detail));
     }
 
-    pub(super) fn invalid(&mut self, at: &Path<'_>, value: impl Into<Value>, detail: impl Into<String>) {
+    pub(super) fn invalid(&mut self, at: &FieldPath<'_>, value: impl Into<Value>, detail: impl Into<String>) {
         self.errors.push(FieldError::invalid(at.to_string(), value, detail));
     }
 
     /// An invalid value that is not repeated.
-    pub(super) fn invalid_unshown(&mut self, at: &Path<'_>, detail: &str) {
+    pub(super) fn invalid_unshown(&mut self, at: &FieldPath<'_>, detail: &str) {
         let (field, detail) = (at.to_string(), detail.to_owned());
-        self.errors.push(FieldError { field, fault: Fault::Invalid, value: None, detail });
+        self.errors.push(FieldError { field, fault: ErrorType::Invalid, value: None, detail });
     }
 
     /// A value Kubernetes shows as its own code names it, which is not how clients do.
-    pub(super) fn shown(&mut self, at: &Path<'_>, fault: Fault, value: &str, detail: &str) {
+    pub(super) fn shown(&mut self, at: &FieldPath<'_>, fault: ErrorType, value: &str, detail: &str) {
         let separator = if detail.is_empty() { "" } else { ": " };
         let detail = format!("{value}{separator}{detail}");
         self.errors.push(FieldError { field: at.to_string(), fault, value: None, detail });
     }
 
-    pub(super) fn duplicate(&mut self, at: &Path<'_>, value: impl Into<Value>) {
+    pub(super) fn duplicate(&mut self, at: &FieldPath<'_>, value: impl Into<Value>) {
         self.errors.push(FieldError::duplicate(at.to_string(), value));
     }
 
-    pub(super) fn not_found(&mut self, at: &Path<'_>, value: impl Into<Value>) {
+    pub(super) fn not_found(&mut self, at: &FieldPath<'_>, value: impl Into<Value>) {
         self.errors.push(FieldError::not_found(at.to_string(), value));
     }
 
-    pub(super) fn not_supported(&mut self, at: &Path<'_>, value: impl Into<Value>, supported: &[&str]) {
+    pub(super) fn not_supported(&mut self, at: &FieldPath<'_>, value: impl Into<Value>, supported: &[&str]) {
         self.errors.push(FieldError::not_supported(at.to_string(), value, supported));
     }
 
-    pub(super) fn too_long(&mut self, at: &Path<'_>, max_bytes: usize) {
+    pub(super) fn too_long(&mut self, at: &FieldPath<'_>, max_bytes: usize) {
         self.errors.push(FieldError::too_long(at.to_string(), max_bytes));
     }
 
-    pub(super) fn too_many(&mut self, at: &Path<'_>, found: usize, max: usize) {
+    pub(super) fn too_many(&mut self, at: &FieldPath<'_>, found: usize, max: usize) {
         self.errors.push(FieldError::too_many(at.to_string(), found, max));
     }
 
     /// All that is wrong with one text.
-    pub(super) fn faults(&mut self, at: &Path<'_>, text: &str, faults: Vec<String>) {
+    pub(super) fn faults(&mut self, at: &FieldPath<'_>, text: &str, faults: Vec<String>) {
         for fault in faults {
             self.invalid(at, text, fault);
         }
@@ -141,11 +141,11 @@ mod tests {
 
     #[test]
     fn a_path_reads_as_kubernetes_writes_it() {
-        let spec = Path::TOP.field("spec");
+        let spec = FieldPath::TOP.field("spec");
         let containers = spec.field("containers");
         let first = containers.index(0);
         let limits = first.field("resources.limits");
         assert_eq!(limits.key("cpu").to_string(), "spec.containers[0].resources.limits[cpu]");
-        assert_eq!(Path::TOP.to_string(), "");
+        assert_eq!(FieldPath::TOP.to_string(), "");
     }
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::catalog::resource_info::Resource;
-use crate::meta::field::{Fault, FieldError};
+use crate::catalog::resource_info::ResourceInfo;
+use crate::meta::field::{ErrorType, FieldError};
 use crate::meta::go;
 use crate::meta::names::{NameRule, dns1123_label, qualified_name};
 use crate::schema::Origin;
 
 use super::value::{get, items, same, text, truth};
 use crate::validation::common;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::name_rules::name_rule;
 
 const METADATA: &str = "metadata";
@@ -35,13 +35,13 @@ const ANY_FINALIZER: &[&str] = &[
 ];
 
 /// Names, labels, annotations, owners and finalizers. `part` is the subresource that is written, if it is one.
-pub(super) fn check(row: &Resource, part: Option<&str>, object: &Value, found: &mut Found) {
-    let at = Path::TOP.field(METADATA);
+pub(super) fn validate(resource: &ResourceInfo, part: Option<&str>, object: &Value, found: &mut FieldErrors) {
+    let at = FieldPath::TOP.field(METADATA);
     let metadata = get(object, METADATA);
-    check_at(metadata, &at, name_rule(row), row.namespaced, found);
+    validate_at(metadata, &at, name_rule(resource), resource.namespaced, found);
     let (finalizers, at) = (items(metadata, "finalizers"), at.field("finalizers"));
     for (index, name) in finalizers.iter().filter_map(Value::as_str).enumerate() {
-        if !is_qualified_finalizer(name) && needs_domain(row, part) {
+        if !is_qualified_finalizer(name) && needs_domain(resource, part) {
             found.invalid(&at.index(index), name, UNQUALIFIED_FINALIZER);
         }
     }
@@ -49,21 +49,21 @@ pub(super) fn check(row: &Resource, part: Option<&str>, object: &Value, found: &
 
 /// Whether the finalizers of a kind are refused unless they say whose they are. Custom kinds only warn: many operators
 /// have finalizers without a domain.
-fn needs_domain(row: &Resource, part: Option<&str>) -> bool {
-    let name = row.qualified();
+fn needs_domain(resource: &ResourceInfo, part: Option<&str>) -> bool {
+    let name = resource.qualified();
     let is_listed = |listed: &&str| match (listed.strip_prefix("*."), part) {
-        (Some(group), _) => *row.group == *group,
+        (Some(group), _) => *resource.group == *group,
         (None, None) => **listed == name,
         (None, Some(part)) => listed.split_once('/') == Some((name.as_str(), part)),
     };
-    row.origin == Origin::BuiltIn && !ANY_FINALIZER.iter().any(is_listed)
+    resource.origin == Origin::BuiltIn && !ANY_FINALIZER.iter().any(is_listed)
 }
 
 pub(super) fn is_qualified_finalizer(name: &str) -> bool {
     name.contains('/') || STANDARD_FINALIZERS.contains(&name)
 }
 
-/// What whoever writes a custom object is told about the finalizers it did not have before.
+/// Warnings about finalizers that are new on a custom object.
 pub(crate) fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     let of = |object: &Value| -> BTreeSet<String> {
         let names = items(get(object, METADATA), "finalizers").iter().filter_map(Value::as_str);
@@ -84,15 +84,21 @@ pub(crate) fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String
 
 /// The same for the metadata of an object inside another, which need not have a name.
 pub(crate) fn embedded_metadata(metadata: &Value, path: &str) -> Vec<FieldError> {
-    let mut found = Found::default();
+    let mut found = FieldErrors::default();
     let namespaced = !text(metadata, "namespace").is_empty();
-    check_at(metadata, &Path::TOP.field(path), NameRule::PathSegment, namespaced, &mut found);
+    validate_at(metadata, &FieldPath::TOP.field(path), NameRule::PathSegment, namespaced, &mut found);
     let nameless = format!("{path}.name");
-    found.errors.retain(|error| error.fault != Fault::Required || error.field != nameless);
+    found.errors.retain(|error| error.fault != ErrorType::Required || error.field != nameless);
     found.errors
 }
 
-fn check_at(metadata: &Value, at: &Path<'_>, rule: NameRule, namespaced: bool, found: &mut Found) {
+fn validate_at(
+    metadata: &Value,
+    at: &FieldPath<'_>,
+    rule: NameRule,
+    namespaced: bool,
+    found: &mut FieldErrors,
+) {
     let (name, prefix) = (text(metadata, "name"), text(metadata, "generateName"));
     if !prefix.is_empty() {
         found.faults(&at.field("generateName"), prefix, rule.check_prefix(prefix));
@@ -114,7 +120,7 @@ fn check_at(metadata: &Value, at: &Path<'_>, rule: NameRule, namespaced: bool, f
     finalizers(metadata, &at.field("finalizers"), found);
 }
 
-fn owners(metadata: &Value, at: &Path<'_>, found: &mut Found) {
+fn owners(metadata: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let owners = items(metadata, "ownerReferences");
     let mut controller: Option<String> = None;
     for owner in owners {
@@ -140,7 +146,7 @@ fn owners(metadata: &Value, at: &Path<'_>, found: &mut Found) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for \
                          {first} and {this}"
                     );
-                    found.shown(at, Fault::Invalid, &in_order(owners), &detail);
+                    found.shown(at, ErrorType::Invalid, &in_order(owners), &detail);
                 }
             }
         }
@@ -158,7 +164,7 @@ fn in_order(owners: &[Value]) -> String {
     format!("[{}]", shown.collect::<Vec<_>>().join(","))
 }
 
-fn finalizers(metadata: &Value, at: &Path<'_>, found: &mut Found) {
+fn finalizers(metadata: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let finalizers = items(metadata, "finalizers");
     for finalizer in finalizers.iter().filter_map(Value::as_str) {
         found.faults(at, finalizer, qualified_name(finalizer));
@@ -171,8 +177,8 @@ fn finalizers(metadata: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// What an update may not do to any object.
-pub(super) fn check_update(old: &Value, new: &Value, found: &mut Found) {
-    let (old, new, at) = (get(old, METADATA), get(new, METADATA), Path::TOP.field(METADATA));
+pub(super) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors) {
+    let (old, new, at) = (get(old, METADATA), get(new, METADATA), FieldPath::TOP.field(METADATA));
     if !get(old, "deletionTimestamp").is_null() {
         let known = items(old, "finalizers");
         let added: Vec<_> = items(new, "finalizers").iter().filter(|name| !known.contains(name)).collect();
@@ -203,11 +209,11 @@ mod tests {
     fn finalizers_without_a_domain_are_for_kinds_there_are() {
         for listed in ANY_FINALIZER {
             let name = listed.split('/').next().unwrap_or_default();
-            let is_meant = |row: &Resource| match name.strip_prefix("*.") {
-                Some(group) => *row.group == *group,
-                None => row.qualified() == name,
+            let is_meant = |resource: &ResourceInfo| match name.strip_prefix("*.") {
+                Some(group) => *resource.group == *group,
+                None => resource.qualified() == name,
             };
-            assert!(catalog::built_in().iter().any(|row| is_meant(row)), "{listed}");
+            assert!(catalog::built_in().iter().any(|resource| is_meant(resource)), "{listed}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an object makes sense, in the words of a Kubernetes API server.
+//! Validation of objects, with the field errors of a Kubernetes API server.
 //!
 //! ```text
 //! tables   what holds for each type, by the name of the type      "a container port is between 1 and 65535"
@@ -33,79 +33,86 @@ mod value;
 
 use serde_json::Value;
 
-use crate::catalog::resource_info::Resource;
+use crate::catalog::resource_info::ResourceInfo;
 use crate::meta::field::FieldError;
 use crate::schema::Origin;
 
 pub use name_rules::name_rule;
 
-use field_path::Found;
+use field_path::FieldErrors;
 
-/// What is wrong with a new object.
-pub fn create(row: &Resource, object: &Value) -> Vec<FieldError> {
-    let mut found = Found::default();
-    metadata::check(row, None, object, &mut found);
-    match row.origin {
+/// Field errors of a new object.
+pub fn validate_create(resource: &ResourceInfo, object: &Value) -> Vec<FieldError> {
+    let mut found = FieldErrors::default();
+    metadata::validate(resource, None, object, &mut found);
+    match resource.origin {
         Origin::BuiltIn => {
-            tables::plan::check_object(&row.type_name, object, &mut found);
-            operations::check_create(&row.type_name, object, &mut found);
+            tables::plan::validate_object(&resource.type_name, object, &mut found);
+            operations::validate_create(&resource.type_name, object, &mut found);
         }
-        Origin::Custom => found.errors.extend(structural::check_create(row, object)),
+        Origin::Custom => found.errors.extend(structural::validate_create(resource, object)),
     }
     found.errors
 }
 
-/// What is wrong with the next version of an object: all that would be wrong with a new one, and what may not change.
-pub fn update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
-    let mut found = Found::default();
-    metadata::check_update(old, new, &mut found);
-    metadata::check(row, None, new, &mut found);
-    if row.origin == Origin::BuiltIn {
-        let change_first = operations::comes_first(&row.type_name);
+/// Field errors of an update: those of a new object, and changes to immutable fields.
+pub fn validate_update(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut found = FieldErrors::default();
+    metadata::validate_update(old, new, &mut found);
+    metadata::validate(resource, None, new, &mut found);
+    if resource.origin == Origin::BuiltIn {
+        let change_first = operations::comes_first(&resource.type_name);
         if change_first {
-            operations::check_update(&row.type_name, old, new, &mut found);
+            operations::validate_update(&resource.type_name, old, new, &mut found);
         }
-        tables::plan::check_object(&row.type_name, new, &mut found);
+        tables::plan::validate_object(&resource.type_name, new, &mut found);
         if !change_first {
-            operations::check_update(&row.type_name, old, new, &mut found);
+            operations::validate_update(&resource.type_name, old, new, &mut found);
         }
     } else {
-        found.errors.extend(structural::check_update(row, old, new));
+        found.errors.extend(structural::validate_update(resource, old, new));
     }
     found.errors
 }
 
-/// What is wrong with the next status of an object. The rest of it is as it was.
-pub fn status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
-    let mut found = Found::default();
-    metadata::check_update(old, new, &mut found);
-    metadata::check(row, Some("status"), new, &mut found);
-    match row.origin {
+/// Field errors of a status update. The rest of the object is unchanged.
+pub fn validate_status(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut found = FieldErrors::default();
+    metadata::validate_update(old, new, &mut found);
+    metadata::validate(resource, Some("status"), new, &mut found);
+    match resource.origin {
         Origin::BuiltIn => {
-            tables::plan::check_status(&row.type_name, new, &mut found);
-            operations::check_status(&row.type_name, old, new, &mut found);
+            tables::plan::validate_status(&resource.type_name, new, &mut found);
+            operations::validate_status(&resource.type_name, old, new, &mut found);
         }
-        Origin::Custom => found.errors.extend(structural::check_status(row, old, new)),
+        Origin::Custom => found.errors.extend(structural::validate_status(resource, old, new)),
     }
     found.errors
 }
 
-/// What is wrong with an object after a write to one of its subresources, other than its status.
-pub fn subresource(row: &Resource, part: &str, old: &Value, new: &Value) -> Vec<FieldError> {
-    let mut found = Found::default();
-    let Some((scope, check)) = operations::of_part(&row.type_name, part) else { return Vec::new() };
-    metadata::check_update(old, new, &mut found);
-    metadata::check(row, Some(part), new, &mut found);
-    if scope == operations::Scope::Whole {
-        tables::plan::check_object(&row.type_name, new, &mut found);
+/// Field errors of an object after a write to one of its subresources, other than its status.
+pub fn validate_subresource(
+    resource: &ResourceInfo,
+    part: &str,
+    old: &Value,
+    new: &Value,
+) -> Vec<FieldError> {
+    let mut found = FieldErrors::default();
+    let Some((scope, validate)) = operations::subresource_rule(&resource.type_name, part) else {
+        return Vec::new();
+    };
+    metadata::validate_update(old, new, &mut found);
+    metadata::validate(resource, Some(part), new, &mut found);
+    if scope == operations::ValidationScope::Whole {
+        tables::plan::validate_object(&resource.type_name, new, &mut found);
     }
-    check(old, new, &mut found);
+    validate(old, new, &mut found);
     found.errors
 }
 
-/// What whoever writes a custom object is told about it, beside that it was written.
-pub fn warnings(row: &Resource, old: Option<&Value>, new: &Value) -> Vec<String> {
-    match row.origin {
+/// Warnings for a write of a custom object.
+pub fn object_warnings(resource: &ResourceInfo, old: Option<&Value>, new: &Value) -> Vec<String> {
+    match resource.origin {
         Origin::BuiltIn => Vec::new(),
         Origin::Custom => metadata::finalizer_warnings(old, new),
     }

@@ -1,6 +1,6 @@
 //! What the objects of a kind may be called.
 
-use crate::catalog::resource_info::Resource;
+use crate::catalog::resource_info::ResourceInfo;
 use crate::meta::names::NameRule;
 use crate::schema::Origin;
 
@@ -27,11 +27,12 @@ const RULES: &[(&str, &str, NameRule)] = &[
 ];
 
 /// What the objects of a kind may be called. A custom kind's are subdomains.
-pub fn name_rule(row: &Resource) -> NameRule {
-    if row.origin == Origin::Custom {
+pub fn name_rule(resource: &ResourceInfo) -> NameRule {
+    if resource.origin == Origin::Custom {
         return NameRule::Subdomain;
     }
-    let rule = RULES.iter().find(|(group, plural, _)| **group == *row.group && **plural == *row.plural);
+    let rule =
+        RULES.iter().find(|(group, plural, _)| **group == *resource.group && **plural == *resource.plural);
     rule.map_or(NameRule::Subdomain, |(_, _, rule)| *rule)
 }
 
@@ -43,7 +44,9 @@ mod tests {
     #[test]
     fn rules_are_for_kinds_there_are() {
         let exists = |group: &str, plural: &str| {
-            catalog::built_in().iter().any(|row| *row.group == *group && *row.plural == *plural)
+            catalog::built_in()
+                .iter()
+                .any(|resource| *resource.group == *group && *resource.plural == *plural)
         };
         // Served by other versions only.
         let unserved = ["leasecandidates"];

@@ -7,7 +7,7 @@ use crate::meta::quantity::Quantity;
 
 use super::value::{entries, get, items, quantity, text};
 use crate::validation::common::NOT_NEGATIVE;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 
 /// Counted, not measured.
 const COUNTED: &[&str] = &[
@@ -66,7 +66,7 @@ pub(super) fn may_overcommit(name: &str) -> bool {
 }
 
 /// A name of any resource.
-pub(super) fn name(name: &str, at: &Path<'_>, found: &mut Found) {
+pub(super) fn name(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let faults = qualified_name(name);
     if faults.is_empty() && !name.contains('/') && !is_quota(name) && name != "storage" {
         found.invalid(at, name, "must be a standard resource type or fully qualified");
@@ -75,7 +75,7 @@ pub(super) fn name(name: &str, at: &Path<'_>, found: &mut Found) {
 }
 
 /// What a container can ask for.
-pub(super) fn container_name(resource: &str, at: &Path<'_>, found: &mut Found) {
+pub(super) fn container_name(resource: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     name(resource, at, found);
     if !resource.contains('/') {
         if !OF_CONTAINERS.contains(&resource) && !is_huge(resource) {
@@ -87,7 +87,7 @@ pub(super) fn container_name(resource: &str, at: &Path<'_>, found: &mut Found) {
 }
 
 /// What a pod as a whole can ask for.
-fn pod_name(resource: &str, at: &Path<'_>, found: &mut Found) {
+fn pod_name(resource: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let before = found.count();
     name(resource, at, found);
     if found.count() == before && !["cpu", "memory"].contains(&resource) && !is_huge(resource) {
@@ -96,7 +96,7 @@ fn pod_name(resource: &str, at: &Path<'_>, found: &mut Found) {
 }
 
 /// What a quota can limit.
-pub(super) fn quota_name(resource: &str, at: &Path<'_>, found: &mut Found) {
+pub(super) fn quota_name(resource: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     name(resource, at, found);
     if !resource.contains('/') && !is_quota(resource) {
         found.invalid(at, resource, "must be a standard resource for quota");
@@ -104,7 +104,7 @@ pub(super) fn quota_name(resource: &str, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Not negative, and whole if it is counted.
-pub(super) fn amount(name: &str, value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn amount(name: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let amount = quantity(value);
     if amount.is_negative() {
         found.invalid(at, amount.to_string(), NOT_NEGATIVE);
@@ -115,29 +115,29 @@ pub(super) fn amount(name: &str, value: &Value, at: &Path<'_>, found: &mut Found
 }
 
 /// Names and amounts of a map of resources.
-pub(super) fn quota_amounts(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn quota_amounts(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (name, value) in value.as_object().into_iter().flatten() {
         quota_name(name, &at.key(name), found);
         amount(name, value, &at.key(name), found);
     }
 }
 
-type NameCheck = fn(&str, &Path<'_>, &mut Found);
+type NameCheck = fn(&str, &FieldPath<'_>, &mut FieldErrors);
 
 /// What a container, or a pod as a whole, asks for and is limited to.
-pub(super) fn container_requirements(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn container_requirements(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     requirements(value, container_name, at, found);
 }
 
-pub(super) fn pod_requirements(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn pod_requirements(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     requirements(value, pod_name, at, found);
 }
 
-fn requirements(value: &Value, check_name: NameCheck, at: &Path<'_>, found: &mut Found) {
+fn requirements(value: &Value, validate_name: NameCheck, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (limits, requests) = (at.field("limits"), at.field("requests"));
     let (mut computes, mut huge) = (false, false);
-    let mut each = |name: &str, value: &Value, at: &Path<'_>, found: &mut Found| {
-        check_name(name, at, found);
+    let mut each = |name: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors| {
+        validate_name(name, at, found);
         amount(name, value, at, found);
         huge |= is_huge(name);
         computes |= ["cpu", "memory"].contains(&name);
@@ -161,7 +161,7 @@ fn requirements(value: &Value, check_name: NameCheck, at: &Path<'_>, found: &mut
     }
 }
 
-fn within_limit(name: &str, asked: &Quantity, limit: &Quantity, at: &Path<'_>, found: &mut Found) {
+fn within_limit(name: &str, asked: &Quantity, limit: &Quantity, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if asked != limit && !may_overcommit(name) {
         found.invalid(at, asked.to_string(), format!("must be equal to {name} limit of {limit}"));
     } else if asked > limit {
@@ -171,7 +171,7 @@ fn within_limit(name: &str, asked: &Quantity, limit: &Quantity, at: &Path<'_>, f
 }
 
 /// Huge pages come whole.
-fn pages(name: &str, value: &Value, at: &Path<'_>, found: &mut Found) {
+fn pages(name: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let Some(page) = name.strip_prefix("hugepages-") else { return };
     let (page, asked) = (page.parse::<Quantity>().ok().and_then(|page| page.ceil()), quantity(value));
     let whole = match (page, asked.ceil()) {
@@ -184,7 +184,7 @@ fn pages(name: &str, value: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Devices a container uses are devices of its pod.
-pub(super) fn claims(value: &Value, of_pod: &[Value], at: &Path<'_>, found: &mut Found) {
+pub(super) fn claims(value: &Value, of_pod: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (index, claim) in items(value, "claims").iter().enumerate() {
         let list = at.field("claims");

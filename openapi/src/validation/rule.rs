@@ -9,22 +9,22 @@ use serde_json::Value;
 
 use super::value::{self, get, is_empty};
 use crate::validation::common;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 
 /// A type and its rules. The type by the end of its name: `core.v1.Container`.
 pub(super) type Table = &'static [(&'static str, &'static [Rule])];
 
-pub(super) type Code = fn(&Value, &Path<'_>, &mut Found);
+pub(super) type ValidateFn = fn(&Value, &FieldPath<'_>, &mut FieldErrors);
 
 /// What holds for one type.
 pub(super) enum Rule {
     /// Checks of the value of one field.
-    Field(&'static str, &'static [Check]),
+    Field(&'static str, &'static [FieldRule]),
     /// Fields are looked at together.
-    Whole(Code),
+    Whole(ValidateFn),
     /// Now the values in this field, by the rules of their own type. Fields that are not named here come last.
     Into(&'static str),
-    /// The values in this field are not looked at, or by somebody else.
+    /// The values in this field are not validated here.
     Skip(&'static str),
     /// Of these fields only one may be there. The first is looked into, the others are too many.
     One { of: &'static [&'static str], many: &'static str, none: Option<&'static str> },
@@ -32,7 +32,7 @@ pub(super) enum Rule {
 
 /// What holds for one value. Where there is none, only `Required` has something to say.
 #[derive(Clone, Copy)]
-pub(super) enum Check {
+pub(super) enum FieldRule {
     /// Ends the checks of this value.
     Required(&'static str),
     NonNegative,
@@ -51,21 +51,21 @@ pub(super) enum Check {
     Labels,
     Selector,
     /// For each item of a list, or each value of a map.
-    Each(&'static [Check]),
-    /// Found at the list rather than at the item.
-    EachHere(&'static [Check]),
+    Each(&'static [FieldRule]),
+    /// Reported at the list rather than at the item.
+    EachHere(&'static [FieldRule]),
     /// No two items say the same in this field.
     Unique(&'static str),
-    Code(Code),
+    Code(ValidateFn),
 }
 
-pub(super) const REQUIRED: Check = Check::Required("");
-pub(super) const PROTOCOLS: Check = Check::OneOf(&["SCTP", "TCP", "UDP"]);
+pub(super) const REQUIRED: FieldRule = FieldRule::Required("");
+pub(super) const PROTOCOLS: FieldRule = FieldRule::OneOf(&["SCTP", "TCP", "UDP"]);
 
 /// Applies checks to one value.
-pub(super) fn apply(checks: &[Check], value: &Value, at: &Path<'_>, found: &mut Found) {
-    for check in checks {
-        if let Check::Required(detail) = check {
+pub(super) fn apply(rules: &[FieldRule], value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+    for rule in rules {
+        if let FieldRule::Required(detail) = rule {
             if is_empty(value) {
                 return found.required(at, detail);
             }
@@ -74,59 +74,59 @@ pub(super) fn apply(checks: &[Check], value: &Value, at: &Path<'_>, found: &mut 
         match value {
             Value::Null => return,
             Value::String(text) if text.is_empty() => return,
-            _ => check.apply(value, at, found),
+            _ => rule.apply(value, at, found),
         }
     }
 }
 
-impl Check {
-    fn apply(&self, value: &Value, at: &Path<'_>, found: &mut Found) {
+impl FieldRule {
+    fn apply(&self, value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         match (self, value) {
-            (Check::NonNegative, Value::Number(_)) => common::non_negative(value, at, found),
-            (Check::AtLeast(min, detail), _) if value.as_i64().is_some_and(|number| number < *min) => {
+            (FieldRule::NonNegative, Value::Number(_)) => common::non_negative(value, at, found),
+            (FieldRule::AtLeast(min, detail), _) if value.as_i64().is_some_and(|number| number < *min) => {
                 found.invalid(at, value.clone(), *detail);
             }
-            (Check::AtMost(max, detail), _) if value.as_i64().is_some_and(|number| number > *max) => {
+            (FieldRule::AtMost(max, detail), _) if value.as_i64().is_some_and(|number| number > *max) => {
                 found.invalid(at, value.clone(), *detail);
             }
-            (Check::Between(min, max), Value::Number(_)) => common::between(value, *min, *max, at, found),
-            (Check::Port, Value::Number(number)) if number.as_i64() != Some(0) => {
+            (FieldRule::Between(min, max), Value::Number(_)) => common::between(value, *min, *max, at, found),
+            (FieldRule::Port, Value::Number(number)) if number.as_i64() != Some(0) => {
                 common::between(value, 1, 65535, at, found);
             }
-            (Check::Text(rule), Value::String(text)) => found.faults(at, text, rule(text)),
-            (Check::OneOf(words), Value::String(word)) if !words.contains(&word.as_str()) => {
+            (FieldRule::Text(rule), Value::String(text)) => found.faults(at, text, rule(text)),
+            (FieldRule::OneOf(words), Value::String(word)) if !words.contains(&word.as_str()) => {
                 found.not_supported(at, word.as_str(), words);
             }
-            (Check::MaxBytes(max), Value::String(text)) if text.len() > *max => found.too_long(at, *max),
-            (Check::MaxItems(max), Value::Array(items)) if items.len() > *max => {
+            (FieldRule::MaxBytes(max), Value::String(text)) if text.len() > *max => found.too_long(at, *max),
+            (FieldRule::MaxItems(max), Value::Array(items)) if items.len() > *max => {
                 found.too_many(at, items.len(), *max);
             }
-            (Check::NonNegativeQuantity, _) => common::non_negative_quantity(value, at, found),
-            (Check::Labels, _) => common::labels(value, at, found),
-            (Check::Selector, _) => common::selector(value, at, found),
-            (Check::Each(checks), Value::Array(items)) => {
+            (FieldRule::NonNegativeQuantity, _) => common::non_negative_quantity(value, at, found),
+            (FieldRule::Labels, _) => common::labels(value, at, found),
+            (FieldRule::Selector, _) => common::selector(value, at, found),
+            (FieldRule::Each(checks), Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     apply(checks, item, &at.index(index), found);
                 }
             }
-            (Check::Each(checks), Value::Object(entries)) => {
+            (FieldRule::Each(checks), Value::Object(entries)) => {
                 for (key, value) in entries {
                     apply(checks, value, &at.key(key), found);
                 }
             }
-            (Check::EachHere(checks), Value::Array(items)) => {
+            (FieldRule::EachHere(checks), Value::Array(items)) => {
                 for item in items {
                     apply(checks, item, at, found);
                 }
             }
-            (Check::Unique(field), Value::Array(items)) => unique(items, field, at, found),
-            (Check::Code(code), _) => code(value, at, found),
+            (FieldRule::Unique(field), Value::Array(items)) => unique(items, field, at, found),
+            (FieldRule::Code(code), _) => code(value, at, found),
             _ => {}
         }
     }
 }
 
-fn unique(items: &[Value], field: &str, at: &Path<'_>, found: &mut Found) {
+fn unique(items: &[Value], field: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if items.len() < 2 {
         return;
     }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use openapi::catalog::resource_info::Resource;
-use openapi::crd::Kind;
-use openapi::publish::discovery::Root;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::crd::CustomKind;
+use openapi::publish::discovery::ApiRoot;
 use openapi::publish::tables;
-use openapi::publish::tables::Include;
+use openapi::publish::tables::IncludeObject;
 use openapi::publish::{discovery, documents};
 use openapi::schema::OpenApiDefinitions;
 use openapi::{catalog, conversion, defaulting};
@@ -16,9 +16,9 @@ use crate::bases;
 use crate::ours;
 use crate::record::Record;
 
-fn rows(record: &Record) -> (Vec<Arc<Resource>>, OpenApiDefinitions) {
-    let kinds = ["samples", "pairs"].map(|name| Kind::of(&record.stored[name]));
-    let rows = kinds.iter().flat_map(|kind| kind.rows.clone()).collect();
+fn rows(record: &Record) -> (Vec<Arc<ResourceInfo>>, OpenApiDefinitions) {
+    let kinds = ["samples", "pairs"].map(|name| CustomKind::of(&record.stored[name]));
+    let rows = kinds.iter().flat_map(|kind| kind.resources.clone()).collect();
     let definitions = kinds.into_iter().flat_map(|kind| kind.definitions).collect();
     (rows, definitions)
 }
@@ -62,7 +62,7 @@ fn discovery_lists_what_a_real_server_lists() {
     let by_name = |list: &mut Value, name: &str| {
         list.as_array_mut().expect("a list").sort_by_key(|resource| resource[name].to_string());
     };
-    let mut ours = discovery::aggregated(&rows, Root::Groups)["items"][0].take();
+    let mut ours = discovery::aggregated(&rows, ApiRoot::Groups)["items"][0].take();
     let mut theirs = record.served["aggregated"].clone();
     theirs["metadata"].as_object_mut().expect("metadata").remove("creationTimestamp");
     for group in [&mut ours, &mut theirs] {
@@ -89,13 +89,13 @@ fn a_definition_is_filled_as_by_a_real_server() {
     for (name, definition) in bases().definitions {
         let theirs = &record.stored[&name];
         let mut ours = definition.clone();
-        defaulting::fill(row, &mut ours);
+        defaulting::apply_defaults(row, &mut ours);
         defaulting::prepare_create(row, &mut ours, jiff::Timestamp::now());
         assert_eq!(ours["spec"], theirs["spec"]);
         assert_eq!(ours["status"]["storedVersions"], theirs["status"]["storedVersions"]);
         assert_eq!(ours["status"]["conditions"], Value::Null);
         let mut again = theirs.clone();
-        defaulting::fill(row, &mut again);
+        defaulting::apply_defaults(row, &mut again);
         assert_eq!(&again, theirs);
     }
 }
@@ -106,7 +106,7 @@ fn a_definition_is_filled_as_by_a_real_server() {
 fn tables_show_what_a_real_server_shows() {
     let record = Record::read();
     for (kind, version) in [("samples", "v1"), ("pairs", "v1")] {
-        let rows = Kind::of(&record.stored[kind]).rows;
+        let rows = CustomKind::of(&record.stored[kind]).resources;
         let row = rows.iter().find(|row| &*row.version == version).expect("it is served");
         let theirs = &record.served[kind];
         assert_eq!(Value::from(tables::definitions(&row.columns)), theirs["columnDefinitions"]);
@@ -114,7 +114,7 @@ fn tables_show_what_a_real_server_shows() {
         assert_eq!(shown.len(), 2, "{shown:?}");
         for shown in shown {
             let object = &shown["object"];
-            let ours = tables::row(&row.columns, object, Include::Nothing, jiff::Timestamp::now());
+            let ours = tables::row(&row.columns, object, IncludeObject::Nothing, jiff::Timestamp::now());
             for (index, column) in row.columns.iter().enumerate() {
                 let (ours, theirs) = (&ours["cells"][index], &shown["cells"][index]);
                 match &*column.kind {
@@ -140,7 +140,7 @@ fn what_was_written_in_one_version_is_read_in_another() {
         assert_eq!(&conversion::from_stored(&reader, stored.clone()), theirs, "{path}");
         assert!(!reader.reads_as_stored("test.example.com/v1beta1", 0));
         // Read in the version it is stored in, under the schema it was stored under, nothing happens to it.
-        let kind = Kind::of(&record.stored["pairs"]);
+        let kind = CustomKind::of(&record.stored["pairs"]);
         let hash = kind.stored.custom.as_ref().expect("a definition made it").schema_hash;
         assert!(kind.stored.reads_as_stored("test.example.com/v1beta1", hash));
         let mut again = conversion::from_stored(&kind.stored, stored);

@@ -9,10 +9,10 @@ mod samples;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use openapi::catalog::resource_info::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use openapi::codec;
 use openapi::codec::{FieldValidation, Syntax};
-use openapi::crd::Kind;
+use openapi::crd::CustomKind;
 use openapi::{catalog, defaulting, validation};
 use samples::Sample;
 use serde_json::{Map, Value, json};
@@ -23,16 +23,16 @@ fn definitions() -> Vec<Value> {
     let read = |text: &&str| {
         let schema = row.schema().expect("built in");
         let decoded = codec::decode_as(text.as_bytes(), Syntax::Yaml, schema).unwrap();
-        assert_eq!(decoded.findings, [], "{text}");
+        assert_eq!(decoded.strict_errors, [], "{text}");
         let mut definition = decoded.value;
-        defaulting::fill(row, &mut definition);
+        defaulting::apply_defaults(row, &mut definition);
         definition
     };
     api::fleet::DEFINITIONS.iter().map(read).collect()
 }
 
-fn row(definition: &Value) -> Arc<Resource> {
-    Kind::of(definition).rows.remove(0)
+fn row(definition: &Value) -> Arc<ResourceInfo> {
+    CustomKind::of(definition).resources.remove(0)
 }
 
 fn sample(definition: &Value) -> Sample {
@@ -49,8 +49,12 @@ fn every_definition_is_one_a_server_would_accept_without_a_word() {
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
     for definition in definitions() {
         let name = &definition["metadata"]["name"];
-        assert_eq!(validation::create(row, &definition), [], "{name}");
-        assert_eq!(validation::definition::warnings(None, &definition), Vec::<String>::new(), "{name}");
+        assert_eq!(validation::validate_create(row, &definition), [], "{name}");
+        assert_eq!(
+            validation::definition::definition_warnings(None, &definition),
+            Vec::<String>::new(),
+            "{name}"
+        );
     }
 }
 
@@ -186,15 +190,15 @@ fn mistakes_are_refused_where_they_are() {
 }
 
 /// What becomes of an object that is sent to a server, or what its sender is told.
-fn accepted(row: &Resource, object: &Value) -> Result<Value, String> {
+fn accepted(row: &ResourceInfo, object: &Value) -> Result<Value, String> {
     let schema = row.schema().expect("defined");
     let text = object.to_string();
     let decoded =
         codec::decode_as(text.as_bytes(), Syntax::Json, schema).map_err(|error| error.to_string())?;
-    FieldValidation::Strict.settle(&decoded.findings)?;
+    FieldValidation::Strict.enforce(&decoded.strict_errors)?;
     let mut object = decoded.value;
-    defaulting::fill(row, &mut object);
-    let faults = validation::create(row, &object);
+    defaulting::apply_defaults(row, &mut object);
+    let faults = validation::validate_create(row, &object);
     match faults.is_empty() {
         true => Ok(object),
         false => Err(faults.iter().map(|fault| format!("{fault}\n")).collect()),

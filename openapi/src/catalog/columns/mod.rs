@@ -6,11 +6,11 @@ mod network;
 mod policies;
 mod workloads;
 
-use crate::catalog::printer::Cell;
+use crate::catalog::printer::PrinterCell;
 
 /// A cell as a constant can write it.
 #[derive(Clone, Copy)]
-enum Fill {
+enum CellSource {
     /// The text there, or the second.
     Text(&'static str, &'static str),
     Plain(&'static str, &'static str),
@@ -27,26 +27,29 @@ enum Fill {
 }
 
 /// One resource's columns, in the form `plural.group`.
-type Columns = (&'static str, &'static [(&'static str, Fill)]);
+type Columns = (&'static str, &'static [(&'static str, CellSource)]);
 
 /// Columns that mean the same everywhere, unless a kind says otherwise.
-const COMMON: &[(&str, Fill)] = &[
-    ("Name", Fill::Text("/metadata/name", "")),
-    ("Age", Fill::Age("/metadata/creationTimestamp")),
-    ("Created At", Fill::Text("/metadata/creationTimestamp", "")),
+const COMMON: &[(&str, CellSource)] = &[
+    ("Name", CellSource::Text("/metadata/name", "")),
+    ("Age", CellSource::Age("/metadata/creationTimestamp")),
+    ("Created At", CellSource::Text("/metadata/creationTimestamp", "")),
 ];
 
 /// The subresource, not a resource.
 const SCALE: &[Columns] = &[(
     "scale",
-    &[("Desired", Fill::Integer("/spec/replicas")), ("Available", Fill::Integer("/status/replicas"))],
+    &[
+        ("Desired", CellSource::Integer("/spec/replicas")),
+        ("Available", CellSource::Integer("/status/replicas")),
+    ],
 )];
 
 const TABLES: &[&[Columns]] =
     &[SCALE, clusters::COLUMNS, network::COLUMNS, policies::COLUMNS, workloads::COLUMNS];
 
 /// What fills the column of this name in this resource's table.
-pub(super) fn cell(resource: &str, column: &str) -> Option<Cell> {
+pub(super) fn cell(resource: &str, column: &str) -> Option<PrinterCell> {
     let own =
         TABLES.iter().copied().flatten().find(|(key, _)| *key == resource).map_or(&[][..], |(_, own)| own);
     own.iter().chain(COMMON).find(|(name, _)| *name == column).map(|(_, fill)| fill.cell())
@@ -58,23 +61,23 @@ pub(super) fn mentioned() -> impl Iterator<Item = &'static str> {
     TABLES.iter().skip(1).copied().flatten().map(|(key, _)| *key)
 }
 
-impl Fill {
-    fn cell(self) -> Cell {
+impl CellSource {
+    fn cell(self) -> PrinterCell {
         match self {
-            Fill::Text(pointer, absent) => Cell::Text(pointer.into(), absent.into()),
-            Fill::Plain(pointer, absent) => Cell::Plain(pointer.into(), absent.into()),
-            Fill::Integer(pointer) => Cell::Integer(pointer.into()),
-            Fill::Truth(pointer, absent) => Cell::Truth(pointer.into(), absent),
-            Fill::Count(pointer) => Cell::Count(pointer.into()),
-            Fill::Join(pointer, absent) => Cell::Join(pointer.into(), absent.into()),
-            Fill::JoinEach(pointer, field, absent) => {
-                Cell::JoinEach(pointer.into(), field.into(), absent.into())
+            CellSource::Text(pointer, absent) => PrinterCell::Text(pointer.into(), absent.into()),
+            CellSource::Plain(pointer, absent) => PrinterCell::Plain(pointer.into(), absent.into()),
+            CellSource::Integer(pointer) => PrinterCell::Integer(pointer.into()),
+            CellSource::Truth(pointer, absent) => PrinterCell::Truth(pointer.into(), absent),
+            CellSource::Count(pointer) => PrinterCell::Count(pointer.into()),
+            CellSource::Join(pointer, absent) => PrinterCell::Join(pointer.into(), absent.into()),
+            CellSource::JoinEach(pointer, field, absent) => {
+                PrinterCell::JoinEach(pointer.into(), field.into(), absent.into())
             }
-            Fill::Ratio(have, want) => Cell::Ratio(have.into(), want.into()),
-            Fill::Labels(pointer) => Cell::Labels(pointer.into()),
-            Fill::Selector(pointer) => Cell::Selector(pointer.into()),
-            Fill::Age(pointer) => Cell::Age(pointer.into()),
-            Fill::Made(make) => Cell::Made(make),
+            CellSource::Ratio(have, want) => PrinterCell::Ratio(have.into(), want.into()),
+            CellSource::Labels(pointer) => PrinterCell::Labels(pointer.into()),
+            CellSource::Selector(pointer) => PrinterCell::Selector(pointer.into()),
+            CellSource::Age(pointer) => PrinterCell::Age(pointer.into()),
+            CellSource::Made(make) => PrinterCell::Made(make),
         }
     }
 }

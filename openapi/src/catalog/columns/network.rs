@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Fill::*;
+use super::CellSource::*;
 use super::{Columns, few};
 use crate::catalog::printer::{items, text};
 

@@ -1,17 +1,17 @@
 //! From protobuf to JSON.
 //!
 //! The result is what Kubernetes itself would show for the same bytes, down to which fields are `null`, zero
-//! or absent. Whoever wrote the bytes may not have been Kubernetes, so fields it would always write may be
+//! or absent. The sender need not be a Kubernetes client, so fields it would always write may be
 //! missing.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Number, Value};
 
-use super::wire::{Reader, Wire};
+use super::wire::{Wire, WireReader};
 use super::{Fault, Problem, envelope, leaf};
 use crate::codec;
-use crate::schema::messages::{Field, Many, Message, Shape, Table, Type};
+use crate::schema::messages::{Cardinality, FieldType, Message, MessageField, MessageShape, MessageTable};
 
 /// How deep objects and lists nest in what we make. `serde_json` reads back 128 levels; the rest is for the
 /// list or event that a client may find the object in.
@@ -26,13 +26,13 @@ fn object_limit(body: &[u8]) -> usize {
 
 #[derive(Debug)]
 pub(super) struct Decoder {
-    table: &'static Table,
+    table: &'static MessageTable,
     objects_left: usize,
 }
 
 impl Decoder {
     pub(super) fn new(body: &[u8]) -> Self {
-        Decoder { table: Table::get(), objects_left: object_limit(body) }
+        Decoder { table: MessageTable::get(), objects_left: object_limit(body) }
     }
 
     pub(super) fn object(
@@ -63,9 +63,9 @@ impl Decoder {
         object: &mut Map<String, Value>,
         depth: usize,
     ) -> Result<(), Fault> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = WireReader::new(bytes);
         while let Some((number, wire)) = reader.field()? {
-            // A field newer than our table: whoever sent it knows we may not.
+            // A field newer than our table is skipped, as protobuf requires.
             let Some(field) = message.field(number) else { continue };
             self.field_into(field, wire, object, depth + 1).map_err(|fault| fault.within(field.name))?;
         }
@@ -90,22 +90,22 @@ impl Decoder {
 
     fn field_into(
         &mut self,
-        field: &Field,
+        field: &MessageField,
         wire: Wire<'_>,
         object: &mut Map<String, Value>,
         depth: usize,
     ) -> Result<(), Fault> {
         match field.many {
-            Many::One => self.one_into(field, wire, object, depth),
+            Cardinality::One => self.one_into(field, wire, object, depth),
             // Nothing, packed: no list either.
-            Many::List if packed(field.kind, wire).is_some_and(<[u8]>::is_empty) => Ok(()),
-            Many::List => {
+            Cardinality::List if packed(field.kind, wire).is_some_and(<[u8]>::is_empty) => Ok(()),
+            Cardinality::List => {
                 let Value::Array(list) = slot(object, field.name, || Value::Array(Vec::new())) else {
                     return Ok(());
                 };
                 self.push(field.kind, wire, list, depth + 1)
             }
-            Many::Map => {
+            Cardinality::Map => {
                 if !object.contains_key(field.name) {
                     self.count_object(depth)?;
                 }
@@ -121,25 +121,25 @@ impl Decoder {
 
     fn one_into(
         &mut self,
-        field: &Field,
+        field: &MessageField,
         wire: Wire<'_>,
         object: &mut Map<String, Value>,
         depth: usize,
     ) -> Result<(), Fault> {
-        if let Type::Message(id) = field.kind {
+        if let FieldType::Message(id) = field.kind {
             let message = self.table.message(id);
             if field.inline {
                 return self.fields_into(message, wire.bytes()?, object, depth - 1);
             }
             // A message sent in parts is the sum of its parts.
-            if message.shape == Shape::Object
+            if message.shape == MessageShape::Object
                 && let Some(Value::Object(begun)) = object.get_mut(field.name)
             {
                 return self.fields_into(message, wire.bytes()?, begun, depth);
             }
         }
         let value = self.value(field.kind, wire, depth)?;
-        // A pointer to a zero is there; but `null`, which is how zero times look, says to everybody that it
+        // A pointer to a zero is there; but `null`, which is how zero times look, means to every reader that it
         // is not.
         if field.omit && (value.is_null() || !field.pointer && is_empty(&value)) {
             object.remove(field.name);
@@ -149,9 +149,15 @@ impl Decoder {
         Ok(())
     }
 
-    fn push(&mut self, kind: Type, wire: Wire<'_>, list: &mut Vec<Value>, depth: usize) -> Result<(), Fault> {
+    fn push(
+        &mut self,
+        kind: FieldType,
+        wire: Wire<'_>,
+        list: &mut Vec<Value>,
+        depth: usize,
+    ) -> Result<(), Fault> {
         if let Some(packed) = packed(kind, wire) {
-            let mut reader = Reader::new(packed);
+            let mut reader = WireReader::new(packed);
             while let Some(number) = reader.packed_varint()? {
                 list.push(self.value(kind, Wire::Varint(number), depth)?);
             }
@@ -161,8 +167,8 @@ impl Decoder {
         Ok(())
     }
 
-    fn entry(&mut self, kind: Type, bytes: &[u8], depth: usize) -> Result<(String, Value), Fault> {
-        let mut reader = Reader::new(bytes);
+    fn entry(&mut self, kind: FieldType, bytes: &[u8], depth: usize) -> Result<(String, Value), Fault> {
+        let mut reader = WireReader::new(bytes);
         let (mut key, mut value) = (String::new(), None);
         while let Some((number, wire)) = reader.field()? {
             match number {
@@ -178,36 +184,38 @@ impl Decoder {
         value.map(|value| (key, value))
     }
 
-    fn value(&mut self, kind: Type, wire: Wire<'_>, depth: usize) -> Result<Value, Fault> {
+    fn value(&mut self, kind: FieldType, wire: Wire<'_>, depth: usize) -> Result<Value, Fault> {
         Ok(match kind {
-            Type::Bool => Value::Bool(wire.varint()? != 0),
-            Type::Int32 => Value::from(wire.varint()? as i32),
-            Type::Int64 => Value::from(wire.varint()? as i64),
-            Type::Double => number(wire.double()?)?,
-            Type::String => Value::String(text(wire)?),
-            Type::Bytes => Value::String(STANDARD.encode(wire.bytes()?)),
-            Type::Message(id) => self.message(self.table.message(id), wire.bytes()?, depth)?,
+            FieldType::Bool => Value::Bool(wire.varint()? != 0),
+            FieldType::Int32 => Value::from(wire.varint()? as i32),
+            FieldType::Int64 => Value::from(wire.varint()? as i64),
+            FieldType::Double => number(wire.double()?)?,
+            FieldType::String => Value::String(text(wire)?),
+            FieldType::Bytes => Value::String(STANDARD.encode(wire.bytes()?)),
+            FieldType::Message(id) => self.message(self.table.message(id), wire.bytes()?, depth)?,
         })
     }
 
-    fn zero(&mut self, kind: Type, depth: usize) -> Result<Value, Fault> {
+    fn zero(&mut self, kind: FieldType, depth: usize) -> Result<Value, Fault> {
         match kind {
-            Type::Double => Ok(Value::from(0)),
-            Type::Bool | Type::Int32 | Type::Int64 => self.value(kind, Wire::Varint(0), depth),
-            Type::String | Type::Bytes | Type::Message(_) => self.value(kind, Wire::Bytes(&[]), depth),
+            FieldType::Double => Ok(Value::from(0)),
+            FieldType::Bool | FieldType::Int32 | FieldType::Int64 => self.value(kind, Wire::Varint(0), depth),
+            FieldType::String | FieldType::Bytes | FieldType::Message(_) => {
+                self.value(kind, Wire::Bytes(&[]), depth)
+            }
         }
     }
 
     fn message(&mut self, message: &Message, bytes: &[u8], depth: usize) -> Result<Value, Fault> {
         Ok(match message.shape {
-            Shape::Object => Value::Object(self.object(message, bytes, depth)?),
-            Shape::List => self.list(message, bytes, depth)?,
-            Shape::Union => self.union(message, bytes, depth)?,
-            Shape::Raw => self.raw(bytes, depth)?,
-            Shape::Time => leaf::read_time(bytes)?,
-            Shape::MicroTime => leaf::read_micro_time(bytes)?,
-            Shape::Quantity => leaf::read_quantity(bytes)?,
-            Shape::IntOrString => leaf::read_int_or_string(bytes)?,
+            MessageShape::Object => Value::Object(self.object(message, bytes, depth)?),
+            MessageShape::List => self.list(message, bytes, depth)?,
+            MessageShape::Union => self.union(message, bytes, depth)?,
+            MessageShape::Raw => self.raw(bytes, depth)?,
+            MessageShape::Time => leaf::read_time(bytes)?,
+            MessageShape::MicroTime => leaf::read_micro_time(bytes)?,
+            MessageShape::Quantity => leaf::read_quantity(bytes)?,
+            MessageShape::IntOrString => leaf::read_int_or_string(bytes)?,
         })
     }
 
@@ -219,7 +227,7 @@ impl Decoder {
 
     fn union(&mut self, message: &Message, bytes: &[u8], depth: usize) -> Result<Value, Fault> {
         let mut set = Map::new();
-        // This counts as a level, although JSON has none here; nobody nests that many schemas.
+        // This counts as a level, although JSON has none here; real schemas are not nested that deep.
         self.fields_into(message, bytes, &mut set, depth)?;
         let mut values: Vec<_> = set.into_iter().map(|(_, value)| value).collect();
         // A schema that is also allowed is a schema; a list beside a schema is the list.
@@ -228,7 +236,7 @@ impl Decoder {
             Value::Object(_) => 1,
             _ => 0,
         });
-        let unset = if message.fields.iter().any(|field| field.kind == Type::Bool) {
+        let unset = if message.fields.iter().any(|field| field.kind == FieldType::Bool) {
             Value::Bool(false)
         } else {
             Value::Null
@@ -238,7 +246,7 @@ impl Decoder {
 
     /// JSON in bytes. Where an object of any kind may stand, it may also be an envelope of its own.
     fn raw(&mut self, bytes: &[u8], depth: usize) -> Result<Value, Fault> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = WireReader::new(bytes);
         let mut raw = &[][..];
         while let Some((number, wire)) = reader.field()? {
             if number == 1 {
@@ -252,7 +260,7 @@ impl Decoder {
             let opened = envelope::open(body)?;
             return self.opened(&opened, opened.api_version, opened.kind, depth);
         }
-        let value: Value = codec::tree(raw).map_err(|error| Problem::Json(error.to_string()))?;
+        let value: Value = codec::parse_json(raw).map_err(|error| Problem::Json(error.to_string()))?;
         if depth + levels(&value) > DEPTH_LIMIT {
             return Err(Problem::TooDeep.into());
         }
@@ -262,7 +270,7 @@ impl Decoder {
     /// What is in an envelope, of the kind that it says or that its place implies.
     pub(super) fn opened(
         &mut self,
-        opened: &envelope::Opened<'_>,
+        opened: &envelope::OpenedEnvelope<'_>,
         api_version: &str,
         kind: &str,
         depth: usize,
@@ -282,9 +290,9 @@ impl Decoder {
 }
 
 /// All numbers of a list in one field. Kubernetes never writes them like this, but others may.
-fn packed(kind: Type, wire: Wire<'_>) -> Option<&[u8]> {
+fn packed(kind: FieldType, wire: Wire<'_>) -> Option<&[u8]> {
     match (kind, wire) {
-        (Type::Bool | Type::Int32 | Type::Int64, Wire::Bytes(packed)) => Some(packed),
+        (FieldType::Bool | FieldType::Int32 | FieldType::Int64, Wire::Bytes(packed)) => Some(packed),
         _ => None,
     }
 }

@@ -2,12 +2,12 @@
 //! object.
 
 use super::Problem;
-use super::wire::{Reader, Writer};
+use super::wire::{WireReader, WireWriter};
 
 pub(super) const MAGIC: &[u8] = b"k8s\0";
 
 #[derive(Debug)]
-pub(super) struct Opened<'a> {
+pub(super) struct OpenedEnvelope<'a> {
     pub(super) api_version: &'a str,
     pub(super) kind: &'a str,
     pub(super) raw: &'a [u8],
@@ -24,9 +24,9 @@ pub(super) fn body(bytes: &[u8]) -> Result<&[u8], Problem> {
 }
 
 /// Reads a [`body`].
-pub(super) fn open(body: &[u8]) -> Result<Opened<'_>, Problem> {
-    let mut opened = Opened { api_version: "", kind: "", raw: &[] };
-    let mut reader = Reader::new(body);
+pub(super) fn open(body: &[u8]) -> Result<OpenedEnvelope<'_>, Problem> {
+    let mut opened = OpenedEnvelope { api_version: "", kind: "", raw: &[] };
+    let mut reader = WireReader::new(body);
     while let Some((number, wire)) = reader.field()? {
         match number {
             1 => open_type(wire.bytes()?, &mut opened)?,
@@ -39,8 +39,8 @@ pub(super) fn open(body: &[u8]) -> Result<Opened<'_>, Problem> {
     Ok(opened)
 }
 
-fn open_type<'a>(message: &'a [u8], opened: &mut Opened<'a>) -> Result<(), Problem> {
-    let mut reader = Reader::new(message);
+fn open_type<'a>(message: &'a [u8], opened: &mut OpenedEnvelope<'a>) -> Result<(), Problem> {
+    let mut reader = WireReader::new(message);
     while let Some((number, wire)) = reader.field()? {
         let place = match number {
             1 => &mut opened.api_version,
@@ -53,14 +53,14 @@ fn open_type<'a>(message: &'a [u8], opened: &mut Opened<'a>) -> Result<(), Probl
 }
 
 /// Writes what stands behind the object, and returns where the object ends.
-pub(super) fn begin(out: &mut Writer) -> usize {
+pub(super) fn begin(out: &mut WireWriter) -> usize {
     out.bytes_field(4, b"");
     out.bytes_field(3, b"");
     out.written()
 }
 
 /// Puts the envelope around an object that ends where [`begin`] said.
-pub(super) fn close(out: &mut Writer, end: usize, api_version: &str, kind: &str) {
+pub(super) fn close(out: &mut WireWriter, end: usize, api_version: &str, kind: &str) {
     out.close(2, end);
     let end = out.written();
     out.bytes_field(2, kind.as_bytes());

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Problem;
 use super::time;
-use super::wire::{Reader, Writer};
+use super::wire::{WireReader, WireWriter};
 
 pub(super) fn read_time(message: &[u8]) -> Result<Value, Problem> {
     // The nanoseconds are not looked at: JSON has no place for them, and both must say the same.
@@ -28,7 +28,7 @@ fn written_time(seconds: i64, micros: Option<u32>) -> Result<Value, Problem> {
 }
 
 fn read_timestamp(message: &[u8]) -> Result<(i64, i64), Problem> {
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     let (mut seconds, mut nanos) = (if message.is_empty() { time::ZERO } else { 0 }, 0);
     while let Some((number, wire)) = reader.field()? {
         match number {
@@ -40,7 +40,7 @@ fn read_timestamp(message: &[u8]) -> Result<(i64, i64), Problem> {
     Ok((seconds, nanos))
 }
 
-pub(super) fn write_time(out: &mut Writer, value: &Value) -> Result<(), Problem> {
+pub(super) fn write_time(out: &mut WireWriter, value: &Value) -> Result<(), Problem> {
     if let Some((seconds, _)) = parsed_time(value)? {
         out.varint_field(2, 0);
         out.varint_field(1, seconds as u64);
@@ -48,7 +48,7 @@ pub(super) fn write_time(out: &mut Writer, value: &Value) -> Result<(), Problem>
     Ok(())
 }
 
-pub(super) fn write_micro_time(out: &mut Writer, value: &Value) -> Result<(), Problem> {
+pub(super) fn write_micro_time(out: &mut WireWriter, value: &Value) -> Result<(), Problem> {
     if let Some((seconds, nanos)) = parsed_time(value)? {
         out.varint_field(2, u64::from(nanos / 1000 * 1000));
         out.varint_field(1, seconds as u64);
@@ -68,7 +68,7 @@ fn parsed_time(value: &Value) -> Result<Option<(i64, u32)>, Problem> {
 }
 
 pub(super) fn read_quantity(message: &[u8]) -> Result<Value, Problem> {
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     let mut text = "0".into();
     while let Some((number, wire)) = reader.field()? {
         if number == 1 {
@@ -78,7 +78,7 @@ pub(super) fn read_quantity(message: &[u8]) -> Result<Value, Problem> {
     Ok(Value::String(text.into_owned()))
 }
 
-pub(super) fn write_quantity(out: &mut Writer, value: &Value) -> Result<(), Problem> {
+pub(super) fn write_quantity(out: &mut WireWriter, value: &Value) -> Result<(), Problem> {
     match value {
         Value::Null => out.bytes_field(1, b"0"),
         Value::String(text) => out.bytes_field(1, text.as_bytes()),
@@ -89,7 +89,7 @@ pub(super) fn write_quantity(out: &mut Writer, value: &Value) -> Result<(), Prob
 }
 
 pub(super) fn read_int_or_string(message: &[u8]) -> Result<Value, Problem> {
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     let (mut is_string, mut int, mut string) = (0, 0, "".into());
     while let Some((number, wire)) = reader.field()? {
         match number {
@@ -106,7 +106,7 @@ pub(super) fn read_int_or_string(message: &[u8]) -> Result<Value, Problem> {
     }
 }
 
-pub(super) fn write_int_or_string(out: &mut Writer, value: &Value) -> Result<(), Problem> {
+pub(super) fn write_int_or_string(out: &mut WireWriter, value: &Value) -> Result<(), Problem> {
     let (is_string, int, string) = match value {
         Value::Null => (0, 0, ""),
         Value::String(string) => (1, 0, string.as_str()),

@@ -23,10 +23,10 @@ mod wire;
 
 use serde_json::{Map, Value};
 
-use crate::schema::messages::{self, Table};
+use crate::schema::messages::{self, MessageTable};
 use decode::Decoder;
 use encode::Encoder;
-use wire::Writer;
+use wire::WireWriter;
 
 /// An object that came in protobuf.
 #[derive(Clone, PartialEq, Debug)]
@@ -64,7 +64,7 @@ pub enum Problem {
     NoType,
     #[error("there is no kind {kind:?} in {api_version:?} that protobuf could carry")]
     UnknownType { api_version: String, kind: String },
-    #[error("the object is encoded in a way nobody defined")]
+    #[error("the object has an unknown content encoding")]
     Encoding,
     #[error("unexpected EOF")]
     Truncated,
@@ -88,7 +88,7 @@ pub enum Problem {
 
 /// Whether objects of this kind can be read and written.
 pub fn knows(api_version: &str, kind: &str) -> bool {
-    Table::get().kind(api_version, kind).is_some()
+    MessageTable::get().kind(api_version, kind).is_some()
 }
 
 /// Reads an object that says what it is.
@@ -147,9 +147,9 @@ fn said(object: &Value) -> Result<(&str, &str), Problem> {
 }
 
 fn message_of(api_version: &str, kind: &str) -> Result<&'static messages::Message, Problem> {
-    let found = Table::get().kind(api_version, kind);
+    let found = MessageTable::get().kind(api_version, kind);
     let found = found.ok_or_else(|| Problem::unknown_type(api_version, kind))?;
-    Ok(Table::get().message(found.message))
+    Ok(MessageTable::get().message(found.message))
 }
 
 fn fields_of(object: &Value) -> Result<&Map<String, Value>, Problem> {
@@ -159,7 +159,7 @@ fn fields_of(object: &Value) -> Result<&Map<String, Value>, Problem> {
 /// One event of a watch: four bytes of length, and a message with the type and the object as [`encode()`]
 /// wrote it.
 pub fn watch_frame(event_type: &str, object: &[u8]) -> Vec<u8> {
-    let mut out = Writer::default();
+    let mut out = WireWriter::default();
     let end = out.written();
     out.bytes_field(1, object);
     out.close(2, end);
@@ -182,14 +182,14 @@ impl ProtobufError {
             _ => self.to_string(),
         };
         match envelope::body(bytes).and_then(envelope::open) {
-            Err(_) => crate::codec::unrecognized(kind, &why, bytes),
+            Err(_) => crate::codec::unrecognized_message(kind, &why, bytes),
             Ok(opened) => {
                 let found = if opened.kind.is_empty() { kind } else { opened.kind };
                 let found_version = match opened.api_version {
                     "" => version,
                     said => said.rsplit('/').next().unwrap_or_default(),
                 };
-                crate::codec::not_a(kind, (found, found_version), &why)
+                crate::codec::mismatch_message(kind, (found, found_version), &why)
             }
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn parse(text: &str) -> Option<(i64, u32)> {
     (FIRST..=LAST).contains(&seconds).then_some((seconds, nanos))
 }
 
-/// Nanoseconds, and what follows them. Decimals past the ninth are nobody's.
+/// Nanoseconds, and what follows them. Decimals past the ninth are dropped.
 fn decimals(rest: &[u8]) -> Option<(u32, &[u8])> {
     let Some((b'.', rest)) = rest.split_first() else { return Some((0, rest)) };
     let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();

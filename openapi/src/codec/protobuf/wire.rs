@@ -1,7 +1,7 @@
 //! Protobuf's wire format, and nothing about Kubernetes.
 //!
-//! [`Reader`] hands out the fields of one message in the order they were written. [`Writer`] works from the
-//! last byte to the first: a length stands in front of what it counts, so whoever writes backwards knows it
+//! [`WireReader`] hands out the fields of one message in the order they were written. [`WireWriter`] works from the
+//! last byte to the first: a length stands in front of what it counts, so a writer that goes backwards knows it
 //! by then.
 
 use super::Problem;
@@ -12,7 +12,7 @@ pub(super) enum Wire<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// Nothing in Kubernetes is one, so nobody asks for its value.
+    /// No field in Kubernetes is one, so its value is never read.
     Fixed32,
 }
 
@@ -47,13 +47,13 @@ impl<'a> Wire<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct WireReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> WireReader<'a> {
     pub(super) fn new(message: &'a [u8]) -> Self {
-        Reader { rest: message }
+        WireReader { rest: message }
     }
 
     /// The next field and its number; `None` at the end of the message.
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         while !self.rest.is_empty() {
             let (number, wire_type) = self.key()?;
             if wire_type == GROUP_START {
-                self.skip_group()?; // nobody writes groups, so no field of ours is one
+                self.skip_group()?; // Kubernetes writes no groups, so no known field is one
                 continue;
             }
             return Ok(Some((number, self.value(wire_type)?)));
@@ -137,13 +137,13 @@ impl<'a> Reader<'a> {
 /// Everything below goes in front of what has been written so far: fields, and elements of lists, come last
 /// first.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(super) struct WireWriter {
     /// Filled from its end; `free` bytes at its beginning are not written yet.
     buffer: Vec<u8>,
     free: usize,
 }
 
-impl Writer {
+impl WireWriter {
     pub(super) fn written(&self) -> usize {
         self.buffer.len() - self.free
     }
@@ -178,7 +178,7 @@ impl Writer {
         self.key(number, BYTES);
     }
 
-    /// Makes everything written since `end` was [`Writer::written`] the message in field `number`.
+    /// Makes everything written since `end` was [`WireWriter::written`] the message in field `number`.
     pub(super) fn close(&mut self, number: u32, end: usize) {
         self.varint((self.written() - end) as u64);
         self.key(number, BYTES);
@@ -215,13 +215,13 @@ mod tests {
     use super::*;
 
     fn fields(bytes: &[u8]) -> Result<Vec<(u32, Wire<'_>)>, Problem> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = WireReader::new(bytes);
         std::iter::from_fn(|| reader.field().transpose()).collect()
     }
 
     #[test]
     fn what_is_written_backwards_reads_forwards() {
-        let mut writer = Writer::default();
+        let mut writer = WireWriter::default();
         let long = [7; 5000];
         writer.bytes_field(4, &long);
         writer.double_field(3, 0.5);

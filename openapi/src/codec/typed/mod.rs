@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! text or tree ──▶ walk along the schema ──▶ value without what the kind does not have
-//!                                        ├─▶ findings: unknown and duplicate fields, in the order met
+//!                                        ├─▶ strict decoding errors: unknown and duplicate fields, in the order met
 //!                                        └─▶ or the first value of a wrong type, in Go's words
 //! ```
 //!
@@ -19,47 +19,47 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use self::types::{Own, described, go_type, or_zero, reads_itself, unconvertible};
-pub(crate) use self::types::{name_of, struct_name};
+use self::types::{SelfDecoding, conversion_error, describe_found, go_type, null_to_zero, self_decoding};
+pub(crate) use self::types::{json_type_name, struct_name};
 use self::untyped::Untyped;
 use crate::codec::unstructured;
 use crate::meta::go;
 use crate::meta::quantity::{Quantity, QuantityError};
 use crate::meta::time;
-use crate::schema::{Object, Schema, Shape};
+use crate::schema::{ObjectSchema, Schema, Shape};
 
-/// No more than this many findings are reported for one body, as in Kubernetes.
-const MAX_FINDINGS: usize = 100;
+/// No more than this many strict decoding errors are reported for one body, as in Kubernetes.
+const MAX_STRICT_ERRORS: usize = 100;
 
 /// Something odd that is not an error unless the client wants it to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Finding {
+pub enum StrictDecodingError {
     /// The kind has no such field: `spec.containers[0].foo`.
-    Unknown(String),
+    UnknownField(String),
     /// The field was given twice; the last one counts.
-    Duplicate(String),
+    DuplicateField(String),
     /// The same in YAML, where all of them are told in one text.
     Yaml(String),
     /// In a step of a JSON patch, not in the object.
-    Step(Box<Finding>),
+    JsonPatch(Box<StrictDecodingError>),
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for StrictDecodingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Finding::Unknown(path) => write!(f, "unknown field {}", go::quote(path)),
-            Finding::Duplicate(path) => write!(f, "duplicate field {}", go::quote(path)),
-            Finding::Yaml(text) => f.write_str(text),
-            Finding::Step(finding) => write!(f, "json patch {finding}"),
+            StrictDecodingError::UnknownField(path) => write!(f, "unknown field {}", go::quote(path)),
+            StrictDecodingError::DuplicateField(path) => write!(f, "duplicate field {}", go::quote(path)),
+            StrictDecodingError::Yaml(text) => f.write_str(text),
+            StrictDecodingError::JsonPatch(strict_error) => write!(f, "json patch {strict_error}"),
         }
     }
 }
 
 /// A value that was read.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Walked {
+pub struct Decoded {
     pub value: Value,
-    pub findings: Vec<Finding>,
+    pub strict_errors: Vec<StrictDecodingError>,
 }
 
 /// A value of a type the field does not have, in Go's words.
@@ -68,73 +68,73 @@ pub struct Walked {
 pub struct Mismatch(pub String);
 
 /// Reads a tree as what `schema` describes.
-pub fn walk(tree: Value, schema: &Schema) -> Result<Walked, Mismatch> {
+pub fn decode_tree(tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
     if schema.is_custom() {
-        return unstructured::read(tree, schema);
+        return unstructured::decode_unstructured(tree, schema);
     }
-    read(tree, schema).expect("a tree has no syntax to get wrong, and the walk takes all of it")
+    decode_source(tree, schema).expect("a tree has no syntax to get wrong, and the walk takes all of it")
 }
 
 /// The same for what a strategic merge patch made. Kubernetes does not decode that but convert it, which has other words
 /// for what is wrong.
-pub fn convert(tree: Value, schema: &Schema) -> Result<Walked, Mismatch> {
-    let mut walk = Walk { converts: true, ..Walk::default() };
-    let read = Typed { walk: &mut walk, schema }.deserialize(tree);
+pub fn convert_tree(tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
+    let mut decoder = TypedDecoder { converts: true, ..TypedDecoder::default() };
+    let read = Typed { decoder: &mut decoder, schema }.deserialize(tree);
     let value = read.expect("a tree has no syntax to get wrong, and the walk takes all of it");
-    walk.finish(value)
+    decoder.finish(value)
 }
 
 /// Reads anything as what `schema` describes. The outer error is the source's.
-pub(crate) fn read<'de, D: Deserializer<'de>>(
+pub(crate) fn decode_source<'de, D: Deserializer<'de>>(
     source: D,
     schema: &Schema,
-) -> Result<Result<Walked, Mismatch>, D::Error> {
-    let mut walk = Walk::default();
-    let value = Typed { walk: &mut walk, schema }.deserialize(source)?;
-    Ok(walk.finish(value))
+) -> Result<Result<Decoded, Mismatch>, D::Error> {
+    let mut decoder = TypedDecoder::default();
+    let value = Typed { decoder: &mut decoder, schema }.deserialize(source)?;
+    Ok(decoder.finish(value))
 }
 
 /// Reads anything as it is, and reports duplicates wherever they are.
-pub(crate) fn read_untyped<'de, D: Deserializer<'de>>(source: D) -> Result<Walked, D::Error> {
-    let mut walk = Walk::default();
-    let value = Untyped { walk: &mut walk, report: true }.deserialize(source)?;
-    Ok(Walked { value, findings: walk.findings })
+pub(crate) fn decode_untyped<'de, D: Deserializer<'de>>(source: D) -> Result<Decoded, D::Error> {
+    let mut decoder = TypedDecoder::default();
+    let value = Untyped { decoder: &mut decoder, report: true }.deserialize(source)?;
+    Ok(Decoded { value, strict_errors: decoder.strict_errors })
 }
 
 /// Where the walk is and what it has met.
 #[derive(Default)]
-struct Walk<'s> {
+struct TypedDecoder<'s> {
     path: String,
     /// The struct fields on the way here, and the struct the last one belongs to.
     fields: Vec<&'s str>,
     owner: Option<&'s Schema>,
-    findings: Vec<Finding>,
-    fault: Option<Fault>,
+    strict_errors: Vec<StrictDecodingError>,
+    fault: Option<TypeFault>,
     converts: bool,
 }
 
 /// Go goes on after a wrong type and reports the first in the end; a type that reads itself stops everything.
-enum Fault {
+enum TypeFault {
     First(String),
     Final(String),
 }
 
-impl<'s> Walk<'s> {
-    fn finish(self, value: Value) -> Result<Walked, Mismatch> {
+impl<'s> TypedDecoder<'s> {
+    fn finish(self, value: Value) -> Result<Decoded, Mismatch> {
         match self.fault {
-            None => Ok(Walked { value, findings: self.findings }),
-            Some(Fault::First(text) | Fault::Final(text)) => Err(Mismatch(text)),
+            None => Ok(Decoded { value, strict_errors: self.strict_errors }),
+            Some(TypeFault::First(text) | TypeFault::Final(text)) => Err(Mismatch(text)),
         }
     }
 
-    fn find(&mut self, make: fn(String) -> Finding, key: &str) {
+    fn find(&mut self, make: fn(String) -> StrictDecodingError, key: &str) {
         let path = match self.path.is_empty() {
             true => key.to_owned(),
             false => format!("{}.{key}", self.path),
         };
-        let finding = make(path);
-        if self.findings.len() < MAX_FINDINGS && !self.findings.contains(&finding) {
-            self.findings.push(finding);
+        let strict_error = make(path);
+        if self.strict_errors.len() < MAX_STRICT_ERRORS && !self.strict_errors.contains(&strict_error) {
+            self.strict_errors.push(strict_error);
         }
     }
 
@@ -155,12 +155,12 @@ impl<'s> Walk<'s> {
     }
 
     fn fail(&mut self, text: String) {
-        self.fault.get_or_insert(Fault::First(text));
+        self.fault.get_or_insert(TypeFault::First(text));
     }
 
     fn fail_for_good(&mut self, text: String) {
-        if !matches!(self.fault, Some(Fault::Final(_))) {
-            self.fault = Some(Fault::Final(text));
+        if !matches!(self.fault, Some(TypeFault::Final(_))) {
+            self.fault = Some(TypeFault::Final(text));
         }
     }
 
@@ -180,12 +180,12 @@ impl<'s> Walk<'s> {
     /// A value of another type than the schema's. It is replaced by nothing.
     fn mismatch(&mut self, found: &Value, schema: &Schema) -> Value {
         let text = match self.converts {
-            true => unconvertible(found, schema),
-            false => self.sentence(&described(found, schema), &go_type(schema)),
+            true => conversion_error(found, schema),
+            false => self.sentence(&describe_found(found, schema), &go_type(schema)),
         };
-        match (&schema.shape, reads_itself(schema)) {
-            (_, Some(Own::Quantity)) => self.fail_for_good(QuantityError::Format.to_string()),
-            (Shape::IntOrString, _) | (_, Some(Own::Time(_))) => self.fail_for_good(text),
+        match (&schema.shape, self_decoding(schema)) {
+            (_, Some(SelfDecoding::Quantity)) => self.fail_for_good(QuantityError::Format.to_string()),
+            (Shape::IntOrString, _) | (_, Some(SelfDecoding::Time(_))) => self.fail_for_good(text),
             _ => self.fail(text),
         }
         Value::Null
@@ -193,14 +193,14 @@ impl<'s> Walk<'s> {
 
     /// A value that is neither list nor object.
     fn scalar(&mut self, schema: &Schema, value: Value) -> Value {
-        if reads_itself(schema) == Some(Own::Quantity) {
+        if self_decoding(schema) == Some(SelfDecoding::Quantity) {
             return self.quantity(&value);
         }
         match (&schema.shape, &value) {
             (_, Value::Null) | (Shape::Any, _) | (Shape::Boolean, Value::Bool(_)) => value,
             (Shape::Number, Value::Number(_)) | (Shape::IntOrString, Value::String(_)) => value,
             (Shape::String, Value::String(text)) => {
-                if let Some(Own::Time(precision)) = reads_itself(schema) {
+                if let Some(SelfDecoding::Time(precision)) = self_decoding(schema) {
                     return self.own(time::canonical(text, precision));
                 }
                 if schema.format.as_deref() == Some("byte")
@@ -253,28 +253,28 @@ impl<'s> Walk<'s> {
     fn object<'de, A: MapAccess<'de>>(
         &mut self,
         schema: &'s Schema,
-        object: &'s Object,
+        object: &'s ObjectSchema,
         mut access: A,
     ) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             let Some((name, field)) = object.fields.get_key_value(key.as_str()) else {
                 if object.preserve_unknown {
-                    let value = access.next_value_seed(Untyped { walk: self, report: false })?;
+                    let value = access.next_value_seed(Untyped { decoder: self, report: false })?;
                     fields.insert(key, value);
                 } else {
-                    self.find(Finding::Unknown, &key);
+                    self.find(StrictDecodingError::UnknownField, &key);
                     access.next_value::<IgnoredAny>()?;
                 }
                 continue;
             };
             if fields.contains_key(&key) {
-                self.find(Finding::Duplicate, &key);
+                self.find(StrictDecodingError::DuplicateField, &key);
             }
             let length = self.enter_key(&key);
             let owner = self.owner.replace(schema);
             self.fields.push(name);
-            let value = access.next_value_seed(Typed { walk: self, schema: &field.schema })?;
+            let value = access.next_value_seed(Typed { decoder: self, schema: &field.schema })?;
             self.fields.pop();
             self.owner = owner;
             self.path.truncate(length);
@@ -291,12 +291,12 @@ impl<'s> Walk<'s> {
         let mut fields = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             if fields.contains_key(&key) {
-                self.find(Finding::Duplicate, &key);
+                self.find(StrictDecodingError::DuplicateField, &key);
             }
             let length = self.enter_key(&key);
-            let value = access.next_value_seed(Typed { walk: self, schema: values })?;
+            let value = access.next_value_seed(Typed { decoder: self, schema: values })?;
             self.path.truncate(length);
-            fields.insert(key, or_zero(value, values));
+            fields.insert(key, null_to_zero(value, values));
         }
         Ok(Value::Object(fields))
     }
@@ -305,10 +305,10 @@ impl<'s> Walk<'s> {
         let mut list = Vec::new();
         loop {
             let length = self.enter_index(list.len());
-            let next = access.next_element_seed(Typed { walk: self, schema: items })?;
+            let next = access.next_element_seed(Typed { decoder: self, schema: items })?;
             self.path.truncate(length);
             match next {
-                Some(value) => list.push(or_zero(value, items)),
+                Some(value) => list.push(null_to_zero(value, items)),
                 None => return Ok(Value::Array(list)),
             }
         }
@@ -317,7 +317,7 @@ impl<'s> Walk<'s> {
 
 /// The way through a value along a schema.
 struct Typed<'a, 's> {
-    walk: &'a mut Walk<'s>,
+    decoder: &'a mut TypedDecoder<'s>,
     schema: &'s Schema,
 }
 
@@ -326,7 +326,7 @@ impl<'de> DeserializeSeed<'de> for Typed<'_, '_> {
 
     fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Value, D::Error> {
         match self.schema.shape {
-            Shape::Any => Untyped { walk: self.walk, report: false }.deserialize(source),
+            Shape::Any => Untyped { decoder: self.decoder, report: false }.deserialize(source),
             _ => source.deserialize_any(self),
         }
     }
@@ -344,45 +344,45 @@ impl<'de> Visitor<'de> for Typed<'_, '_> {
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(self.walk.scalar(self.schema, value.into()))
+        Ok(self.decoder.scalar(self.schema, value.into()))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(self.walk.scalar(self.schema, value.into()))
+        Ok(self.decoder.scalar(self.schema, value.into()))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(self.walk.scalar(self.schema, value.into()))
+        Ok(self.decoder.scalar(self.schema, value.into()))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(self.walk.scalar(self.schema, value.into()))
+        Ok(self.decoder.scalar(self.schema, value.into()))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(self.walk.scalar(self.schema, value.into()))
+        Ok(self.decoder.scalar(self.schema, value.into()))
     }
 
     fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(self.walk.scalar(self.schema, value.into()))
+        Ok(self.decoder.scalar(self.schema, value.into()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         if let Shape::List(list) = &self.schema.shape {
-            return self.walk.list(&list.items, access);
+            return self.decoder.list(&list.items, access);
         }
         while access.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(self.walk.mismatch(&Value::Array(Vec::new()), self.schema))
+        Ok(self.decoder.mismatch(&Value::Array(Vec::new()), self.schema))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         match &self.schema.shape {
-            Shape::Object(object) => return self.walk.object(self.schema, object, access),
-            Shape::Map(map) => return self.walk.map(&map.values, access),
+            Shape::Object(object) => return self.decoder.object(self.schema, object, access),
+            Shape::Map(map) => return self.decoder.map(&map.values, access),
             _ => {}
         }
         while access.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(self.walk.mismatch(&Value::Object(Map::new()), self.schema))
+        Ok(self.decoder.mismatch(&Value::Object(Map::new()), self.schema))
     }
 }
 

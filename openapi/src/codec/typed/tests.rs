@@ -4,13 +4,13 @@ use serde_json::json;
 use super::*;
 use crate::samples::{deployment, list, object, open, secret, string};
 
-fn findings(tree: Value) -> Vec<String> {
-    let walked = walk(tree, &deployment()).expect("types are right");
-    walked.findings.iter().map(ToString::to_string).collect()
+fn strict_errors(tree: Value) -> Vec<String> {
+    let walked = decode_tree(tree, &deployment()).expect("types are right");
+    walked.strict_errors.iter().map(ToString::to_string).collect()
 }
 
 fn mismatch(tree: Value) -> String {
-    walk(tree, &deployment()).expect_err("a type is wrong").to_string()
+    decode_tree(tree, &deployment()).expect_err("a type is wrong").to_string()
 }
 
 #[test]
@@ -22,8 +22,8 @@ fn unknown_fields_are_told_with_their_path_and_gone() {
         "unknown field \"metadata.nme\"",
         "unknown field \"spec.template.spec.containers[1].foo\"",
     ];
-    assert_eq!(findings(tree.clone()), told);
-    let walked = walk(tree, &deployment()).expect("types are right");
+    assert_eq!(strict_errors(tree.clone()), told);
+    let walked = decode_tree(tree, &deployment()).expect("types are right");
     let expected = json!({"metadata": {"name": "web"},
         "spec": {"template": {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}}});
     assert_eq!(walked.value, expected);
@@ -45,19 +45,22 @@ fn what_a_strategic_merge_patch_made_is_converted() {
         (json!({"spec": {"replicas": 1.5}}), "cannot convert float64 to int32"),
         (json!({"spec": {"template": {"spec": {"containers": {}}}}}), "cannot restore slice from map"),
     ] {
-        let refused = convert(tree.clone(), &deployment()).expect_err("a type is wrong");
+        let refused = convert_tree(tree.clone(), &deployment()).expect_err("a type is wrong");
         assert_eq!(refused.to_string(), told, "{tree}");
     }
     let tree = json!({"metadata": {"labels": {"a": "b"}}});
-    assert_eq!(convert(tree.clone(), &deployment()), walk(tree, &deployment()));
+    assert_eq!(convert_tree(tree.clone(), &deployment()), decode_tree(tree, &deployment()));
 }
 
 #[test]
 fn what_is_free_stays_free() {
     let tree = json!({"raw": {"any": [{"thing": null}]}, "metadata": {"labels": {"a": "b"}}});
-    assert_eq!(walk(tree.clone(), &deployment()), Ok(Walked { value: tree, findings: Vec::new() }));
+    assert_eq!(
+        decode_tree(tree.clone(), &deployment()),
+        Ok(Decoded { value: tree, strict_errors: Vec::new() })
+    );
     let tree = json!({"known": "a", "other": {"x": null}});
-    assert_eq!(walk(tree.clone(), &open(&[("known", string())])).expect("fits").value, tree);
+    assert_eq!(decode_tree(tree.clone(), &open(&[("known", string())])).expect("fits").value, tree);
 }
 
 #[test]
@@ -66,14 +69,14 @@ fn nulls_are_nothing_in_objects_and_zero_elsewhere() {
         "spec": {"template": {"spec": {"containers": [null], "nodeSelector": null}}}});
     let expected = json!({"metadata": {"labels": {"a": ""}, "finalizers": ["x", ""]},
         "spec": {"template": {"spec": {"containers": [{}]}}}});
-    assert_eq!(walk(tree, &deployment()).expect("fits").value, expected);
+    assert_eq!(decode_tree(tree, &deployment()).expect("fits").value, expected);
 }
 
 #[test]
 fn quantities_become_canonical() {
     let limits = |value: Value| json!({"spec": {"template": {"spec": {"containers": [{"limits": value}]}}}});
     let walked =
-        walk(limits(json!({"cpu": 0.5, "memory": "1024Mi", "gpu": 2})), &deployment()).expect("fits");
+        decode_tree(limits(json!({"cpu": 0.5, "memory": "1024Mi", "gpu": 2})), &deployment()).expect("fits");
     assert_eq!(walked.value, limits(json!({"cpu": "500m", "memory": "1Gi", "gpu": "2"})));
     for wrong in [json!("many"), json!(true), json!({}), json!([1])] {
         let told = mismatch(limits(json!({"cpu": wrong})));
@@ -138,9 +141,12 @@ fn the_first_wrong_type_is_told_unless_a_type_reads_itself() {
 #[test]
 fn times_become_utc() {
     let created = |value: Value| json!({"metadata": {"creationTimestamp": value}});
-    let walked = walk(created(json!("2020-01-01T01:00:00+01:00")), &deployment()).expect("fits");
+    let walked = decode_tree(created(json!("2020-01-01T01:00:00+01:00")), &deployment()).expect("fits");
     assert_eq!(walked.value, created(json!("2020-01-01T00:00:00Z")));
-    assert_eq!(walk(created(json!(null)), &deployment()).expect("fits").value, json!({"metadata": {}}));
+    assert_eq!(
+        decode_tree(created(json!(null)), &deployment()).expect("fits").value,
+        json!({"metadata": {}})
+    );
     let wrong = mismatch(created(json!("yesterday")));
     assert!(
         wrong.starts_with("parsing time \"yesterday\" as \"2006-01-02T15:04:05Z07:00\": cannot parse"),
@@ -152,8 +158,9 @@ fn times_become_utc() {
 
 #[test]
 fn bytes_are_base64() {
-    let told =
-        |text: &str| walk(json!({"data": {"a": text}}), &secret()).map_err(|error| error.to_string()).err();
+    let told = |text: &str| {
+        decode_tree(json!({"data": {"a": text}}), &secret()).map_err(|error| error.to_string()).err()
+    };
     assert_eq!(told("aGk="), None);
     assert_eq!(told("h i").as_deref(), Some("illegal base64 data at input byte 1"));
 }
@@ -161,7 +168,7 @@ fn bytes_are_base64() {
 #[test]
 fn there_is_an_end_to_findings() {
     let many: Value = (0..500).map(|n| (format!("f{n}"), json!(1))).collect::<Map<_, _>>().into();
-    assert_eq!(walk(many, &object(&[])).expect("fits").findings.len(), MAX_FINDINGS);
+    assert_eq!(decode_tree(many, &object(&[])).expect("fits").strict_errors.len(), MAX_STRICT_ERRORS);
 }
 
 fn trees() -> impl Strategy<Value = Value> {
@@ -196,14 +203,14 @@ fn trees() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn a_second_walk_finds_nothing(tree in trees()) {
-        if let Ok(walked) = walk(tree, &deployment()) {
-            let again = walk(walked.value.clone(), &deployment()).expect("it was right before");
-            prop_assert_eq!(again, Walked { value: walked.value, findings: Vec::new() });
+        if let Ok(walked) = decode_tree(tree, &deployment()) {
+            let again = decode_tree(walked.value.clone(), &deployment()).expect("it was right before");
+            prop_assert_eq!(again, Decoded { value: walked.value, strict_errors: Vec::new() });
         }
     }
 
     #[test]
     fn any_tree_is_read_or_refused(tree in trees()) {
-        let _ = walk(tree, &list(deployment()));
+        let _ = decode_tree(tree, &list(deployment()));
     }
 }

@@ -7,20 +7,20 @@ use crate::schema::{Schema, Shape};
 
 /// Types that read themselves, whatever their shape says.
 #[derive(PartialEq, Eq)]
-pub(super) enum Own {
+pub(super) enum SelfDecoding {
     Quantity,
     Time(Precision),
 }
 
-pub(super) fn reads_itself(schema: &Schema) -> Option<Own> {
+pub(super) fn self_decoding(schema: &Schema) -> Option<SelfDecoding> {
     match (schema.format.as_deref(), schema.name.as_deref()) {
         (Some("quantity"), _) | (_, Some("io.k8s.apimachinery.pkg.api.resource.Quantity")) => {
-            Some(Own::Quantity)
+            Some(SelfDecoding::Quantity)
         }
         (Some("date-time"), Some("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime")) => {
-            Some(Own::Time(Precision::Micros))
+            Some(SelfDecoding::Time(Precision::Micros))
         }
-        (Some("date-time"), _) => Some(Own::Time(Precision::Seconds)),
+        (Some("date-time"), _) => Some(SelfDecoding::Time(Precision::Seconds)),
         _ => None,
     }
 }
@@ -54,18 +54,20 @@ pub(super) fn go_type(schema: &Schema) -> String {
 }
 
 /// What was found instead, as Go's JSON says it: a number is told where it might have fitted.
-pub(super) fn described(found: &Value, wanted: &Schema) -> String {
+pub(super) fn describe_found(found: &Value, wanted: &Schema) -> String {
     match (found, &wanted.shape) {
         (Value::Number(number), Shape::Integer | Shape::IntOrString) => format!("number {number}"),
-        _ => name_of(found).to_owned(),
+        _ => json_type_name(found).to_owned(),
     }
 }
 
 /// The same in the words of a conversion. Go converts whole numbers to texts, which is not meant, and no others.
-pub(super) fn unconvertible(found: &Value, wanted: &Schema) -> String {
+pub(super) fn conversion_error(found: &Value, wanted: &Schema) -> String {
     let (kind, wanted_type) = (go_kind(found), go_type(wanted));
-    if matches!(wanted.shape, Shape::IntOrString) || matches!(reads_itself(wanted), Some(Own::Time(_))) {
-        let found = described(found, wanted);
+    if matches!(wanted.shape, Shape::IntOrString)
+        || matches!(self_decoding(wanted), Some(SelfDecoding::Time(_)))
+    {
+        let found = describe_found(found, wanted);
         return format!("json: cannot unmarshal {found} into Go value of type {wanted_type}");
     }
     match (&wanted.shape, found) {
@@ -86,12 +88,12 @@ fn go_kind(value: &Value) -> &'static str {
         Value::Number(_) => "int64",
         Value::Array(_) => "slice",
         Value::Object(_) => "map",
-        other => name_of(other),
+        other => json_type_name(other),
     }
 }
 
 /// The JSON type of a value.
-pub(crate) fn name_of(value: &Value) -> &'static str {
+pub(crate) fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -103,11 +105,11 @@ pub(crate) fn name_of(value: &Value) -> &'static str {
 }
 
 /// A null in a list or map is there, and is the type's zero.
-pub(super) fn or_zero(value: Value, schema: &Schema) -> Value {
+pub(super) fn null_to_zero(value: Value, schema: &Schema) -> Value {
     match (&schema.shape, value) {
         (Shape::Any | Shape::Map(_) | Shape::List(_), value) => value,
-        (_, Value::Null) if reads_itself(schema) == Some(Own::Quantity) => "0".into(),
-        (_, Value::Null) if matches!(reads_itself(schema), Some(Own::Time(_))) => Value::Null,
+        (_, Value::Null) if self_decoding(schema) == Some(SelfDecoding::Quantity) => "0".into(),
+        (_, Value::Null) if matches!(self_decoding(schema), Some(SelfDecoding::Time(_))) => Value::Null,
         (Shape::Boolean, Value::Null) => false.into(),
         (Shape::Integer | Shape::Number | Shape::IntOrString, Value::Null) => 0.into(),
         (Shape::String, Value::Null) => "".into(),

@@ -1,4 +1,4 @@
-//! Values nobody described: they stay as they are.
+//! Values without a schema: they stay as they are.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::{Finding, Walk};
+use super::{StrictDecodingError, TypedDecoder};
 
 /// The way through a value without a schema. Numbers too large for 64 bits with a sign become floats, as in Go.
 pub(super) struct Untyped<'a, 's> {
-    pub(super) walk: &'a mut Walk<'s>,
-    /// Whether duplicates are findings.
+    pub(super) decoder: &'a mut TypedDecoder<'s>,
+    /// Whether duplicates are strict decoding errors.
     pub(super) report: bool,
 }
 
@@ -61,9 +61,9 @@ impl<'de> Visitor<'de> for Untyped<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         loop {
-            let length = self.walk.enter_index(list.len());
-            let next = access.next_element_seed(Untyped { walk: self.walk, report: self.report })?;
-            self.walk.path.truncate(length);
+            let length = self.decoder.enter_index(list.len());
+            let next = access.next_element_seed(Untyped { decoder: self.decoder, report: self.report })?;
+            self.decoder.path.truncate(length);
             match next {
                 Some(value) => list.push(value),
                 None => return Ok(Value::Array(list)),
@@ -75,11 +75,11 @@ impl<'de> Visitor<'de> for Untyped<'_, '_> {
         let mut fields = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             if self.report && fields.contains_key(&key) {
-                self.walk.find(Finding::Duplicate, &key);
+                self.decoder.find(StrictDecodingError::DuplicateField, &key);
             }
-            let length = self.walk.enter_key(&key);
-            let value = access.next_value_seed(Untyped { walk: self.walk, report: self.report })?;
-            self.walk.path.truncate(length);
+            let length = self.decoder.enter_key(&key);
+            let value = access.next_value_seed(Untyped { decoder: self.decoder, report: self.report })?;
+            self.decoder.path.truncate(length);
             fields.insert(key, value);
         }
         Ok(Value::Object(fields))

@@ -12,7 +12,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Map, Number, Value};
 
 use crate::codec::MAX_DEPTH;
-use crate::codec::typed::Finding;
+use crate::codec::typed::StrictDecodingError;
 use crate::meta::go;
 
 pub use write::write;
@@ -25,20 +25,20 @@ const NODE_BYTES: usize = 32;
 
 /// A document, and the keys it repeats.
 #[derive(Debug)]
-pub(crate) struct Document {
+pub(crate) struct YamlDocument {
     pub(crate) value: Value,
     repeated: Vec<(usize, String)>,
 }
 
-impl Document {
-    /// All repeated keys are one finding, because they are one error in Kubernetes.
-    pub(crate) fn duplicates(&self) -> Vec<Finding> {
+impl YamlDocument {
+    /// All repeated keys are one strict decoding error, because they are one error in Kubernetes.
+    pub(crate) fn duplicates(&self) -> Vec<StrictDecodingError> {
         if self.repeated.is_empty() {
             return Vec::new();
         }
         let lines =
             self.repeated.iter().map(|(line, key)| format!("\n  line {line}: key {key} already set in map"));
-        vec![Finding::Yaml(format!("yaml: unmarshal errors:{}", lines.collect::<String>()))]
+        vec![StrictDecodingError::Yaml(format!("yaml: unmarshal errors:{}", lines.collect::<String>()))]
     }
 }
 
@@ -53,15 +53,15 @@ pub(crate) enum YamlError {
     #[error("yaml: line {0}: anchor value contains itself")]
     Cycle(usize),
     #[error("yaml: line {line}: unsupported map key: {key}")]
-    Key { line: usize, key: String },
+    YamlKey { line: usize, key: String },
     #[error("yaml: line {0}: map merge requires map or sequence of maps as the value")]
     Merge(usize),
     #[error("json: unsupported value: {0}")]
     Number(String),
 }
 
-pub(crate) fn parse(text: &str) -> Result<Document, YamlError> {
-    let mut reader = Reader {
+pub(crate) fn parse(text: &str) -> Result<YamlDocument, YamlError> {
+    let mut reader = YamlReader {
         parser: Parser::new_from_str(text),
         unended: unended(text),
         anchors: HashMap::new(),
@@ -75,7 +75,7 @@ pub(crate) fn parse(text: &str) -> Result<Document, YamlError> {
             (event, span) => break reader.node(event, span, 0)?.value,
         }
     };
-    Ok(Document { value, repeated: reader.repeated })
+    Ok(YamlDocument { value, repeated: reader.repeated })
 }
 
 /// Where a last line with something on it ends without a line break, in characters.
@@ -84,17 +84,17 @@ fn unended(text: &str) -> Option<usize> {
     (!last.trim_start_matches(' ').is_empty()).then(|| text.chars().count())
 }
 
-struct Reader<'t> {
+struct YamlReader<'t> {
     parser: Parser<'t, StrInput<'t>>,
     /// A block of text that ends here has no line break at its end either; the parser gives it one.
     unended: Option<usize>,
-    anchors: HashMap<usize, Node>,
+    anchors: HashMap<usize, YamlNode>,
     copied_bytes: usize,
     repeated: Vec<(usize, String)>,
 }
 
 #[derive(Clone)]
-struct Node {
+struct YamlNode {
     value: Value,
     /// What a copy costs.
     bytes: usize,
@@ -102,7 +102,7 @@ struct Node {
     height: usize,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> YamlReader<'t> {
     fn next(&mut self) -> Result<(Event<'t>, Span), YamlError> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
@@ -114,7 +114,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The node that begins with `event`, `depth` levels down.
-    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, YamlError> {
+    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<YamlNode, YamlError> {
         let line = span.start.line();
         let (anchor, node) = match event {
             Event::Alias(id) => return self.alias(id, line, depth),
@@ -126,7 +126,7 @@ impl<'t> Reader<'t> {
                     false => &text,
                 };
                 let value = scalar(text, style, tag.as_deref())?;
-                (anchor, Node { value, bytes, height: 0 })
+                (anchor, YamlNode { value, bytes, height: 0 })
             }
             Event::SequenceStart(anchor, _) => (anchor, self.sequence(line, depth)?),
             Event::MappingStart(anchor, _) => (anchor, self.mapping(line, depth)?),
@@ -145,7 +145,7 @@ impl<'t> Reader<'t> {
     }
 
     /// An anchor is known once its node is complete, so one that contains itself is not.
-    fn alias(&mut self, id: usize, line: usize, depth: usize) -> Result<Node, YamlError> {
+    fn alias(&mut self, id: usize, line: usize, depth: usize) -> Result<YamlNode, YamlError> {
         let node = self.anchors.get(&id).ok_or(YamlError::Cycle(line))?;
         let (bytes, height) = (node.bytes, node.height);
         self.pay(bytes)?;
@@ -163,7 +163,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn sequence(&mut self, line: usize, depth: usize) -> Result<Node, YamlError> {
+    fn sequence(&mut self, line: usize, depth: usize) -> Result<YamlNode, YamlError> {
         if depth >= MAX_DEPTH {
             return Err(YamlError::Depth(line));
         }
@@ -171,7 +171,7 @@ impl<'t> Reader<'t> {
         loop {
             let (event, span) = self.next()?;
             if matches!(event, Event::SequenceEnd) {
-                return Ok(Node { value: Value::Array(items), bytes, height: height + 1 });
+                return Ok(YamlNode { value: Value::Array(items), bytes, height: height + 1 });
             }
             let item = self.node(event, span, depth + 1)?;
             (bytes, height) = (bytes + item.bytes, height.max(item.height));
@@ -179,7 +179,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn mapping(&mut self, line: usize, depth: usize) -> Result<Node, YamlError> {
+    fn mapping(&mut self, line: usize, depth: usize) -> Result<YamlNode, YamlError> {
         if depth >= MAX_DEPTH {
             return Err(YamlError::Depth(line));
         }
@@ -204,24 +204,24 @@ impl<'t> Reader<'t> {
         for (key, value) in inherited {
             fields.entry(key).or_insert(value);
         }
-        Ok(Node { value: Value::Object(fields), bytes, height: height + 1 })
+        Ok(YamlNode { value: Value::Object(fields), bytes, height: height + 1 })
     }
 
-    fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Key, YamlError> {
+    fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<YamlKey, YamlError> {
         let line = span.start.line();
         let merges = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
         let value = self.node(event, span, depth + 1)?.value;
         match value {
-            Value::String(text) => Ok(Key { shown: go::quote(&text), text, merges }),
+            Value::String(text) => Ok(YamlKey { shown: go::quote(&text), text, merges }),
             Value::Bool(_) | Value::Number(_) => {
-                Ok(Key { text: value.to_string(), shown: value.to_string(), merges: false })
+                Ok(YamlKey { text: value.to_string(), shown: value.to_string(), merges: false })
             }
-            other => Err(YamlError::Key { line, key: other.to_string() }),
+            other => Err(YamlError::YamlKey { line, key: other.to_string() }),
         }
     }
 }
 
-struct Key {
+struct YamlKey {
     text: String,
     /// As Go shows it.
     shown: String,
@@ -323,7 +323,7 @@ fn float(text: &str) -> Option<Number> {
         return None;
     }
     let number: f64 = text.parse().ok()?;
-    // Go writes a whole float without a point, and whoever reads it back sees an integer.
+    // Go writes a whole float without a point, so a reader sees an integer.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match number.fract() == 0.0 && number.abs() <= EXACT {
         true => Some((number as i64).into()),

@@ -72,7 +72,7 @@ fn scalar(out: &mut String, leaf: &Value) {
 }
 
 /// Plain where nothing else could be meant, and otherwise in double quotes, as JSON has it. That is more often
-/// than YAML would need: whoever reads it back must get the same text whatever version of YAML they read.
+/// than YAML 1.2 needs: a reader of any version of YAML must get the same text back.
 fn text(out: &mut String, text: &str) {
     match is_plain(text) {
         true => out.push_str(text),

@@ -11,11 +11,11 @@ use serde_json::Value;
 /// A path, ready to be followed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JsonPath {
-    steps: Vec<Step>,
+    steps: Vec<JsonPathStep>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-enum Step {
+enum JsonPathStep {
     /// `.name` or `['name']`
     Field(String),
     /// `[1]`, `[-1]`, `[1:3]`, `[::2]`
@@ -25,7 +25,7 @@ enum Step {
     /// `..`: the value and all that is in it.
     Deep,
     /// `[?(@.left == right)]`
-    Filter { left: Operand, test: Test, right: Operand },
+    Filter { left: FilterOperand, test: FilterTest, right: FilterOperand },
     /// `[a,b]`
     Union(Vec<JsonPath>),
     /// `$`
@@ -33,14 +33,14 @@ enum Step {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-enum Operand {
+enum FilterOperand {
     Path(JsonPath),
     Literal(Value),
     Nothing,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Test {
+enum FilterTest {
     Exists,
     Equal,
     Unequal,
@@ -53,7 +53,7 @@ enum Test {
 /// A text that is no path.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct BadPath(String);
+pub struct InvalidJsonPath(String);
 
 /// Values a path may have led to on the way. One that is led astray on purpose ends here.
 const FOUND_MAX: usize = 10_000;
@@ -61,9 +61,9 @@ const FOUND_MAX: usize = 10_000;
 const STEPS_MAX: usize = 100_000;
 
 /// What is left of the steps a path may take.
-struct Steps(usize);
+struct StepBudget(usize);
 
-impl Steps {
+impl StepBudget {
     /// None if there are not as many left.
     fn take(&mut self, count: usize) -> Option<()> {
         self.0 = self.0.checked_sub(count)?;
@@ -72,17 +72,22 @@ impl Steps {
 }
 
 impl JsonPath {
-    pub fn parse(text: &str) -> Result<JsonPath, BadPath> {
+    pub fn parse(text: &str) -> Result<JsonPath, InvalidJsonPath> {
         parse::path(text)
     }
 
     /// The first value it leads to.
     pub fn first<'v>(&self, object: &'v Value) -> Option<&'v Value> {
-        self.follow(object, object, &mut Steps(STEPS_MAX))?.first().copied()
+        self.follow(object, object, &mut StepBudget(STEPS_MAX))?.first().copied()
     }
 
     /// Every value it leads to; none if it cannot be followed.
-    fn follow<'v>(&self, root: &'v Value, start: &'v Value, steps: &mut Steps) -> Option<Vec<&'v Value>> {
+    fn follow<'v>(
+        &self,
+        root: &'v Value,
+        start: &'v Value,
+        steps: &mut StepBudget,
+    ) -> Option<Vec<&'v Value>> {
         let mut at = vec![start];
         for step in &self.steps {
             at = step.take(root, &at, steps)?;
@@ -94,21 +99,26 @@ impl JsonPath {
     }
 }
 
-impl Step {
-    fn take<'v>(&self, root: &'v Value, from: &[&'v Value], steps: &mut Steps) -> Option<Vec<&'v Value>> {
+impl JsonPathStep {
+    fn take<'v>(
+        &self,
+        root: &'v Value,
+        from: &[&'v Value],
+        steps: &mut StepBudget,
+    ) -> Option<Vec<&'v Value>> {
         let mut found = Vec::new();
         for &value in from {
             let before = found.len();
             match self {
-                Step::Root => found.push(root),
-                Step::Field(name) => found.extend(value.get(name)),
-                Step::Every => found.extend(inside(value)),
-                Step::Deep => deep(value, &mut found),
-                Step::Slice { start, end, step, single } => {
+                JsonPathStep::Root => found.push(root),
+                JsonPathStep::Field(name) => found.extend(value.get(name)),
+                JsonPathStep::Every => found.extend(inside(value)),
+                JsonPathStep::Deep => deep(value, &mut found),
+                JsonPathStep::Slice { start, end, step, single } => {
                     let Value::Array(items) = value else { return None };
                     found.extend(slice(items, (*start, *end), *step, *single)?);
                 }
-                Step::Filter { left, test, right } => {
+                JsonPathStep::Filter { left, test, right } => {
                     let Value::Array(items) = value else { return None };
                     for item in items {
                         steps.take(1)?;
@@ -118,7 +128,7 @@ impl Step {
                         }
                     }
                 }
-                Step::Union(paths) => {
+                JsonPathStep::Union(paths) => {
                     for path in paths {
                         found.extend(path.follow(root, value, steps)?);
                     }
@@ -166,13 +176,18 @@ fn slice(
     Some((start..end).step_by(step as usize).filter_map(|index| items.get(index as usize)).collect())
 }
 
-impl Operand {
+impl FilterOperand {
     /// Of several values only one can be compared; none is fine.
-    fn value<'v>(&'v self, root: &'v Value, item: &'v Value, steps: &mut Steps) -> Option<Option<&'v Value>> {
+    fn value<'v>(
+        &'v self,
+        root: &'v Value,
+        item: &'v Value,
+        steps: &mut StepBudget,
+    ) -> Option<Option<&'v Value>> {
         match self {
-            Operand::Nothing => Some(None),
-            Operand::Literal(value) => Some(Some(value)),
-            Operand::Path(path) => {
+            FilterOperand::Nothing => Some(None),
+            FilterOperand::Literal(value) => Some(Some(value)),
+            FilterOperand::Path(path) => {
                 let found = path.follow(root, item, steps)?;
                 (found.len() <= 1).then(|| found.first().copied())
             }
@@ -180,11 +195,11 @@ impl Operand {
     }
 }
 
-impl Test {
+impl FilterTest {
     /// None where the two cannot be compared.
     fn holds(self, left: Option<&Value>, right: Option<&Value>) -> Option<bool> {
         use std::cmp::Ordering::{Equal, Greater, Less};
-        if self == Test::Exists {
+        if self == FilterTest::Exists {
             return Some(left.is_some());
         }
         let (Some(left), Some(right)) = (left, right) else { return Some(false) };
@@ -197,13 +212,13 @@ impl Test {
             _ => return None,
         };
         Some(match self {
-            Test::Exists => true,
-            Test::Equal => order == Equal,
-            Test::Unequal => order != Equal,
-            Test::Less => order == Less,
-            Test::LessOrEqual => order != Greater,
-            Test::More => order == Greater,
-            Test::MoreOrEqual => order != Less,
+            FilterTest::Exists => true,
+            FilterTest::Equal => order == Equal,
+            FilterTest::Unequal => order != Equal,
+            FilterTest::Less => order == Less,
+            FilterTest::LessOrEqual => order != Greater,
+            FilterTest::More => order == Greater,
+            FilterTest::MoreOrEqual => order != Less,
         })
     }
 }
@@ -255,7 +270,7 @@ mod tests {
             let inner = (0..depth).fold("@.missing".to_owned(), |inner, _| format!("$.a[?({inner})]"));
             JsonPath::parse(&inner).expect("a path")
         };
-        let followed = |depth: usize| nested(depth).follow(&object, &object, &mut Steps(STEPS_MAX));
+        let followed = |depth: usize| nested(depth).follow(&object, &object, &mut StepBudget(STEPS_MAX));
         assert_eq!(followed(2), Some(Vec::new()));
         assert_eq!(followed(12), None);
     }

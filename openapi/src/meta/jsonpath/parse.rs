@@ -2,20 +2,20 @@
 
 use serde_json::Value;
 
-use super::{BadPath, JsonPath, Operand, Step, Test};
+use super::{FilterOperand, FilterTest, InvalidJsonPath, JsonPath, JsonPathStep};
 
 /// Filters and unions inside each other.
 const DEPTH_MAX: usize = 16;
 
-pub(super) fn path(text: &str) -> Result<JsonPath, BadPath> {
+pub(super) fn path(text: &str) -> Result<JsonPath, InvalidJsonPath> {
     nested(text, 0)
 }
 
-fn nested(text: &str, depth: usize) -> Result<JsonPath, BadPath> {
+fn nested(text: &str, depth: usize) -> Result<JsonPath, InvalidJsonPath> {
     if depth > DEPTH_MAX {
-        return Err(BadPath("too many paths inside each other".to_owned()));
+        return Err(InvalidJsonPath("too many paths inside each other".to_owned()));
     }
-    let mut reader = Reader { rest: text.trim(), depth };
+    let mut reader = JsonPathParser { rest: text.trim(), depth };
     let mut steps = Vec::new();
     while !reader.rest.is_empty() {
         reader.step(&mut steps)?;
@@ -23,16 +23,16 @@ fn nested(text: &str, depth: usize) -> Result<JsonPath, BadPath> {
     Ok(JsonPath { steps })
 }
 
-struct Reader<'t> {
+struct JsonPathParser<'t> {
     rest: &'t str,
     depth: usize,
 }
 
-impl<'t> Reader<'t> {
-    fn step(&mut self, steps: &mut Vec<Step>) -> Result<(), BadPath> {
+impl<'t> JsonPathParser<'t> {
+    fn step(&mut self, steps: &mut Vec<JsonPathStep>) -> Result<(), InvalidJsonPath> {
         if let Some(rest) = self.rest.strip_prefix("..") {
             self.rest = rest;
-            steps.push(Step::Deep);
+            steps.push(JsonPathStep::Deep);
             if !self.rest.is_empty() && !self.rest.starts_with(['.', '[']) {
                 steps.push(self.field());
             }
@@ -42,7 +42,7 @@ impl<'t> Reader<'t> {
         match first {
             '$' => {
                 self.rest = &self.rest[1..];
-                steps.push(Step::Root);
+                steps.push(JsonPathStep::Root);
             }
             '@' => self.rest = &self.rest[1..],
             '.' => {
@@ -61,7 +61,7 @@ impl<'t> Reader<'t> {
     }
 
     /// A name, in which a backslash takes what follows as it is.
-    fn field(&mut self) -> Step {
+    fn field(&mut self) -> JsonPathStep {
         let mut name = String::new();
         let mut escaped = false;
         let mut end = self.rest.len();
@@ -83,76 +83,76 @@ impl<'t> Reader<'t> {
         // Something has to be taken, or the reader would stand still.
         let taken = end.max(self.rest.chars().next().map_or(0, char::len_utf8));
         self.rest = &self.rest[taken..];
-        if name == "*" { Step::Every } else { Step::Field(name) }
+        if name == "*" { JsonPathStep::Every } else { JsonPathStep::Field(name) }
     }
 
     /// What is between a bracket and the one that closes it. Quotes hide brackets.
-    fn bracket(&mut self) -> Result<&'t str, BadPath> {
-        let unterminated = || BadPath("unterminated array".to_owned());
+    fn bracket(&mut self) -> Result<&'t str, InvalidJsonPath> {
+        let unterminated = || InvalidJsonPath("unterminated array".to_owned());
         let end = closing(&self.rest[1..], '[', ']').ok_or_else(unterminated)?;
         let inner = &self.rest[1..1 + end];
         self.rest = &self.rest[end + 2..];
         Ok(inner.trim())
     }
 
-    fn inside(&self, inner: &str) -> Result<Step, BadPath> {
+    fn inside(&self, inner: &str) -> Result<JsonPathStep, InvalidJsonPath> {
         if let Some(filter) = inner.strip_prefix("?(") {
             let end = closing(filter, '(', ')').filter(|end| filter[end + 1..].trim().is_empty());
-            let end = end.ok_or_else(|| BadPath("unterminated filter".to_owned()))?;
+            let end = end.ok_or_else(|| InvalidJsonPath("unterminated filter".to_owned()))?;
             return self.filter(&filter[..end]);
         }
         let parts = outside_quotes(inner, ',');
         if parts.len() > 1 {
             let paths = parts.iter().map(|part| nested(&format!("[{}]", part.trim()), self.depth + 1));
-            return Ok(Step::Union(paths.collect::<Result<_, _>>()?));
+            return Ok(JsonPathStep::Union(paths.collect::<Result<_, _>>()?));
         }
         if inner == "*" {
-            return Ok(Step::Every);
+            return Ok(JsonPathStep::Every);
         }
         if let Some(name) = unquoted(inner) {
-            return Ok(Step::Field(name.to_owned()));
+            return Ok(JsonPathStep::Field(name.to_owned()));
         }
-        slice(inner).ok_or_else(|| BadPath(format!("invalid array index {inner}")))
+        slice(inner).ok_or_else(|| InvalidJsonPath(format!("invalid array index {inner}")))
     }
 
-    fn filter(&self, text: &str) -> Result<Step, BadPath> {
-        const TESTS: [(&str, Test); 6] = [
-            ("==", Test::Equal),
-            ("!=", Test::Unequal),
-            ("<=", Test::LessOrEqual),
-            (">=", Test::MoreOrEqual),
-            ("<", Test::Less),
-            (">", Test::More),
+    fn filter(&self, text: &str) -> Result<JsonPathStep, InvalidJsonPath> {
+        const TESTS: [(&str, FilterTest); 6] = [
+            ("==", FilterTest::Equal),
+            ("!=", FilterTest::Unequal),
+            ("<=", FilterTest::LessOrEqual),
+            (">=", FilterTest::MoreOrEqual),
+            ("<", FilterTest::Less),
+            (">", FilterTest::More),
         ];
         let operators =
             positions_outside_quotes(text, |rest| TESTS.iter().any(|(sign, _)| rest.starts_with(sign)));
         let Some(at) = operators.first().copied() else {
-            return Ok(Step::Filter {
+            return Ok(JsonPathStep::Filter {
                 left: self.operand(text)?,
-                test: Test::Exists,
-                right: Operand::Nothing,
+                test: FilterTest::Exists,
+                right: FilterOperand::Nothing,
             });
         };
         let (sign, test) =
             TESTS.into_iter().find(|(sign, _)| text[at..].starts_with(sign)).expect("one was found here");
         let (left, right) = (self.operand(&text[..at])?, self.operand(&text[at + sign.len()..])?);
-        Ok(Step::Filter { left, test, right })
+        Ok(JsonPathStep::Filter { left, test, right })
     }
 
-    fn operand(&self, text: &str) -> Result<Operand, BadPath> {
+    fn operand(&self, text: &str) -> Result<FilterOperand, InvalidJsonPath> {
         let text = text.trim();
         if let Some(word) = unquoted(text) {
-            return Ok(Operand::Literal(Value::from(word)));
+            return Ok(FilterOperand::Literal(Value::from(word)));
         }
         match text {
-            "true" => return Ok(Operand::Literal(true.into())),
-            "false" => return Ok(Operand::Literal(false.into())),
-            "" => return Err(BadPath("a comparison needs two sides".to_owned())),
+            "true" => return Ok(FilterOperand::Literal(true.into())),
+            "false" => return Ok(FilterOperand::Literal(false.into())),
+            "" => return Err(InvalidJsonPath("a comparison needs two sides".to_owned())),
             _ => {}
         }
         match text.parse::<serde_json::Number>() {
-            Ok(number) => Ok(Operand::Literal(number.into())),
-            Err(_) => nested(text, self.depth + 1).map(Operand::Path),
+            Ok(number) => Ok(FilterOperand::Literal(number.into())),
+            Err(_) => nested(text, self.depth + 1).map(FilterOperand::Path),
         }
     }
 }
@@ -163,7 +163,7 @@ fn unquoted(text: &str) -> Option<&str> {
 }
 
 /// `1`, `1:`, `:3`, `1:3:2`
-fn slice(text: &str) -> Option<Step> {
+fn slice(text: &str) -> Option<JsonPathStep> {
     if text.is_empty() {
         return None;
     }
@@ -174,9 +174,11 @@ fn slice(text: &str) -> Option<Step> {
     };
     let numbers: Vec<Option<i64>> = parts.iter().map(|part| number(part)).collect::<Option<_>>()?;
     match numbers[..] {
-        [start] => Some(Step::Slice { start, end: None, step: 1, single: true }),
-        [start, end] => Some(Step::Slice { start, end, step: 1, single: false }),
-        [start, end, step] => Some(Step::Slice { start, end, step: step.unwrap_or(1), single: false }),
+        [start] => Some(JsonPathStep::Slice { start, end: None, step: 1, single: true }),
+        [start, end] => Some(JsonPathStep::Slice { start, end, step: 1, single: false }),
+        [start, end, step] => {
+            Some(JsonPathStep::Slice { start, end, step: step.unwrap_or(1), single: false })
+        }
         _ => None,
     }
 }

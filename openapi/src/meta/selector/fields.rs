@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_nobody_offers() {
+    fn unsupported_fields_are_refused() {
         let selector = FieldSelector::parse("spec.x=1").expect("a selector");
         let told = |known: &[&str]| selector.check(known).expect_err("unknown").to_string();
         assert_eq!(

@@ -95,18 +95,18 @@ pub struct Cause {
 
 /// A resource (`deployments`) or a kind (`Deployment`) and its API group; printed as `deployments.apps`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Grouped<'a> {
+pub struct GroupResource<'a> {
     pub group: &'a str,
     pub name: &'a str,
 }
 
-impl<'a> Grouped<'a> {
-    pub fn new(group: &'a str, name: &'a str) -> Grouped<'a> {
-        Grouped { group, name }
+impl<'a> GroupResource<'a> {
+    pub fn new(group: &'a str, name: &'a str) -> GroupResource<'a> {
+        GroupResource { group, name }
     }
 }
 
-impl fmt::Display for Grouped<'_> {
+impl fmt::Display for GroupResource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group {
             "" => f.write_str(self.name),
@@ -115,7 +115,7 @@ impl fmt::Display for Grouped<'_> {
     }
 }
 
-/// A field that somebody else owns, met by a server-side apply.
+/// A field of another manager that a server-side apply conflicts with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnedField {
     /// `.spec.replicas`.
@@ -138,7 +138,7 @@ impl Status {
         }
     }
 
-    fn about(mut self, what: Grouped<'_>, name: &str) -> Status {
+    fn about(mut self, what: GroupResource<'_>, name: &str) -> Status {
         let details = self.details_mut();
         details.group = what.group.to_owned();
         details.kind = what.name.to_owned();
@@ -163,7 +163,7 @@ impl Status {
     }
 
     /// An object is gone, as asked.
-    pub fn deleted(resource: Grouped<'_>, name: &str, uid: &str) -> Status {
+    pub fn deleted(resource: GroupResource<'_>, name: &str, uid: &str) -> Status {
         let mut status = Status::failure(200, Reason::NotFound, "").about(resource, name);
         status.status = Outcome::Success;
         status.reason = None;
@@ -193,12 +193,12 @@ impl Status {
         Status::failure(401, Reason::Unauthorized, "Unauthorized")
     }
 
-    /// For somebody whose token was good until its time was over.
+    /// The token expired.
     pub fn token_expired() -> Status {
         Status::failure(401, Reason::Unauthorized, api::names::TOKEN_EXPIRED)
     }
 
-    pub fn forbidden(resource: Grouped<'_>, name: &str, why: &str) -> Status {
+    pub fn forbidden(resource: GroupResource<'_>, name: &str, why: &str) -> Status {
         let message = match (resource.name, name) {
             ("", _) => format!("forbidden: {why}"),
             (_, "") => format!("{resource} is forbidden: {why}"),
@@ -207,7 +207,7 @@ impl Status {
         Status::failure(403, Reason::Forbidden, message).about(resource, name)
     }
 
-    pub fn not_found(resource: Grouped<'_>, name: &str) -> Status {
+    pub fn not_found(resource: GroupResource<'_>, name: &str) -> Status {
         Status::failure(404, Reason::NotFound, format!("{resource} \"{name}\" not found"))
             .about(resource, name)
     }
@@ -220,7 +220,7 @@ impl Status {
         status
     }
 
-    pub fn method_not_allowed(resource: Grouped<'_>, verb: &str) -> Status {
+    pub fn method_not_allowed(resource: GroupResource<'_>, verb: &str) -> Status {
         let message = format!("{verb} is not supported on resources of kind \"{resource}\"");
         Status::failure(405, Reason::MethodNotAllowed, message).about(resource, "")
     }
@@ -253,33 +253,33 @@ impl Status {
         Status::failure(406, Reason::NotAcceptable, message)
     }
 
-    pub fn already_exists(resource: Grouped<'_>, name: &str) -> Status {
+    pub fn already_exists(resource: GroupResource<'_>, name: &str) -> Status {
         Status::failure(409, Reason::AlreadyExists, format!("{resource} \"{name}\" already exists"))
             .about(resource, name)
     }
 
     /// The name is taken by an object that is on its way out: it is worth trying again.
-    pub fn still_exists(resource: Grouped<'_>, name: &str) -> Status {
+    pub fn still_exists(resource: GroupResource<'_>, name: &str) -> Status {
         let mut status = Status::already_exists(resource, name);
         status.message.insert_str(0, "object is being deleted: ");
         status
     }
 
     /// Every name made from a `generateName` was taken.
-    pub fn no_free_name(resource: Grouped<'_>, name: &str) -> Status {
+    pub fn no_free_name(resource: GroupResource<'_>, name: &str) -> Status {
         let message = format!(
             "{resource} \"{name}\" already exists, the server was not able to generate a unique name for the object"
         );
         Status::failure(409, Reason::AlreadyExists, message).about(resource, name).retry_after(1)
     }
 
-    pub fn conflict(resource: Grouped<'_>, name: &str, why: &str) -> Status {
+    pub fn conflict(resource: GroupResource<'_>, name: &str, why: &str) -> Status {
         let message = format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}");
         Status::failure(409, Reason::Conflict, message).about(resource, name)
     }
 
     /// The write was made from an older version of the object.
-    pub fn modified(resource: Grouped<'_>, name: &str) -> Status {
+    pub fn modified(resource: GroupResource<'_>, name: &str) -> Status {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Status::conflict(resource, name, why)
@@ -318,7 +318,7 @@ impl Status {
         Status::failure(415, Reason::UnsupportedMediaType, message)
     }
 
-    pub fn invalid(kind: Grouped<'_>, name: &str, errors: &[FieldError]) -> Status {
+    pub fn invalid(kind: GroupResource<'_>, name: &str, errors: &[FieldError]) -> Status {
         let message = match errors.is_empty() {
             true => format!("{kind} \"{name}\" is invalid"),
             false => format!("{kind} \"{name}\" is invalid: {}", field::summary(errors)),
@@ -359,7 +359,7 @@ impl Status {
             .because(Cause { message: message.to_owned(), ..Cause::default() })
     }
 
-    pub fn server_timeout(resource: Grouped<'_>, verb: &str, retry_after_seconds: u32) -> Status {
+    pub fn server_timeout(resource: GroupResource<'_>, verb: &str, retry_after_seconds: u32) -> Status {
         let message = format!(
             "The {verb} operation against {resource} could not be completed at this time, please try again."
         );

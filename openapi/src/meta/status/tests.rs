@@ -2,8 +2,8 @@ use serde_json::json;
 
 use super::*;
 
-const PODS: Grouped<'_> = Grouped { group: "", name: "pods" };
-const DEPLOYMENTS: Grouped<'_> = Grouped { group: "apps", name: "deployments" };
+const PODS: GroupResource<'_> = GroupResource { group: "", name: "pods" };
+const DEPLOYMENTS: GroupResource<'_> = GroupResource { group: "apps", name: "deployments" };
 
 fn check(status: Status, expected: serde_json::Value) {
     let mut whole = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"});
@@ -47,7 +47,7 @@ fn an_invalid_object_names_its_kind_and_every_cause() {
     let errors =
         [FieldError::required("spec.selector", ""), FieldError::invalid("spec.replicas", -1, "too small")];
     check(
-        Status::invalid(Grouped::new("apps", "Deployment"), "web", &errors),
+        Status::invalid(GroupResource::new("apps", "Deployment"), "web", &errors),
         json!({"code": 422, "reason": "Invalid",
         "message": "Deployment.apps \"web\" is invalid: [spec.selector: Required value, \
          spec.replicas: Invalid value: -1: too small]",

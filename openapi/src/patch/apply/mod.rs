@@ -9,23 +9,23 @@
 //! may be shared field by field ([`types`]), which fields an object mentions ([`mentioned`]), what two of them differ in
 //! ([`compare`]), and sets of fields ([`set`]) made of steps ([`element`]).
 
+mod applied_fields;
 mod compare;
 mod conflict;
-mod element;
-mod fields;
+mod field_set;
+mod fields_v1;
 mod last_applied;
-mod managers;
-mod mentioned;
+mod managed_fields;
 mod merge;
+mod path_element;
 mod prune;
 mod reconcile;
 mod remove;
-mod reset;
+mod reset_fields;
 mod scale;
-mod set;
+mod schema_type;
 #[cfg(test)]
 mod tests;
-mod types;
 mod verify;
 
 use std::borrow::Cow;
@@ -35,22 +35,22 @@ use serde_json::Value;
 
 use self::compare::Changes;
 use self::conflict::Conflicts;
-use self::managers::{Manager, Managers, Operation};
-pub use self::reset::Reset;
+use self::field_set::FieldSet;
+use self::managed_fields::{ManagedFields, ManagedFieldsEntry, Operation};
+pub use self::reset_fields::ResetFields;
 pub use self::scale::{from_scale, to_scale};
-use self::set::Set;
-use self::types::Type;
+use self::schema_type::SchemaType;
 use crate::meta::status::Status;
 use crate::schema::Schema;
 
-/// Owns everything of an object nobody kept account of, from when it is first applied.
+/// The manager of everything an object without managed fields had when it is first applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// Who does not even say who they are.
 const UNKNOWN: &str = "unknown";
 
-/// What nobody owns, because nobody can change it, or because it says which object it is.
-static NOBODYS: LazyLock<Set<'static>> = LazyLock::new(|| {
-    Set::of_fields(&[
+/// Fields without owners: they cannot be changed, or they identify the object.
+static UNOWNED_FIELDS: LazyLock<FieldSet<'static>> = LazyLock::new(|| {
+    FieldSet::of_fields(&[
         &["apiVersion"],
         &["kind"],
         &["metadata"],
@@ -67,24 +67,24 @@ static NOBODYS: LazyLock<Set<'static>> = LazyLock::new(|| {
 });
 
 /// Who writes, and how.
-pub struct Writer<'a> {
+pub struct FieldManager<'a> {
     pub manager: &'a str,
     pub api_version: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
     pub schema: &'a Schema,
-    /// An object of the kind about which nothing has been said, as [`fill::blank`](crate::defaulting::blank) makes it.
+    /// An object of the kind about which nothing has been said, as [`fill::blank`](crate::defaulting::empty_object) makes it.
     pub blank: &'a Value,
-    pub reset: Reset,
+    pub reset: ResetFields,
     /// As objects write it.
     pub now: &'a str,
     /// Whether there is such a version of the kind.
     pub knows: &'a dyn Fn(&str) -> bool,
 }
 
-impl std::fmt::Debug for Writer<'_> {
+impl std::fmt::Debug for FieldManager<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer").field("manager", &self.manager).finish_non_exhaustive()
+        f.debug_struct("FieldManager").field("manager", &self.manager).finish_non_exhaustive()
     }
 }
 
@@ -93,7 +93,7 @@ impl std::fmt::Debug for Writer<'_> {
 pub enum ApplyError {
     /// It is not for this.
     #[error("{0}")]
-    Malformed(String),
+    InvalidPathElement(String),
     /// It cannot be shared. Kubernetes answers 500 with these words, as if it were the server's fault.
     #[error("{0}")]
     Unfit(String),
@@ -105,7 +105,7 @@ impl ApplyError {
     /// What the client is told.
     pub fn status(self) -> Status {
         match self {
-            ApplyError::Malformed(why) => Status::bad_request(why),
+            ApplyError::InvalidPathElement(why) => Status::bad_request(why),
             ApplyError::Unfit(why) => Status::unprocessable(why),
             ApplyError::Conflict(status) => *status,
         }
@@ -121,10 +121,10 @@ pub struct Applied {
     pub managed_fields: Option<Value>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> FieldManager<'a> {
     /// The managedFields of `new`, which replaces `old`; neither has been cut down to what the request may change.
-    /// `sent` is what the client says about them: whoever knows what they are may change them, and everybody may clear
-    /// them. An object nobody kept account of stays one, unless it is made just now: then `old` has no uid.
+    /// `sent` is what the client says about them: a client that understands them may change them, and any client may clear
+    /// them. An object without managed fields stays one, unless it is being created: then `old` has no uid.
     pub fn updated(&self, old: &Value, new: &Value, sent: Option<&Value>) -> Option<Value> {
         let live = old["metadata"].get("managedFields");
         let changes = self.changes(old, new);
@@ -141,14 +141,14 @@ impl<'a> Writer<'a> {
     }
 
     /// What is written down about owners, unless the client has something better to say.
-    fn known<'v>(&self, live: Option<&'v Value>, sent: Option<&'v Value>) -> Managers<'v> {
-        let live = || Managers::decode(live).unwrap_or_default();
+    fn known<'v>(&self, live: Option<&'v Value>, sent: Option<&'v Value>) -> ManagedFields<'v> {
+        let live = || ManagedFields::decode(live).unwrap_or_default();
         match sent.and_then(Value::as_array).map(Vec::as_slice) {
             _ if !self.subresource.is_empty() => live(),
             None => live(),
-            Some([]) => Managers::default(),
-            Some([Value::Object(entry)]) if entry.is_empty() => Managers::default(),
-            Some(_) => match Managers::decode(sent) {
+            Some([]) => ManagedFields::default(),
+            Some([Value::Object(entry)]) if entry.is_empty() => ManagedFields::default(),
+            Some(_) => match ManagedFields::decode(sent) {
                 Ok(managers) if !managers.is_empty() => managers,
                 _ => live(),
             },
@@ -160,15 +160,20 @@ impl<'a> Writer<'a> {
     where
         'a: 'v,
     {
-        compare::changes(old, new, Type::of(self.schema)).filtered(|set| self.reset.keep(set))
+        compare::changes(old, new, SchemaType::of(self.schema)).filtered(|set| self.reset.keep(set))
     }
 
-    /// Gives the fields that changed to whoever changed them.
-    fn account<'v>(&self, mut managers: Managers<'v>, name: &'v str, changes: Changes<'v>) -> Managers<'v>
+    /// Makes the manager the owner of the fields it changed.
+    fn account<'v>(
+        &self,
+        mut managers: ManagedFields<'v>,
+        name: &'v str,
+        changes: Changes<'v>,
+    ) -> ManagedFields<'v>
     where
         'a: 'v,
     {
-        let kind = Type::of(self.schema);
+        let kind = SchemaType::of(self.schema);
         managers.forget(self.knows);
         let Changes { added, modified, removed } = changes;
         let theirs = added.union(modified);
@@ -177,7 +182,7 @@ impl<'a> Writer<'a> {
             manager.set = set.difference(&theirs).difference(&removed);
         }
         managers.drop_empty();
-        let set = theirs.difference(&NOBODYS);
+        let set = theirs.difference(&UNOWNED_FIELDS);
         if !set.is_empty() {
             let writer = self.as_manager(name, Operation::Update, set);
             match managers.find(&writer) {
@@ -192,11 +197,11 @@ impl<'a> Writer<'a> {
         managers
     }
 
-    fn as_manager<'v>(&self, name: &'v str, operation: Operation, set: Set<'v>) -> Manager<'v>
+    fn as_manager<'v>(&self, name: &'v str, operation: Operation, set: FieldSet<'v>) -> ManagedFieldsEntry<'v>
     where
         'a: 'v,
     {
-        Manager {
+        ManagedFieldsEntry {
             name: Cow::Borrowed(if name.is_empty() { UNKNOWN } else { name }),
             operation,
             api_version: self.api_version.into(),
@@ -209,7 +214,7 @@ impl<'a> Writer<'a> {
     /// What `live` becomes when `config` is applied to it. An object that is not there yet is empty, and has no uid.
     pub fn applied(&self, live: &Value, config: &Value, force: bool) -> Result<Applied, ApplyError> {
         self.check(config)?;
-        let recorded = Managers::decode(live["metadata"].get("managedFields"))
+        let recorded = ManagedFields::decode(live["metadata"].get("managedFields"))
             .map_err(|why| ApplyError::Unfit(format!("failed to decode managed fields: {why}")))?;
         let managers = match recorded.is_empty() {
             true => self.account(recorded, BEFORE_FIRST_APPLY, self.changes(self.blank, live)),
@@ -229,9 +234,9 @@ impl<'a> Writer<'a> {
     /// Whether it can be applied at all.
     fn check(&self, config: &Value) -> Result<(), ApplyError> {
         if config["metadata"].get("managedFields").is_some_and(|entries| !entries.is_null()) {
-            return Err(ApplyError::Malformed("metadata.managedFields must be nil".to_owned()));
+            return Err(ApplyError::InvalidPathElement("metadata.managedFields must be nil".to_owned()));
         }
-        let Some(fault) = verify::fault(config, Type::of(self.schema)) else { return Ok(()) };
+        let Some(fault) = verify::fault(config, SchemaType::of(self.schema)) else { return Ok(()) };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (namespace, name) = (text(&config["metadata"]["namespace"]), text(&config["metadata"]["name"]));
         let version = match self.api_version.contains('/') {
@@ -246,10 +251,10 @@ impl<'a> Writer<'a> {
         &'v self,
         live: &'v Value,
         config: &'v Value,
-        mut managers: Managers<'v>,
+        mut managers: ManagedFields<'v>,
         force: bool,
     ) -> Result<Applied, Conflicts<'v>> {
-        let kind = Type::of(self.schema);
+        let kind = SchemaType::of(self.schema);
         managers.forget(self.knows);
         for manager in &mut managers.0 {
             manager.set = reconcile::reconcile(std::mem::take(&mut manager.set), kind);
@@ -260,13 +265,13 @@ impl<'a> Writer<'a> {
         }
         merge::merge(&mut object, config, kind);
 
-        let mentioned = self.reset.keep(mentioned::fields(config, kind));
+        let mentioned = self.reset.keep(applied_fields::fields(config, kind));
         let mut applier = self.as_manager(self.manager, Operation::Apply, mentioned);
         let before = managers.find(&applier).map(|place| managers.0.remove(place));
         if let Some(before) = &before {
             applier.time = before.time.clone();
             let others = managers.0.iter().map(|manager| manager.set.clone());
-            let owned = Set::union_all(std::iter::once(applier.set.clone()).chain(others));
+            let owned = FieldSet::union_all(std::iter::once(applier.set.clone()).chain(others));
             if let Some(pruned) = prune::prune(&object, &before.set, owned, kind) {
                 object = pruned;
             }
@@ -274,7 +279,7 @@ impl<'a> Writer<'a> {
             applier.time = "".into();
         }
         let differs = self.take(live, &object, &mut managers, force)?;
-        applier.set = applier.set.difference(&NOBODYS);
+        applier.set = applier.set.difference(&UNOWNED_FIELDS);
         if differs {
             applier.time = self.now.into();
         }
@@ -288,11 +293,11 @@ impl<'a> Writer<'a> {
         &self,
         live: &Value,
         object: &Value,
-        managers: &mut Managers<'v>,
+        managers: &mut ManagedFields<'v>,
         force: bool,
     ) -> Result<bool, Conflicts<'v>> {
-        let changes = compare::changes(live, object, Type::of(self.schema));
-        let said_nothing = Set::of_fields(&[&["metadata", "managedFields"]]);
+        let changes = compare::changes(live, object, SchemaType::of(self.schema));
+        let said_nothing = FieldSet::of_fields(&[&["metadata", "managedFields"]]);
         let removed = changes.removed.clone().difference(&said_nothing);
         let differs = !(changes.added.is_empty() && changes.modified.is_empty() && removed.is_empty());
         let changes = changes.filtered(|set| self.reset.keep(set));
@@ -315,12 +320,13 @@ impl<'a> Writer<'a> {
         &self,
         live: &Value,
         config: &Value,
-        managers: Managers<'_>,
+        managers: ManagedFields<'_>,
         mut conflicts: Conflicts<'_>,
     ) -> Result<Applied, ApplyError> {
         let before = last_applied::config(live, self.api_version);
-        let theirs =
-            before.as_ref().and_then(|before| last_applied::unchanged(before, live, Type::of(self.schema)));
+        let theirs = before
+            .as_ref()
+            .and_then(|before| last_applied::unchanged(before, live, SchemaType::of(self.schema)));
         if let Some(theirs) = theirs {
             conflicts = conflicts.without(&theirs);
             if conflicts.is_empty() {

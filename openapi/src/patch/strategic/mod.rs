@@ -65,7 +65,7 @@ impl StrategicPatch {
     }
 
     /// What `object`, which `schema` describes, becomes. Directives that stand where there is nothing to direct are left
-    /// in the result, for whoever reads it along the schema to find.
+    /// in the result; typed decoding reports it.
     pub fn apply(self, object: Value, schema: &Schema) -> Result<Value, PatchError> {
         let fields = match object {
             Value::Object(fields) => fields,
@@ -88,7 +88,7 @@ fn unknown_directive(word: &Value, place: &Fields) -> PatchError {
     PatchError::Unfit(format!("unknown patch type: {word} in map: {place}"))
 }
 
-/// How the schema wants a field to be merged. Nothing is known below a field nobody described.
+/// How the schema wants a field to be merged. Nothing is known below a field without a schema.
 #[derive(Clone, Copy, Default)]
 struct Merging<'s> {
     /// Of the value.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 
-/// A published definition as version 2 can say it. References and defaults are somebody else's business.
+/// A definition in OpenAPI v2. The caller rewrites references and defaults.
 pub(crate) fn in_v2(json: Value) -> Value {
     const KIND: [&str; 2] = ["x-kubernetes-group-version-kind", "x-kubernetes-selectable-fields"];
     match json {

@@ -4,12 +4,12 @@
 use serde_json::Value;
 
 /// A message: JSON fields, their numbers and types, and where extensions go.
-struct Message {
-    fields: &'static [(&'static str, u32, Kind)],
+struct GnosticMessage {
+    fields: &'static [(&'static str, u32, GnosticKind)],
     extensions: Option<u32>,
 }
 
-enum Kind {
+enum GnosticKind {
     Text,
     Texts,
     Truth,
@@ -18,12 +18,12 @@ enum Kind {
     /// Any value, as YAML; JSON is YAML.
     Any,
     Anys,
-    One(&'static Message),
-    Many(&'static Message),
+    One(&'static GnosticMessage),
+    Many(&'static GnosticMessage),
     /// The value inside a message that has only this field: how the proto says `oneof`, and how it wraps lists.
-    Inside(u32, &'static Kind),
+    Inside(u32, &'static GnosticKind),
     /// A map: a message with a repeated field of this number that holds names and values.
-    Named(u32, &'static Kind),
+    Named(u32, &'static GnosticKind),
     /// A parameter, whose message depends on where it is; or a reference to one.
     Parameters,
     /// `false` or a type.
@@ -31,9 +31,9 @@ enum Kind {
     /// Names with lists of texts.
     Requirements,
 }
-use Kind::*;
+use GnosticKind::*;
 
-static DOCUMENT: Message = Message {
+static DOCUMENT: GnosticMessage = GnosticMessage {
     fields: &[
         ("swagger", 1, Text),
         ("info", 2, One(&INFO)),
@@ -46,14 +46,15 @@ static DOCUMENT: Message = Message {
     extensions: Some(16),
 };
 
-static INFO: Message = Message { fields: &[("title", 1, Text), ("version", 2, Text)], extensions: None };
+static INFO: GnosticMessage =
+    GnosticMessage { fields: &[("title", 1, Text), ("version", 2, Text)], extensions: None };
 
-static API_KEY: Message = Message {
+static API_KEY: GnosticMessage = GnosticMessage {
     fields: &[("type", 1, Text), ("name", 2, Text), ("in", 3, Text), ("description", 4, Text)],
     extensions: Some(5),
 };
 
-static PATH_ITEM: Message = Message {
+static PATH_ITEM: GnosticMessage = GnosticMessage {
     fields: &[
         ("get", 2, One(&OPERATION)),
         ("put", 3, One(&OPERATION)),
@@ -67,7 +68,7 @@ static PATH_ITEM: Message = Message {
     extensions: Some(10),
 };
 
-static OPERATION: Message = Message {
+static OPERATION: GnosticMessage = GnosticMessage {
     fields: &[
         ("tags", 1, Texts),
         ("description", 3, Text),
@@ -81,19 +82,19 @@ static OPERATION: Message = Message {
     extensions: Some(13),
 };
 
-static RESPONSE: Message = Message {
+static RESPONSE: GnosticMessage = GnosticMessage {
     fields: &[("description", 1, Text), ("schema", 2, Inside(1, &One(&SCHEMA)))],
     extensions: Some(5),
 };
 
-static REFERENCE: Message = Message { fields: &[("$ref", 1, Text)], extensions: None };
+static REFERENCE: GnosticMessage = GnosticMessage { fields: &[("$ref", 1, Text)], extensions: None };
 
-static BODY_PARAMETER: Message = Message {
+static BODY_PARAMETER: GnosticMessage = GnosticMessage {
     fields: &[("name", 2, Text), ("in", 3, Text), ("required", 4, Truth), ("schema", 5, One(&SCHEMA))],
     extensions: None,
 };
 
-static QUERY_PARAMETER: Message = Message {
+static QUERY_PARAMETER: GnosticMessage = GnosticMessage {
     fields: &[
         ("in", 2, Text),
         ("description", 3, Text),
@@ -104,7 +105,7 @@ static QUERY_PARAMETER: Message = Message {
     extensions: None,
 };
 
-static PATH_PARAMETER: Message = Message {
+static PATH_PARAMETER: GnosticMessage = GnosticMessage {
     fields: &[
         ("required", 1, Truth),
         ("in", 2, Text),
@@ -116,7 +117,7 @@ static PATH_PARAMETER: Message = Message {
     extensions: None,
 };
 
-static SCHEMA: Message = Message {
+static SCHEMA: GnosticMessage = GnosticMessage {
     fields: &[
         ("$ref", 1, Text),
         ("format", 2, Text),
@@ -147,16 +148,16 @@ static SCHEMA: Message = Message {
     extensions: Some(31),
 };
 
-static A_SCHEMA: Kind = Inside(1, &One(&SCHEMA));
-static IN_PATH: Kind = Inside(4, &One(&PATH_PARAMETER));
-static IN_QUERY: Kind = Inside(3, &One(&QUERY_PARAMETER));
+static A_SCHEMA: GnosticKind = Inside(1, &One(&SCHEMA));
+static IN_PATH: GnosticKind = Inside(4, &One(&PATH_PARAMETER));
+static IN_QUERY: GnosticKind = Inside(3, &One(&QUERY_PARAMETER));
 
 /// The whole document.
 pub(super) fn encode(document: &Value) -> Vec<u8> {
     message(&DOCUMENT, document)
 }
 
-fn message(of: &Message, json: &Value) -> Vec<u8> {
+fn message(of: &GnosticMessage, json: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, number, kind) in of.fields {
         if let Some(value) = json.get(key) {
@@ -172,7 +173,7 @@ fn message(of: &Message, json: &Value) -> Vec<u8> {
     out
 }
 
-fn put(out: &mut Vec<u8>, number: u32, kind: &Kind, value: &Value) {
+fn put(out: &mut Vec<u8>, number: u32, kind: &GnosticKind, value: &Value) {
     match kind {
         Text => put_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),
         Texts => items(value).for_each(|item| put(out, number, &Text, item)),
@@ -220,7 +221,7 @@ fn put(out: &mut Vec<u8>, number: u32, kind: &Kind, value: &Value) {
 }
 
 /// A name and its value.
-fn named(name: &str, kind: &Kind, value: &Value) -> Vec<u8> {
+fn named(name: &str, kind: &GnosticKind, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     put_bytes(&mut out, 1, name.as_bytes());
     put(&mut out, 2, kind, value);

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::schema::OpenApiDefinitions;
 
-use crate::catalog::resource_info::{Resource, Verb};
+use crate::catalog::resource_info::{ResourceInfo, Verb};
 use crate::meta::hash;
 use crate::schema::builtin;
 
@@ -35,15 +35,15 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// A finished document.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Document {
+pub struct OpenApiDocument {
     pub body: String,
     /// Of the body: for entity tags and for the addresses in the [`index`].
     pub hash: String,
 }
 
-impl Document {
-    fn of(body: String) -> Document {
-        Document { hash: hash::content(body.as_bytes()), body }
+impl OpenApiDocument {
+    fn of(body: String) -> OpenApiDocument {
+        OpenApiDocument { hash: hash::content(body.as_bytes()), body }
     }
 }
 
@@ -69,21 +69,21 @@ pub fn path(group: &str, version: &str) -> String {
 
 /// The OpenAPI v3 document of one group and version, if rows name it.
 pub fn v3(
-    rows: &[Arc<Resource>],
+    rows: &[Arc<ResourceInfo>],
     custom: &OpenApiDefinitions,
     group: &str,
     version: &str,
-) -> Option<Document> {
-    let of: Vec<&Resource> = rows
+) -> Option<OpenApiDocument> {
+    let of: Vec<&ResourceInfo> = rows
         .iter()
-        .map(|row| &**row)
-        .filter(|row| &*row.group == group && &*row.version == version)
+        .map(|resource| &**resource)
+        .filter(|resource| &*resource.group == group && &*resource.version == version)
         .collect();
     if of.is_empty() {
         return None;
     }
     let paths: serde_json::Map<String, Value> =
-        paths::of_version(&of, group, version).into_iter().map(paths::Path::v3).collect();
+        paths::of_version(&of, group, version).into_iter().map(paths::DocumentPath::v3).collect();
     let paths = Value::Object(paths).to_string();
     let schemas: Vec<String> = closure(&(paths.clone() + watch_event(&of)), custom)
         .into_iter()
@@ -97,12 +97,12 @@ pub fn v3(
         information(),
         schemas.join(","),
     );
-    Some(Document::of(body))
+    Some(OpenApiDocument::of(body))
 }
 
 /// A reference to what a watch sends, which no path mentions; nothing where nothing can be watched.
-fn watch_event(rows: &[&Resource]) -> &'static str {
-    match rows.iter().any(|row| row.allows(Verb::Watch)) {
+fn watch_event(rows: &[&ResourceInfo]) -> &'static str {
+    match rows.iter().any(|resource| resource.allows(Verb::Watch)) {
         true => r##""$ref":"#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent""##,
         false => "",
     }
@@ -124,7 +124,7 @@ fn closure(text: &str, custom: &OpenApiDefinitions) -> BTreeMap<Arc<str>, Arc<st
         if found.contains_key(&name) {
             continue;
         }
-        // Anything may be in a type nobody described; but there is something to find.
+        // A type without a description may contain anything; but there is something to find.
         let definition = match custom.get(&name) {
             Some(definition) => definition.clone(),
             None => builtin::definition(&name).unwrap_or(r#"{"type":"object"}"#).into(),
@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn no_reference_leads_nowhere() {
-        let mut versions: Vec<_> = built_in().iter().map(|row| (&row.group, &row.version)).collect();
+        let mut versions: Vec<_> =
+            built_in().iter().map(|resource| (&resource.group, &resource.version)).collect();
         versions.dedup();
         for (group, version) in versions {
             let document = v3(built_in(), &OpenApiDefinitions::new(), group, version).unwrap();
@@ -197,10 +198,11 @@ mod tests {
 
     #[test]
     fn a_custom_kind_is_published_without_what_only_built_ins_can() {
-        let mut row = (**crate::catalog::find("apps", "v1", "deployments").unwrap()).clone();
-        row.origin = crate::schema::Origin::Custom;
-        (row.group, row.kind, row.plural) = ("shop.example".into(), "Widget".into(), "widgets".into());
-        row.type_name = "example.shop.v1.Widget".into();
+        let mut resource = (**crate::catalog::find("apps", "v1", "deployments").unwrap()).clone();
+        resource.origin = crate::schema::Origin::Custom;
+        (resource.group, resource.kind, resource.plural) =
+            ("shop.example".into(), "Widget".into(), "widgets".into());
+        resource.type_name = "example.shop.v1.Widget".into();
         let custom: OpenApiDefinitions = [
             (
                 Arc::from("example.shop.v1.Widget"),
@@ -212,7 +214,7 @@ mod tests {
             ),
         ]
         .into();
-        let document = v3(&[Arc::new(row)], &custom, "shop.example", "v1").unwrap();
+        let document = v3(&[Arc::new(resource)], &custom, "shop.example", "v1").unwrap();
         let json: Value = serde_json::from_str(&document.body).unwrap();
         let widget = json["paths"]["/apis/shop.example/v1/namespaces/{namespace}/widgets/{name}"].to_string();
         assert!(widget.contains("merge-patch+json"), "{widget}");

@@ -5,23 +5,23 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    pub(super) place: Place,
+    pub(super) place: ParameterLocation,
     kind: &'static str,
     description: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum ParameterLocation {
     Path,
     Query,
 }
 
 const fn query(name: &'static str, kind: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: Place::Query, kind, description }
+    Parameter { name, place: ParameterLocation::Query, kind, description }
 }
 
 const fn in_path(name: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: Place::Path, kind: "string", description }
+    Parameter { name, place: ParameterLocation::Path, kind: "string", description }
 }
 
 pub(super) const NAME: Parameter = in_path("name", "The name of the object.");
@@ -162,8 +162,10 @@ impl Parameter {
 
     fn common(&self) -> Value {
         match self.place {
-            Place::Query => json!({ "name": self.name, "in": "query", "description": self.description }),
-            Place::Path => {
+            ParameterLocation::Query => {
+                json!({ "name": self.name, "in": "query", "description": self.description })
+            }
+            ParameterLocation::Path => {
                 json!({ "name": self.name, "in": "path", "description": self.description, "required": true })
             }
         }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::parameters::{self, Parameter};
 use super::{META, PREFIX};
-use crate::catalog::resource_info::{Resource, Subresource, Verb};
+use crate::catalog::resource_info::{ResourceInfo, Subresource, Verb};
 use crate::schema::Origin;
 use crate::schema::builtin;
 
@@ -17,14 +17,14 @@ pub(super) const PATCHES: [&str; 4] = [
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// One address.
-pub(super) struct Path {
+pub(super) struct DocumentPath {
     pub(super) path: String,
     pub(super) parameters: Vec<Parameter>,
-    pub(super) operations: Vec<Operation>,
+    pub(super) operations: Vec<DocumentOperation>,
 }
 
 /// One thing that can be done there.
-pub(super) struct Operation {
+pub(super) struct DocumentOperation {
     pub(super) method: &'static str,
     /// `x-kubernetes-action`; none for what is not about objects.
     pub(super) action: Option<&'static str>,
@@ -32,18 +32,18 @@ pub(super) struct Operation {
     pub(super) tag: String,
     pub(super) description: String,
     pub(super) parameters: &'static [Parameter],
-    pub(super) body: Body,
+    pub(super) body: OperationBody,
     pub(super) produces: Vec<&'static str>,
     /// Codes and the type each answers with.
-    pub(super) answers: Vec<(&'static str, Type)>,
+    pub(super) answers: Vec<(&'static str, BodyType)>,
     /// Group, version and kind it is about.
     pub(super) kind: Option<[String; 3]>,
 }
 
-pub(super) enum Body {
+pub(super) enum OperationBody {
     None,
     /// Needed, and of this type.
-    Object(Type),
+    Object(BodyType),
     /// Not needed.
     DeleteOptions,
     Patch(Vec<&'static str>),
@@ -51,102 +51,102 @@ pub(super) enum Body {
 
 /// The type of a body or an answer.
 #[derive(Clone)]
-pub(super) enum Type {
+pub(super) enum BodyType {
     Named(String),
     Text,
 }
 
-impl Type {
-    pub(super) fn meta(name: &str) -> Type {
-        Type::Named(format!("{META}.{name}"))
+impl BodyType {
+    pub(super) fn meta(name: &str) -> BodyType {
+        BodyType::Named(format!("{META}.{name}"))
     }
 
     pub(super) fn json(&self, prefix: &str) -> Value {
         match self {
-            Type::Named(name) => json!({ "$ref": format!("{prefix}{name}") }),
-            Type::Text => json!({ "type": "string" }),
+            BodyType::Named(name) => json!({ "$ref": format!("{prefix}{name}") }),
+            BodyType::Text => json!({ "type": "string" }),
         }
     }
 }
 
 /// Every address of one group and version.
-pub(super) fn of_version(rows: &[&Resource], group: &str, version: &str) -> Vec<Path> {
+pub(super) fn of_version(rows: &[&ResourceInfo], group: &str, version: &str) -> Vec<DocumentPath> {
     let mut paths = vec![discovery(group, version)];
-    for row in rows {
-        Builder::new(row).add_to(&mut paths);
+    for resource in rows {
+        PathBuilder::new(resource).add_to(&mut paths);
     }
     paths
 }
 
 /// Where the group and version says what it has.
-fn discovery(group: &str, version: &str) -> Path {
-    let operation = Operation {
+fn discovery(group: &str, version: &str) -> DocumentPath {
+    let operation = DocumentOperation {
         method: "get",
         action: None,
         id: format!("get{}APIResources", camel(group, version)),
         tag: tag(group, version),
         description: "get available resources".to_owned(),
         parameters: &[],
-        body: Body::None,
+        body: OperationBody::None,
         produces: produces(Origin::BuiltIn),
-        answers: vec![("200", Type::meta("APIResourceList"))],
+        answers: vec![("200", BodyType::meta("APIResourceList"))],
         kind: None,
     };
-    Path {
+    DocumentPath {
         path: format!("/{}/", super::path(group, version)),
         parameters: Vec::new(),
         operations: vec![operation],
     }
 }
 
-/// Writes the paths of one row.
-struct Builder<'a> {
-    row: &'a Resource,
+/// Writes the paths of one resource.
+struct PathBuilder<'a> {
+    resource: &'a ResourceInfo,
     root: String,
-    object: Type,
-    list: Type,
+    object: BodyType,
+    list: BodyType,
 }
 
-impl<'a> Builder<'a> {
-    fn new(row: &'a Resource) -> Builder<'a> {
-        let list = match row.type_name.strip_suffix(&*row.kind) {
-            Some(package) => format!("{package}{}", row.list_kind),
-            None => format!("{}List", row.type_name),
+impl<'a> PathBuilder<'a> {
+    fn new(resource: &'a ResourceInfo) -> PathBuilder<'a> {
+        let list = match resource.type_name.strip_suffix(&*resource.kind) {
+            Some(package) => format!("{package}{}", resource.list_kind),
+            None => format!("{}List", resource.type_name),
         };
-        Builder {
-            row,
-            root: format!("/{}", super::path(&row.group, &row.version)),
-            object: Type::Named(row.type_name.to_string()),
-            list: Type::Named(list),
+        PathBuilder {
+            resource,
+            root: format!("/{}", super::path(&resource.group, &resource.version)),
+            object: BodyType::Named(resource.type_name.to_string()),
+            list: BodyType::Named(list),
         }
     }
 
-    fn add_to(&self, paths: &mut Vec<Path>) {
-        let row = self.row;
-        let (base, scope) = match row.namespaced {
+    fn add_to(&self, paths: &mut Vec<DocumentPath>) {
+        let resource = self.resource;
+        let (base, scope) = match resource.namespaced {
             true => (
-                format!("{}/namespaces/{{namespace}}/{}", self.root, row.plural),
+                format!("{}/namespaces/{{namespace}}/{}", self.root, resource.plural),
                 vec![parameters::NAMESPACE],
             ),
-            false => (format!("{}/{}", self.root, row.plural), Vec::new()),
+            false => (format!("{}/{}", self.root, resource.plural), Vec::new()),
         };
-        let mut add = |path: String, more: &[Parameter], operations: Vec<Operation>| {
+        let mut add = |path: String, more: &[Parameter], operations: Vec<DocumentOperation>| {
             let mut parameters = [more, &*scope].concat();
             // Bytes are passed on as they are.
             if operations.iter().any(|operation| operation.action != Some("connect")) {
                 parameters.push(parameters::PRETTY);
             }
             if !operations.is_empty() {
-                paths.push(Path { path, parameters, operations });
+                paths.push(DocumentPath { path, parameters, operations });
             }
         };
         let verbs = |verbs: &[Verb]| {
-            verbs.iter().filter(|verb| row.allows(**verb)).map(|verb| self.verb(*verb)).collect()
+            verbs.iter().filter(|verb| resource.allows(**verb)).map(|verb| self.verb(*verb)).collect()
         };
         add(base.clone(), &[], verbs(&[Verb::List, Verb::Create, Verb::DeleteCollection]));
         let one = format!("{base}/{{name}}");
         add(one.clone(), &[parameters::NAME], verbs(&[Verb::Get, Verb::Update, Verb::Delete, Verb::Patch]));
-        for subresource in &row.subresources {
+        for subresource in &resource.subresources {
             let path = format!("{one}/{}", subresource.name);
             add(path.clone(), &[parameters::NAME], self.subresource(subresource, ""));
             if &*subresource.name == "proxy" {
@@ -154,25 +154,25 @@ impl<'a> Builder<'a> {
                 add(format!("{path}/{{path}}"), &rest, self.subresource(subresource, "WithPath"));
             }
         }
-        if row.namespaced && row.allows(Verb::List) {
+        if resource.namespaced && resource.allows(Verb::List) {
             let mut list = self.verb(Verb::List);
-            list.id = format!("list{}{}ForAllNamespaces", self.camel(), row.kind);
-            let path = format!("{}/{}", self.root, row.plural);
-            paths.push(Path { path, parameters: vec![parameters::PRETTY], operations: vec![list] });
+            list.id = format!("list{}{}ForAllNamespaces", self.camel(), resource.kind);
+            let path = format!("{}/{}", self.root, resource.plural);
+            paths.push(DocumentPath { path, parameters: vec![parameters::PRETTY], operations: vec![list] });
         }
     }
 
-    fn verb(&self, verb: Verb) -> Operation {
-        let kind = &self.row.kind;
+    fn verb(&self, verb: Verb) -> DocumentOperation {
+        let kind = &self.resource.kind;
         let object = |codes: &[&'static str]| codes.iter().map(|code| (*code, self.object.clone())).collect();
         let status =
-            |codes: &[&'static str]| codes.iter().map(|code| (*code, Type::meta("Status"))).collect();
-        let own = [self.row.group.to_string(), self.row.version.to_string(), kind.to_string()];
+            |codes: &[&'static str]| codes.iter().map(|code| (*code, BodyType::meta("Status"))).collect();
+        let own = [self.resource.group.to_string(), self.resource.version.to_string(), kind.to_string()];
         let mut operation = self.operation(verb, "", own);
         (operation.description, operation.answers) = match verb {
             Verb::List | Verb::Watch => {
-                operation.produces = listings(self.row.origin);
-                let or_watch = if self.row.allows(Verb::Watch) { " or watch" } else { "" };
+                operation.produces = listings(self.resource.origin);
+                let or_watch = if self.resource.allows(Verb::Watch) { " or watch" } else { "" };
                 (format!("list{or_watch} objects of kind {kind}"), vec![("200", self.list.clone())])
             }
             Verb::Create => (format!("create a {kind}"), object(&["200", "201", "202"])),
@@ -182,7 +182,7 @@ impl<'a> Builder<'a> {
             }
             Verb::Get => (format!("read the specified {kind}"), object(&["200"])),
             Verb::Update => (format!("replace the specified {kind}"), object(&["200", "201"])),
-            Verb::Delete if self.row.delete_answers_object => {
+            Verb::Delete if self.resource.delete_answers_object => {
                 (format!("delete a {kind}"), object(&["200", "202"]))
             }
             Verb::Delete => (format!("delete a {kind}"), status(&["200", "202"])),
@@ -191,12 +191,14 @@ impl<'a> Builder<'a> {
         operation
     }
 
-    fn subresource(&self, subresource: &Subresource, suffix: &str) -> Vec<Operation> {
-        let (group, version) =
-            subresource.foreign.clone().unwrap_or((self.row.group.clone(), self.row.version.clone()));
+    fn subresource(&self, subresource: &Subresource, suffix: &str) -> Vec<DocumentOperation> {
+        let (group, version) = subresource
+            .foreign
+            .clone()
+            .unwrap_or((self.resource.group.clone(), self.resource.version.clone()));
         let kind = [group.to_string(), version.to_string(), subresource.kind.to_string()];
-        let type_name = match subresource.kind == self.row.kind && subresource.foreign.is_none() {
-            true => Some(&*self.row.type_name),
+        let type_name = match subresource.kind == self.resource.kind && subresource.foreign.is_none() {
+            true => Some(&*self.resource.type_name),
             false => builtin::type_name(&group, &version, &subresource.kind),
         };
         let name = capitalised(&subresource.name);
@@ -211,58 +213,62 @@ impl<'a> Builder<'a> {
                         _ => &["200", "201"],
                     };
                     operation.answers =
-                        codes.iter().map(|code| (*code, Type::Named(type_name.to_owned()))).collect();
-                    if let Body::Object(body) = &mut operation.body {
-                        *body = Type::Named(type_name.to_owned());
+                        codes.iter().map(|code| (*code, BodyType::Named(type_name.to_owned()))).collect();
+                    if let OperationBody::Object(body) = &mut operation.body {
+                        *body = BodyType::Named(type_name.to_owned());
                     }
                 }
                 None => self.converse(&mut operation, subresource, suffix),
             }
             operation.description =
-                format!("{} {} of the specified {}", operation.method, subresource.name, self.row.kind);
+                format!("{} {} of the specified {}", operation.method, subresource.name, self.resource.kind);
             operations.push(operation);
         }
         operations
     }
 
     /// A subresource that is a stream of bytes and not an object.
-    fn converse(&self, operation: &mut Operation, subresource: &Subresource, suffix: &str) {
+    fn converse(&self, operation: &mut DocumentOperation, subresource: &Subresource, suffix: &str) {
         let name = capitalised(&subresource.name);
         operation.parameters = parameters::connect(&subresource.name);
-        operation.body = Body::None;
-        operation.answers = vec![("200", Type::Text)];
+        operation.body = OperationBody::None;
+        operation.answers = vec![("200", BodyType::Text)];
         // A log is read like an object, only that it is none.
-        if subresource.kind != self.row.kind {
+        if subresource.kind != self.resource.kind {
             operation.action = Some("connect");
             operation.produces = vec!["*/*"];
             let method = capitalised(operation.method);
-            operation.id =
-                format!("connect{}{method}{}{}{name}{suffix}", self.camel(), self.scope(), self.row.kind);
+            operation.id = format!(
+                "connect{}{method}{}{}{name}{suffix}",
+                self.camel(),
+                self.scope(),
+                self.resource.kind
+            );
         } else {
             operation.produces.insert(0, "text/plain");
         }
     }
 
     /// What all operations with this verb have in common.
-    fn operation(&self, verb: Verb, subresource: &str, kind: [String; 3]) -> Operation {
+    fn operation(&self, verb: Verb, subresource: &str, kind: [String; 3]) -> DocumentOperation {
         use parameters::{DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE};
-        let origin = self.row.origin;
+        let origin = self.resource.origin;
         let (method, action, word, parameters, body): (_, _, _, &'static [Parameter], _) = match verb {
-            Verb::Get => ("get", "get", "read", &[], Body::None),
-            Verb::List | Verb::Watch => ("get", "list", "list", LIST, Body::None),
-            Verb::Create => ("post", "post", "create", WRITE, Body::Object(self.object.clone())),
-            Verb::Update => ("put", "put", "replace", WRITE, Body::Object(self.object.clone())),
-            Verb::Patch => ("patch", "patch", "patch", PATCH, Body::Patch(patches(origin))),
-            Verb::Delete => ("delete", "delete", "delete", DELETE, Body::DeleteOptions),
+            Verb::Get => ("get", "get", "read", &[], OperationBody::None),
+            Verb::List | Verb::Watch => ("get", "list", "list", LIST, OperationBody::None),
+            Verb::Create => ("post", "post", "create", WRITE, OperationBody::Object(self.object.clone())),
+            Verb::Update => ("put", "put", "replace", WRITE, OperationBody::Object(self.object.clone())),
+            Verb::Patch => ("patch", "patch", "patch", PATCH, OperationBody::Patch(patches(origin))),
+            Verb::Delete => ("delete", "delete", "delete", DELETE, OperationBody::DeleteOptions),
             Verb::DeleteCollection => {
-                ("delete", "deletecollection", "delete", DELETE_COLLECTION, Body::DeleteOptions)
+                ("delete", "deletecollection", "delete", DELETE_COLLECTION, OperationBody::DeleteOptions)
             }
         };
-        Operation {
+        DocumentOperation {
             method,
             action: Some(action),
-            id: format!("{word}{}{}{}{subresource}", self.camel(), self.scope(), self.row.kind),
-            tag: tag(&self.row.group, &self.row.version),
+            id: format!("{word}{}{}{}{subresource}", self.camel(), self.scope(), self.resource.kind),
+            tag: tag(&self.resource.group, &self.resource.version),
             description: String::new(),
             parameters,
             body,
@@ -273,11 +279,11 @@ impl<'a> Builder<'a> {
     }
 
     fn camel(&self) -> String {
-        camel(&self.row.group, &self.row.version)
+        camel(&self.resource.group, &self.resource.version)
     }
 
     fn scope(&self) -> &'static str {
-        if self.row.namespaced { "Namespaced" } else { "" }
+        if self.resource.namespaced { "Namespaced" } else { "" }
     }
 }
 
@@ -325,7 +331,7 @@ fn capitalised(word: &str) -> String {
     word
 }
 
-impl Path {
+impl DocumentPath {
     /// As a path item of OpenAPI v3.
     pub(super) fn v3(self) -> (String, Value) {
         let mut item: Map<String, Value> =
@@ -337,9 +343,9 @@ impl Path {
     }
 }
 
-impl Operation {
+impl DocumentOperation {
     fn v3(&self) -> Value {
-        let content = |media: &[&str], of: &Type| {
+        let content = |media: &[&str], of: &BodyType| {
             media
                 .iter()
                 .map(|media| ((*media).to_owned(), json!({ "schema": of.json(PREFIX) })))
@@ -350,16 +356,17 @@ impl Operation {
             json["parameters"] = self.parameters.iter().map(Parameter::v3).collect();
         }
         match &self.body {
-            Body::None => {}
-            Body::Object(of) => {
+            OperationBody::None => {}
+            OperationBody::Object(of) => {
                 json["requestBody"] = json!({ "content": content(&["*/*"], of), "required": true })
             }
-            Body::DeleteOptions => {
-                json["requestBody"] = json!({ "content": content(&["*/*"], &Type::meta("DeleteOptions")) });
-            }
-            Body::Patch(media) => {
+            OperationBody::DeleteOptions => {
                 json["requestBody"] =
-                    json!({ "content": content(media, &Type::meta("Patch")), "required": true });
+                    json!({ "content": content(&["*/*"], &BodyType::meta("DeleteOptions")) });
+            }
+            OperationBody::Patch(media) => {
+                json["requestBody"] =
+                    json!({ "content": content(media, &BodyType::meta("Patch")), "required": true });
             }
         }
         for (code, of) in &self.answers {

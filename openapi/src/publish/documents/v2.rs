@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::parameters::{Parameter, Place};
-use super::paths::{self, Body, Operation, Path, Type};
-use super::{Document, PREFIX, bearer_token, closure, gnostic, information, watch_event, with_kinds};
-use crate::catalog::resource_info::Resource;
+use super::parameters::{Parameter, ParameterLocation};
+use super::paths::{self, BodyType, DocumentOperation, DocumentPath, OperationBody};
+use super::{OpenApiDocument, PREFIX, bearer_token, closure, gnostic, information, watch_event, with_kinds};
+use crate::catalog::resource_info::ResourceInfo;
 use crate::publish::documents::custom::in_v2;
 use crate::schema::OpenApiDefinitions;
 
@@ -18,25 +18,26 @@ const DEFINITIONS: &str = "#/definitions/";
 const INLINE: [&str; 2] = ["dryRun", "fieldValidation"];
 
 /// The document as JSON.
-pub fn v2(rows: &[Arc<Resource>], custom: &OpenApiDefinitions) -> Document {
-    Document::of(tree(rows, custom).to_string())
+pub fn v2(rows: &[Arc<ResourceInfo>], custom: &OpenApiDefinitions) -> OpenApiDocument {
+    OpenApiDocument::of(tree(rows, custom).to_string())
 }
 
 /// The document in the protobuf form that gnostic defined.
-pub fn v2_protobuf(rows: &[Arc<Resource>], custom: &OpenApiDefinitions) -> Vec<u8> {
+pub fn v2_protobuf(rows: &[Arc<ResourceInfo>], custom: &OpenApiDefinitions) -> Vec<u8> {
     gnostic::encode(&tree(rows, custom))
 }
 
-fn tree(rows: &[Arc<Resource>], custom: &OpenApiDefinitions) -> Value {
-    let versions: BTreeSet<(&str, &str)> = rows.iter().map(|row| (&*row.group, &*row.version)).collect();
+fn tree(rows: &[Arc<ResourceInfo>], custom: &OpenApiDefinitions) -> Value {
+    let versions: BTreeSet<(&str, &str)> =
+        rows.iter().map(|resource| (&*resource.group, &*resource.version)).collect();
     let mut items = Map::new();
     let mut shared = Map::new();
     let mut referred = String::new();
     for (group, version) in &versions {
-        let of: Vec<&Resource> = rows
+        let of: Vec<&ResourceInfo> = rows
             .iter()
-            .map(|row| &**row)
-            .filter(|row| (&*row.group, &*row.version) == (*group, *version))
+            .map(|resource| &**resource)
+            .filter(|resource| (&*resource.group, &*resource.version) == (*group, *version))
             .collect();
         referred += watch_event(&of);
         for path in paths::of_version(&of, group, version) {
@@ -69,7 +70,7 @@ fn tree(rows: &[Arc<Resource>], custom: &OpenApiDefinitions) -> Value {
     })
 }
 
-fn path_item(path: &Path, shared: &mut Map<String, Value>) -> Value {
+fn path_item(path: &DocumentPath, shared: &mut Map<String, Value>) -> Value {
     let mut item = Map::new();
     for operation in &path.operations {
         item.insert(operation.method.to_owned(), self::operation(operation, shared));
@@ -81,19 +82,19 @@ fn path_item(path: &Path, shared: &mut Map<String, Value>) -> Value {
     item.into()
 }
 
-fn operation(operation: &Operation, shared: &mut Map<String, Value>) -> Value {
+fn operation(operation: &DocumentOperation, shared: &mut Map<String, Value>) -> Value {
     let mut json = operation.common();
     json["schemes"] = json!(["https"]);
     json["produces"] = json!(operation.produces);
     json["consumes"] = json!(["*/*"]);
     let mut parameters: Vec<Value> = operation.parameters.iter().map(|one| parameter(one, shared)).collect();
     match &operation.body {
-        Body::None => {}
-        Body::Object(of) => parameters.insert(0, body(of, true)),
-        Body::DeleteOptions => parameters.insert(0, body(&Type::meta("DeleteOptions"), false)),
-        Body::Patch(media) => {
+        OperationBody::None => {}
+        OperationBody::Object(of) => parameters.insert(0, body(of, true)),
+        OperationBody::DeleteOptions => parameters.insert(0, body(&BodyType::meta("DeleteOptions"), false)),
+        OperationBody::Patch(media) => {
             json["consumes"] = json!(media);
-            parameters.insert(0, body(&Type::meta("Patch"), true));
+            parameters.insert(0, body(&BodyType::meta("Patch"), true));
         }
     }
     if !parameters.is_empty() {
@@ -106,7 +107,7 @@ fn operation(operation: &Operation, shared: &mut Map<String, Value>) -> Value {
     json
 }
 
-fn body(of: &Type, required: bool) -> Value {
+fn body(of: &BodyType, required: bool) -> Value {
     let mut json = json!({ "name": "body", "in": "body", "schema": of.json(DEFINITIONS) });
     if required {
         json["required"] = true.into();
@@ -120,8 +121,8 @@ fn parameter(parameter: &Parameter, shared: &mut Map<String, Value>) -> Value {
         return parameter.v2();
     }
     let key = match parameter.place {
-        Place::Path => format!("{}-in-path", parameter.name),
-        Place::Query => parameter.name.to_owned(),
+        ParameterLocation::Path => format!("{}-in-path", parameter.name),
+        ParameterLocation::Query => parameter.name.to_owned(),
     };
     shared.entry(key.clone()).or_insert_with(|| parameter.v2());
     json!({ "$ref": format!("#/parameters/{key}") })

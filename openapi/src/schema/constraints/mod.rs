@@ -1,8 +1,8 @@
 //! What a value must fulfil beyond being of its type, as custom resource definitions say it.
 //!
-//! Rules are read from a definition once ([`Rules::read`]) and then only looked at. The ones inside `allOf`, `anyOf`,
-//! `oneOf` and `not` are conditions: they know fields and items of their own, and hardly ever types. Whoever decides
-//! whether a value fulfils them, and in which words it does not, is [`crate::crd`].
+//! Constraints are read from a definition once ([`Constraints::read`]) and then only looked at. The ones inside `allOf`, `anyOf`,
+//! `oneOf` and `not` are conditions: they have fields and items of their own, and hardly ever types. Validation
+//! against them is in [`crate::validation`].
 
 mod pattern;
 
@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use pattern::{BadPattern, Pattern};
+pub use pattern::{InvalidPattern, Pattern};
 
-/// Everything a definition asks of one value. What says nothing is empty.
+/// All constraints a definition puts on one value. Absent constraints are empty.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Rules {
+pub struct Constraints {
     /// Of a schema without a type, whose values are of any type, whatever its shape says.
     pub untyped: bool,
     /// Nothing in the value is unknown, whatever type it has.
@@ -36,16 +36,16 @@ pub struct Rules {
     pub max_items: Option<i64>,
     pub min_properties: Option<i64>,
     pub max_properties: Option<i64>,
-    pub all_of: Vec<Rules>,
-    pub any_of: Vec<Rules>,
-    pub one_of: Vec<Rules>,
-    pub not: Option<Box<Rules>>,
+    pub all_of: Vec<Constraints>,
+    pub any_of: Vec<Constraints>,
+    pub one_of: Vec<Constraints>,
+    pub not: Option<Box<Constraints>>,
     /// The rest is for conditions; a schema says it with its shape.
-    pub types: Vec<Type>,
+    pub types: Vec<JsonType>,
     pub format: Option<Arc<str>>,
     pub required: Vec<Arc<str>>,
-    pub fields: BTreeMap<Arc<str>, Rules>,
-    pub items: Option<Box<Rules>>,
+    pub fields: BTreeMap<Arc<str>, Constraints>,
+    pub items: Option<Box<Constraints>>,
 }
 
 /// One end of a range.
@@ -57,7 +57,7 @@ pub struct Bound {
 
 /// The types of JSON Schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Type {
+pub enum JsonType {
     Array,
     Boolean,
     Integer,
@@ -67,74 +67,76 @@ pub enum Type {
     String,
 }
 
-impl Type {
+impl JsonType {
     pub fn as_str(self) -> &'static str {
         match self {
-            Type::Array => "array",
-            Type::Boolean => "boolean",
-            Type::Integer => "integer",
-            Type::Null => "null",
-            Type::Number => "number",
-            Type::Object => "object",
-            Type::String => "string",
+            JsonType::Array => "array",
+            JsonType::Boolean => "boolean",
+            JsonType::Integer => "integer",
+            JsonType::Null => "null",
+            JsonType::Number => "number",
+            JsonType::Object => "object",
+            JsonType::String => "string",
         }
     }
 
-    pub fn parse(word: &str) -> Option<Type> {
-        use Type::{Array, Boolean, Integer, Null, Number, Object, String};
+    pub fn parse(word: &str) -> Option<JsonType> {
+        use JsonType::{Array, Boolean, Integer, Null, Number, Object, String};
         [Array, Boolean, Integer, Null, Number, Object, String].into_iter().find(|one| one.as_str() == word)
     }
 
     /// The type of a value; a number without a fraction is an integer if it is written as one.
-    pub fn of(value: &Value) -> Type {
+    pub fn of(value: &Value) -> JsonType {
         match value {
-            Value::Null => Type::Null,
-            Value::Bool(_) => Type::Boolean,
-            Value::Number(number) if number.is_i64() => Type::Integer,
-            Value::Number(_) => Type::Number,
-            Value::String(_) => Type::String,
-            Value::Array(_) => Type::Array,
-            Value::Object(_) => Type::Object,
+            Value::Null => JsonType::Null,
+            Value::Bool(_) => JsonType::Boolean,
+            Value::Number(number) if number.is_i64() => JsonType::Integer,
+            Value::Number(_) => JsonType::Number,
+            Value::String(_) => JsonType::String,
+            Value::Array(_) => JsonType::Array,
+            Value::Object(_) => JsonType::Object,
         }
     }
 }
 
-impl Rules {
+impl Constraints {
     /// What a schema asks of its own value; none if it asks nothing. Fields, items and the type are its shape's.
-    pub fn read(json: &Value) -> Option<Box<Rules>> {
-        let mut rules = Rules::value(json);
+    pub fn read(json: &Value) -> Option<Box<Constraints>> {
+        let mut rules = Constraints::value(json);
         let has_type = json["type"].as_str().is_some_and(|word| !word.is_empty());
         rules.preserve = json["x-kubernetes-preserve-unknown-fields"] == true;
         rules.untyped = !has_type && json["x-kubernetes-int-or-string"] != true;
         rules.closed = json["additionalProperties"] == false;
-        (rules != Rules::default()).then(|| Box::new(rules))
+        (rules != Constraints::default()).then(|| Box::new(rules))
     }
 
     /// A condition, with all that is in it.
-    fn condition(json: &Value) -> Rules {
+    fn condition(json: &Value) -> Constraints {
         let fields = json["properties"].as_object().into_iter().flatten();
-        Rules {
-            types: json["type"].as_str().and_then(Type::parse).into_iter().collect(),
+        Constraints {
+            types: json["type"].as_str().and_then(JsonType::parse).into_iter().collect(),
             format: supported_format(json).map(Into::into),
             required: texts(&json["required"]),
-            fields: fields.map(|(name, field)| (name.as_str().into(), Rules::condition(field))).collect(),
+            fields: fields
+                .map(|(name, field)| (name.as_str().into(), Constraints::condition(field)))
+                .collect(),
             items: json
                 .get("items")
                 .filter(|items| items.is_object())
-                .map(|items| Rules::condition(items).into()),
-            ..Rules::value(json)
+                .map(|items| Constraints::condition(items).into()),
+            ..Constraints::value(json)
         }
     }
 
-    fn value(json: &Value) -> Rules {
+    fn value(json: &Value) -> Constraints {
         let count = |name: &str| json[name].as_i64();
-        let conditions = |name: &str| -> Vec<Rules> {
-            json[name].as_array().into_iter().flatten().map(Rules::condition).collect()
+        let conditions = |name: &str| -> Vec<Constraints> {
+            json[name].as_array().into_iter().flatten().map(Constraints::condition).collect()
         };
         let bound = |name: &str, exclusive: &str| {
             json[name].as_f64().map(|value| Bound { value, exclusive: json[exclusive] == true })
         };
-        Rules {
+        Constraints {
             choices: json["enum"].as_array().cloned().unwrap_or_default(),
             minimum: bound("minimum", "exclusiveMinimum"),
             maximum: bound("maximum", "exclusiveMaximum"),
@@ -149,8 +151,8 @@ impl Rules {
             all_of: conditions("allOf"),
             any_of: conditions("anyOf"),
             one_of: conditions("oneOf"),
-            not: json.get("not").filter(|not| not.is_object()).map(|not| Rules::condition(not).into()),
-            ..Rules::default()
+            not: json.get("not").filter(|not| not.is_object()).map(|not| Constraints::condition(not).into()),
+            ..Constraints::default()
         }
     }
 }

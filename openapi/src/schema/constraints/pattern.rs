@@ -36,7 +36,7 @@ pub struct Pattern {
 /// Why a text is no regular expression, in Go's words.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("error parsing regexp: {0}")]
-pub struct BadPattern(String);
+pub struct InvalidPattern(String);
 
 impl Pattern {
     pub fn new(source: &str) -> Pattern {
@@ -54,13 +54,13 @@ impl Pattern {
     }
 
     /// What it costs to compile, as far as that can be said without doing it; or why it cannot be.
-    pub fn cost(source: &str) -> Result<u64, BadPattern> {
+    pub fn cost(source: &str) -> Result<u64, InvalidPattern> {
         if source.len() > SOURCE_BYTES_MAX {
-            return Err(BadPattern(format!("expression is longer than {SOURCE_BYTES_MAX} bytes")));
+            return Err(InvalidPattern(format!("expression is longer than {SOURCE_BYTES_MAX} bytes")));
         }
         let rewritten = rewrite(source)?;
         let parsed = regex_syntax::ParserBuilder::new().nest_limit(NEST_MAX).build().parse(&rewritten);
-        let hir = parsed.map_err(|error| BadPattern(words(source, &error)))?;
+        let hir = parsed.map_err(|error| InvalidPattern(words(source, &error)))?;
         Ok(cost(&hir))
     }
 }
@@ -77,10 +77,10 @@ impl fmt::Debug for Pattern {
     }
 }
 
-fn compile(source: &str) -> Result<Regex, BadPattern> {
+fn compile(source: &str) -> Result<Regex, InvalidPattern> {
     let rewritten = rewrite(source)?;
     let built = RegexBuilder::new(&rewritten).size_limit(COMPILED_BYTES_MAX).nest_limit(NEST_MAX).build();
-    built.map_err(|_| BadPattern(format!("expression too large: `{source}`")))
+    built.map_err(|_| InvalidPattern(format!("expression too large: `{source}`")))
 }
 
 /// About how many states the expression has.
@@ -103,7 +103,7 @@ fn cost(hir: &regex_syntax::hir::Hir) -> u64 {
 }
 
 /// The same expression for Rust.
-fn rewrite(source: &str) -> Result<String, BadPattern> {
+fn rewrite(source: &str) -> Result<String, InvalidPattern> {
     let mut rewriter = Rewriter {
         rest: source,
         out: String::with_capacity(source.len() + 16),
@@ -114,7 +114,7 @@ fn rewrite(source: &str) -> Result<String, BadPattern> {
         let before = rewriter.rest;
         let Some(c) = rewriter.next() else { return Ok(rewriter.out) };
         let repeats = match c {
-            '\\' => rewriter.escape(Place::Outside).map(|()| false)?,
+            '\\' => rewriter.escape(CharClassPosition::Outside).map(|()| false)?,
             '[' => rewriter.class().map(|()| false)?,
             '(' if rewriter.rest.starts_with('?') => rewriter.group().map(|()| false)?,
             '{' => rewriter.count()?,
@@ -135,7 +135,7 @@ fn rewrite(source: &str) -> Result<String, BadPattern> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum CharClassPosition {
     Outside,
     Class,
 }
@@ -157,9 +157,9 @@ impl<'s> Rewriter<'s> {
     }
 
     /// What follows a backslash.
-    fn escape(&mut self, place: Place) -> Result<(), BadPattern> {
+    fn escape(&mut self, place: CharClassPosition) -> Result<(), InvalidPattern> {
         let Some(c) = self.next() else {
-            return Err(BadPattern("trailing backslash at end of expression: ``".to_owned()));
+            return Err(InvalidPattern("trailing backslash at end of expression: ``".to_owned()));
         };
         let ascii = match c {
             'd' => "0-9",
@@ -168,12 +168,12 @@ impl<'s> Rewriter<'s> {
             'D' => r"\x00-/:-\x{10FFFF}",
             'S' => r"\x00-\x08\x0B\x0E-\x1F!-\x{10FFFF}",
             'W' => r"\x00-/:-@\[-\^`\{-\x{10FFFF}",
-            'Q' if place == Place::Outside => return self.quoted(),
-            'b' if place == Place::Outside => {
+            'Q' if place == CharClassPosition::Outside => return self.quoted(),
+            'b' if place == CharClassPosition::Outside => {
                 self.out.push_str(r"(?-u:\b)");
                 return Ok(());
             }
-            'C' => return Err(BadPattern(r"invalid escape sequence: `\C`".to_owned())),
+            'C' => return Err(InvalidPattern(r"invalid escape sequence: `\C`".to_owned())),
             _ => {
                 self.out.push('\\');
                 self.out.push(c);
@@ -181,14 +181,14 @@ impl<'s> Rewriter<'s> {
             }
         };
         match place {
-            Place::Outside => self.out.push_str(&format!("[{ascii}]")),
-            Place::Class => self.out.push_str(ascii),
+            CharClassPosition::Outside => self.out.push_str(&format!("[{ascii}]")),
+            CharClassPosition::Class => self.out.push_str(ascii),
         }
         Ok(())
     }
 
     /// As it is, until `\E` or the end.
-    fn quoted(&mut self) -> Result<(), BadPattern> {
+    fn quoted(&mut self) -> Result<(), InvalidPattern> {
         let (text, rest) = self.rest.split_once(r"\E").unwrap_or((self.rest, ""));
         self.out.push_str(&regex::escape(text));
         self.rest = rest;
@@ -196,7 +196,7 @@ impl<'s> Rewriter<'s> {
     }
 
     /// A list of characters, in which only `]`, `-`, `\` and `[:name:]` are special.
-    fn class(&mut self) -> Result<(), BadPattern> {
+    fn class(&mut self) -> Result<(), InvalidPattern> {
         let start = self.rest;
         self.out.push('[');
         if let Some(rest) = self.rest.strip_prefix('^') {
@@ -206,7 +206,7 @@ impl<'s> Rewriter<'s> {
         let mut first = true;
         loop {
             let Some(c) = self.next() else {
-                return Err(BadPattern(format!("missing closing ]: `[{start}`")));
+                return Err(InvalidPattern(format!("missing closing ]: `[{start}`")));
             };
             match c {
                 ']' if !first => {
@@ -214,7 +214,7 @@ impl<'s> Rewriter<'s> {
                     return Ok(());
                 }
                 '[' if self.named() => {}
-                '\\' => self.escape(Place::Class)?,
+                '\\' => self.escape(CharClassPosition::Class)?,
                 '[' | ']' | '&' | '~' => {
                     self.out.push('\\');
                     self.out.push(c);
@@ -244,7 +244,7 @@ impl<'s> Rewriter<'s> {
     }
 
     /// `(?` and what may follow it in Go.
-    fn group(&mut self) -> Result<(), BadPattern> {
+    fn group(&mut self) -> Result<(), InvalidPattern> {
         let flags = |text: &str| {
             let end = text.find([':', ')'])?;
             text[..end].chars().all(|c| matches!(c, 'i' | 'm' | 's' | 'U' | '-')).then_some(())
@@ -257,11 +257,11 @@ impl<'s> Rewriter<'s> {
             return Ok(());
         }
         let shown: String = after.chars().take(if after.starts_with('<') { 2 } else { 1 }).collect();
-        Err(BadPattern(format!("invalid or unsupported Perl syntax: `(?{shown}`")))
+        Err(InvalidPattern(format!("invalid or unsupported Perl syntax: `(?{shown}`")))
     }
 
     /// A repetition, lazy or not, of something that is none itself.
-    fn repeat(&mut self, before: &'s str) -> Result<(), BadPattern> {
+    fn repeat(&mut self, before: &'s str) -> Result<(), InvalidPattern> {
         if let Some(rest) = self.rest.strip_prefix('?') {
             self.rest = rest;
             self.out.push('?');
@@ -270,13 +270,13 @@ impl<'s> Rewriter<'s> {
             None => Ok(()),
             Some(first) => {
                 let both = &first[..first.len() - self.rest.len()];
-                Err(BadPattern(format!("invalid nested repetition operator: `{both}`")))
+                Err(InvalidPattern(format!("invalid nested repetition operator: `{both}`")))
             }
         }
     }
 
     /// A brace that repeats nothing is a brace; one that repeats does so a thousand times at most. Says which it is.
-    fn count(&mut self) -> Result<bool, BadPattern> {
+    fn count(&mut self) -> Result<bool, InvalidPattern> {
         let end = self.rest.find(|c: char| !c.is_ascii_digit() && c != ',');
         let inner = end.filter(|end| self.rest[*end..].starts_with('}')).map_or("", |end| &self.rest[..end]);
         let is_count = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -288,7 +288,7 @@ impl<'s> Rewriter<'s> {
         let times = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
         if times(min) > REPEAT_MAX || !max.is_empty() && (times(max) > REPEAT_MAX || times(max) < times(min))
         {
-            return Err(BadPattern(format!("invalid repeat count: `{{{inner}}}`")));
+            return Err(InvalidPattern(format!("invalid repeat count: `{{{inner}}}`")));
         }
         self.out.push('{');
         self.out.push_str(&self.rest[..=inner.len()]);

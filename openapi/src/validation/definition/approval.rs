@@ -1,4 +1,4 @@
-//! Groups of the Kubernetes project, which are not for everybody.
+//! Groups of the Kubernetes project, which need an approval annotation.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::text;
 const APPROVED: &str = "api-approved.kubernetes.io";
 
 /// A definition that is as approved as it was before stays so.
-pub(super) fn check(old: Option<&Value>, new: &Value, found: &mut Vec<FieldError>) {
+pub(super) fn validate(old: Option<&Value>, new: &Value, found: &mut Vec<FieldError>) {
     let group = text(&new["spec"]["group"]);
     let is_protected = ["k8s.io", "kubernetes.io"]
         .iter()

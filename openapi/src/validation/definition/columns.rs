@@ -14,7 +14,7 @@ const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int
 /// A selector looks at each of these for every object.
 const SELECTABLE_MAX: usize = 8;
 
-pub(super) fn check(version: &Value, path: &str, found: &mut Vec<FieldError>) {
+pub(super) fn validate(version: &Value, path: &str, found: &mut Vec<FieldError>) {
     for (index, column) in items(&version["additionalPrinterColumns"]).enumerate() {
         if found.len() >= FAULTS_MAX {
             return;
@@ -53,7 +53,7 @@ fn simple_path(text: &str, path: &str, found: &mut Vec<FieldError>) -> bool {
     is_path
 }
 
-pub(super) fn check_subresources(subresources: &Value, path: &str, found: &mut Vec<FieldError>) {
+pub(super) fn validate_subresources(subresources: &Value, path: &str, found: &mut Vec<FieldError>) {
     let Some(scale) = subresources.get("scale") else { return };
     let rows: [(&str, &[&str], &str); 3] = [
         ("specReplicasPath", &[".spec."], "should be a json path under .spec"),
@@ -74,7 +74,7 @@ pub(super) fn check_subresources(subresources: &Value, path: &str, found: &mut V
     }
 }
 
-pub(super) fn check_selectable(version: &Value, schema: &Value, path: &str, found: &mut Vec<FieldError>) {
+pub(super) fn validate_selectable(version: &Value, schema: &Value, path: &str, found: &mut Vec<FieldError>) {
     let mut seen = HashSet::new();
     for (index, field) in items(&version["selectableFields"]).enumerate() {
         let at = format!("{path}[{index}].jsonPath");

@@ -15,13 +15,13 @@ const REVIEWS: &str = "spec.conversion.conversionReviewVersions";
 
 /// A webhook may be named by a kind with one version, which never asks it. A kind with more would lose what its clients
 /// write, so it is refused until webhooks are asked.
-pub(super) fn check(conversion: &Value, versions: usize, found: &mut Vec<FieldError>) {
+pub(super) fn validate(conversion: &Value, versions: usize, found: &mut Vec<FieldError>) {
     let webhook = &conversion["webhook"];
     match text(&conversion["strategy"]) {
         _ if conversion.is_null() => return,
         "Webhook" => {
-            check_client(&webhook["clientConfig"], found);
-            check_reviews(&webhook["conversionReviewVersions"], found);
+            validate_client(&webhook["clientConfig"], found);
+            validate_reviews(&webhook["conversionReviewVersions"], found);
             if versions > 1 {
                 let detail = "conversion by webhook is not served yet, use None";
                 found.push(FieldError::forbidden(STRATEGY, detail));
@@ -41,7 +41,7 @@ pub(super) fn check(conversion: &Value, versions: usize, found: &mut Vec<FieldEr
     }
 }
 
-fn check_client(client: &Value, found: &mut Vec<FieldError>) {
+fn validate_client(client: &Value, found: &mut Vec<FieldError>) {
     if client.is_null() {
         return found.push(FieldError::required(CLIENT, "required when strategy is set to Webhook"));
     }
@@ -69,7 +69,7 @@ fn check_client(client: &Value, found: &mut Vec<FieldError>) {
     }
 }
 
-fn check_reviews(versions: &Value, found: &mut Vec<FieldError>) {
+fn validate_reviews(versions: &Value, found: &mut Vec<FieldError>) {
     let names: Vec<&str> = items(versions).map(text).collect();
     if names.is_empty() {
         return found.push(FieldError::required(REVIEWS, ""));

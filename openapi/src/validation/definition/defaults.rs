@@ -14,7 +14,7 @@ use super::FAULTS_MAX;
 use crate::validation::structural;
 use crate::validation::structural::embedded;
 
-pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
+pub(super) fn validate(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut found = Vec::new();
     let mut read = parse::schema(schema, Origin::Custom, &mut |_| Arc::new(Schema::default()));
     parse::embed(&mut read);
@@ -52,7 +52,7 @@ fn one(schema: &Schema, default: &Value, path: &str, found: &mut Vec<FieldError>
         found.push(FieldError::invalid(path, default.clone(), "must not have unknown fields"));
     }
     let before = found.len();
-    embedded::check(default, schema, path, true, found);
+    embedded::validate(default, schema, path, true, found);
     if found.len() == before {
         found.extend(structural::against(schema, default, None, path));
     }

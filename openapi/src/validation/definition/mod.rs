@@ -38,7 +38,7 @@ const FAULTS_MAX: usize = 100;
 const VERSIONS_MAX: usize = 100;
 
 /// What is wrong with a new definition, apart from what can be wrong with any object.
-pub fn check_create(definition: &Value) -> Vec<FieldError> {
+pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     let name = text(&definition["metadata"]["name"]);
     let spec = &definition["spec"];
@@ -47,16 +47,16 @@ pub fn check_create(definition: &Value) -> Vec<FieldError> {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         found.push(FieldError::invalid("metadata.name", name, detail));
     }
-    check_spec(spec, &mut found);
-    check_rest(None, definition, &mut found);
+    validate_spec(spec, &mut found);
+    validate_rest(None, definition, &mut found);
     found
 }
 
 /// What is wrong with the next version of a definition: all that would be wrong with a new one, and what may not change.
-pub fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
+pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     let (before, after) = (&old["spec"], &new["spec"]);
-    check_spec(after, &mut found);
+    validate_spec(after, &mut found);
     let fixed: &[&str] = match is_established(old) {
         true => &["/scope", "/names/kind", "/group", "/names/plural"],
         false => &["/group", "/names/plural"],
@@ -68,19 +68,19 @@ pub fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
             found.push(FieldError::invalid(field, is.cloned().unwrap_or_default(), IMMUTABLE));
         }
     }
-    check_rest(Some(old), new, &mut found);
+    validate_rest(Some(old), new, &mut found);
     found
 }
 
 /// What is wrong with the next status of a definition.
-pub fn check_status(_old: &Value, new: &Value) -> Vec<FieldError> {
+pub fn validate_status(_old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
-    names::check(&new["status"]["acceptedNames"], "status.acceptedNames", &mut found);
+    names::validate(&new["status"]["acceptedNames"], "status.acceptedNames", &mut found);
     found
 }
 
-/// What whoever writes a definition is told: formats nobody looks at, if they are new, and rules that are only kept.
-pub fn warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
+/// Warnings about a definition: new formats that are not validated, and CEL rules that are stored only.
+pub fn definition_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     let known = old.map(unknown_formats).unwrap_or_default();
     let strange = unknown_formats(new).into_iter().filter(|format| !known.contains(format));
     let mut warnings: Vec<String> =
@@ -150,8 +150,8 @@ impl Shared {
     }
 }
 
-fn check_spec(spec: &Value, found: &mut Vec<FieldError>) {
-    check_group(text(&spec["group"]), found);
+fn validate_spec(spec: &Value, found: &mut Vec<FieldError>) {
+    validate_group(text(&spec["group"]), found);
     match text(&spec["scope"]) {
         "" => found.push(FieldError::required("spec.scope", "")),
         "Cluster" | "Namespaced" => {}
@@ -176,23 +176,23 @@ fn check_spec(spec: &Value, found: &mut Vec<FieldError>) {
     }
     let mut cost = budget::Budget::default();
     for (index, version) in versions.iter().enumerate() {
-        check_version(version, &shared, &format!("spec.versions[{index}]"), &mut cost, found);
+        validate_version(version, &shared, &format!("spec.versions[{index}]"), &mut cost, found);
     }
-    check_version_list(versions, found);
+    validate_version_list(versions, found);
     for field in ["plural", "singular", "kind", "listKind"] {
         if text(&spec["names"][field]).is_empty() {
             found.push(FieldError::required(format!("spec.names.{field}"), ""));
         }
     }
-    names::check(&spec["names"], "spec.names", found);
+    names::validate(&spec["names"], "spec.names", found);
     if let Some(first) = versions.first() {
-        check_shared(first, versions, &shared, &mut cost, found);
+        validate_shared(first, versions, &shared, &mut cost, found);
     }
-    conversion::check(&spec["conversion"], versions.len(), found);
+    conversion::validate(&spec["conversion"], versions.len(), found);
     found.truncate(FAULTS_MAX);
 }
 
-fn check_group(group: &str, found: &mut Vec<FieldError>) {
+fn validate_group(group: &str, found: &mut Vec<FieldError>) {
     let faults = dns1123_subdomain(group);
     if group.is_empty() {
         found.push(FieldError::required("spec.group", ""));
@@ -204,7 +204,7 @@ fn check_group(group: &str, found: &mut Vec<FieldError>) {
 }
 
 /// What a version has of its own.
-fn check_version(
+fn validate_version(
     version: &Value,
     shared: &Shared,
     path: &str,
@@ -216,17 +216,17 @@ fn check_version(
     if !faults.is_empty() {
         found.push(FieldError::invalid(format!("{path}.name"), name, faults.join(",")));
     }
-    check_warning(version, path, found);
+    validate_warning(version, path, found);
     let schema = &version["schema"]["openAPIV3Schema"];
     let has_status = version["subresources"].get("status").is_some();
     if !shared.schema {
-        schema::check(schema, has_status, &format!("{path}.schema"), cost, found);
+        schema::validate(schema, has_status, &format!("{path}.schema"), cost, found);
     }
     if !shared.subresources {
-        columns::check_subresources(&version["subresources"], &format!("{path}.subresources"), found);
+        columns::validate_subresources(&version["subresources"], &format!("{path}.subresources"), found);
     }
     if !shared.columns {
-        columns::check(version, &format!("{path}.additionalPrinterColumns"), found);
+        columns::validate(version, &format!("{path}.additionalPrinterColumns"), found);
     }
     if !shared.selectable && items(&version["selectableFields"]).next().is_some() {
         let path = format!("{path}.selectableFields");
@@ -234,13 +234,13 @@ fn check_version(
             let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
             found.push(FieldError::invalid(path, "", detail));
         } else {
-            columns::check_selectable(version, schema, &path, found);
+            columns::validate_selectable(version, schema, &path, found);
         }
     }
 }
 
 /// What all versions have in common.
-fn check_shared(
+fn validate_shared(
     first: &Value,
     versions: &[Value],
     shared: &Shared,
@@ -250,17 +250,17 @@ fn check_shared(
     let schema = &first["schema"]["openAPIV3Schema"];
     let any_status = versions.iter().any(|version| version["subresources"].get("status").is_some());
     if shared.schema {
-        schema::check(schema, any_status, "spec.validation", cost, found);
+        schema::validate(schema, any_status, "spec.validation", cost, found);
     }
     if shared.subresources {
-        columns::check_subresources(&first["subresources"], "spec.subresources", found);
+        columns::validate_subresources(&first["subresources"], "spec.subresources", found);
     }
     if shared.columns {
-        columns::check(first, "spec.additionalPrinterColumns", found);
+        columns::validate(first, "spec.additionalPrinterColumns", found);
     }
     if shared.selectable && items(&first["selectableFields"]).next().is_some() {
         match shared.schema && !schema.is_null() {
-            true => columns::check_selectable(first, schema, "spec.selectableFields", found),
+            true => columns::validate_selectable(first, schema, "spec.selectableFields", found),
             false => {
                 let detail = "may only be set when validations.schema is included";
                 found.push(FieldError::invalid("spec.selectableFields", "", detail));
@@ -269,7 +269,7 @@ fn check_shared(
     }
 }
 
-fn check_warning(version: &Value, path: &str, found: &mut Vec<FieldError>) {
+fn validate_warning(version: &Value, path: &str, found: &mut Vec<FieldError>) {
     let Some(warning) = version["deprecationWarning"].as_str() else { return };
     let path = format!("{path}.deprecationWarning");
     let mut tell = |detail: String| found.push(FieldError::invalid(path.clone(), warning, detail));
@@ -290,7 +290,7 @@ fn check_warning(version: &Value, path: &str, found: &mut Vec<FieldError>) {
     }
 }
 
-fn check_version_list(versions: &[Value], found: &mut Vec<FieldError>) {
+fn validate_version_list(versions: &[Value], found: &mut Vec<FieldError>) {
     let all = || Value::from(versions.to_vec());
     let mut seen = HashSet::new();
     if !versions.iter().all(|version| seen.insert(text(&version["name"]))) {
@@ -310,10 +310,10 @@ fn check_version_list(versions: &[Value], found: &mut Vec<FieldError>) {
 }
 
 /// The status a definition is written with, and what is said of the whole.
-fn check_rest(old: Option<&Value>, new: &Value, found: &mut Vec<FieldError>) {
-    names::check(&new["status"]["acceptedNames"], "status.acceptedNames", found);
-    stored::check(new, found);
-    approval::check(old, new, found);
+fn validate_rest(old: Option<&Value>, new: &Value, found: &mut Vec<FieldError>) {
+    names::validate(&new["status"]["acceptedNames"], "status.acceptedNames", found);
+    stored::validate(new, found);
+    approval::validate(old, new, found);
     let preserves = |definition: &Value| definition["spec"]["preserveUnknownFields"] == true;
     if preserves(new) && !old.is_some_and(preserves) {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
@@ -340,7 +340,7 @@ mod tests {
         let mut found = Vec::new();
         let names = json!({ "plural": "as", "singular": "a", "kind": "A", "listKind": "AList" });
         let spec = json!({ "group": "a.b", "scope": "Cluster", "names": names, "versions": versions });
-        check_spec(&spec, &mut found);
+        validate_spec(&spec, &mut found);
         found
     }
 

@@ -17,25 +17,25 @@ const REASONS: [&str; 4] =
 type Forbidden = Option<String>;
 
 #[derive(Clone)]
-struct Place {
+struct SchemaPosition {
     path: String,
     no_default: Forbidden,
     in_metadata: bool,
     root: bool,
 }
 
-impl Place {
-    fn below(&self, step: &str) -> Place {
-        Place { path: format!("{}.{step}", self.path), root: false, ..self.clone() }
+impl SchemaPosition {
+    fn below(&self, step: &str) -> SchemaPosition {
+        SchemaPosition { path: format!("{}.{step}", self.path), root: false, ..self.clone() }
     }
 }
 
-pub(super) fn check(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
-    let root = Place { path: path.to_owned(), no_default: None, in_metadata: false, root: true };
+pub(super) fn validate(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
+    let root = SchemaPosition { path: path.to_owned(), no_default: None, in_metadata: false, root: true };
     node(schema, &root, found);
 }
 
-fn node(schema: Props<'_>, at: &Place, found: &mut Vec<FieldError>) {
+fn node(schema: Props<'_>, at: &SchemaPosition, found: &mut Vec<FieldError>) {
     if found.len() >= FAULTS_MAX {
         return;
     }
@@ -88,7 +88,7 @@ fn node(schema: Props<'_>, at: &Place, found: &mut Vec<FieldError>) {
 }
 
 /// What no schema of a definition may say.
-fn unsupported(schema: Props<'_>, at: &Place, found: &mut Vec<FieldError>) {
+fn unsupported(schema: Props<'_>, at: &SchemaPosition, found: &mut Vec<FieldError>) {
     let path = |field: &str| format!("{}.{field}", at.path);
     let kind = schema.kind();
     if !kind.is_empty() && !TYPES.contains(&kind) {

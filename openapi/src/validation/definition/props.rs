@@ -11,7 +11,7 @@ impl<'d> Props<'d> {
         self.0.as_object()
     }
 
-    /// What is said under a name; null says nothing.
+    /// The value of a property; null counts as absent.
     pub(super) fn get(self, name: &str) -> Option<&'d Value> {
         self.fields()?.get(name).filter(|value| !value.is_null())
     }

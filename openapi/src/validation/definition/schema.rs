@@ -34,7 +34,7 @@ const AT_ROOT: &[(&str, &str)] = &[
     ("x-kubernetes-validations", "XValidations"),
 ];
 
-pub(super) fn check(
+pub(super) fn validate(
     schema: &Value,
     has_status: bool,
     path: &str,
@@ -47,7 +47,7 @@ pub(super) fn check(
     let before = found.len();
     let path = format!("{path}.openAPIV3Schema");
     if has_status {
-        check_root(Props(schema), &path, found);
+        validate_root(Props(schema), &path, found);
     }
     if Props(schema).is("nullable") {
         let detail = "nullable cannot be true at the root";
@@ -55,19 +55,19 @@ pub(super) fn check(
     }
     let unsupported = unsupported(schema);
     if unsupported.is_none() {
-        let mut faults = structural::check(Props(schema), &path, budget);
+        let mut faults = structural::validate(Props(schema), &path, budget);
         if faults.is_empty() {
-            faults = defaults::check(schema, &path);
+            faults = defaults::validate(schema, &path);
         }
         found.extend(faults);
     }
-    openapi::check(Props(schema), &path, found);
+    openapi::validate(Props(schema), &path, found);
     if let (true, Some(fault)) = (found.len() == before, unsupported) {
         found.push(FieldError::invalid(path, "", fault));
     }
 }
 
-fn check_root(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
+fn validate_root(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     let kind = schema.kind();
     if !kind.is_empty() && kind != "object" {
         let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";

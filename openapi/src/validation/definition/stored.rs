@@ -9,7 +9,7 @@ use super::{items, text};
 const PATH: &str = "status.storedVersions";
 
 /// The one they are stored in now is among them, and none of them is gone.
-pub(super) fn check(definition: &Value, found: &mut Vec<FieldError>) {
+pub(super) fn validate(definition: &Value, found: &mut Vec<FieldError>) {
     let stored = definition["status"]["storedVersions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if stored.is_empty() {
         let value = definition["status"]["storedVersions"].clone();

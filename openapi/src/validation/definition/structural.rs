@@ -14,27 +14,27 @@ const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 
 #[derive(Clone, Copy, PartialEq)]
-enum Level {
+enum SchemaLevel {
     Root,
     Item,
     Field,
 }
 
 /// All that keeps a schema from being structural, in the order of the texts.
-pub(super) fn check(schema: Props<'_>, path: &str, budget: &mut Budget) -> Vec<FieldError> {
-    let mut walk = Walk { budget, found: Vec::new() };
-    walk.schema(schema, Level::Root, path);
+pub(super) fn validate(schema: Props<'_>, path: &str, budget: &mut Budget) -> Vec<FieldError> {
+    let mut walk = StructuralSchemaCheck { budget, found: Vec::new() };
+    walk.schema(schema, SchemaLevel::Root, path);
     walk.complete_value(schema, Some(schema), path, path);
     walk.found.sort_by_cached_key(ToString::to_string);
     walk.found
 }
 
-struct Walk<'b> {
+struct StructuralSchemaCheck<'b> {
     budget: &'b mut Budget,
     found: Vec<FieldError>,
 }
 
-impl Walk<'_> {
+impl StructuralSchemaCheck<'_> {
     fn required(&mut self, field: String, detail: impl Into<String>) {
         self.found.push(FieldError::required(field, detail));
     }
@@ -48,26 +48,26 @@ impl Walk<'_> {
         self.found.len() >= FAULTS_MAX
     }
 
-    fn schema(&mut self, schema: Props<'_>, level: Level, path: &str) {
+    fn schema(&mut self, schema: Props<'_>, level: SchemaLevel, path: &str) {
         if self.is_full() {
             return;
         }
         let kind = schema.kind();
         match schema.schema("items") {
-            Some(items) => self.schema(items, Level::Item, &format!("{path}.items")),
+            Some(items) => self.schema(items, SchemaLevel::Item, &format!("{path}.items")),
             None if kind == "array" => self.required(format!("{path}.items"), "must be specified"),
             None => {}
         }
         for (name, property) in schema.properties() {
-            self.schema(property, Level::Field, &format!("{path}.properties[{name}]"));
+            self.schema(property, SchemaLevel::Field, &format!("{path}.properties[{name}]"));
         }
         let values = format!("{path}.additionalProperties");
         if schema.has("additionalProperties") {
-            if level == Level::Root {
+            if level == SchemaLevel::Root {
                 self.forbidden(values.clone(), "must not be used at the root");
             }
             if let Some(inner) = schema.schema("additionalProperties") {
-                self.schema(inner, Level::Field, &values);
+                self.schema(inner, SchemaLevel::Field, &values);
             }
         }
         for extension in [PRESERVE, EMBEDDED] {
@@ -91,7 +91,7 @@ impl Walk<'_> {
         }
     }
 
-    fn kind(&mut self, schema: Props<'_>, level: Level, path: &str) {
+    fn kind(&mut self, schema: Props<'_>, level: SchemaLevel, path: &str) {
         let (kind, at) = (schema.kind(), format!("{path}.type"));
         if schema.is(EMBEDDED) && kind != "object" {
             let detail = "must be object if x-kubernetes-embedded-resource is true";
@@ -101,20 +101,20 @@ impl Walk<'_> {
             }
         } else if kind.is_empty() && !schema.is(INT_OR_STRING) && !schema.is(PRESERVE) {
             let detail = match level {
-                Level::Root => "must not be empty at the root",
-                Level::Item => "must not be empty for specified array items",
-                Level::Field => "must not be empty for specified object fields",
+                SchemaLevel::Root => "must not be empty at the root",
+                SchemaLevel::Item => "must not be empty for specified array items",
+                SchemaLevel::Field => "must not be empty for specified object fields",
             };
             self.required(at.clone(), detail);
         }
-        if level == Level::Root && !kind.is_empty() && kind != "object" {
+        if level == SchemaLevel::Root && !kind.is_empty() && kind != "object" {
             self.found.push(FieldError::invalid(at, kind, "must be object at the root"));
         }
     }
 
     /// What an object has anyway is not for its definition to describe.
-    fn metadata(&mut self, schema: Props<'_>, level: Level, path: &str) {
-        let is_object = level == Level::Root || schema.is(EMBEDDED);
+    fn metadata(&mut self, schema: Props<'_>, level: SchemaLevel, path: &str) {
+        let is_object = level == SchemaLevel::Root || schema.is(EMBEDDED);
         for name in ["kind", "apiVersion"] {
             if let Some(property) =
                 schema.property(name).filter(|property| is_object && property.kind() != "string")
@@ -135,7 +135,7 @@ impl Walk<'_> {
                 && !value.is_null()
                 && **value != false
         });
-        if level == Level::Root && (!names_only || other.next().is_some()) {
+        if level == SchemaLevel::Root && (!names_only || other.next().is_some()) {
             let detail = "must not specify anything other than name and generateName, but metadata is implicitly \
                           specified";
             self.forbidden(at, detail);

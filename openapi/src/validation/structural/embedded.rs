@@ -8,7 +8,7 @@ use crate::schema::{Schema, Shape};
 use crate::validation::metadata::embedded_metadata;
 
 /// Looks at everything embedded in a value, and at the value itself if `outermost` says so.
-pub(in crate::validation) fn check(
+pub(in crate::validation) fn validate(
     value: &Value,
     schema: &Schema,
     path: &str,
@@ -23,18 +23,18 @@ pub(in crate::validation) fn check(
             for (name, value) in fields {
                 let own = object.embedded && name == "metadata";
                 if let Some(field) = object.fields.get(name.as_str()).filter(|_| !own) {
-                    check(value, &field.schema, &below(path, name), true, found);
+                    validate(value, &field.schema, &below(path, name), true, found);
                 }
             }
         }
         (Shape::Map(map), Value::Object(fields)) => {
             for (name, value) in fields {
-                check(value, &map.values, &format!("{path}[{name}]"), true, found);
+                validate(value, &map.values, &format!("{path}[{name}]"), true, found);
             }
         }
         (Shape::List(list), Value::Array(items)) => {
             for (index, item) in items.iter().enumerate() {
-                check(item, &list.items, &format!("{path}[{index}]"), true, found);
+                validate(item, &list.items, &format!("{path}[{index}]"), true, found);
             }
         }
         _ => {}

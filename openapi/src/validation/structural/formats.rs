@@ -43,15 +43,15 @@ const FORMATS: &[(&str, Check)] = &[
 
 /// Whether a format is one of texts that are looked at.
 pub(in crate::validation) fn is_known(format: &str) -> bool {
-    check(format).is_some()
+    format_check(format).is_some()
 }
 
 /// Whether a text has a format. Every text has one that is not known.
 pub(in crate::validation) fn is_valid(format: &str, text: &str) -> bool {
-    check(format).is_none_or(|check| check(text))
+    format_check(format).is_none_or(|check| check(text))
 }
 
-fn check(format: &str) -> Option<Check> {
+fn format_check(format: &str) -> Option<Check> {
     let name = format.replace('-', "");
     FORMATS.iter().find(|(known, _)| *known == name).map(|(_, check)| *check)
 }

@@ -5,44 +5,49 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use crate::meta::field::FieldError;
-use crate::schema::{List, ListKind, Schema, Shape};
+use crate::schema::{ListSchema, ListType, Schema, Shape};
 
 /// Every repetition in a value: the first item that is there a second time.
-pub(in crate::validation) fn check(value: &Value, schema: &Schema, path: &str, found: &mut Vec<FieldError>) {
+pub(in crate::validation) fn validate(
+    value: &Value,
+    schema: &Schema,
+    path: &str,
+    found: &mut Vec<FieldError>,
+) {
     match (&schema.shape, value) {
         (Shape::Object(object), Value::Object(fields)) => {
             for (name, value) in fields {
                 let own = object.embedded && name == "metadata";
                 if let Some(field) = object.fields.get(name.as_str()).filter(|_| !own) {
                     let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                    check(value, &field.schema, &path, found);
+                    validate(value, &field.schema, &path, found);
                 }
             }
         }
         (Shape::Map(map), Value::Object(fields)) => {
             for (name, value) in fields {
-                check(value, &map.values, &format!("{path}[{name}]"), found);
+                validate(value, &map.values, &format!("{path}[{name}]"), found);
             }
         }
         (Shape::List(list), Value::Array(items)) => {
             repeated(items, list, path, found);
             for (index, item) in items.iter().enumerate() {
-                check(item, &list.items, &format!("{path}[{index}]"), found);
+                validate(item, &list.items, &format!("{path}[{index}]"), found);
             }
         }
         _ => {}
     }
 }
 
-fn repeated(items: &[Value], list: &List, path: &str, found: &mut Vec<FieldError>) {
+fn repeated(items: &[Value], list: &ListSchema, path: &str, found: &mut Vec<FieldError>) {
     match &list.kind {
-        ListKind::Atomic => {}
-        ListKind::Set => {
+        ListType::Atomic => {}
+        ListType::Set => {
             for index in seconds(items.iter().map(Value::to_string)) {
                 found.push(FieldError::duplicate(format!("{path}[{index}]"), items[index].clone()));
             }
         }
-        ListKind::Map { keys } => {
+        ListType::Map { keys } => {
             let strange = items.iter().position(|item| !item.is_object() && !item.is_null());
             if let Some(index) = strange {
                 let detail = "must be an object for an array of list-type map";

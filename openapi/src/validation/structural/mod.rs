@@ -7,31 +7,31 @@
 //!
 //! What has not changed is not held against an update: a fault below a value that was there before, in the same place,
 //! is forgiven. Which faults are told where several alternatives fail is decided as upstream does, by counting what did
-//! match; so an [`Outcome`] counts.
+//! match; so an [`ValidationResult`] counts.
 //!
 //! Work is bounded: the steps one object may take are, whatever its definition. What takes long to compare, or to tell
 //! of, takes several.
 
-mod before;
-mod conditions;
+mod combinators;
 pub(super) mod embedded;
 pub(super) mod formats;
 mod lists;
 mod node;
 mod number;
-mod outcome;
+mod old_value;
+mod result;
 mod scale;
 
 use serde_json::Value;
 
-use self::before::Before;
-use self::node::Node;
-use self::outcome::{Issue, Outcome, nowhere};
-use crate::catalog::resource_info::Resource;
+use self::node::SchemaNode;
+use self::old_value::OldValue;
+use self::result::{ValidationIssue, ValidationResult, without_path};
+use crate::catalog::resource_info::ResourceInfo;
 use crate::defaulting::structural;
-use crate::meta::field::{Fault, FieldError};
+use crate::meta::field::{ErrorType, FieldError};
 use crate::meta::go;
-use crate::schema::constraints::Type;
+use crate::schema::constraints::JsonType;
 use crate::schema::{Schema, Shape};
 
 /// Schemas and conditions looked at for one object. The largest body has a few hundred thousand values in it; what takes
@@ -41,83 +41,83 @@ const STEPS_MAX: u64 = 2_000_000;
 const STEP_BYTES: usize = 64;
 
 /// What is wrong with a new custom object, apart from its metadata.
-pub(crate) fn check_create(row: &Resource, object: &Value) -> Vec<FieldError> {
-    let Some(schema) = schema(row) else { return Vec::new() };
+pub(crate) fn validate_create(resource: &ResourceInfo, object: &Value) -> Vec<FieldError> {
+    let Some(schema) = schema(resource) else { return Vec::new() };
     let mut found = against(schema, object, None, "");
-    structural::check(object, schema, &mut found);
-    scale::check(row, object, scale::Part::Both, &mut found);
-    embedded::check(object, schema, "", false, &mut found);
-    lists::check(object, schema, "", &mut found);
+    structural::validate(object, schema, &mut found);
+    scale::validate(resource, object, scale::ScaleField::Both, &mut found);
+    embedded::validate(object, schema, "", false, &mut found);
+    lists::validate(object, schema, "", &mut found);
     found
 }
 
 /// What is wrong with the next version of a custom object.
-pub(crate) fn check_update(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
-    let Some(schema) = schema(row) else { return Vec::new() };
+pub(crate) fn validate_update(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec<FieldError> {
+    let Some(schema) = schema(resource) else { return Vec::new() };
     let mut found = against(schema, new, Some(old), "");
-    structural::check(new, schema, &mut found);
-    scale::check(row, new, scale::Part::Both, &mut found);
-    embedded::check(new, schema, "", false, &mut found);
+    structural::validate(new, schema, &mut found);
+    scale::validate(resource, new, scale::ScaleField::Both, &mut found);
+    embedded::validate(new, schema, "", false, &mut found);
     new_repetitions(schema, old, new, &mut found);
     found
 }
 
 /// What is wrong with the next status of a custom object.
-pub(crate) fn check_status(row: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
-    let Some(schema) = schema(row) else { return Vec::new() };
+pub(crate) fn validate_status(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec<FieldError> {
+    let Some(schema) = schema(resource) else { return Vec::new() };
     let mut found = Vec::new();
     if let (Shape::Object(object), Some(status)) = (&schema.shape, new.get("status"))
         && let Some(field) = object.fields.get("status")
     {
         found = against(&field.schema, status, old.get("status"), "status");
     }
-    structural::check_status(new, schema, &mut found);
-    scale::check(row, new, scale::Part::Status, &mut found);
+    structural::validate_status(new, schema, &mut found);
+    scale::validate(resource, new, scale::ScaleField::Status, &mut found);
     new_repetitions(schema, old, new, &mut found);
     found
 }
 
-/// Our own kinds have no definition, and are checked by whoever has them.
-fn schema(row: &Resource) -> Option<&Schema> {
-    row.schema.as_deref().filter(|_| row.custom.is_some())
+/// Kinds of holon.dev have no definition; the API server validates them.
+fn schema(resource: &ResourceInfo) -> Option<&Schema> {
+    resource.schema.as_deref().filter(|_| resource.custom.is_some())
 }
 
 /// Lists that had no repetitions may not get any.
 fn new_repetitions(schema: &Schema, old: &Value, new: &Value, found: &mut Vec<FieldError>) {
     let mut before = Vec::new();
-    lists::check(old, schema, "", &mut before);
+    lists::validate(old, schema, "", &mut before);
     if before.is_empty() {
-        lists::check(new, schema, "", found);
+        lists::validate(new, schema, "", found);
     }
 }
 
 /// All that is wrong with a value, and where: below `prefix`.
 pub(super) fn against(schema: &Schema, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
-    let mut walk = Walk { path: String::new(), steps: 0 };
-    let came_of = walk.visit(Node::of(schema), value, old);
+    let mut walk = StructuralValidator { path: String::new(), steps: 0 };
+    let came_of = walk.visit(SchemaNode::of(schema), value, old);
     let mut found: Vec<FieldError> = came_of.issues.into_iter().map(|issue| issue.told(prefix)).collect();
     if walk.steps > STEPS_MAX {
         let detail = "the object and its definition are too large to be checked against each other";
-        found.push(FieldError::invalid(nowhere(prefix), "", detail));
+        found.push(FieldError::invalid(without_path(prefix), "", detail));
     }
-    found.truncate(outcome::FAULTS_MAX);
+    found.truncate(result::FAULTS_MAX);
     found
 }
 
 /// Where the walk is, and how far it has come.
-struct Walk {
+struct StructuralValidator {
     path: String,
     steps: u64,
 }
 
-impl Walk {
+impl StructuralValidator {
     /// One value. What is wrong with it is forgiven if it was so before.
-    fn visit(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>) -> Outcome {
+    fn visit(&mut self, node: SchemaNode<'_>, value: &Value, old: Option<&Value>) -> ValidationResult {
         self.steps += 1;
         if self.steps > STEPS_MAX {
-            return Outcome::default();
+            return ValidationResult::default();
         }
-        let mut outcome = self.check(node, value, old);
+        let mut outcome = self.validate(node, value, old);
         self.steps += outcome.steps();
         if !outcome.is_valid() && old == Some(value) {
             outcome.issues.clear();
@@ -125,8 +125,8 @@ impl Walk {
         outcome
     }
 
-    fn check(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn validate(&mut self, node: SchemaNode<'_>, value: &Value, old: Option<&Value>) -> ValidationResult {
+        let mut outcome = ValidationResult::default();
         if value.is_null() {
             match self.null(node) {
                 Some(issue) => outcome.add(issue),
@@ -156,7 +156,7 @@ impl Walk {
                 }
             }
             Value::Number(number) => {
-                number::check(node, number, &self.path, &mut outcome);
+                number::validate(node, number, &self.path, &mut outcome);
                 outcome.matches += 2;
             }
             Value::Array(items) => {
@@ -175,7 +175,7 @@ impl Walk {
         outcome
     }
 
-    fn null(&self, node: Node<'_>) -> Option<Issue> {
+    fn null(&self, node: SchemaNode<'_>) -> Option<ValidationIssue> {
         let types = node.types();
         if types.is_empty() || node.nullable {
             return None;
@@ -184,25 +184,25 @@ impl Walk {
     }
 
     /// Formats have a say in what type a value has; that is how Kubernetes has it.
-    fn kind(&self, node: Node<'_>, value: &Value) -> Option<Issue> {
+    fn kind(&self, node: SchemaNode<'_>, value: &Value) -> Option<ValidationIssue> {
         let types = node.types();
-        let found = Type::of(value);
+        let found = JsonType::of(value);
         let whole =
             value.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0);
         let fits = types.contains(&found)
-            || found == Type::Number && whole && types.contains(&Type::Integer)
-            || found == Type::Integer && types.contains(&Type::Number);
-        let is_text_or_list = matches!(found, Type::String | Type::Array);
+            || found == JsonType::Number && whole && types.contains(&JsonType::Integer)
+            || found == JsonType::Integer && types.contains(&JsonType::Number);
+        let is_text_or_list = matches!(found, JsonType::String | JsonType::Array);
         if let Some(format) = node.format {
             let own = match found {
-                Type::Integer => "int64",
-                Type::Number => "float64",
+                JsonType::Integer => "int64",
+                JsonType::Number => "float64",
                 _ => "",
             };
             if !is_text_or_list && !fits && own != format {
                 return Some(self.wrong_type(format, own));
             }
-            let numeric = types.contains(&Type::Number) || types.contains(&Type::Integer);
+            let numeric = types.contains(&JsonType::Number) || types.contains(&JsonType::Integer);
             if is_text_or_list && !numeric {
                 return None;
             }
@@ -210,12 +210,15 @@ impl Walk {
         (!fits).then(|| self.wrong_type(&joined(types), found.as_str()))
     }
 
-    fn wrong_type(&self, wanted: &str, found: &str) -> Issue {
+    fn wrong_type(&self, wanted: &str, found: &str) -> ValidationIssue {
         let message = format!("{} in body must be of type {wanted}: {}", self.path, go::quote(found));
-        Issue { fault: Fault::TypeInvalid, ..Issue::invalid(&self.path, found, message) }
+        ValidationIssue {
+            fault: ErrorType::TypeInvalid,
+            ..ValidationIssue::invalid(&self.path, found, message)
+        }
     }
 
-    fn text(&mut self, node: Node<'_>, text: &str) -> Option<Issue> {
+    fn text(&mut self, node: SchemaNode<'_>, text: &str) -> Option<ValidationIssue> {
         let rules = node.rules?;
         let length = text.chars().count() as i64;
         let path = &self.path;
@@ -223,10 +226,10 @@ impl Walk {
             let unit = if max == 1 { "byte" } else { "bytes" };
             let message = format!("{path} in body should be at most {max} chars long");
             let detail = format!("may not be more than {max} {unit}");
-            return Some(Issue::with(path, Fault::TooLong, None, message, detail));
+            return Some(ValidationIssue::with(path, ErrorType::TooLong, None, message, detail));
         }
         if let Some(min) = rules.min_length.filter(|min| length < *min) {
-            return Some(Issue::invalid(
+            return Some(ValidationIssue::invalid(
                 path,
                 text,
                 format!("{path} in body should be at least {min} chars long"),
@@ -237,14 +240,18 @@ impl Walk {
         if pattern.is_in(text) {
             return None;
         }
-        Some(Issue::invalid(path, text, format!("{path} in body should match '{}'", pattern.as_str())))
+        Some(ValidationIssue::invalid(
+            path,
+            text,
+            format!("{path} in body should match '{}'", pattern.as_str()),
+        ))
     }
 
-    fn format(&self, format: &str, text: &str) -> Option<Issue> {
+    fn format(&self, format: &str, text: &str) -> Option<ValidationIssue> {
         (!formats::is_valid(format, text)).then(|| self.wrong_type(format, text))
     }
 
-    fn choices(&mut self, node: Node<'_>, value: &Value) -> Option<Issue> {
+    fn choices(&mut self, node: SchemaNode<'_>, value: &Value) -> Option<ValidationIssue> {
         let choices = &node.rules?.choices;
         self.steps += choices.len() as u64;
         if choices.is_empty() || choices.iter().any(|choice| is_choice(choice, value)) {
@@ -255,13 +262,13 @@ impl Walk {
         let message =
             format!("{} in body should be one of {}", self.path, go::print(&Value::from(choices.clone())));
         let detail = format!("supported values: {}", quoted.join(", "));
-        Some(Issue::with(&self.path, Fault::NotSupported, Some(value.clone()), message, detail))
+        Some(ValidationIssue::with(&self.path, ErrorType::NotSupported, Some(value.clone()), message, detail))
     }
 
-    fn items(&mut self, node: Node<'_>, items: &[Value], old: Option<&Value>) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn items(&mut self, node: SchemaNode<'_>, items: &[Value], old: Option<&Value>) -> ValidationResult {
+        let mut outcome = ValidationResult::default();
         if let Some(each) = node.items() {
-            let before = Before::of(node, old);
+            let before = OldValue::of(node, old);
             for (index, item) in items.iter().enumerate() {
                 let here = self.path.len();
                 self.path.push_str(&format!("[{index}]"));
@@ -271,7 +278,7 @@ impl Walk {
         }
         let (count, path) = (items.len() as i64, &self.path);
         if let Some(min) = node.rules.and_then(|rules| rules.min_items).filter(|min| count < *min) {
-            outcome.add(Issue::invalid(
+            outcome.add(ValidationIssue::invalid(
                 path,
                 count,
                 format!("{path} in body should have at least {min} items"),
@@ -279,14 +286,20 @@ impl Walk {
         }
         if let Some(max) = node.rules.and_then(|rules| rules.max_items).filter(|max| count > *max) {
             let message = format!("{path} in body should have at most {max} items");
-            outcome.add(Issue::with(path, Fault::TooMany, Some(count.into()), message, at_most(max)));
+            outcome.add(ValidationIssue::with(
+                path,
+                ErrorType::TooMany,
+                Some(count.into()),
+                message,
+                at_most(max),
+            ));
         }
         outcome.matches += 1;
         outcome
     }
 
-    fn fields(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn fields(&mut self, node: SchemaNode<'_>, value: &Value, old: Option<&Value>) -> ValidationResult {
+        let mut outcome = ValidationResult::default();
         let Value::Object(fields) = value else { return outcome };
         self.count_fields(node, fields.len() as i64, &mut outcome);
         let old = old.filter(|old| old.is_object());
@@ -307,7 +320,7 @@ impl Walk {
             if !fields.contains_key(&**name) && !outcome.is_full() {
                 let path = format!("{}.{name}", self.path);
                 let message = format!("{path} in body is required");
-                outcome.add(Issue::with(&path, Fault::Required, None, message, String::new()));
+                outcome.add(ValidationIssue::with(&path, ErrorType::Required, None, message, String::new()));
             }
         }
         if node.rules.is_some_and(|rules| rules.closed) {
@@ -316,17 +329,17 @@ impl Walk {
                     break;
                 }
                 let message = format!("{}.{name} in body is a forbidden property", self.path);
-                outcome.add(Issue::invalid(&self.path, name.as_str(), message));
+                outcome.add(ValidationIssue::invalid(&self.path, name.as_str(), message));
             }
         }
         outcome
     }
 
-    fn count_fields(&self, node: Node<'_>, count: i64, outcome: &mut Outcome) {
+    fn count_fields(&self, node: SchemaNode<'_>, count: i64, outcome: &mut ValidationResult) {
         let path = &self.path;
         let Some(rules) = node.rules else { return };
         if let Some(min) = rules.min_properties.filter(|min| count < *min) {
-            outcome.add(Issue::invalid(
+            outcome.add(ValidationIssue::invalid(
                 path,
                 count,
                 format!("{path} in body should have at least {min} properties"),
@@ -334,7 +347,13 @@ impl Walk {
         }
         if let Some(max) = rules.max_properties.filter(|max| count > *max) {
             let message = format!("{path} in body should have at most {max} properties");
-            outcome.add(Issue::with(path, Fault::TooMany, Some(count.into()), message, at_most(max)));
+            outcome.add(ValidationIssue::with(
+                path,
+                ErrorType::TooMany,
+                Some(count.into()),
+                message,
+                at_most(max),
+            ));
         }
     }
 }
@@ -348,7 +367,7 @@ fn is_choice(choice: &Value, value: &Value) -> bool {
     }
 }
 
-fn joined(types: &[Type]) -> String {
+fn joined(types: &[JsonType]) -> String {
     types.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(",")
 }
 

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::schema::constraints::{Rules, Type};
-use crate::schema::{ListKind, Schema, Shape};
+use crate::schema::constraints::{Constraints, JsonType};
+use crate::schema::{ListType, Schema, Shape};
 
 /// What one value is held against.
 #[derive(Clone, Copy)]
-pub(super) struct Node<'s> {
-    pub(super) rules: Option<&'s Rules>,
+pub(super) struct SchemaNode<'s> {
+    pub(super) rules: Option<&'s Constraints>,
     pub(super) format: Option<&'s str>,
     pub(super) nullable: bool,
     /// None for a condition, which has fields and items in its rules.
     shape: Option<&'s Shape>,
 }
 
-impl<'s> Node<'s> {
-    pub(super) fn of(schema: &'s Schema) -> Node<'s> {
-        Node {
+impl<'s> SchemaNode<'s> {
+    pub(super) fn of(schema: &'s Schema) -> SchemaNode<'s> {
+        SchemaNode {
             rules: schema.rules.as_deref(),
             format: schema.format.as_deref(),
             nullable: schema.nullable,
@@ -25,37 +25,37 @@ impl<'s> Node<'s> {
         }
     }
 
-    pub(super) fn condition(rules: &'s Rules) -> Node<'s> {
-        Node { rules: Some(rules), format: rules.format.as_deref(), nullable: false, shape: None }
+    pub(super) fn condition(rules: &'s Constraints) -> SchemaNode<'s> {
+        SchemaNode { rules: Some(rules), format: rules.format.as_deref(), nullable: false, shape: None }
     }
 
     /// The types a value may have; any if there are none.
-    pub(super) fn types(&self) -> &'s [Type] {
+    pub(super) fn types(&self) -> &'s [JsonType] {
         let Some(shape) = self.shape else {
             return self.rules.map(|rules| rules.types.as_slice()).unwrap_or_default();
         };
         match shape {
             _ if self.rules.is_some_and(|rules| rules.untyped) => &[],
             Shape::Any => &[],
-            Shape::Boolean => &[Type::Boolean],
-            Shape::Integer => &[Type::Integer],
-            Shape::Number => &[Type::Number],
-            Shape::String => &[Type::String],
-            Shape::IntOrString => &[Type::Integer, Type::String],
-            Shape::Object(_) | Shape::Map(_) => &[Type::Object],
-            Shape::List(_) => &[Type::Array],
+            Shape::Boolean => &[JsonType::Boolean],
+            Shape::Integer => &[JsonType::Integer],
+            Shape::Number => &[JsonType::Number],
+            Shape::String => &[JsonType::String],
+            Shape::IntOrString => &[JsonType::Integer, JsonType::String],
+            Shape::Object(_) | Shape::Map(_) => &[JsonType::Object],
+            Shape::List(_) => &[JsonType::Array],
         }
     }
 
-    pub(super) fn items(&self) -> Option<Node<'s>> {
+    pub(super) fn items(&self) -> Option<SchemaNode<'s>> {
         match self.shape {
-            Some(Shape::List(list)) => Some(Node::of(&list.items)),
+            Some(Shape::List(list)) => Some(SchemaNode::of(&list.items)),
             Some(_) => None,
-            None => self.rules?.items.as_deref().map(Node::condition),
+            None => self.rules?.items.as_deref().map(SchemaNode::condition),
         }
     }
 
-    pub(super) fn list_kind(&self) -> Option<&'s ListKind> {
+    pub(super) fn list_kind(&self) -> Option<&'s ListType> {
         match self.shape {
             Some(Shape::List(list)) => Some(&list.kind),
             _ => None,
@@ -63,15 +63,15 @@ impl<'s> Node<'s> {
     }
 
     /// What a field is held against. Of the metadata of an object only what its definition asks.
-    pub(super) fn field(&self, name: &str) -> Option<Node<'s>> {
+    pub(super) fn field(&self, name: &str) -> Option<SchemaNode<'s>> {
         match self.shape {
             Some(Shape::Object(object)) if object.embedded && name == "metadata" => {
-                self.rules?.metadata.as_deref().map(Node::of)
+                self.rules?.metadata.as_deref().map(SchemaNode::of)
             }
-            Some(Shape::Object(object)) => object.fields.get(name).map(|field| Node::of(&field.schema)),
-            Some(Shape::Map(map)) => Some(Node::of(&map.values)),
+            Some(Shape::Object(object)) => object.fields.get(name).map(|field| SchemaNode::of(&field.schema)),
+            Some(Shape::Map(map)) => Some(SchemaNode::of(&map.values)),
             Some(_) => None,
-            None => self.rules?.fields.get(name).map(Node::condition),
+            None => self.rules?.fields.get(name).map(SchemaNode::condition),
         }
     }
 

@@ -2,13 +2,13 @@
 
 use serde_json::{Number, Value};
 
-use super::node::Node;
-use super::outcome::{Issue, Outcome};
+use super::node::SchemaNode;
+use super::result::{ValidationIssue, ValidationResult};
 use crate::meta::go;
-use crate::schema::constraints::{Bound, Type};
+use crate::schema::constraints::{Bound, JsonType};
 
 /// What is wrong with a number, in the order: its type, multiples, the lower bound, the upper bound.
-pub(super) fn check(node: Node<'_>, number: &Number, path: &str, outcome: &mut Outcome) {
+pub(super) fn validate(node: SchemaNode<'_>, number: &Number, path: &str, outcome: &mut ValidationResult) {
     let range = Range::of(node);
     let value = match number.as_i64() {
         Some(whole) => Operand::Whole(whole),
@@ -27,7 +27,7 @@ pub(super) fn check(node: Node<'_>, number: &Number, path: &str, outcome: &mut O
         let unfit = range.fault(Operand::Float(bound.value), end.name(), path);
         let value = if unfit.is_some() { value.as_float() } else { value };
         outcome.extend(unfit);
-        outcome.extend(end.check(value, bound, path));
+        outcome.extend(end.validate(value, bound, path));
     }
 }
 
@@ -55,32 +55,32 @@ impl Operand {
 
 /// What the type and format of a node can hold.
 struct Range<'s> {
-    kind: Option<Type>,
+    kind: Option<JsonType>,
     format: Option<&'s str>,
 }
 
 impl Range<'_> {
-    fn of(node: Node<'_>) -> Range<'_> {
+    fn of(node: SchemaNode<'_>) -> Range<'_> {
         let kind = match node.types() {
-            [kind @ (Type::Integer | Type::Number)] => Some(*kind),
+            [kind @ (JsonType::Integer | JsonType::Number)] => Some(*kind),
             _ => None,
         };
         Range { kind, format: node.format.filter(|_| kind.is_some()) }
     }
 
-    fn fault(&self, value: Operand, what: &str, path: &str) -> Option<Issue> {
+    fn fault(&self, value: Operand, what: &str, path: &str) -> Option<ValidationIssue> {
         let fits = match (self.kind?, self.format, value) {
-            (Type::Integer, Some("int32"), Operand::Whole(whole)) => i32::try_from(whole).is_ok(),
-            (Type::Integer, format, Operand::Float(float)) => {
+            (JsonType::Integer, Some("int32"), Operand::Whole(whole)) => i32::try_from(whole).is_ok(),
+            (JsonType::Integer, format, Operand::Float(float)) => {
                 let whole = float.fract() == 0.0 && float.abs() < 9.2e18;
                 whole && (format != Some("int32") || i32::try_from(float as i64).is_ok())
             }
-            (Type::Number, Some("float"), Operand::Float(float)) => float.abs() <= f64::from(f32::MAX),
+            (JsonType::Number, Some("float"), Operand::Float(float)) => float.abs() <= f64::from(f32::MAX),
             _ => true,
         };
         let kind = self.kind?.as_str();
         (!fits).then(|| {
-            Issue::general(match self.format {
+            ValidationIssue::general(match self.format {
                 Some(format) => format!("{what} value must be of type {kind} with format {format} in {path}"),
                 None => format!("{what} value must be of type {kind} (default format) in {path}"),
             })
@@ -88,7 +88,7 @@ impl Range<'_> {
     }
 }
 
-fn multiple(value: Operand, factor: f64, path: &str) -> Option<Issue> {
+fn multiple(value: Operand, factor: f64, path: &str) -> Option<ValidationIssue> {
     let (is_multiple, shown) = match value {
         Operand::Whole(whole) => {
             let factor = factor as i64;
@@ -106,12 +106,20 @@ fn multiple(value: Operand, factor: f64, path: &str) -> Option<Issue> {
         }
     };
     (!is_multiple).then(|| {
-        Issue::invalid(path, value.value(), format!("{path} in body should be a multiple of {shown}"))
+        ValidationIssue::invalid(
+            path,
+            value.value(),
+            format!("{path} in body should be a multiple of {shown}"),
+        )
     })
 }
 
-fn not_positive(path: &str, factor: Value, shown: &str) -> Issue {
-    Issue::invalid(path, factor, format!("factor MultipleOf declared for {path} must be positive: {shown}"))
+fn not_positive(path: &str, factor: Value, shown: &str) -> ValidationIssue {
+    ValidationIssue::invalid(
+        path,
+        factor,
+        format!("factor MultipleOf declared for {path} must be positive: {shown}"),
+    )
 }
 
 /// Whole but for the noise of floats.
@@ -135,7 +143,7 @@ impl End {
         }
     }
 
-    fn check(self, value: Operand, bound: Bound, path: &str) -> Option<Issue> {
+    fn validate(self, value: Operand, bound: Bound, path: &str) -> Option<ValidationIssue> {
         use std::cmp::Ordering::{Greater, Less};
         let (order, shown) = match value {
             Operand::Whole(whole) => (whole.cmp(&(bound.value as i64)), (bound.value as i64).to_string()),
@@ -147,7 +155,8 @@ impl End {
             (End::Upper, false) => (order == Greater, "less than or equal to"),
             (End::Upper, true) => (order != Less, "less than"),
         };
-        outside
-            .then(|| Issue::invalid(path, value.value(), format!("{path} in body should be {words} {shown}")))
+        outside.then(|| {
+            ValidationIssue::invalid(path, value.value(), format!("{path} in body should be {words} {shown}"))
+        })
     }
 }

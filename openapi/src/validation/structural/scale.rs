@@ -2,23 +2,28 @@
 
 use serde_json::Value;
 
-use crate::catalog::resource_info::{Resource, Scale};
+use crate::catalog::resource_info::{ResourceInfo, ScalePaths};
 use crate::meta::field::FieldError;
 
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Part {
+pub(super) enum ScaleField {
     Both,
     Status,
 }
 
 /// Numbers of replicas are whole, not negative and fit 32 bits; the selector is a text.
-pub(super) fn check(row: &Resource, object: &Value, part: Part, found: &mut Vec<FieldError>) {
-    let Some(Scale { replicas, replicas_now, selector }) =
-        row.custom.as_ref().and_then(|custom| custom.scale.as_ref())
+pub(super) fn validate(
+    resource: &ResourceInfo,
+    object: &Value,
+    part: ScaleField,
+    found: &mut Vec<FieldError>,
+) {
+    let Some(ScalePaths { replicas, replicas_now, selector }) =
+        resource.custom.as_ref().and_then(|custom| custom.scale.as_ref())
     else {
         return;
     };
-    let wanted = (part == Part::Both).then_some(replicas);
+    let wanted = (part == ScaleField::Both).then_some(replicas);
     for pointer in wanted.into_iter().chain([replicas_now]) {
         let path = dotted(pointer);
         match reach(object, pointer, &path) {

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::meta::field::Fault;
+use crate::meta::field::ErrorType;
 use crate::meta::go;
 use crate::meta::names::{dns1123_subdomain, path_segment};
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{Each, OneOf, Required, Selector, Text};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{Each, OneOf, Required, Selector, Text};
 use crate::validation::rule::Rule::{Field, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{get, items, same, text};
@@ -34,15 +34,15 @@ pub(super) const RULES: Table = &[
     ),
 ];
 
-fn role(role: &Value, at: &Path<'_>, found: &mut Found) {
+fn role(role: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     rules(role, true, at, found);
 }
 
-fn cluster_role(role: &Value, at: &Path<'_>, found: &mut Found) {
+fn cluster_role(role: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     rules(role, false, at, found);
 }
 
-fn rules(role: &Value, namespaced: bool, at: &Path<'_>, found: &mut Found) {
+fn rules(role: &Value, namespaced: bool, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, rule) in items(role, "rules").iter().enumerate() {
         let list = at.field("rules");
         let item = list.index(index);
@@ -70,17 +70,17 @@ fn rules(role: &Value, namespaced: bool, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn role_binding(binding: &Value, at: &Path<'_>, found: &mut Found) {
+fn role_binding(binding: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     role_kind(binding, &["Role", "ClusterRole"], at, found);
     subjects(binding, true, at, found);
 }
 
-fn cluster_role_binding(binding: &Value, at: &Path<'_>, found: &mut Found) {
+fn cluster_role_binding(binding: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     role_kind(binding, &["ClusterRole"], at, found);
     subjects(binding, false, at, found);
 }
 
-fn role_kind(binding: &Value, kinds: &[&str], at: &Path<'_>, found: &mut Found) {
+fn role_kind(binding: &Value, kinds: &[&str], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(get(binding, "roleRef"), "kind");
     if !kinds.contains(&kind) {
         found.not_supported(&at.field("roleRef.kind"), kind, kinds);
@@ -88,7 +88,7 @@ fn role_kind(binding: &Value, kinds: &[&str], at: &Path<'_>, found: &mut Found) 
 }
 
 /// A binding that led elsewhere would be another binding.
-pub(crate) fn check_update_binding(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_update_binding(old: &Value, new: &Value, found: &mut FieldErrors) {
     let role = get(new, "roleRef");
     if same(get(old, "roleRef"), role) {
         return;
@@ -96,10 +96,10 @@ pub(crate) fn check_update_binding(old: &Value, new: &Value, found: &mut Found) 
     let fields = [("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")];
     let shown = fields.map(|(shown, field)| format!("\"{shown}\":{}", go::quote(text(role, field))));
     let shown = format!("{{{}}}", shown.join(","));
-    found.shown(&Path::TOP.field("roleRef"), Fault::Invalid, &shown, "cannot change roleRef");
+    found.shown(&FieldPath::TOP.field("roleRef"), ErrorType::Invalid, &shown, "cannot change roleRef");
 }
 
-fn subjects(binding: &Value, namespaced: bool, at: &Path<'_>, found: &mut Found) {
+fn subjects(binding: &Value, namespaced: bool, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, subject) in items(binding, "subjects").iter().enumerate() {
         let list = at.field("subjects");
         let item = list.index(index);

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::meta::go;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::Rule::Whole;
 use crate::validation::rule::Table;
 use crate::validation::value::{get, items, same, text};
@@ -16,30 +16,30 @@ pub(super) const RULES: Table = &[("certificates.v1.CertificateSigningRequestSpe
 
 /// Conditions that are only ever true, and never taken back.
 const LASTING: [&str; 3] = ["Approved", "Denied", "Failed"];
-/// Of those, what only whoever approves says.
+/// Of those, the condition types only an approver sets.
 const JUDGEMENTS: [&str; 2] = ["Approved", "Denied"];
 const CERTIFICATE: &str = "status.certificate";
 
-/// Whoever approves says so, and does not sign.
-pub(crate) fn check_approval(old: &Value, new: &Value, found: &mut Found) {
+/// An approver sets conditions, and does not sign.
+pub(crate) fn validate_approval(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new) = (get(old, "status"), get(new, "status"));
     conditions(old, new, found);
     if text(old, "certificate") != text(new, "certificate") {
-        found.forbidden(&Path::TOP.field(CERTIFICATE), "updates may not set certificate content");
+        found.forbidden(&FieldPath::TOP.field(CERTIFICATE), "updates may not set certificate content");
     }
 }
 
-/// Whoever signs does so once, and does not approve.
-pub(crate) fn check_status(old: &Value, new: &Value, found: &mut Found) {
+/// A signer sets the certificate once, and does not approve.
+pub(crate) fn validate_status(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new) = (get(old, "status"), get(new, "status"));
     let (before, after) = (text(old, "certificate"), text(new, "certificate"));
     conditions(old, new, found);
     if before != after && is_certificate(before).is_ok() {
         let shown = "<certificate data>";
         let told = is_certificate(after).err();
-        told.into_iter().for_each(|why| found.invalid(&Path::TOP.field(CERTIFICATE), shown, why));
+        told.into_iter().for_each(|why| found.invalid(&FieldPath::TOP.field(CERTIFICATE), shown, why));
     }
-    let at = Path::TOP.field("status.conditions");
+    let at = FieldPath::TOP.field("status.conditions");
     for kind in JUDGEMENTS {
         let (before, after) = (of_kind(old, kind), of_kind(new, kind));
         if after.len() > before.len() {
@@ -51,7 +51,10 @@ pub(crate) fn check_status(old: &Value, new: &Value, found: &mut Found) {
         }
     }
     if before != after && !before.is_empty() {
-        found.forbidden(&Path::TOP.field(CERTIFICATE), "updates may not modify existing certificate content");
+        found.forbidden(
+            &FieldPath::TOP.field(CERTIFICATE),
+            "updates may not modify existing certificate content",
+        );
     }
 }
 
@@ -60,8 +63,8 @@ fn of_kind<'v>(status: &'v Value, kind: &str) -> Vec<&'v Value> {
 }
 
 /// Each type once, with a status; what was wrong before may stay so.
-fn conditions(old: &Value, new: &Value, found: &mut Found) {
-    let at = Path::TOP.field("status.conditions");
+fn conditions(old: &Value, new: &Value, found: &mut FieldErrors) {
+    let at = FieldPath::TOP.field("status.conditions");
     let known = items(old, "conditions");
     let may_be_nameless = known.iter().any(|condition| text(condition, "type").is_empty());
     let may_repeat = repeats(known);
@@ -127,7 +130,7 @@ fn is_certificate(base64: &str) -> Result<(), String> {
     }
 }
 
-/// Whether these bytes are one sequence of DER. What is in it is for whoever uses the certificate to read.
+/// Whether these bytes are one sequence of DER. Its content is not parsed.
 fn is_sequence(der: &[u8]) -> bool {
     let [0x30, first, rest @ ..] = der else { return false };
     let (length, inside) = match usize::from(*first) {
@@ -167,7 +170,7 @@ const USAGES: &[&str] = &[
     "timestamping",
 ];
 
-fn certificate(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn certificate(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let request = text(spec, "request");
     if !is_request(request) {
         found.invalid(&at.field("request"), request, "PEM block type must be CERTIFICATE REQUEST");
@@ -208,7 +211,7 @@ fn is_request(base64: &str) -> bool {
 }
 
 /// `example.com/signer`.
-fn signer(name: &str, at: &Path<'_>, found: &mut Found) {
+fn signer(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if name.is_empty() {
         return found.required(at, "");
     }
@@ -246,43 +249,43 @@ mod tests {
 
     #[test]
     fn what_is_signed_is_pem_of_certificates() {
-        let check = |pem: &str, expected: Result<(), &str>| {
+        let validate = |pem: &str, expected: Result<(), &str>| {
             assert_eq!(is_certificate(&STANDARD.encode(pem)), expected.map_err(str::to_owned), "{pem}");
         };
         let block =
             |label: &str, inside: &str| format!("-----BEGIN {label}-----\n{inside}\n-----END {label}-----\n");
         let der = STANDARD.encode([0x30, 0x03, 0x02, 0x01, 0x05]);
-        check("", Ok(()));
-        check(&block("CERTIFICATE", &der), Ok(()));
-        check("x", Err("must contain at least one CERTIFICATE PEM block"));
-        check(
+        validate("", Ok(()));
+        validate(&block("CERTIFICATE", &der), Ok(()));
+        validate("x", Err("must contain at least one CERTIFICATE PEM block"));
+        validate(
             &block("PRIVATE KEY", &der),
             Err("only CERTIFICATE PEM blocks are allowed, found \"PRIVATE KEY\""),
         );
-        check(&block("CERTIFICATE", "AAAA"), Err("x509: malformed certificate"));
+        validate(&block("CERTIFICATE", "AAAA"), Err("x509: malformed certificate"));
         // A length that is longer than what follows, and one of more bytes than there are.
         for odd in
             [&[0x30, 0x05, 0x02][..], &[0x30, 0x84, 0xff][..], &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff][..]]
         {
-            check(&block("CERTIFICATE", &STANDARD.encode(odd)), Err("x509: malformed certificate"));
+            validate(&block("CERTIFICATE", &STANDARD.encode(odd)), Err("x509: malformed certificate"));
         }
     }
 
-    /// Whoever may write the status of a request approved it with that.
+    /// A signer could once approve a request by writing its status.
     #[test]
-    fn whoever_signs_does_not_approve() {
+    fn a_signer_does_not_approve() {
         let with = |conditions: Value| json!({ "status": { "conditions": conditions } });
         let approved = json!([{ "type": "Approved", "status": "True" }]);
-        let told = |check: fn(&Value, &Value, &mut Found), old: Value, new: Value| -> Vec<String> {
-            let mut found = Found::default();
-            check(&with(old), &with(new), &mut found);
+        let told = |validate: fn(&Value, &Value, &mut FieldErrors), old: Value, new: Value| -> Vec<String> {
+            let mut found = FieldErrors::default();
+            validate(&with(old), &with(new), &mut found);
             found.errors.iter().map(|error| error.body()).collect()
         };
-        assert_eq!(told(check_approval, json!([]), approved.clone()), [""; 0]);
+        assert_eq!(told(validate_approval, json!([]), approved.clone()), [""; 0]);
         let added = ["Forbidden: updates may not add a condition of type \"Approved\""];
-        assert_eq!(told(check_status, json!([]), approved.clone()), added);
+        assert_eq!(told(validate_status, json!([]), approved.clone()), added);
         let removed = ["Forbidden: updates may not remove a condition of type \"Approved\""];
-        assert_eq!(told(check_approval, approved.clone(), json!([])), removed);
-        assert_eq!(told(check_status, approved, json!([])), removed);
+        assert_eq!(told(validate_approval, approved.clone(), json!([])), removed);
+        assert_eq!(told(validate_status, approved, json!([])), removed);
     }
 }

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::meta::field::Fault;
+use crate::meta::field::ErrorType;
 use crate::meta::go;
 use crate::meta::names::{dns1123_label, qualified_name};
 use crate::meta::net;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::metadata::{UNQUALIFIED_FINALIZER, is_qualified_finalizer};
 use crate::validation::resources;
-use crate::validation::rule::Check::{AtLeast, Labels, OneOf, Text};
+use crate::validation::rule::FieldRule::{AtLeast, Labels, OneOf, Text};
 use crate::validation::rule::Rule::{Field, Into, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{at as path_in, entries, get, int, items, text, truth};
@@ -38,7 +38,7 @@ pub(super) const RULES: Table = &[
     ),
 ];
 
-fn node(node: &Value, at: &Path<'_>, found: &mut Found) {
+fn node(node: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let spec = get(node, "spec");
     crate::validation::tables::pods::scheduling::taints(
         items(spec, "taints"),
@@ -57,8 +57,8 @@ fn node(node: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// How much a node has.
-fn node_amounts(node: &Value, found: &mut Found) {
-    let at = Path::TOP.field("status");
+fn node_amounts(node: &Value, found: &mut FieldErrors) {
+    let at = FieldPath::TOP.field("status");
     for part in ["capacity", "allocatable"] {
         for (name, value) in entries(get(node, "status"), part) {
             resources::amount(name, value, &at.field(part).field(name), found);
@@ -67,9 +67,9 @@ fn node_amounts(node: &Value, found: &mut Found) {
 }
 
 /// What a kubelet may say of its node.
-pub(crate) fn check_node_status(_old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_node_status(_old: &Value, new: &Value, found: &mut FieldErrors) {
     node_amounts(new, found);
-    let (status, at) = (get(new, "status"), Path::TOP.field("status"));
+    let (status, at) = (get(new, "status"), FieldPath::TOP.field("status"));
     features(items(status, "declaredFeatures"), &at.field("declaredFeatures"), found);
     let (addresses, at) = (items(status, "addresses"), at.field("addresses"));
     let mut seen = HashSet::new();
@@ -77,7 +77,7 @@ pub(crate) fn check_node_status(_old: &Value, new: &Value, found: &mut Found) {
         let (kind, address) = (text(address, "type"), text(address, "address"));
         if !seen.insert((kind, address)) {
             let shown = format!("{{\"Type\":{},\"Address\":{}}}", go::quote(kind), go::quote(address));
-            found.shown(&at.index(index), Fault::Duplicate, &shown, "");
+            found.shown(&at.index(index), ErrorType::Duplicate, &shown, "");
         }
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn check_node_status(_old: &Value, new: &Value, found: &mut Found) {
 const MAX_FEATURE_CHARS: usize = 253;
 
 /// Names of features, each once, in order.
-fn features(features: &[Value], at: &Path<'_>, found: &mut Found) {
+fn features(features: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let names: Vec<&str> = features.iter().filter_map(Value::as_str).collect();
     for (index, name) in names.iter().enumerate() {
         if name.len() > MAX_FEATURE_CHARS {
@@ -117,8 +117,8 @@ fn is_feature(name: &str) -> bool {
 }
 
 /// A namespace is in the phase its deletion says.
-pub(crate) fn check_namespace_status(_old: &Value, new: &Value, found: &mut Found) {
-    let (at, phase) = (Path::TOP.field("status.Phase"), text(get(new, "status"), "phase"));
+pub(crate) fn validate_namespace_status(_old: &Value, new: &Value, found: &mut FieldErrors) {
+    let (at, phase) = (FieldPath::TOP.field("status.Phase"), text(get(new, "status"), "phase"));
     match (path_in(new, "metadata.deletionTimestamp").is_null(), phase) {
         (true, "Active") | (false, "Terminating") => {}
         (true, _) => found.invalid(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty"),
@@ -129,17 +129,17 @@ pub(crate) fn check_namespace_status(_old: &Value, new: &Value, found: &mut Foun
 }
 
 /// What a namespace waits for before it goes.
-pub(crate) fn check_finalize(_old: &Value, new: &Value, found: &mut Found) {
-    let at = Path::TOP.field("spec.finalizers");
+pub(crate) fn validate_finalize(_old: &Value, new: &Value, found: &mut FieldErrors) {
+    let at = FieldPath::TOP.field("spec.finalizers");
     let names = items(get(new, "spec"), "finalizers");
     for (index, name) in names.iter().filter_map(Value::as_str).enumerate() {
         finalizer_name(name, &at.index(index), found);
     }
 }
 
-/// What somebody gave a node once stays.
-pub(crate) fn check_update_node(old: &Value, new: &Value, found: &mut Found) {
-    let (old, new, at) = (get(old, "spec"), get(new, "spec"), Path::TOP.field("spec"));
+/// Pod CIDRs and the provider ID of a node are set once.
+pub(crate) fn validate_update_node(old: &Value, new: &Value, found: &mut FieldErrors) {
+    let (old, new, at) = (get(old, "spec"), get(new, "spec"), FieldPath::TOP.field("spec"));
     let (olds, news) = (items(old, "podCIDRs"), items(new, "podCIDRs"));
     let changed = match olds.len() == news.len() {
         true => olds.iter().zip(news).filter(|(old, new)| old != new).count(),
@@ -157,14 +157,14 @@ pub(crate) fn check_update_node(old: &Value, new: &Value, found: &mut Found) {
     }
 }
 
-fn namespace_finalizers(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn namespace_finalizers(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let at = at.field("finalizers");
     for name in items(spec, "finalizers").iter().filter_map(Value::as_str) {
         finalizer_name(name, &at, found);
     }
 }
 
-fn finalizer_name(name: &str, at: &Path<'_>, found: &mut Found) {
+fn finalizer_name(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     found.faults(at, name, qualified_name(name));
     if !is_qualified_finalizer(name) {
         found.invalid(at, name, UNQUALIFIED_FINALIZER);
@@ -175,7 +175,7 @@ const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-fn priority(class: &Value, at: &Path<'_>, found: &mut Found) {
+fn priority(class: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let name = path_in(class, "metadata.name").as_str().unwrap_or_default();
     let value = int(class, "value");
     if !name.starts_with("system-") {
@@ -199,7 +199,7 @@ fn priority(class: &Value, at: &Path<'_>, found: &mut Found) {
     found.forbidden(&at.field("metadata.name"), detail);
 }
 
-fn overhead(overhead: &Value, at: &Path<'_>, found: &mut Found) {
+fn overhead(overhead: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let limits = json!({ "limits": get(overhead, "podFixed") });
     resources::container_requirements(&limits, at, found);
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::codec::{Syntax, decode};
 use crate::validation::common::config_key;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::Rule::Whole;
 use crate::validation::rule::Table;
 use crate::validation::value::{at as path_in, entries, get, has, same, text};
@@ -17,7 +17,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 pub(super) const RULES: Table =
     &[("core.v1.ConfigMap", &[Whole(config_map)]), ("core.v1.Secret", &[Whole(secret)])];
 
-fn config_map(map: &Value, at: &Path<'_>, found: &mut Found) {
+fn config_map(map: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut bytes = 0;
     for (key, value) in entries(map, "data") {
         let list = at.field("data");
@@ -53,7 +53,7 @@ const KEYS: &[(&str, &[&str])] = &[
 
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-fn secret(secret: &Value, at: &Path<'_>, found: &mut Found) {
+fn secret(secret: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (data, list) = (get(secret, "data"), at.field("data"));
     let mut bytes = 0;
     for (key, value) in entries(secret, "data") {
@@ -112,16 +112,16 @@ fn json_fault(value: &Value) -> Option<String> {
 const SEALED: &str = "field is immutable when `immutable` is set";
 
 /// One that was sealed stays sealed, and as it is.
-pub(crate) fn check_update(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors) {
     if get(old, "immutable").as_bool() != Some(true) {
         return;
     }
     if get(new, "immutable").as_bool() != Some(true) {
-        found.forbidden(&Path::TOP.field("immutable"), SEALED);
+        found.forbidden(&FieldPath::TOP.field("immutable"), SEALED);
     }
     for field in ["data", "binaryData"] {
         if !same(get(old, field), get(new, field)) {
-            found.forbidden(&Path::TOP.field(field), SEALED);
+            found.forbidden(&FieldPath::TOP.field(field), SEALED);
         }
     }
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::meta::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
 use crate::meta::net;
 use crate::validation::common;
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{Code, MaxItems, OneOf, Text};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{Code, MaxItems, OneOf, Text};
 use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
 use crate::validation::rule::{PROTOCOLS, REQUIRED, Table};
 use crate::validation::value::{int, items, text};
@@ -60,7 +60,7 @@ pub(super) const RULES: Table = &[
     ),
 ];
 
-fn subset(subset: &Value, at: &Path<'_>, found: &mut Found) {
+fn subset(subset: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if items(subset, "addresses").is_empty() && items(subset, "notReadyAddresses").is_empty() {
         found.required(at, "must specify `addresses` or `notReadyAddresses`");
     }
@@ -72,18 +72,18 @@ fn subset(subset: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-/// An address nobody can read is told so twice.
-fn address(address: &Value, at: &Path<'_>, found: &mut Found) {
+/// An unparsable address is reported twice, as Kubernetes does.
+fn address(address: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (ip, at) = (text(address, "ip"), at.field("ip"));
     found.faults(&at, ip, net::ip(ip));
     common::endpoint_ip(ip, &at, found);
 }
 
-fn port_number(port: &Value, at: &Path<'_>, found: &mut Found) {
+fn port_number(port: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     common::between(&int(port, "port").into(), 1, 65535, &at.field("port"), found);
 }
 
-fn port_names(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn port_names(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let ports = value.as_array().map(Vec::as_slice).unwrap_or_default();
     for (index, port) in ports.iter().enumerate() {
         let name = text(port, "name");
@@ -95,7 +95,7 @@ fn port_names(value: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_ADDRESSES: usize = 100;
 
-fn endpoints(slice: &Value, at: &Path<'_>, found: &mut Found) {
+fn endpoints(slice: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(slice, "addressType");
     for (index, endpoint) in items(slice, "endpoints").iter().enumerate() {
         let list = at.field("endpoints");
@@ -112,7 +112,7 @@ fn endpoints(slice: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn slice_address(kind: &str, text: &str, list: &Path<'_>, index: usize, found: &mut Found) {
+fn slice_address(kind: &str, text: &str, list: &FieldPath<'_>, index: usize, found: &mut FieldErrors) {
     let at = list.index(index);
     let faults = match kind {
         "IPv4" => net::ip(text),
@@ -129,7 +129,7 @@ fn slice_address(kind: &str, text: &str, list: &Path<'_>, index: usize, found: &
     common::endpoint_ip(text, &at, found);
 }
 
-fn domain(name: &str, at: &Path<'_>, found: &mut Found) {
+fn domain(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let name = name.strip_suffix('.').unwrap_or(name);
     let faults = dns1123_subdomain(name);
     if !faults.is_empty() {
@@ -144,7 +144,7 @@ fn domain(name: &str, at: &Path<'_>, found: &mut Found) {
 
 const MAX_HINTS: usize = 8;
 
-fn hints(hints: &Value, at: &Path<'_>, found: &mut Found) {
+fn hints(hints: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     type Rule = fn(&str) -> Vec<String>;
     let lists: [(&str, Rule); 2] = [("forZones", label_value), ("forNodes", dns1123_subdomain)];
     for (field, rule) in lists {

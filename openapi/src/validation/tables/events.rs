@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::meta::names::qualified_name;
 use crate::validation::common::IMMUTABLE;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::Rule::Whole;
 use crate::validation::rule::Table;
 use crate::validation::value::{at as path_in, get, has, int, is_empty, same, text};
 
 pub(super) const RULES: Table = &[
-    ("core.v1.Event", &[Whole(|event, at, found| check(event, &CORE, at, found))]),
-    ("events.v1.Event", &[Whole(|event, at, found| check(event, &EVENTS, at, found))]),
+    ("core.v1.Event", &[Whole(|event, at, found| validate(event, &CORE, at, found))]),
+    ("events.v1.Event", &[Whole(|event, at, found| validate(event, &EVENTS, at, found))]),
 ];
 
 /// What a version calls the fields that have two names.
@@ -28,7 +28,7 @@ struct Names {
 const CORE: Names = Names { about: "involvedObject", message: "message", reporter: "reportingComponent" };
 const EVENTS: Names = Names { about: "regarding", message: "note", reporter: "reportingController" };
 
-fn check(event: &Value, names: &Names, at: &Path<'_>, found: &mut Found) {
+fn validate(event: &Value, names: &Names, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let namespace = path_in(event, "metadata.namespace").as_str().unwrap_or_default();
     let about = text(get(event, names.about), "namespace");
     let is_new = has(event, "eventTime");
@@ -41,11 +41,11 @@ fn check(event: &Value, names: &Names, at: &Path<'_>, found: &mut Found) {
         found.invalid(&at.field("involvedObject.namespace"), about, "does not match event.namespace");
     }
     if is_new {
-        check_new(event, names, at, found);
+        validate_new(event, names, at, found);
     }
 }
 
-fn check_new(event: &Value, names: &Names, at: &Path<'_>, found: &mut Found) {
+fn validate_new(event: &Value, names: &Names, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (reporter, reporter_at) = (text(event, names.reporter), at.field(names.reporter));
     if reporter.is_empty() {
         found.required(&reporter_at, "");
@@ -61,16 +61,16 @@ fn check_new(event: &Value, names: &Names, at: &Path<'_>, found: &mut Found) {
 }
 
 /// The text itself is not repeated.
-fn at_most(bytes: usize, text: &str, at: &Path<'_>, found: &mut Found) {
+fn at_most(bytes: usize, text: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if text.len() > bytes {
         found.invalid(at, "", format!("can have at most {bytes} characters"));
     }
 }
 
 /// What `events.k8s.io` wants of a new event.
-pub(crate) fn check_create(event: &Value, found: &mut Found) {
-    let top = Path::TOP;
-    check_series(event, found);
+pub(crate) fn validate_create(event: &Value, found: &mut FieldErrors) {
+    let top = FieldPath::TOP;
+    validate_series(event, found);
     if !has(event, "eventTime") {
         found.required(&top.field("eventTime"), "");
     }
@@ -90,23 +90,23 @@ pub(crate) fn check_create(event: &Value, found: &mut Found) {
     }
 }
 
-fn check_series(event: &Value, found: &mut Found) {
+fn validate_series(event: &Value, found: &mut FieldErrors) {
     let series = get(event, "series");
     if series.is_null() {
         return;
     }
     if int(series, "count") < 2 {
-        found.invalid(&Path::TOP.field("series.count"), "", "should be at least 2");
+        found.invalid(&FieldPath::TOP.field("series.count"), "", "should be at least 2");
     }
     if !has(series, "lastObservedTime") {
-        found.required(&Path::TOP.field("series.lastObservedTime"), "");
+        found.required(&FieldPath::TOP.field("series.lastObservedTime"), "");
     }
 }
 
 /// Of an event in `events.k8s.io` only the series goes on.
-pub(crate) fn check_update(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors) {
     if !same(get(old, "series"), get(new, "series")) {
-        check_series(new, found);
+        validate_series(new, found);
     }
     for (field, told) in [
         ("regarding", "involvedObject"),
@@ -125,7 +125,7 @@ pub(crate) fn check_update(old: &Value, new: &Value, found: &mut Found) {
     ] {
         let (before, after) = (get(old, field), get(new, field));
         if !same(before, after) {
-            found.invalid(&Path::TOP.field(told), after.clone(), IMMUTABLE);
+            found.invalid(&FieldPath::TOP.field(told), after.clone(), IMMUTABLE);
         }
     }
 }

@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use crate::meta::names::{dns1123_label, dns1123_subdomain};
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{AtLeast, AtMost, Code, OneOf, Required, Text};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{AtLeast, AtMost, Code, OneOf, Required, Text};
 use crate::validation::rule::Rule::{Field, Into, Whole};
-use crate::validation::rule::{Check, REQUIRED, Table};
+use crate::validation::rule::{FieldRule, REQUIRED, Table};
 use crate::validation::value::{at as path_in, get, has, int, items, text};
 
 const VERBS: &[&str] =
     &["*", "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 const WITHIN: &str = "must be between 0 and 100, inclusive";
 
-const NO_VERBS: Check = Required("verbs must contain at least one value");
+const NO_VERBS: FieldRule = Required("verbs must contain at least one value");
 
 pub(super) const RULES: Table = &[
     ("flowcontrol.v1.FlowSchema", &[Whole(precedence), Into("spec")]),
@@ -62,7 +62,7 @@ pub(super) const RULES: Table = &[
     ("flowcontrol.v1.LimitResponse", &[Field("type", &[REQUIRED, OneOf(&["Queue", "Reject"])])]),
 ];
 
-fn precedence(schema: &Value, at: &Path<'_>, found: &mut Found) {
+fn precedence(schema: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let precedence = int(get(schema, "spec"), "matchingPrecedence");
     let at = at.field("spec.matchingPrecedence");
     let name = path_in(schema, "metadata.name").as_str().unwrap_or_default();
@@ -78,7 +78,7 @@ fn precedence(schema: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn any_rules(rules: &Value, at: &Path<'_>, found: &mut Found) {
+fn any_rules(rules: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if items(rules, "resourceRules").is_empty() && items(rules, "nonResourceRules").is_empty() {
         let detail = "at least one of resourceRules and nonResourceRules has to be non-empty";
         found.required(at, detail);
@@ -89,7 +89,7 @@ fn any_rules(rules: &Value, at: &Path<'_>, found: &mut Found) {
 const SUBJECTS: [(&str, &str); 3] =
     [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 
-fn subject(subject: &Value, at: &Path<'_>, found: &mut Found) {
+fn subject(subject: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(subject, "kind");
     let Some((_, field)) = SUBJECTS.iter().find(|(known, _)| *known == kind) else {
         return found.not_supported(&at.field("kind"), kind, &["Group", "ServiceAccount", "User"]);
@@ -122,7 +122,7 @@ fn subject(subject: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn verbs(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn verbs(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let verbs = value.as_array().map(Vec::as_slice).unwrap_or_default();
     if verbs.iter().any(|verb| verb == "*") {
         if verbs.len() > 1 {
@@ -133,7 +133,7 @@ fn verbs(value: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn rule_namespaces(rule: &Value, at: &Path<'_>, found: &mut Found) {
+fn rule_namespaces(rule: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (names, at) = (items(rule, "namespaces"), at.field("namespaces"));
     let all = names.iter().any(|name| name == "*");
     if names.is_empty() && get(rule, "clusterScope").as_bool() != Some(true) {
@@ -150,7 +150,7 @@ fn rule_namespaces(rule: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn level(level: &Value, at: &Path<'_>, found: &mut Found) {
+fn level(level: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let name = path_in(level, "metadata.name").as_str().unwrap_or_default();
     let (spec, at) = (get(level, "spec"), at.field("spec"));
     let kind = text(spec, "type");

@@ -6,8 +6,8 @@ use crate::meta::names::{dns1123_label, dns1123_subdomain, path_segment};
 use crate::meta::net;
 use crate::validation::common;
 use crate::validation::common::{domain_prefixed_path, host, port_name};
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{Code, Each, MaxBytes, OneOf, Selector, Text};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{Code, Each, MaxBytes, OneOf, Selector, Text};
 use crate::validation::rule::Rule::{Field, Into, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{at as path_in, get, has, int, items, text};
@@ -73,14 +73,14 @@ pub(super) const RULES: Table = &[
     ("networking.v1.ServiceCIDRSpec", &[Field("cidrs", &[Code(cidrs)])]),
 ];
 
-fn somewhere(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn somewhere(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if items(spec, "rules").is_empty() && !has(spec, "defaultBackend") {
         let detail = "either `defaultBackend` or `rules` must be specified";
         found.invalid(at, get(spec, "rules").clone(), detail);
     }
 }
 
-fn rule_host(rule: &Value, at: &Path<'_>, found: &mut Found) {
+fn rule_host(rule: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (name, at) = (text(rule, "host"), at.field("host"));
     if name.is_empty() {
         return;
@@ -94,7 +94,7 @@ fn rule_host(rule: &Value, at: &Path<'_>, found: &mut Found) {
 const NOT_IN_PATHS: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const NOT_AT_THE_END: [&str; 2] = ["/..", "/."];
 
-fn http_path(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn http_path(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (path, path_at) = (text(value, "path"), at.field("path"));
     let absolute = "must be an absolute path";
     match get(value, "pathType").as_str() {
@@ -122,7 +122,7 @@ fn http_path(value: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn backend(backend: &Value, at: &Path<'_>, found: &mut Found) {
+fn backend(backend: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (service, resource) = (get(backend, "service"), get(backend, "resource"));
     match (service.is_null(), resource.is_null()) {
         (false, false) => found.invalid(at, "", "cannot set both resource and service backends"),
@@ -143,7 +143,7 @@ fn backend(backend: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn backend_service(service: &Value, at: &Path<'_>, found: &mut Found) {
+fn backend_service(service: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     match text(service, "name") {
         "" => found.required(&at.field("service.name"), ""),
         name => found.faults(&at.field("service.name"), name, dns1123_label(name)),
@@ -157,14 +157,14 @@ fn backend_service(service: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn controller(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn controller(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     match text(spec, "controller") {
         "" => found.required(&at.field("controller"), ""),
         name => domain_prefixed_path(name, &at.field("controller"), found),
     }
 }
 
-fn parameters_place(reference: &Value, at: &Path<'_>, found: &mut Found) {
+fn parameters_place(reference: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (namespace, at) = (get(reference, "namespace"), at.field("namespace"));
     match (text(reference, "scope"), namespace.as_str()) {
         ("Namespace", None) => found.required(&at, "`parameters.scope` is set to 'Namespace'"),
@@ -174,7 +174,7 @@ fn parameters_place(reference: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn policy_types(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn policy_types(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (types, at) = (items(spec, "policyTypes"), at.field("policyTypes"));
     if types.len() > 2 {
         return found.invalid(&at, types.to_vec(), "may not specify more than two policyTypes");
@@ -186,7 +186,7 @@ fn policy_types(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn policy_port(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn policy_port(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (port, end) = (get(value, "port"), get(value, "endPort"));
     let end_at = at.field("endPort");
     match (port.as_i64(), port.as_str()) {
@@ -212,7 +212,7 @@ fn policy_port(value: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn peer(peer: &Value, at: &Path<'_>, found: &mut Found) {
+fn peer(peer: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let selectors = ["podSelector", "namespaceSelector"].iter().filter(|field| has(peer, field)).count();
     match (selectors, has(peer, "ipBlock")) {
         (0, false) => found.required(at, "must specify a peer"),
@@ -221,7 +221,7 @@ fn peer(peer: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn ip_block(block: &Value, at: &Path<'_>, found: &mut Found) {
+fn ip_block(block: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let range = text(block, "cidr");
     if range.is_empty() {
         return;
@@ -240,7 +240,7 @@ fn ip_block(block: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn cidrs(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn cidrs(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, range) in value.as_array().into_iter().flatten().filter_map(Value::as_str).enumerate() {
         found.faults(&at.index(index), range, net::cidr(range));
     }
@@ -249,14 +249,14 @@ fn cidrs(value: &Value, at: &Path<'_>, found: &mut Found) {
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 /// Where an ingress can be reached. An address that was there before may be wrong.
-pub(crate) fn check_ingress_status(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_ingress_status(old: &Value, new: &Value, found: &mut FieldErrors) {
     let points = |object| items(path_in(object, "status.loadBalancer"), "ingress");
     reachable(points(old), points(new), found);
 }
 
 /// Addresses and names of what balances load.
-pub(super) fn reachable(old: &[Value], new: &[Value], found: &mut Found) {
-    let at = Path::TOP.field("status.loadBalancer.ingress");
+pub(super) fn reachable(old: &[Value], new: &[Value], found: &mut FieldErrors) {
+    let at = FieldPath::TOP.field("status.loadBalancer.ingress");
     for (index, point) in new.iter().enumerate() {
         let (at, ip, name) = (at.index(index), text(point, "ip"), text(point, "hostname"));
         if !ip.is_empty() && !old.iter().any(|known| text(known, "ip") == ip) {
@@ -272,13 +272,13 @@ pub(super) fn reachable(old: &[Value], new: &[Value], found: &mut Found) {
 }
 
 /// The old and the new way to name a class say the same.
-pub(crate) fn check_create_ingress(ingress: &Value, found: &mut Found) {
+pub(crate) fn validate_create_ingress(ingress: &Value, found: &mut FieldErrors) {
     let annotation = get(path_in(ingress, "metadata.annotations"), CLASS_ANNOTATION).as_str();
     let class = path_in(ingress, "spec.ingressClassName").as_str();
     if let (Some(annotation), Some(class)) = (annotation, class)
         && annotation != class
     {
-        let list = Path::TOP.field("annotations");
+        let list = FieldPath::TOP.field("annotations");
         let detail = "must match `ingressClassName` when both are specified";
         found.invalid(&list.field(CLASS_ANNOTATION), annotation, detail);
     }

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::meta::field::Fault;
+use crate::meta::field::ErrorType;
 use crate::validation::common::{at_most_all, positive_int_or_percent};
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{Code, NonNegative, OneOf, Selector};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{Code, NonNegative, OneOf, Selector};
 use crate::validation::rule::Rule::{Field, Whole};
 use crate::validation::rule::Table;
 use crate::validation::value::{get, has, text};
@@ -32,7 +32,7 @@ pub(super) const RULES: Table = &[
     ),
 ];
 
-fn one_way(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn one_way(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
         let policy = match text(spec, "unhealthyPodEvictionPolicy") {
             "" => "null".to_owned(),
@@ -44,6 +44,6 @@ fn one_way(spec: &Value, at: &Path<'_>, found: &mut Found) {
             get(spec, "selector"),
             get(spec, "maxUnavailable"),
         );
-        found.shown(at, Fault::Invalid, &shown, "minAvailable and maxUnavailable cannot be both set");
+        found.shown(at, ErrorType::Invalid, &shown, "minAvailable and maxUnavailable cannot be both set");
     }
 }

@@ -5,9 +5,9 @@ use serde_json::Value;
 use crate::meta::names::qualified_name;
 use crate::meta::quantity::Quantity;
 use crate::validation::common::IMMUTABLE;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources;
-use crate::validation::rule::Check::Code;
+use crate::validation::rule::FieldRule::Code;
 use crate::validation::rule::Rule::{Field, Whole};
 use crate::validation::rule::Table;
 use crate::validation::value::{entries, get, items, quantity, same, text};
@@ -41,14 +41,14 @@ const SCOPES: &[(&str, &[&str])] = &[
 
 const OPPOSITES: &[(&str, &str)] = &[("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
 
-/// How many of the limits cannot be counted within the scope; none for a scope nobody knows.
+/// How many of the limits cannot be counted within the scope; none for an unknown scope.
 fn uncountable(spec: &Value, scope: &str) -> Option<usize> {
     let (_, countable) = SCOPES.iter().find(|(name, _)| *name == scope)?;
     let names = entries(spec, "hard").map(|(name, _)| name.as_str());
     Some(names.filter(|name| resources::is_quota(name) && !countable.contains(name)).count())
 }
 
-fn scopes(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn scopes(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (scopes, at) = (items(spec, "scopes"), at.field("scopes"));
     for scope in scopes.iter().filter_map(Value::as_str) {
         match uncountable(spec, scope) {
@@ -64,8 +64,8 @@ fn scopes(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-/// Found at the list, whichever item it is.
-fn scope_selector(spec: &Value, at: &Path<'_>, found: &mut Found) {
+/// Reported at the list, whichever item it is.
+fn scope_selector(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (selector, at) = (get(spec, "scopeSelector"), at.field("scopeSelector.matchExpressions"));
     for requirement in items(selector, "matchExpressions") {
         let (scope, operator) = (text(requirement, "scopeName"), text(requirement, "operator"));
@@ -102,7 +102,7 @@ fn scope_selector(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// A quota counts what it counted before.
-pub(crate) fn check_update_quota(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_update_quota(old: &Value, new: &Value, found: &mut FieldErrors) {
     let scopes = |quota: &Value| {
         let mut scopes = items(get(quota, "spec"), "scopes").to_vec();
         scopes.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
@@ -111,11 +111,11 @@ pub(crate) fn check_update_quota(old: &Value, new: &Value, found: &mut Found) {
     };
     if !same(&scopes(old), &scopes(new)) {
         let shown = get(get(new, "spec"), "scopes").clone();
-        found.invalid(&Path::TOP.field("spec.scopes"), shown, IMMUTABLE);
+        found.invalid(&FieldPath::TOP.field("spec.scopes"), shown, IMMUTABLE);
     }
 }
 
-fn limits(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn limits(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let limits = value.as_array().map(Vec::as_slice).unwrap_or_default();
     for (index, limit) in limits.iter().enumerate() {
         let item = at.index(index);
@@ -134,7 +134,7 @@ fn limits(value: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn limited(limit: &Value, kind: &str, at: &Path<'_>, found: &mut Found) {
+fn limited(limit: &Value, kind: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for part in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
         if kind == "Pod" && part.starts_with("default") {
             if entries(limit, part).next().is_some() {
@@ -170,7 +170,7 @@ fn names(limit: &Value) -> Vec<&str> {
 }
 
 /// The least, what is given, and the most, in this order.
-fn in_order(limit: &Value, name: &str, at: &Path<'_>, found: &mut Found) {
+fn in_order(limit: &Value, name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let part = |part: &str| get(limit, part).get(name).map(quantity);
     let (min, max) = (part("min"), part("max"));
     let (default, request) = (part("default"), part("defaultRequest"));

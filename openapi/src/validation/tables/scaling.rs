@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use crate::meta::names::{dns1123_label, path_segment};
 use crate::validation::common::POSITIVE;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources;
-use crate::validation::rule::Check::{
+use crate::validation::rule::FieldRule::{
     AtLeast, AtMost, Code, NonNegative, NonNegativeQuantity, OneOf, Required, Text,
 };
 use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
-use crate::validation::rule::{Check, REQUIRED, Rule, Table};
+use crate::validation::rule::{FieldRule, REQUIRED, Rule, Table};
 use crate::validation::value::{get, has, int, items, quantity, text};
 
 const SOURCES: &[(&str, &str)] = &[
@@ -21,8 +21,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("Resource", "resource"),
 ];
 const SOURCE_TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
-const METRIC: Check = Required("must specify a metric name");
-const TARGET: Check = Required("must specify a resource name");
+const METRIC: FieldRule = Required("must specify a metric name");
+const TARGET: FieldRule = Required("must specify a resource name");
 
 const SPEC: &[Rule] = &[
     Field("minReplicas", &[AtLeast(1, "must be greater than or equal to 1")]),
@@ -116,7 +116,7 @@ pub(super) const RULES: Table = &[
     ("autoscaling.v1.ScaleSpec", &[Field("replicas", &[NonNegative])]),
 ];
 
-fn bounds(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn bounds(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let max = int(spec, "maxReplicas");
     if get(spec, "minReplicas").as_i64().is_some_and(|min| max < min) {
         let detail = "must be greater than or equal to `minReplicas`";
@@ -125,7 +125,7 @@ fn bounds(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// What is not there cannot be measured; something else has to tell when to come back.
-fn to_zero(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn to_zero(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let outside = |metric: &Value| ["Object", "External"].contains(&text(metric, "type"));
     if get(spec, "minReplicas").as_i64() == Some(0) && !items(spec, "metrics").iter().any(outside) {
         let detail =
@@ -135,7 +135,7 @@ fn to_zero(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// One source, and the one the type names.
-fn metric(metric: &Value, at: &Path<'_>, found: &mut Found) {
+fn metric(metric: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(metric, "type");
     if kind.is_empty() {
         found.required(&at.field("type"), "must specify a metric source type");
@@ -161,7 +161,7 @@ fn metric(metric: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn target(target: &Value, at: &Path<'_>, found: &mut Found) {
+fn target(target: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(target, "type");
     if kind.is_empty() {
         found.required(&at.field("type"), "must specify a metric target type");
@@ -181,7 +181,7 @@ fn target(target: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn utilization(source: &Value, at: &Path<'_>, found: &mut Found) {
+fn utilization(source: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (target, at) = (get(source, "target"), at.field("target"));
     match (has(target, "averageUtilization"), has(target, "averageValue")) {
         (false, false) => found.required(
@@ -196,17 +196,17 @@ fn utilization(source: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn container_resource(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn container_resource(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     resources::container_name(value.as_str().unwrap_or_default(), at, found);
 }
 
-fn pods_target(source: &Value, at: &Path<'_>, found: &mut Found) {
+fn pods_target(source: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !has(get(source, "target"), "averageValue") {
         found.required(&at.field("target.averageValue"), "must specify a positive target averageValue");
     }
 }
 
-fn object_target(source: &Value, at: &Path<'_>, found: &mut Found) {
+fn object_target(source: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let target = get(source, "target");
     if !has(target, "value") && !has(target, "averageValue") {
         let detail = "must set either a target value or averageValue";
@@ -214,7 +214,7 @@ fn object_target(source: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn external_target(source: &Value, at: &Path<'_>, found: &mut Found) {
+fn external_target(source: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let target = get(source, "target");
     match (has(target, "value"), has(target, "averageValue")) {
         (false, false) => found.required(

@@ -4,19 +4,19 @@ use serde_json::Value;
 
 use crate::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use crate::validation::common::{IMMUTABLE, POSITIVE, driver_name, no_backsteps};
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{
     AtLeast, Code, EachHere, NonNegative, NonNegativeQuantity, OneOf, Required, Selector, Text, Unique,
 };
 use crate::validation::rule::Rule::{Field, Into, One, Skip, Whole};
-use crate::validation::rule::{Check, REQUIRED, Table};
+use crate::validation::rule::{FieldRule, REQUIRED, Table};
 use crate::validation::value::{at as path_in, entries, entry_count, get, has, items, quantity, same, text};
 
 use crate::validation::tables::pods::volumes::{MANY_SOURCES, NO_SOURCE};
 
 const ACCESS: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-const MODES: Check = OneOf(&["Block", "Filesystem"]);
-const CLASS: &[Check] = &[Text(dns1123_subdomain)];
+const MODES: FieldRule = OneOf(&["Block", "Filesystem"]);
+const CLASS: &[FieldRule] = &[Text(dns1123_subdomain)];
 
 /// In the order in which the first one counts.
 const SOURCES: &[&str] = &[
@@ -133,7 +133,7 @@ pub(super) const RULES: Table = &[
     ),
 ];
 
-fn access_modes(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn access_modes(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (modes, at) = (items(spec, "accessModes"), at.field("accessModes"));
     let (mut pod, mut other) = (false, false);
     for mode in modes.iter().filter_map(Value::as_str) {
@@ -148,7 +148,7 @@ fn access_modes(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn requested(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn requested(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (storage, at) = (path_in(spec, "resources.requests.storage"), at.field("resources"));
     if storage.is_null() {
         return found.required(&at.key("storage"), "");
@@ -159,7 +159,7 @@ fn requested(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn data_source(source: &Value, at: &Path<'_>, found: &mut Found) {
+fn data_source(source: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for field in ["name", "kind"] {
         if text(source, field).is_empty() {
             found.required(&at.field(field), "");
@@ -180,7 +180,7 @@ fn data_source(source: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// The old and the new field say the same.
-fn one_source(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn one_source(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (source, reference) = (get(spec, "dataSource"), get(spec, "dataSourceRef"));
     if source.is_null() || reference.is_null() {
         return;
@@ -188,16 +188,16 @@ fn one_source(spec: &Value, at: &Path<'_>, found: &mut Found) {
     if !text(reference, "namespace").is_empty() {
         found.shown(
             at,
-            crate::meta::field::Fault::Invalid,
+            crate::meta::field::ErrorType::Invalid,
             "{}",
             "may not be specified when dataSourceRef.namespace is specified",
         );
     } else if !["apiGroup", "kind", "name"].iter().all(|field| get(source, field) == get(reference, field)) {
-        found.shown(at, crate::meta::field::Fault::Invalid, "{}", "must match dataSourceRef");
+        found.shown(at, crate::meta::field::ErrorType::Invalid, "{}", "must match dataSourceRef");
     }
 }
 
-fn capacity(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn capacity(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (capacity, at) = (get(spec, "capacity"), at.field("capacity"));
     if entry_count(spec, "capacity") == 0 {
         found.required(&at, "");
@@ -217,7 +217,7 @@ fn capacity(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn local_has_place(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn local_has_place(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if has(spec, "local") && !has(spec, "nodeAffinity") {
         found.required(&at.field("nodeAffinity"), "Local volume requires node affinity");
     }
@@ -231,11 +231,11 @@ fn local_has_place(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn csi_driver(source: &Value, at: &Path<'_>, found: &mut Found) {
+fn csi_driver(source: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     driver_name(get(source, "driver"), &at.field("driver"), found);
 }
 
-fn provisioner(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn provisioner(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let name = value.as_str().unwrap_or_default().to_lowercase();
     found.faults(at, &name, qualified_name(&name));
 }
@@ -243,7 +243,7 @@ fn provisioner(value: &Value, at: &Path<'_>, found: &mut Found) {
 const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETER_BYTES: usize = 256 * 1024;
 
-fn parameters(class: &Value, at: &Path<'_>, found: &mut Found) {
+fn parameters(class: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let at = at.field("parameters");
     if entry_count(class, "parameters") > MAX_PARAMETERS {
         return found.too_long(&at, MAX_PARAMETERS);
@@ -262,7 +262,7 @@ fn parameters(class: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_NODE_ID: usize = 256;
 
-fn node_driver(driver: &Value, at: &Path<'_>, found: &mut Found) {
+fn node_driver(driver: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     driver_name(get(driver, "name"), &at.field("name"), found);
     let id = text(driver, "nodeID");
     if id.len() > MAX_NODE_ID {
@@ -278,16 +278,16 @@ fn node_driver(driver: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn class_of_capacity(capacity: &Value, at: &Path<'_>, found: &mut Found) {
+fn class_of_capacity(capacity: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let class = text(capacity, "storageClassName");
     found.faults(&at.field("storageClassName"), class, dns1123_subdomain(class));
 }
 
-fn attacher(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn attacher(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     driver_name(get(spec, "attacher"), &at.field("attacher"), found);
 }
 
-fn attached(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn attached(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (source, at) = (get(spec, "source"), at.field("source"));
     let detail = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     match (has(source, "inlineVolumeSpec"), has(source, "persistentVolumeName")) {
@@ -304,14 +304,14 @@ fn attached(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn attached_to(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn attached_to(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let node = text(spec, "nodeName");
     found.faults(&at.field("nodeName"), node, dns1123_subdomain(node));
 }
 
 /// A claim stays as it is, but for its size once it is bound.
-pub(crate) fn check_update_claim(old: &Value, new: &Value, found: &mut Found) {
-    let at = Path::TOP.field("spec");
+pub(crate) fn validate_update_claim(old: &Value, new: &Value, found: &mut FieldErrors) {
+    let at = FieldPath::TOP.field("spec");
     let bound = path_in(new, "status.phase").as_str() == Some("Bound");
     let (before, mut after) = (get(old, "spec"), get(new, "spec").clone());
     let mut keep = |field: &str| {
@@ -347,7 +347,7 @@ pub(crate) fn check_update_claim(old: &Value, new: &Value, found: &mut Found) {
     }
     let (mode, new_mode) = (get(before, "volumeMode"), path_in(new, "spec.volumeMode"));
     if !same(mode, new_mode) {
-        found.invalid(&Path::TOP.field("volumeMode"), new_mode.clone(), IMMUTABLE);
+        found.invalid(&FieldPath::TOP.field("volumeMode"), new_mode.clone(), IMMUTABLE);
     }
 }
 
@@ -360,8 +360,8 @@ const RESIZES: &[&str] = &[
 ];
 
 /// What a claim has, and how far it is on its way to more.
-pub(crate) fn check_claim_status(_old: &Value, new: &Value, found: &mut Found) {
-    let (status, at) = (get(new, "status"), Path::TOP.field("status"));
+pub(crate) fn validate_claim_status(_old: &Value, new: &Value, found: &mut FieldErrors) {
+    let (status, at) = (get(new, "status"), FieldPath::TOP.field("status"));
     let capacity = at.field("capacity");
     for (name, amount) in entries(status, "capacity") {
         not_negative(amount, &capacity.key(name), found);
@@ -382,7 +382,7 @@ pub(crate) fn check_claim_status(_old: &Value, new: &Value, found: &mut Found) {
 }
 
 /// A negative amount, whole, as Kubernetes shows it here.
-fn not_negative(amount: &Value, at: &Path<'_>, found: &mut Found) {
+fn not_negative(amount: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let amount = quantity(amount);
     if amount.is_negative() {
         found.invalid(at, amount.ceil().unwrap_or(i64::MIN), "must be a valid resource quantity");
@@ -390,7 +390,7 @@ fn not_negative(amount: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Whether a claim can have this. Of Kubernetes's own resources that is storage alone.
-fn claimed(name: &str, at: &Path<'_>, found: &mut Found) -> bool {
+fn claimed(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) -> bool {
     let before = found.count();
     found.faults(at, name, qualified_name(name));
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
@@ -401,19 +401,19 @@ fn claimed(name: &str, at: &Path<'_>, found: &mut Found) -> bool {
 }
 
 /// A volume stays where it is.
-pub(crate) fn check_update_volume(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_update_volume(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new) = (get(old, "spec"), get(new, "spec"));
     if SOURCES.iter().any(|source| !same_source(get(old, source), get(new, source))) {
         let detail = "spec.persistentvolumesource is immutable after creation\n";
-        found.forbidden(&Path::TOP.field("spec.persistentvolumesource"), detail);
+        found.forbidden(&FieldPath::TOP.field("spec.persistentvolumesource"), detail);
     }
     let mode = get(new, "volumeMode");
     if !same(get(old, "volumeMode"), mode) {
-        found.invalid(&Path::TOP.field("volumeMode"), mode.clone(), IMMUTABLE);
+        found.invalid(&FieldPath::TOP.field("volumeMode"), mode.clone(), IMMUTABLE);
     }
     let affinity = get(old, "nodeAffinity");
     if !affinity.is_null() && !same(affinity, get(new, "nodeAffinity")) {
-        found.invalid(&Path::TOP.field("nodeAffinity"), get(new, "nodeAffinity").clone(), IMMUTABLE);
+        found.invalid(&FieldPath::TOP.field("nodeAffinity"), get(new, "nodeAffinity").clone(), IMMUTABLE);
     }
 }
 

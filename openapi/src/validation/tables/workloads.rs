@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::meta::field::Fault;
+use crate::meta::field::ErrorType;
 use crate::validation::common::{
     NOT_NEGATIVE, at_most_all, int_or_percent, is_empty_selector, positive_int_or_percent, selects,
 };
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{NonNegative, OneOf, Selector};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{NonNegative, OneOf, Selector};
 use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::tables::plan;
@@ -115,13 +115,13 @@ const COUNTS: [&str; 10] = [
     "collisionCount",
 ];
 
-fn counts(status: &Value, at: &Path<'_>, found: &mut Found) {
+fn counts(status: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for field in COUNTS.into_iter().filter(|field| int(status, field) < 0) {
         found.invalid(&at.field(field), int(status, field), NOT_NEGATIVE);
     }
 }
 
-fn counts_of_deployment(status: &Value, at: &Path<'_>, found: &mut Found) {
+fn counts_of_deployment(status: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     in_proportion(
         status,
         &["updatedReplicas", "readyReplicas", "availableReplicas"],
@@ -131,7 +131,7 @@ fn counts_of_deployment(status: &Value, at: &Path<'_>, found: &mut Found) {
     );
 }
 
-fn counts_of_replica_set(status: &Value, at: &Path<'_>, found: &mut Found) {
+fn counts_of_replica_set(status: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     in_proportion(
         status,
         &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
@@ -141,13 +141,13 @@ fn counts_of_replica_set(status: &Value, at: &Path<'_>, found: &mut Found) {
     );
 }
 
-fn counts_of_set(status: &Value, at: &Path<'_>, found: &mut Found) {
+fn counts_of_set(status: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
     in_proportion(status, &parts, "status.readyReplicas", at, found);
 }
 
 /// No part is more than the whole, and nothing is available that is not ready.
-fn in_proportion(status: &Value, parts: &[&str], ready: &str, at: &Path<'_>, found: &mut Found) {
+fn in_proportion(status: &Value, parts: &[&str], ready: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for field in parts.iter().filter(|field| int(status, field) > int(status, "replicas")) {
         found.invalid(&at.field(field), int(status, field), "cannot be greater than status.replicas");
     }
@@ -158,7 +158,7 @@ fn in_proportion(status: &Value, parts: &[&str], ready: &str, at: &Path<'_>, fou
 }
 
 /// The selector has to be there, choose something, and choose the pods made.
-fn check_selector(spec: &Value, kind: &str, nonsense: &str, at: &Path<'_>, found: &mut Found) {
+fn validate_selector(spec: &Value, kind: &str, nonsense: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (selector, selector_at) = (get(spec, "selector"), at.field("selector"));
     if selector.is_null() {
         // No selector chooses nothing; an empty one would choose everything.
@@ -173,7 +173,7 @@ fn check_selector(spec: &Value, kind: &str, nonsense: &str, at: &Path<'_>, found
         return found.invalid(&selector_at, selector.clone(), detail);
     }
     match selects_template(spec, selector).filter(|_| readable) {
-        None => found.shown(&selector_at, Fault::Invalid, &shown_selector(selector), nonsense),
+        None => found.shown(&selector_at, ErrorType::Invalid, &shown_selector(selector), nonsense),
         Some(true) => {}
         Some(false) => not_selected(spec, at, found),
     }
@@ -190,7 +190,7 @@ pub(super) fn selects_template(spec: &Value, selector: &Value) -> Option<bool> {
     selects(selector, path_in(spec, "template.metadata.labels"))
 }
 
-pub(super) fn not_selected(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn not_selected(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let labels = path_in(spec, "template.metadata.labels").clone();
     found.invalid(
         &at.field("template.metadata.labels"),
@@ -199,15 +199,15 @@ pub(super) fn not_selected(spec: &Value, at: &Path<'_>, found: &mut Found) {
     );
 }
 
-fn deployment_selector(spec: &Value, at: &Path<'_>, found: &mut Found) {
-    check_selector(spec, "deployment", "invalid label selector", at, found);
+fn deployment_selector(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+    validate_selector(spec, "deployment", "invalid label selector", at, found);
 }
 
-fn set_selector(spec: &Value, at: &Path<'_>, found: &mut Found) {
-    check_selector(spec, "statefulset", "", at, found);
+fn set_selector(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+    validate_selector(spec, "statefulset", "", at, found);
 }
 
-fn daemon_selector(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn daemon_selector(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let selector = get(spec, "selector");
     if selects_template(spec, selector) == Some(false) || selector.is_null() {
         not_selected(spec, at, found);
@@ -219,7 +219,7 @@ fn daemon_selector(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Pods that are to run forever are restarted always and end never.
-fn runs_forever(spec: &Value, kind: &str, at: &Path<'_>, found: &mut Found) {
+fn runs_forever(spec: &Value, kind: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (pod, at) = (path_in(spec, "template.spec"), at.field("template.spec"));
     let policy = text(pod, "restartPolicy");
     if policy != "Always" {
@@ -231,15 +231,15 @@ fn runs_forever(spec: &Value, kind: &str, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn template_of_replicas(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn template_of_replicas(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     runs_forever(spec, "ReplicaSet", at, found);
 }
 
-fn template_of_daemons(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn template_of_daemons(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     runs_forever(spec, "DaemonSet", at, found);
 }
 
-fn template_of_controller(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn template_of_controller(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !has(spec, "template") {
         return;
     }
@@ -250,7 +250,7 @@ fn template_of_controller(spec: &Value, at: &Path<'_>, found: &mut Found) {
     runs_forever(spec, "ReplicationController", at, found);
 }
 
-fn deployment_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn deployment_strategy(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (strategy, at) = (get(spec, "strategy"), at.field("strategy"));
     let (rolling, rolling_at) = (get(strategy, "rollingUpdate"), at.field("rollingUpdate"));
     match text(strategy, "type") {
@@ -273,12 +273,12 @@ fn deployment_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
         }
         _ => {
             let detail = "supported values: \"Recreate\", \"RollingUpdate\"";
-            found.shown(&at, Fault::NotSupported, &go_named(strategy), detail);
+            found.shown(&at, ErrorType::NotSupported, &go_named(strategy), detail);
         }
     }
 }
 
-/// A strategy nobody knows; what would be rolled is not known either.
+/// An unknown strategy; its rolling update parameters are not validated.
 fn go_named(strategy: &Value) -> String {
     format!(
         "{{\"Type\":{},\"RollingUpdate\":{}}}",
@@ -300,7 +300,7 @@ fn rolling_named(rolling: &Value) -> String {
     }
 }
 
-fn progress(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn progress(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if let Some(deadline) = get(spec, "progressDeadlineSeconds").as_i64()
         && deadline <= int(spec, "minReadySeconds")
     {
@@ -309,7 +309,7 @@ fn progress(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn daemon_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn daemon_strategy(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (strategy, at) = (get(spec, "updateStrategy"), at.field("updateStrategy"));
     let (rolling, rolling_at) = (get(strategy, "rollingUpdate"), at.field("rollingUpdate"));
     match text(strategy, "type") {
@@ -319,9 +319,9 @@ fn daemon_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
             let (unavailable, surge) = (get(rolling, "maxUnavailable"), get(rolling, "maxSurge"));
             let (unavailable_at, surge_at) =
                 (rolling_at.field("maxUnavailable"), rolling_at.field("maxSurge"));
-            for check in [positive_int_or_percent, at_most_all] {
-                check(unavailable, &unavailable_at, found);
-                check(surge, &surge_at, found);
+            for validate in [positive_int_or_percent, at_most_all] {
+                validate(unavailable, &unavailable_at, found);
+                validate(surge, &surge_at, found);
             }
             match (int_or_percent(unavailable) != 0, int_or_percent(surge) != 0) {
                 (true, true) => {
@@ -334,12 +334,12 @@ fn daemon_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
         }
         _ => {
             let detail = "supported values: \"RollingUpdate\", \"OnDelete\"";
-            found.shown(&at, Fault::NotSupported, &go_named(strategy), detail);
+            found.shown(&at, ErrorType::NotSupported, &go_named(strategy), detail);
         }
     }
 }
 
-fn management(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn management(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     match text(spec, "podManagementPolicy") {
         "" => found.required(&at.field("podManagementPolicy"), ""),
         "OrderedReady" | "Parallel" => {}
@@ -350,7 +350,7 @@ fn management(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn set_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn set_strategy(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (strategy, at) = (get(spec, "updateStrategy"), at.field("updateStrategy"));
     let (rolling, rolling_at) = (get(strategy, "rollingUpdate"), at.field("rollingUpdate"));
     match text(strategy, "type") {
@@ -363,7 +363,7 @@ fn set_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
                 "{{\"Partition\":{partition},\"MaxUnavailable\":{}}}",
                 get(rolling, "maxUnavailable")
             );
-            found.shown(&rolling_at, Fault::Invalid, &named, detail);
+            found.shown(&rolling_at, ErrorType::Invalid, &named, detail);
         }
         "RollingUpdate" => {
             if int(rolling, "partition") < 0 {
@@ -380,12 +380,12 @@ fn set_strategy(spec: &Value, at: &Path<'_>, found: &mut Found) {
         }
         _ => {
             let detail = "must be 'RollingUpdate' or 'OnDelete'";
-            found.shown(&at, Fault::Invalid, &go_named(strategy), detail);
+            found.shown(&at, ErrorType::Invalid, &go_named(strategy), detail);
         }
     }
 }
 
-fn ordinals(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn ordinals(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let start = int(get(spec, "ordinals"), "start");
     if start < 0 {
         found.invalid(&at.field("ordinals.start"), start, NOT_NEGATIVE);
@@ -393,7 +393,7 @@ fn ordinals(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// A set's pods have a volume for each claim the set makes, and names the set gives them.
-fn set_template(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn set_template(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let claims = items(spec, "volumeClaimTemplates");
     let mut template = get(spec, "template").clone();
     if let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) {
@@ -412,17 +412,17 @@ fn set_template(spec: &Value, at: &Path<'_>, found: &mut Found) {
             pod.insert("volumes".to_owned(), volumes.into());
         }
     }
-    plan::check("io.k8s.api.core.v1.PodTemplateSpec", &template, &at.field("template"), found);
+    plan::validate("io.k8s.api.core.v1.PodTemplateSpec", &template, &at.field("template"), found);
     runs_forever(spec, "StatefulSet", at, found);
 }
 
 /// What holds for a new set only: later neither changes.
-pub(crate) fn check_create_set(set: &Value, found: &mut Found) {
-    let (spec, at) = (get(set, "spec"), Path::TOP.field("spec"));
+pub(crate) fn validate_create_set(set: &Value, found: &mut FieldErrors) {
+    let (spec, at) = (get(set, "spec"), FieldPath::TOP.field("spec"));
     for (index, claim) in items(spec, "volumeClaimTemplates").iter().enumerate() {
         let list = at.field("volumeClaimTemplates");
         let item = list.index(index);
-        plan::check(
+        plan::validate(
             "io.k8s.api.core.v1.PersistentVolumeClaimSpec",
             get(claim, "spec"),
             &item.field("spec"),
@@ -446,7 +446,7 @@ const SET_MUTABLE: [&str; 7] = [
 ];
 
 /// Everything else about a set is as it was made.
-pub(crate) fn check_update_set(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_update_set(old: &Value, new: &Value, found: &mut FieldErrors) {
     let fixed = |set: &Value| {
         let mut spec = get(set, "spec").clone();
         if let Some(fields) = spec.as_object_mut() {
@@ -456,7 +456,7 @@ pub(crate) fn check_update_set(old: &Value, new: &Value, found: &mut Found) {
     };
     if !same(&fixed(old), &fixed(new)) {
         found.forbidden(
-            &Path::TOP.field("spec"),
+            &FieldPath::TOP.field("spec"),
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', \
              'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
         );

@@ -5,7 +5,7 @@ mod pods;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Fill::*;
+use super::CellSource::*;
 use super::{Columns, is_terminating, is_true};
 use crate::catalog::printer::{duration, items, seconds_between, text, time};
 

@@ -5,14 +5,14 @@ mod properties;
 
 use serde_json::{Value, json};
 
-use super::{ApplyError, Reset, Writer};
-use crate::catalog::resource_info::Resource;
+use super::{ApplyError, FieldManager, ResetFields};
+use crate::catalog::resource_info::ResourceInfo;
 use crate::schema::builtin;
 use crate::{catalog, defaulting};
 
 /// An object of a built-in kind, and those who write it.
 pub(super) struct Story {
-    row: &'static Resource,
+    resource: &'static ResourceInfo,
     blank: Value,
     pub(super) live: Value,
     clock: u32,
@@ -20,22 +20,27 @@ pub(super) struct Story {
 
 impl Story {
     pub(super) fn of(group: &str, plural: &str) -> Story {
-        let row = catalog::find(group, "v1", plural).expect("a built-in kind");
-        let blank = defaulting::blank(row);
-        Story { row, live: blank.clone(), blank, clock: 0 }
+        let resource = catalog::find(group, "v1", plural).expect("a built-in kind");
+        let blank = defaulting::empty_object(resource);
+        Story { resource, live: blank.clone(), blank, clock: 0 }
     }
 
-    fn writing<R>(&mut self, manager: &str, part: Option<&str>, write: impl FnOnce(&Writer<'_>) -> R) -> R {
+    fn writing<R>(
+        &mut self,
+        manager: &str,
+        part: Option<&str>,
+        write: impl FnOnce(&FieldManager<'_>) -> R,
+    ) -> R {
         self.clock += 1;
         let now = format!("2026-01-01T00:00:{:02}Z", self.clock);
-        let api_version = self.row.api_version();
-        write(&Writer {
+        let api_version = self.resource.api_version();
+        write(&FieldManager {
             manager,
             api_version: &api_version,
             subresource: part.unwrap_or_default(),
-            schema: builtin::schema(&self.row.type_name).expect("every kind has a type"),
+            schema: builtin::schema(&self.resource.type_name).expect("every kind has a type"),
             blank: &self.blank,
-            reset: Reset::of(self.row, part),
+            reset: ResetFields::of(self.resource, part),
             now: &now,
             knows: &|version| version == api_version,
         })
@@ -43,7 +48,7 @@ impl Story {
 
     fn settle(&mut self, mut object: Value, managed: Option<Value>) {
         crate::patch::merge::drop_nulls(&mut object);
-        defaulting::fill(self.row, &mut object);
+        defaulting::apply_defaults(self.resource, &mut object);
         object["metadata"]["uid"] = "u".into();
         match managed {
             Some(managed) => object["metadata"]["managedFields"] = managed,
@@ -53,7 +58,7 @@ impl Story {
     }
 
     pub(super) fn update(&mut self, manager: &str, mut new: Value) {
-        defaulting::fill(self.row, &mut new);
+        defaulting::apply_defaults(self.resource, &mut new);
         let sent = new["metadata"].as_object_mut().and_then(|metadata| metadata.remove("managedFields"));
         let old = self.live.clone();
         let managed = self.writing(manager, None, |writer| writer.updated(&old, &new, sent.as_ref()));
@@ -69,8 +74,8 @@ impl Story {
 
     pub(super) fn try_apply(&mut self, manager: &str, config: &Value, force: bool) -> Result<(), ApplyError> {
         let mut config = config.clone();
-        config["apiVersion"] = self.row.api_version().into();
-        config["kind"] = (*self.row.kind).into();
+        config["apiVersion"] = self.resource.api_version().into();
+        config["kind"] = (*self.resource.kind).into();
         let live = self.live.clone();
         let applied = self.writing(manager, None, |writer| writer.applied(&live, &config, force))?;
         self.settle(applied.object, applied.managed_fields);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::samples::{deployment, integer, list, map, merged, metadata, object, plain, string, struct_of};
-use crate::schema::{Field, SchemaRef};
+use crate::schema::{FieldSchema, SchemaRef};
 
 fn apply(object: Value, patch: Value, schema: &Schema) -> Result<Value, PatchError> {
     StrategicPatch::parse(patch)?.apply(object, schema)
@@ -23,7 +23,7 @@ fn schema() -> SchemaRef {
         ("atomic", plain(list(inner.clone()))),
         ("set", merged(list(string()), None)),
         ("map", plain(map(string()))),
-        ("one", Field { patch_retain_keys: true, ..plain(inner) }),
+        ("one", FieldSchema { patch_retain_keys: true, ..plain(inner) }),
         ("n", plain(integer())),
     ])
 }
@@ -270,7 +270,7 @@ fn a_deletion_takes_away_what_it_can_name() {
 #[test]
 fn an_object_can_be_meant_to_be_replaced() {
     let selector = struct_of([("a", plain(string())), ("b", plain(string()))]);
-    let schema = struct_of([("selector", Field { patch_replace: true, ..plain(selector) })]);
+    let schema = struct_of([("selector", FieldSchema { patch_replace: true, ..plain(selector) })]);
     let live = json!({"selector": {"a": "1"}});
     let outcome = apply(live, json!({"selector": {"b": "2"}}), &schema);
     assert_eq!(outcome, Ok(json!({"selector": {"b": "2"}})));

@@ -8,15 +8,15 @@ use crate::meta::names::{dns1123_label, qualified_name};
 use crate::validation::common;
 use crate::validation::common::domain_prefixed_path;
 use crate::validation::cron;
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{MaxItems, NonNegative, OneOf};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{MaxItems, NonNegative, OneOf};
 use crate::validation::rule::Rule::{Field, Into, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{at as path_in, get, has, int, items, same, text};
 
 use super::workloads::{not_selected, selects_template};
 
-pub(crate) use status::check_job_status;
+pub(crate) use status::validate_job_status;
 
 pub(super) const RULES: Table = &[
     ("batch.v1.Job", &[Whole(generated_selector), Into("spec"), Whole(job)]),
@@ -66,8 +66,8 @@ pub(super) const RULES: Table = &[
     ),
 ];
 
-/// Unless somebody chose it by hand, a job's selector is made from its own id.
-fn generated_selector(job: &Value, at: &Path<'_>, found: &mut Found) {
+/// Unless `manualSelector` is set, a job's selector is generated from its uid.
+fn generated_selector(job: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (spec, metadata) = (get(job, "spec"), get(job, "metadata"));
     if get(spec, "manualSelector").as_bool() == Some(true) || !has(spec, "selector") {
         return;
@@ -97,7 +97,7 @@ fn generated_selector(job: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// What holds for a job itself, but not for the template of one.
-fn job(job: &Value, at: &Path<'_>, found: &mut Found) {
+fn job(job: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (spec, spec_at) = (get(job, "spec"), at.field("spec"));
     let selector = get(spec, "selector");
     if selector.is_null() {
@@ -120,7 +120,7 @@ fn job(job: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_MANAGED_BY: usize = 63;
 
-fn managed_by(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn managed_by(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let Some(name) = get(spec, "managedBy").as_str() else { return };
     let at = at.field("managedBy");
     match name {
@@ -134,7 +134,7 @@ fn managed_by(spec: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_PARALLELISM: i64 = 100_000;
 
-fn indexed(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn indexed(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let failures = get(spec, "maxFailedIndexes");
     if !failures.is_null() && !has(spec, "backoffLimitPerIndex") {
         found.required(&at.field("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
@@ -176,7 +176,7 @@ fn indexed(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Which failures count, and which do not.
-fn policies(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn policies(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let rules = items(get(spec, "podFailurePolicy"), "rules");
     let rules_at = at.field("podFailurePolicy.rules");
     let actions = ["Count", "FailIndex", "FailJob", "Ignore"];
@@ -211,7 +211,7 @@ fn policies(spec: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_EXIT_CODES: usize = 255;
 
-fn exit_codes(spec: &Value, codes: &Value, at: &Path<'_>, found: &mut Found) {
+fn exit_codes(spec: &Value, codes: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let operator = text(codes, "operator");
     match operator {
         "" => found.required(&at.field("operator"), "valid values: [\"In\" \"NotIn\"]"),
@@ -247,7 +247,7 @@ fn exit_codes(spec: &Value, codes: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_CONDITIONS: usize = 20;
 
-fn pod_conditions(conditions: &[Value], at: &Path<'_>, found: &mut Found) {
+fn pod_conditions(conditions: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     if conditions.len() > MAX_CONDITIONS {
         found.too_many(at, conditions.len(), MAX_CONDITIONS);
     }
@@ -264,7 +264,7 @@ fn pod_conditions(conditions: &[Value], at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn replacement(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn replacement(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (policy, at) = (text(spec, "podReplacementPolicy"), at.field("podReplacementPolicy"));
     let allowed: &[&str] =
         if has(spec, "podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
@@ -274,7 +274,7 @@ fn replacement(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// A pod that ends is not always restarted.
-fn ends(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn ends(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let policy = path_in(spec, "template.spec.restartPolicy").as_str().unwrap_or_default();
     let at = at.field("template.spec.restartPolicy");
     match policy {
@@ -287,7 +287,7 @@ fn ends(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn schedule(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn schedule(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (schedule, at) = (text(spec, "schedule"), at.field("schedule"));
     if schedule.is_empty() {
         return;
@@ -301,7 +301,7 @@ fn schedule(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn time_zone(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn time_zone(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let Some(zone) = get(spec, "timeZone").as_str() else { return };
     let at = at.field("timeZone");
     if zone.is_empty() {
@@ -327,7 +327,7 @@ fn time_zone(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Selectors of the jobs made are made, too.
-fn job_template(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn job_template(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (job, at) = (path_in(spec, "jobTemplate.spec"), at.field("jobTemplate.spec"));
     if has(job, "selector") {
         let selector = get(job, "selector").clone();
@@ -341,11 +341,11 @@ fn job_template(spec: &Value, at: &Path<'_>, found: &mut Found) {
 const MAX_CRON_NAME: usize = 52;
 
 /// The names of jobs are made from the name of the cron job, and have to fit.
-pub(crate) fn check_create_cron(object: &Value, found: &mut Found) {
+pub(crate) fn validate_create_cron(object: &Value, found: &mut FieldErrors) {
     let name = path_in(object, "metadata.name").as_str().unwrap_or_default();
     if name.len() > MAX_CRON_NAME {
         let detail = format!("must be no more than {MAX_CRON_NAME} characters");
-        found.invalid(&Path::TOP.field("metadata.name"), name, detail);
+        found.invalid(&FieldPath::TOP.field("metadata.name"), name, detail);
     }
 }
 
@@ -353,8 +353,8 @@ pub(crate) fn check_create_cron(object: &Value, found: &mut Found) {
 const TEMPLATE_MUTABLE: [&str; 3] = ["nodeSelector", "tolerations", "schedulingGates"];
 
 /// A job is what it was made to be, but for how many pods run at once.
-pub(crate) fn check_update_job(old: &Value, new: &Value, found: &mut Found) {
-    let (old, new, at) = (get(old, "spec"), get(new, "spec"), Path::TOP.field("spec"));
+pub(crate) fn validate_update_job(old: &Value, new: &Value, found: &mut FieldErrors) {
+    let (old, new, at) = (get(old, "spec"), get(new, "spec"), FieldPath::TOP.field("spec"));
     let mut fixed = |field: &str, old: &Value, new: &Value| {
         if !same(old, new) {
             found.invalid(&at.field(field), new.clone(), common::IMMUTABLE);

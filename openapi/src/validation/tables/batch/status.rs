@@ -9,16 +9,16 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{get, has, int, items, same, text};
 
-pub(crate) fn check_job_status(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_job_status(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (spec, old, new) = (get(new, "spec"), get(old, "status"), get(new, "status"));
     let change = Change { old, new };
     uncounted(get(new, "uncountedTerminatedPods"), found);
     ended(change, found);
     indexes(change, spec, found);
-    let (ready, active, at) = (int(new, "ready"), int(new, "active"), Path::TOP.field("status"));
+    let (ready, active, at) = (int(new, "ready"), int(new, "active"), FieldPath::TOP.field("status"));
     if change.of("ready") | change.of("active") && ready > active {
         found.invalid(&at.field("ready"), ready, "cannot set more ready pods than active");
     }
@@ -49,14 +49,14 @@ fn is_true(status: &Value, kind: &str) -> bool {
     conditions.any(|condition| text(condition, "type") == kind && text(condition, "status") == "True")
 }
 
-fn not_possible(found: &mut Found, detail: &str) {
-    found.invalid_unshown(&Path::TOP.field("status.conditions"), detail);
+fn not_possible(found: &mut FieldErrors, detail: &str) {
+    found.invalid_unshown(&FieldPath::TOP.field("status.conditions"), detail);
 }
 
 /// Pods that ended and were not counted yet, by their uids.
-fn uncounted(pods: &Value, found: &mut Found) {
+fn uncounted(pods: &Value, found: &mut FieldErrors) {
     let mut seen = HashSet::new();
-    let at = Path::TOP.field("status.uncountedTerminatedPods");
+    let at = FieldPath::TOP.field("status.uncountedTerminatedPods");
     for list in ["succeeded", "failed"] {
         let at = at.field(list);
         for (index, uid) in items(pods, list).iter().filter_map(Value::as_str).enumerate() {
@@ -70,8 +70,8 @@ fn uncounted(pods: &Value, found: &mut Found) {
 }
 
 /// What must be so of a job that has ended, one way or the other.
-fn ended(change: Change<'_>, found: &mut Found) {
-    let (new, at) = (change.new, Path::TOP.field("status"));
+fn ended(change: Change<'_>, found: &mut FieldErrors) {
+    let (new, at) = (change.new, FieldPath::TOP.field("status"));
     let (complete, failed) = (is_true(new, "Complete"), is_true(new, "Failed"));
     let (start, end) = (get(new, "startTime"), get(new, "completionTime"));
     let completes = change.of_condition("Complete");
@@ -99,8 +99,8 @@ fn ended(change: Change<'_>, found: &mut Found) {
 }
 
 /// Which parts of an indexed job succeeded and which failed: `0-2,5`.
-fn indexes(change: Change<'_>, spec: &Value, found: &mut Found) {
-    let (new, at) = (change.new, Path::TOP.field("status"));
+fn indexes(change: Change<'_>, spec: &Value, found: &mut FieldErrors) {
+    let (new, at) = (change.new, FieldPath::TOP.field("status"));
     let (completed, failed) = (text(new, "completedIndexes"), get(new, "failedIndexes"));
     let completions = get(spec, "completions").as_i64();
     let per_index = has(spec, "backoffLimitPerIndex");
@@ -193,7 +193,7 @@ fn overlap(one: &[Interval], other: &[Interval]) -> Option<i64> {
 }
 
 /// A job that has done what was asked has not failed, and the other way round.
-fn criteria(status: &Value, found: &mut Found) {
+fn criteria(status: &Value, found: &mut FieldErrors) {
     let is_met = is_true(status, "SuccessCriteriaMet");
     if is_met && is_true(status, "Failed") {
         not_possible(found, "cannot set SuccessCriteriaMet=True and Failed=true conditions");

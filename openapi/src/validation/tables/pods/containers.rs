@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use crate::validation::common::{config_key, env_name, header_name, no_backsteps, port, port_name};
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources;
-use crate::validation::rule::Check::{Between, Code, NonNegative, OneOf, Port, Required, Text, Unique};
+use crate::validation::rule::FieldRule::{Between, Code, NonNegative, OneOf, Port, Required, Text, Unique};
 use crate::validation::rule::Rule::{Field, Into, One, Skip, Whole};
 use crate::validation::rule::{PROTOCOLS, REQUIRED, Rule, Table};
 use crate::validation::value::{get, has, int, items, quantity, text};
@@ -26,7 +26,7 @@ const CONTAINER: &[Rule] = &[
     Field("ports", &[Unique("name")]),
     Into("env"),
     Field("envFrom", &[Code(env_from)]),
-    Whole(mounts::check),
+    Whole(mounts::validate),
     Field("imagePullPolicy", &[REQUIRED, OneOf(PULL_POLICIES)]),
     Skip("resources"),
     Field("resources", &[Code(resources::container_requirements)]),
@@ -98,11 +98,11 @@ pub(in crate::validation) const RULES: Table = &[
     ("core.v1.ContainerRestartRuleOnExitCodes", &[Field("operator", &[OneOf(&["In", "NotIn"])])]),
 ];
 
-fn handler_port(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn handler_port(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     port(get(value, "port"), &at.field("port"), found);
 }
 
-fn headers(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn headers(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for header in value.as_array().into_iter().flatten() {
         let name = text(header, "name");
         found.faults(at, name, header_name(name));
@@ -110,7 +110,7 @@ fn headers(value: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Only a readiness probe may have to succeed more than once, and only the others end anything.
-fn thresholds(container: &Value, at: &Path<'_>, found: &mut Found) {
+fn thresholds(container: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let (probe, at) = (get(container, name), at.field(name));
         if probe.is_null() {
@@ -134,12 +134,12 @@ fn thresholds(container: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// The name of what a key is taken from may be empty only by being wrong.
-fn reference_name(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn reference_name(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let name = text(value, "name");
     found.faults(&at.field("name"), name, dns1123_subdomain(name));
 }
 
-fn env_from(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn env_from(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, source) in value.as_array().into_iter().flatten().enumerate() {
         let item = at.index(index);
         let prefix = text(source, "prefix");
@@ -175,7 +175,7 @@ const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-fn value_from(variable: &Value, at: &Path<'_>, found: &mut Found) {
+fn value_from(variable: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (source, at) = (get(variable, "valueFrom"), at.field("valueFrom"));
     if source.is_null() {
         return;
@@ -202,7 +202,12 @@ fn value_from(variable: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// A field of the pod itself, one of these or an entry of its labels or annotations.
-pub(in crate::validation) fn field_ref(value: &Value, allowed: &[&str], at: &Path<'_>, found: &mut Found) {
+pub(in crate::validation) fn field_ref(
+    value: &Value,
+    allowed: &[&str],
+    at: &FieldPath<'_>,
+    found: &mut FieldErrors,
+) {
     for field in ["apiVersion", "fieldPath"] {
         if text(value, field).is_empty() {
             return found.required(&at.field(field), "");
@@ -258,7 +263,12 @@ const RESOURCE_FIELDS: &[&str] = &[
 ];
 
 /// A resource of a container, in a variable or in a file.
-pub(in crate::validation) fn resource_ref(value: &Value, in_file: bool, at: &Path<'_>, found: &mut Found) {
+pub(in crate::validation) fn resource_ref(
+    value: &Value,
+    in_file: bool,
+    at: &FieldPath<'_>,
+    found: &mut FieldErrors,
+) {
     let resource = text(value, "resource");
     let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|start| resource.starts_with(start));
     if in_file && text(value, "containerName").is_empty() {
@@ -271,7 +281,7 @@ pub(in crate::validation) fn resource_ref(value: &Value, in_file: bool, at: &Pat
     divisor(resource, get(value, "divisor"), &at.field("divisor"), found);
 }
 
-fn divisor(resource: &str, value: &Value, at: &Path<'_>, found: &mut Found) {
+fn divisor(resource: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let divisor = quantity(value);
     if divisor.is_zero() {
         return;
@@ -292,7 +302,7 @@ fn divisor(resource: &str, value: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Two containers of a pod cannot have one port of the machine.
-pub(in crate::validation) fn host_ports(containers: &[Value], at: &Path<'_>, found: &mut Found) {
+pub(in crate::validation) fn host_ports(containers: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut seen: Vec<(&str, &str, i64)> = Vec::new();
     for (index, container) in containers.iter().enumerate() {
         let container_at = at.index(index);

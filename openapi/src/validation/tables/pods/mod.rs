@@ -19,17 +19,17 @@ use crate::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use crate::meta::net;
 use crate::validation::common;
 use crate::validation::common::search_domain;
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{Between, Code, Each, Labels, OneOf, Required, Text, Unique};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{Between, Code, Each, Labels, OneOf, Required, Text, Unique};
 use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{get, has, items, text};
 
 use update::MIRROR;
 
-pub(crate) use status::check_status;
-pub(crate) use subresources::{check_ephemeral_containers, check_resize};
-pub(crate) use update::check as check_update;
+pub(crate) use status::validate_status;
+pub(crate) use subresources::{validate_ephemeral_containers, validate_resize};
+pub(crate) use update::validate as validate_update;
 
 pub(super) const RULES: Table = &[
     ("core.v1.Pod", &[Into("spec"), Whole(pod)]),
@@ -104,17 +104,17 @@ pub(super) const RULES: Table = &[
     ("core.v1.PodTemplate", &[Into("template")]),
 ];
 
-fn condition_type(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn condition_type(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let name = text(value, "conditionType");
     found.faults(&at.field("conditionType"), name, qualified_name(name));
 }
 
-fn alias_ip(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn alias_ip(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let ip = text(value, "ip");
     found.faults(&at.field("ip"), ip, net::ip(ip));
 }
 
-fn dns_option(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn dns_option(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if text(value, "name").is_empty() {
         found.required(at, "must not be empty");
     }
@@ -124,7 +124,7 @@ const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
 
-fn dns(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn dns(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (config, at) = (get(spec, "dnsConfig"), at.field("dnsConfig"));
     let (servers, searches) = (items(config, "nameservers"), items(config, "searches"));
     if text(spec, "dnsPolicy") == "None" {
@@ -153,8 +153,8 @@ fn dns(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-/// Found at the item, not at its name.
-fn scheduling_gates(value: &Value, at: &Path<'_>, found: &mut Found) {
+/// Reported at the item, not at its name.
+fn scheduling_gates(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let gates = value.as_array().map(Vec::as_slice).unwrap_or_default();
     for (index, gate) in gates.iter().enumerate() {
         let name = text(gate, "name");
@@ -166,7 +166,7 @@ fn scheduling_gates(value: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// What holds for a pod itself, whether it is new or not.
-fn pod(pod: &Value, at: &Path<'_>, found: &mut Found) {
+fn pod(pod: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (metadata, spec) = (get(pod, "metadata"), get(pod, "spec"));
     annotations(get(metadata, "annotations"), spec, &at.field("metadata.annotations"), found);
     let at = at.field("spec");
@@ -186,7 +186,7 @@ fn pod(pod: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn tokens_without_account(volumes: &[Value], at: &Path<'_>, found: &mut Found) {
+fn tokens_without_account(volumes: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, volume) in volumes.iter().enumerate() {
         for (source_index, source) in items(get(volume, "projected"), "sources").iter().enumerate() {
             if has(source, "serviceAccountToken") {
@@ -201,8 +201,8 @@ fn tokens_without_account(volumes: &[Value], at: &Path<'_>, found: &mut Found) {
 }
 
 /// What holds for a new pod only.
-pub(crate) fn check_create(pod: &Value, found: &mut Found) {
-    let (spec, at) = (get(pod, "spec"), Path::TOP.field("spec"));
+pub(crate) fn validate_create(pod: &Value, found: &mut FieldErrors) {
+    let (spec, at) = (get(pod, "spec"), FieldPath::TOP.field("spec"));
     if !items(spec, "ephemeralContainers").is_empty() {
         found.forbidden(&at.field("ephemeralContainers"), "cannot be set on create");
     }
@@ -213,7 +213,7 @@ pub(crate) fn check_create(pod: &Value, found: &mut Found) {
 }
 
 /// Kubernetes finds a template's labels at the template, not in its metadata.
-fn template_metadata(template: &Value, at: &Path<'_>, found: &mut Found) {
+fn template_metadata(template: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let metadata = get(template, "metadata");
     common::labels(get(metadata, "labels"), &at.field("labels"), found);
     let notes = get(metadata, "annotations");
@@ -221,7 +221,7 @@ fn template_metadata(template: &Value, at: &Path<'_>, found: &mut Found) {
     annotations(notes, get(template, "spec"), &at.field("annotations"), found);
 }
 
-fn template(template: &Value, at: &Path<'_>, found: &mut Found) {
+fn template(template: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !items(get(template, "spec"), "ephemeralContainers").is_empty() {
         let detail = "ephemeral containers not allowed in pod template";
         found.forbidden(&at.field("spec.ephemeralContainers"), detail);
@@ -231,7 +231,7 @@ fn template(template: &Value, at: &Path<'_>, found: &mut Found) {
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Annotations that mean something for pods.
-fn annotations(annotations: &Value, spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn annotations(annotations: &Value, spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if let Some(value) = get(annotations, MIRROR).as_str()
         && text(spec, "nodeName").is_empty()
     {
@@ -247,9 +247,9 @@ fn annotations(annotations: &Value, spec: &Value, at: &Path<'_>, found: &mut Fou
 }
 
 /// What may be said in annotations that mean something for pods, and what may not change about them.
-fn check_annotation_update(old: &Value, new: &Value, found: &mut Found) {
+fn validate_annotation_update(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (before, after) = (get(old, "metadata"), get(new, "metadata"));
     update::mirror(before, after, found);
-    let path = Path::TOP.field("metadata.annotations");
+    let path = FieldPath::TOP.field("metadata.annotations");
     annotations(get(after, "annotations"), get(new, "spec"), &path, found);
 }

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use crate::validation::common::{descending_path, no_backsteps};
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{at as path_in, get, has, items, text, truth};
 
-pub(in crate::validation) fn check(container: &Value, at: &Path<'_>, found: &mut Found) {
+pub(in crate::validation) fn validate(container: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (mounts, devices) = (items(container, "volumeMounts"), items(container, "volumeDevices"));
     let privileged = path_in(container, "securityContext.privileged").as_bool().unwrap_or_default();
     let list = at.field("volumeMounts");
@@ -38,7 +38,7 @@ pub(in crate::validation) fn check(container: &Value, at: &Path<'_>, found: &mut
     devices_of(devices, mounts, &at.field("volumeDevices"), found);
 }
 
-fn sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, found: &mut Found) {
+fn sub_paths(mount: &Value, list: &FieldPath<'_>, item: &FieldPath<'_>, found: &mut FieldErrors) {
     let (path, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
     found.faults(&list.field("subPath"), path, descending_path(path));
     if !path.is_empty() && !expression.is_empty() {
@@ -49,7 +49,7 @@ fn sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, found: &mut Found)
 }
 
 /// How mounts of the machine and of the container reach each other, and how read-only read-only is.
-fn modes(mount: &Value, privileged: bool, list: &Path<'_>, found: &mut Found) {
+fn modes(mount: &Value, privileged: bool, list: &FieldPath<'_>, found: &mut FieldErrors) {
     let (propagation, at) = (text(mount, "mountPropagation"), list.field("mountPropagation"));
     match propagation {
         "Bidirectional" if !privileged => {
@@ -73,7 +73,7 @@ fn modes(mount: &Value, privileged: bool, list: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn devices_of(devices: &[Value], mounts: &[Value], list: &Path<'_>, found: &mut Found) {
+fn devices_of(devices: &[Value], mounts: &[Value], list: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, device) in devices.iter().enumerate() {
         let item = list.index(index);
         let (name, path) = (text(device, "name"), text(device, "devicePath"));
@@ -106,8 +106,8 @@ fn devices_of(devices: &[Value], mounts: &[Value], list: &Path<'_>, found: &mut 
 pub(in crate::validation) fn are_volumes(
     container: &Value,
     volumes: &[&Value],
-    at: &Path<'_>,
-    found: &mut Found,
+    at: &FieldPath<'_>,
+    found: &mut FieldErrors,
 ) {
     let volume = |name: &str| volumes.iter().find(|volume| text(volume, "name") == name);
     for (index, mount) in items(container, "volumeMounts").iter().enumerate() {

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::meta::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
 use crate::validation::common;
 use crate::validation::common::POSITIVE;
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{Required, Selector};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{Required, Selector};
 use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
 use crate::validation::rule::Table;
 use crate::validation::value::{entries, get, has, int, items, text};
@@ -38,23 +38,23 @@ pub(in crate::validation) const RULES: Table = &[
     ),
 ];
 
-fn weight(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn weight(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let weight = int(value, "weight");
     if !(1..=100).contains(&weight) {
         found.invalid(&at.field("weight"), weight, "must be in the range 1-100");
     }
 }
 
-fn term(value: &Value, at: &Path<'_>, found: &mut Found) {
-    check_term(value, true, at, found);
+fn term(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+    validate_term(value, true, at, found);
 }
 
 /// It may name values no label has: nothing matches, and that is fine.
-fn preference(value: &Value, at: &Path<'_>, found: &mut Found) {
-    check_term(get(value, "preference"), false, &at.field("preference"), found);
+fn preference(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+    validate_term(get(value, "preference"), false, &at.field("preference"), found);
 }
 
-fn check_term(value: &Value, with_values: bool, at: &Path<'_>, found: &mut Found) {
+fn validate_term(value: &Value, with_values: bool, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, requirement) in items(value, "matchExpressions").iter().enumerate() {
         let list = at.field("matchExpressions");
         expression(requirement, with_values, &list.index(index), found);
@@ -65,7 +65,7 @@ fn check_term(value: &Value, with_values: bool, at: &Path<'_>, found: &mut Found
     }
 }
 
-fn expression(requirement: &Value, with_values: bool, at: &Path<'_>, found: &mut Found) {
+fn expression(requirement: &Value, with_values: bool, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let values = items(requirement, "values");
     let values_at = at.field("values");
     match text(requirement, "operator") {
@@ -89,7 +89,7 @@ fn expression(requirement: &Value, with_values: bool, at: &Path<'_>, found: &mut
 }
 
 /// Of a node's fields only its name can be asked for.
-fn field(requirement: &Value, at: &Path<'_>, found: &mut Found) {
+fn field(requirement: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let values = items(requirement, "values");
     match text(requirement, "operator") {
         "In" | "NotIn" if values.len() == 1 => {}
@@ -109,14 +109,14 @@ fn field(requirement: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn namespaces(term: &Value, at: &Path<'_>, found: &mut Found) {
+fn namespaces(term: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for name in items(term, "namespaces").iter().filter_map(Value::as_str) {
         found.faults(&at.field("namespace"), name, dns1123_label(name));
     }
 }
 
 /// Labels of the pod itself that a selector is to take over.
-fn label_keys(term: &Value, at: &Path<'_>, found: &mut Found) {
+fn label_keys(term: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {
         let (keys, at) = (items(term, list), at.field(list));
         if keys.is_empty() {
@@ -149,7 +149,7 @@ fn label_keys(term: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn topology_key(term: &Value, at: &Path<'_>, found: &mut Found) {
+fn topology_key(term: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (key, at) = (text(term, "topologyKey"), at.field("topologyKey"));
     if key.is_empty() {
         found.required(&at, "can not be empty");
@@ -157,7 +157,7 @@ fn topology_key(term: &Value, at: &Path<'_>, found: &mut Found) {
     found.faults(&at, key, qualified_name(key));
 }
 
-fn toleration(toleration: &Value, at: &Path<'_>, found: &mut Found) {
+fn toleration(toleration: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
     let (value, effect) = (text(toleration, "value"), text(toleration, "effect"));
     let operator_at = at.field("operator");
@@ -190,7 +190,7 @@ fn toleration(toleration: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// How evenly pods spread over the machines, zones or whatever.
-pub(in crate::validation) fn spread(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(in crate::validation) fn spread(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let constraints = value.as_array().map(Vec::as_slice).unwrap_or_default();
     for (index, constraint) in constraints.iter().enumerate() {
         let item = at.index(index);
@@ -233,7 +233,7 @@ pub(in crate::validation) fn spread(value: &Value, at: &Path<'_>, found: &mut Fo
     }
 }
 
-fn topology_requirement(requirement: &Value, at: &Path<'_>, found: &mut Found) {
+fn topology_requirement(requirement: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let values = items(requirement, "values");
     for (index, value) in values.iter().enumerate() {
         if values[..index].contains(value) {
@@ -245,7 +245,7 @@ fn topology_requirement(requirement: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Taints of a node.
-pub(in crate::validation) fn taints(taints: &[Value], at: &Path<'_>, found: &mut Found) {
+pub(in crate::validation) fn taints(taints: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, taint) in taints.iter().enumerate() {
         let item = at.index(index);
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));

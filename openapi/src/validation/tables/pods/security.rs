@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use crate::validation::common::descending_path;
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{Between, Code, Each, OneOf, Required};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{Between, Code, Each, OneOf, Required};
 use crate::validation::rule::Rule::{Field, Whole};
-use crate::validation::rule::{Check, Table};
+use crate::validation::rule::{FieldRule, Table};
 use crate::validation::value::{get, has, items, text};
 
 /// Numbers of users and groups.
-const ID: &[Check] = &[Between(0, i32::MAX as i64)];
+const ID: &[FieldRule] = &[Between(0, i32::MAX as i64)];
 
 pub(in crate::validation) const RULES: Table = &[
     (
@@ -63,7 +63,7 @@ pub(in crate::validation) const RULES: Table = &[
     ),
 ];
 
-fn escalation(context: &Value, at: &Path<'_>, found: &mut Found) {
+fn escalation(context: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if get(context, "allowPrivilegeEscalation").as_bool() != Some(false) {
         return;
     }
@@ -78,7 +78,7 @@ fn escalation(context: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn seccomp_profile(profile: &Value, at: &Path<'_>, found: &mut Found) {
+fn seccomp_profile(profile: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (path, at) = (get(profile, "localhostProfile"), at.field("localhostProfile"));
     match (text(profile, "type"), path.as_str()) {
         ("Localhost", None) => found.required(&at, "must be set when seccomp type is Localhost"),
@@ -92,7 +92,7 @@ fn seccomp_profile(profile: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_PROFILE: usize = 4095;
 
-fn app_armor_profile(profile: &Value, at: &Path<'_>, found: &mut Found) {
+fn app_armor_profile(profile: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (name, at) = (text(profile, "localhostProfile"), at.field("localhostProfile"));
     match text(profile, "type") {
         "Localhost" if name.trim() != name => found.invalid(&at, name, "must not be padded with whitespace"),
@@ -110,7 +110,7 @@ fn app_armor_profile(profile: &Value, at: &Path<'_>, found: &mut Found) {
 const MAX_SYSCTL: usize = 253;
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
-fn sysctls(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn sysctls(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let sysctls = value.as_array().map(Vec::as_slice).unwrap_or_default();
     for (index, sysctl) in sysctls.iter().enumerate() {
         let item = at.index(index);

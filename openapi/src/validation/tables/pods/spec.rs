@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::meta::names::dns1123_subdomain;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources as amounts;
 use crate::validation::tables::pods::{containers as of_containers, mounts};
 use crate::validation::value::{at as path_in, get, has, int, is_empty, items, text, truth};
@@ -11,7 +11,7 @@ use crate::validation::value::{at as path_in, get, has, int, is_empty, items, te
 const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Every container of the pod and where it is.
-fn each_container(spec: &Value, at: &Path<'_>, mut visit: impl FnMut(&Value, &Path<'_>)) {
+fn each_container(spec: &Value, at: &FieldPath<'_>, mut visit: impl FnMut(&Value, &FieldPath<'_>)) {
     for list in LISTS {
         for (index, container) in items(spec, list).iter().enumerate() {
             visit(container, &at.field(list).index(index));
@@ -20,14 +20,14 @@ fn each_container(spec: &Value, at: &Path<'_>, mut visit: impl FnMut(&Value, &Pa
 }
 
 /// A volume with something wrong about it is none that can be mounted.
-fn sound_volumes<'v>(spec: &'v Value, at: &Path<'_>, found: &Found) -> Vec<&'v Value> {
+fn sound_volumes<'v>(spec: &'v Value, at: &FieldPath<'_>, found: &FieldErrors) -> Vec<&'v Value> {
     let list = at.field("volumes");
     let volumes = items(spec, "volumes").iter().enumerate();
     let sound = |index: usize| !found.has_below(&list.index(index));
     volumes.filter(|(index, _)| sound(*index)).map(|(_, volume)| volume).collect()
 }
 
-pub(super) fn containers(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn containers(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let volumes = sound_volumes(spec, at, found);
     let (containers, at) = (items(spec, "containers"), at.field("containers"));
     for (index, container) in containers.iter().enumerate() {
@@ -44,7 +44,7 @@ pub(super) fn containers(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// What any container has to do with its pod.
-fn common(spec: &Value, container: &Value, volumes: &[&Value], at: &Path<'_>, found: &mut Found) {
+fn common(spec: &Value, container: &Value, volumes: &[&Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     mounts::are_volumes(container, volumes, at, found);
     amounts::claims(
         get(container, "resources"),
@@ -60,8 +60,8 @@ fn common(spec: &Value, container: &Value, volumes: &[&Value], at: &Path<'_>, fo
     }
 }
 
-/// Found at the list, whichever item it is.
-fn resizing(container: &Value, restart_policy: &str, at: &Path<'_>, found: &mut Found) {
+/// Reported at the list, whichever item it is.
+fn resizing(container: &Value, restart_policy: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let policies = items(container, "resizePolicy");
     for (index, policy) in policies.iter().enumerate() {
         let (resource, restart) = (text(policy, "resourceName"), text(policy, "restartPolicy"));
@@ -82,7 +82,7 @@ fn resizing(container: &Value, restart_policy: &str, at: &Path<'_>, found: &mut 
 }
 
 /// A hook that sleeps has to wake up before its pod is killed.
-fn hooks(spec: &Value, container: &Value, at: &Path<'_>, found: &mut Found) {
+fn hooks(spec: &Value, container: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (lifecycle, at) = (get(container, "lifecycle"), at.field("lifecycle"));
     for hook in ["postStart", "preStop"] {
         let sleep = get(get(lifecycle, hook), "sleep");
@@ -97,7 +97,7 @@ fn hooks(spec: &Value, container: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_RESTART_RULES: usize = 20;
 
-fn restarts(container: &Value, at: &Path<'_>, found: &mut Found) {
+fn restarts(container: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (policy, rules) = (text(container, "restartPolicy"), items(container, "restartPolicyRules"));
     let policies = ["Always", "Never", "OnFailure"];
     if policy.is_empty() && !rules.is_empty() {
@@ -110,7 +110,7 @@ fn restarts(container: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-pub(super) fn init_containers(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn init_containers(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let volumes = sound_volumes(spec, at, found);
     let (containers, at) = (items(spec, "initContainers"), at.field("initContainers"));
     for (index, container) in containers.iter().enumerate() {
@@ -155,7 +155,7 @@ const NOT_EPHEMERAL: [&str; 8] = [
     "lifecycle",
 ];
 
-pub(super) fn ephemeral_containers(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn ephemeral_containers(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let volumes = sound_volumes(spec, at, found);
     let (containers, at) = (items(spec, "ephemeralContainers"), at.field("ephemeralContainers"));
     let forbidden = "cannot be set for an Ephemeral Container";
@@ -186,13 +186,13 @@ pub(super) fn ephemeral_containers(spec: &Value, at: &Path<'_>, found: &mut Foun
     }
 }
 
-pub(super) fn images_are_trimmed(spec: &Value, list: &str, at: &Path<'_>, found: &mut Found) {
+pub(super) fn images_are_trimmed(spec: &Value, list: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, container) in items(spec, list).iter().enumerate() {
         image_is_trimmed(container, &at.field(list).index(index), found);
     }
 }
 
-fn image_is_trimmed(container: &Value, at: &Path<'_>, found: &mut Found) {
+fn image_is_trimmed(container: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let image = text(container, "image");
     if image.trim() != image {
         found.invalid(&at.field("image"), image, "must not have leading or trailing whitespace");
@@ -200,14 +200,14 @@ fn image_is_trimmed(container: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Resources of the pod as a whole.
-pub(super) fn resources(value: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn resources(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if has(value, "claims") {
         found.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
     }
     amounts::pod_requirements(value, at, found);
 }
 
-pub(super) fn overhead(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn overhead(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let overhead = get(spec, "overhead");
     if !overhead.is_null() {
         let limits = json!({ "limits": overhead });
@@ -216,7 +216,7 @@ pub(super) fn overhead(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// A pod on the machine's network has the ports it says it has.
-pub(super) fn host_network(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn host_network(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !truth(spec, "hostNetwork") {
         return;
     }
@@ -235,7 +235,7 @@ pub(super) fn host_network(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Which namespaces of the machine a pod shares, and which it cannot share at once.
-pub(super) fn namespaces(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn namespaces(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if truth(spec, "shareProcessNamespace") && truth(spec, "hostPID") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         found.invalid(&at.field("securityContext.shareProcessNamespace"), true, detail);
@@ -252,7 +252,7 @@ pub(super) fn namespaces(spec: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_HOST_NAME: usize = 64;
 
-pub(super) fn host_name(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn host_name(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let Some(name) = get(spec, "hostnameOverride").as_str() else { return };
     let at = at.field("hostnameOverride");
     if truth(spec, "setHostnameAsFQDN") {
@@ -294,7 +294,7 @@ const NOT_IN_WINDOWS_CONTAINERS: [&str; 10] = [
     "runAsGroup",
 ];
 
-pub(super) fn os(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn os(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !has(spec, "os") {
         return;
     }
@@ -334,7 +334,7 @@ pub(super) fn os(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Variables read from a file are read from a volume that is empty at first.
-pub(super) fn files_of_variables(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn files_of_variables(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     each_container(spec, at, |container, at| {
         for (index, variable) in items(container, "env").iter().enumerate() {
             let source = get(get(variable, "valueFrom"), "fileKeyRef");

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::meta::names::{dns1123_subdomain, qualified_name};
 use crate::meta::net;
 use crate::validation::common;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{get, int, items, text};
 
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
@@ -21,9 +21,9 @@ const OF_THE_SYSTEM: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
 const CONTAINERS: [&str; 2] = ["containerStatuses", "initContainerStatuses"];
 const EPHEMERAL: &str = "ephemeralContainerStatuses";
 
-pub(crate) fn check_status(old: &Value, new: &Value, found: &mut Found) {
-    super::check_annotation_update(old, new, found);
-    let (spec, path) = (get(new, "spec"), Path::TOP.field("status"));
+pub(crate) fn validate_status(old: &Value, new: &Value, found: &mut FieldErrors) {
+    super::validate_annotation_update(old, new, found);
+    let (spec, path) = (get(new, "spec"), FieldPath::TOP.field("status"));
     let (old, new) = (get(old, "status"), get(new, "status"));
     conditions(items(new, "conditions"), &path.field("conditions"), found);
     let node = text(new, "nominatedNodeName");
@@ -51,7 +51,7 @@ pub(crate) fn check_status(old: &Value, new: &Value, found: &mut Found) {
     }
 }
 
-fn conditions(conditions: &[Value], at: &Path<'_>, found: &mut Found) {
+fn conditions(conditions: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, condition) in conditions.iter().enumerate() {
         let (at, kind) = (at.index(index), text(condition, "type"));
         let generation = int(condition, "observedGeneration");
@@ -64,7 +64,7 @@ fn conditions(conditions: &[Value], at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn claims(statuses: &[Value], at: &Path<'_>, found: &mut Found) {
+fn claims(statuses: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut seen = HashSet::new();
     for (index, status) in statuses.iter().enumerate() {
         let (at, name) = (at.index(index), text(status, "name"));
@@ -78,8 +78,8 @@ fn claims(statuses: &[Value], at: &Path<'_>, found: &mut Found) {
 }
 
 /// One address, or one of each family. An address that was there before may be wrong.
-fn addresses(old: &Value, new: &Value, list: &str, found: &mut Found) {
-    let path = Path::TOP.field("status");
+fn addresses(old: &Value, new: &Value, list: &str, found: &mut FieldErrors) {
+    let path = FieldPath::TOP.field("status");
     let at = path.field(list);
     let of =
         |status| -> Vec<&str> { items(status, list).iter().map(|address| text(address, "ip")).collect() };
@@ -94,16 +94,16 @@ fn addresses(old: &Value, new: &Value, list: &str, found: &mut Found) {
     }
 }
 
-fn host_addresses(old: &Value, new: &Value, found: &mut Found) {
+fn host_addresses(old: &Value, new: &Value, found: &mut FieldErrors) {
     let Some(first) = items(new, "hostIPs").first() else { return };
     if text(first, "ip") != text(new, "hostIP") {
-        let at = Path::TOP.field("status.hostIPs");
+        let at = FieldPath::TOP.field("status.hostIPs");
         found.invalid(&at.index(0).field("ip"), text(first, "ip"), "must be equal to `hostIP`");
     }
     addresses(old, new, "hostIPs", found);
 }
 
-fn users(statuses: &[Value], spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn users(statuses: &[Value], spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let is_windows = text(get(spec, "os"), "name") == "windows";
     for (index, status) in statuses.iter().enumerate() {
         let linux = get(get(status, "user"), "linux");
@@ -130,7 +130,7 @@ const HEALTH: &[&str] = &["Healthy", "Unhealthy", "Unknown"];
 const MAX_HEALTH_MESSAGE: usize = 1024;
 
 /// The health of the devices a container has.
-fn devices(statuses: &[Value], at: &Path<'_>, found: &mut Found) {
+fn devices(statuses: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, status) in statuses.iter().enumerate() {
         let item = at.index(index);
         let list = item.field("allocatedResourcesStatus");
@@ -141,7 +141,7 @@ fn devices(statuses: &[Value], at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn health(resources: &[Value], at: &Path<'_>, found: &mut Found) {
+fn health(resources: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut seen = HashSet::new();
     for (index, resource) in resources.iter().enumerate() {
         let (at, id) = (at.index(index), text(resource, "resourceID"));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::defaulting;
 use crate::meta::field::FieldError;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{at, get, has, items, same, text};
 
 use super::update::MIRROR;
@@ -15,12 +15,12 @@ const RESIZABLE: [&str; 2] = ["cpu", "memory"];
 const AMOUNTS: [&str; 2] = ["requests", "limits"];
 
 /// Ephemeral containers can be added, not taken away or exchanged.
-pub(crate) fn check_ephemeral_containers(old: &Value, new: &Value, found: &mut Found) {
-    super::check_annotation_update(old, new, found);
+pub(crate) fn validate_ephemeral_containers(old: &Value, new: &Value, found: &mut FieldErrors) {
+    super::validate_annotation_update(old, new, found);
     if is_static(old) {
         return refuse(found, "static pods do not support ephemeral containers");
     }
-    let field = Path::TOP.field("spec.ephemeralContainers");
+    let field = FieldPath::TOP.field("spec.ephemeralContainers");
     let news = items(get(new, "spec"), "ephemeralContainers");
     for container in items(get(old, "spec"), "ephemeralContainers") {
         let name = text(container, "name");
@@ -35,14 +35,14 @@ pub(crate) fn check_ephemeral_containers(old: &Value, new: &Value, found: &mut F
 }
 
 /// A resize changes how much cpu and memory containers ask for, and not what kind of pod it is.
-pub(crate) fn check_resize(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_resize(old: &Value, new: &Value, found: &mut FieldErrors) {
     if is_static(old) {
         return refuse(found, "static pods cannot be resized");
     }
     if at(old, "spec.os.name") == "windows" {
         return refuse(found, "windows pods cannot be resized");
     }
-    let (spec, path) = (get(new, "spec"), Path::TOP.field("spec"));
+    let (spec, path) = (get(new, "spec"), FieldPath::TOP.field("spec"));
     let class = text(get(old, "status"), "qosClass");
     let before = if class.is_empty() { defaulting::qos_class(get(old, "spec")) } else { class };
     if before != defaulting::qos_class(spec) {
@@ -90,11 +90,11 @@ fn is_static(pod: &Value) -> bool {
 }
 
 /// Kubernetes says this and nothing else, and of no field in particular.
-fn refuse(found: &mut Found, detail: &str) {
+fn refuse(found: &mut FieldErrors, detail: &str) {
     found.errors = vec![FieldError::forbidden("[]", detail)];
 }
 
-/// A kubelet that can resize says how much a running container has. Without a running container nobody knows.
+/// A kubelet that can resize says how much a running container has. Without a running container it is unknown.
 fn is_resize_supported(pod: &Value) -> bool {
     let mut statuses = items(get(pod, "status"), "containerStatuses").iter();
     let running = statuses.find(|status| has(get(status, "state"), "running"));
@@ -102,7 +102,7 @@ fn is_resize_supported(pod: &Value) -> bool {
 }
 
 /// What the pod as a whole asks for.
-fn pod_level(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) {
+fn pod_level(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (old, new, field) = (get(old, "resources"), get(new, "resources"), at.field("resources"));
     let is_set = |resources: &Value| {
         AMOUNTS.iter().any(|list| get(resources, list).as_object().is_some_and(|all| !all.is_empty()))
@@ -126,7 +126,7 @@ fn pod_level(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Containers are neither added nor removed, nor renamed, nor in another order.
-fn same_containers(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) -> bool {
+fn same_containers(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) -> bool {
     let before = found.count();
     for list in ["containers", "initContainers"] {
         let (olds, news, at) = (items(old, list), items(new, list), at.field(list));
@@ -144,7 +144,7 @@ fn same_containers(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) -
     found.count() == before
 }
 
-fn nothing_removed(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) {
+fn nothing_removed(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for list in AMOUNTS {
         if is_removed(get(old, list), get(new, list)) {
             let at = at.field("resources");
@@ -179,7 +179,7 @@ fn unresized(old: &Value, new: &Value) -> Value {
     container
 }
 
-fn init_container(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) {
+fn init_container(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !same(old, &unresized(old, new)) {
         found.forbidden(at, "only cpu and memory resources for init or sidecar containers are mutable");
     }
@@ -213,7 +213,7 @@ mod tests {
             },
             "status": { "qosClass": "Burstable" },
         });
-        defaulting::fill(row, &mut pod);
+        defaulting::apply_defaults(row, &mut pod);
         pod
     }
 
@@ -221,8 +221,8 @@ mod tests {
         let row = catalog::find("", "v1", "pods").unwrap();
         let (old, mut new) = (pod(), pod());
         *new.pointer_mut(pointer).unwrap() = value;
-        defaulting::fill(row, &mut new);
-        let errors = validation::subresource(row, part, &old, &new);
+        defaulting::apply_defaults(row, &mut new);
+        let errors = validation::validate_subresource(row, part, &old, &new);
         errors.iter().map(|error| format!("{}: {}", error.field, error.body())).collect()
     }
 
@@ -230,50 +230,54 @@ mod tests {
     #[test]
     fn a_resize_is_checked_as_the_pod_itself() {
         let amounts = "/spec/containers/0/resources";
-        let check = |pointer: &str, value: Value, expected: &[&str]| {
+        let validate = |pointer: &str, value: Value, expected: &[&str]| {
             assert_eq!(told("resize", pointer, value), expected, "{pointer}");
         };
         let cpu = |limit: &str, request: &str| json!({ "requests": { "cpu": request }, "limits": { "cpu": limit, "ephemeral-storage": "1Gi" } });
-        check(amounts, cpu("3", "2"), &[]);
+        validate(amounts, cpu("3", "2"), &[]);
         let at = "spec.containers[0].resources";
         let negative =
             format!("{at}.requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0");
-        check(amounts, cpu("2", "-1"), &[&negative]);
+        validate(amounts, cpu("2", "-1"), &[&negative]);
         let more =
             format!("{at}.requests: Invalid value: \"3\": must be less than or equal to cpu limit of 2");
-        check(amounts, cpu("2", "3"), &[&more]);
+        validate(amounts, cpu("2", "3"), &[&more]);
         let removed = format!("{at}.limits: Forbidden: resource limits cannot be removed");
         let other = "spec: Forbidden: only cpu and memory resources are mutable";
-        check(amounts, json!({ "requests": { "cpu": "1", "ephemeral-storage": "1Gi" } }), &[&removed, other]);
+        validate(
+            amounts,
+            json!({ "requests": { "cpu": "1", "ephemeral-storage": "1Gi" } }),
+            &[&removed, other],
+        );
         let storage =
             json!({ "requests": { "cpu": "1" }, "limits": { "cpu": "2", "ephemeral-storage": "2Gi" } });
-        check(amounts, storage, &[other]);
+        validate(amounts, storage, &[other]);
         let renamed =
             "spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize";
-        check("/spec/containers/0/name", json!("x"), &[renamed]);
+        validate("/spec/containers/0/name", json!("x"), &[renamed]);
         let fewer = "spec.containers: Forbidden: containers may not be added or removed on resize";
-        check("/spec/containers", json!([pod()["spec"]["containers"][0]]), &[fewer]);
-        check("/spec/containers/0/image", json!("other"), &[other]);
-        check("/spec/schedulerName", json!("other"), &[other]);
+        validate("/spec/containers", json!([pod()["spec"]["containers"][0]]), &[fewer]);
+        validate("/spec/containers/0/image", json!("other"), &[other]);
+        validate("/spec/schedulerName", json!("other"), &[other]);
     }
 
     /// A container without an image, or with the name of another, was accepted. Every write to the pod after that was
-    /// refused, because of the container that nobody can remove.
+    /// refused, because an ephemeral container cannot be removed.
     #[test]
     fn ephemeral_containers_are_checked_and_only_added() {
-        let check = |containers: Value, expected: &[&str]| {
+        let validate = |containers: Value, expected: &[&str]| {
             assert_eq!(told("ephemeralcontainers", "/spec/ephemeralContainers", containers), expected);
         };
         let first = json!({ "name": "e", "image": "i" });
-        check(json!([first, { "name": "f", "image": "i" }]), &[]);
-        check(json!([first, { "name": "f" }]), &["spec.ephemeralContainers[1].image: Required value"]);
+        validate(json!([first, { "name": "f", "image": "i" }]), &[]);
+        validate(json!([first, { "name": "f" }]), &["spec.ephemeralContainers[1].image: Required value"]);
         let taken = "spec.ephemeralContainers[1].name: Duplicate value: \"c\"";
-        check(json!([first, { "name": "c", "image": "i" }]), &[taken]);
+        validate(json!([first, { "name": "c", "image": "i" }]), &[taken]);
         let gone =
             "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"e\" may not be removed\n";
-        check(json!([]), &[gone]);
+        validate(json!([]), &[gone]);
         let other =
             "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"e\" may not be changed\n";
-        check(json!([{ "name": "e", "image": "j" }]), &[other]);
+        validate(json!([{ "name": "e", "image": "j" }]), &[other]);
     }
 }

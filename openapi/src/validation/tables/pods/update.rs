@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::validation::common;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{get, int, items, same, text};
 
 const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
@@ -11,8 +11,8 @@ const MUTABLE: &str = "pod updates may not change fields other than `spec.contai
                        to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
                        previously negative)";
 
-pub(crate) fn check(old: &Value, new: &Value, found: &mut Found) {
-    let at = Path::TOP.field("spec");
+pub(crate) fn validate(old: &Value, new: &Value, found: &mut FieldErrors) {
+    let at = FieldPath::TOP.field("spec");
     mirror(get(old, "metadata"), get(new, "metadata"), found);
     let (old, new) = (get(old, "spec"), get(new, "spec"));
     for list in ["containers", "initContainers"] {
@@ -42,8 +42,8 @@ pub(crate) fn check(old: &Value, new: &Value, found: &mut Found) {
 /// Says that a pod is the image of one that a kubelet started from a file.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
-pub(super) fn mirror(old: &Value, new: &Value, found: &mut Found) {
-    let at = Path::TOP.field("metadata.annotations");
+pub(super) fn mirror(old: &Value, new: &Value, found: &mut FieldErrors) {
+    let at = FieldPath::TOP.field("metadata.annotations");
     let (old, new) = (get(get(old, "annotations"), MIRROR), get(get(new, "annotations"), MIRROR));
     if old.is_null() && !new.is_null() {
         found.forbidden(&at.key(MIRROR), "may not add mirror pod annotation");
@@ -53,7 +53,7 @@ pub(super) fn mirror(old: &Value, new: &Value, found: &mut Found) {
 }
 
 /// It may come nearer. False where Kubernetes looks no further.
-fn deadline(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) -> bool {
+fn deadline(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) -> bool {
     let (old, new) = (get(old, "activeDeadlineSeconds"), get(new, "activeDeadlineSeconds"));
     match (old.as_i64(), new.as_i64()) {
         (_, Some(seconds)) if !(0..=i64::from(i32::MAX)).contains(&seconds) => {
@@ -73,7 +73,7 @@ fn deadline(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) -> bool 
 }
 
 /// They may be added, and last longer or shorter.
-fn tolerations(old: &[Value], new: &[Value], at: &Path<'_>, found: &mut Found) {
+fn tolerations(old: &[Value], new: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let untimed = |toleration: &Value| {
         let mut toleration = toleration.clone();
         toleration.as_object_mut().and_then(|fields| fields.remove("tolerationSeconds"));
@@ -86,7 +86,7 @@ fn tolerations(old: &[Value], new: &[Value], at: &Path<'_>, found: &mut Found) {
 }
 
 /// Undoes what is allowed; what is left is not.
-fn restore(old: &Value, new: &mut Value, at: &Path<'_>, found: &mut Found) {
+fn restore(old: &Value, new: &mut Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for list in ["containers", "initContainers"] {
         let olds = items(old, list);
         let news = new.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
@@ -127,11 +127,11 @@ fn set(object: &mut Value, field: &str, value: &Value) {
 /// A line for each value that is gone, and for each that came.
 fn differences(old: &Value, new: &Value) -> String {
     let mut lines = String::new();
-    differ(old, new, &Path::TOP, &mut lines);
+    differ(old, new, &FieldPath::TOP, &mut lines);
     lines
 }
 
-fn differ(old: &Value, new: &Value, at: &Path<'_>, lines: &mut String) {
+fn differ(old: &Value, new: &Value, at: &FieldPath<'_>, lines: &mut String) {
     if same(old, new) {
         return;
     }

@@ -7,16 +7,16 @@ use crate::validation::common;
 use crate::validation::common::{
     absolute_path, annotations, descending_path, driver_name, no_backsteps, own_path,
 };
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{AtLeast, AtMost, Code, OneOf, Text};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{AtLeast, AtMost, Code, OneOf, Text};
 use crate::validation::rule::Rule::{Field, One, Skip, Whole};
-use crate::validation::rule::{Check, REQUIRED, Table};
+use crate::validation::rule::{FieldRule, REQUIRED, Table};
 use crate::validation::value::{get, has, int, is_empty, items, quantity, text};
 
 use super::containers::{self, PULL_POLICIES};
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
-const MODE: &[Check] = &[AtLeast(0, FILE_MODE), AtMost(0o777, FILE_MODE)];
+const MODE: &[FieldRule] = &[AtLeast(0, FILE_MODE), AtMost(0o777, FILE_MODE)];
 pub(in crate::validation) const MANY_SOURCES: &str = "may not specify more than 1 volume type";
 pub(in crate::validation) const NO_SOURCE: &str = "must specify a volume type";
 
@@ -89,7 +89,7 @@ pub(in crate::validation) const RULES: Table = &[
     ("core.v1.EphemeralVolumeSource", &[Field("volumeClaimTemplate", &[REQUIRED])]),
     ("core.v1.PersistentVolumeClaimTemplate", &[Field("metadata", &[Code(template_metadata)])]),
     ("core.v1.ImageVolumeSource", &[Field("pullPolicy", &[REQUIRED, OneOf(PULL_POLICIES)])]),
-    // Kinds of disks that are a name in somebody else's system.
+    // Disks that are identified by a name in an external system.
     ("core.v1.GCEPersistentDiskVolumeSource", &[Field("pdName", &[REQUIRED])]),
     ("core.v1.AWSElasticBlockStoreVolumeSource", &[Field("volumeID", &[REQUIRED])]),
     ("core.v1.ISCSIVolumeSource", &[Field("targetPortal", &[REQUIRED]), Field("iqn", &[REQUIRED])]),
@@ -125,14 +125,14 @@ pub(in crate::validation) const RULES: Table = &[
     ),
 ];
 
-fn empty_dir(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn empty_dir(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if quantity(get(value, "sizeLimit")).is_negative() {
         found.forbidden(&at.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
     }
 }
 
 /// An empty path is missing, and not absolute either.
-fn nfs_path(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn nfs_path(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let path = text(value, "path");
     if path.is_empty() {
         found.required(&at.field("path"), "");
@@ -140,7 +140,7 @@ fn nfs_path(value: &Value, at: &Path<'_>, found: &mut Found) {
     found.faults(&at.field("path"), path, absolute_path(path));
 }
 
-fn csi(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn csi(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     driver_name(get(value, "driver"), &at.field("driver"), found);
     let secret = get(value, "nodePublishSecretRef");
     match text(secret, "name") {
@@ -151,7 +151,7 @@ fn csi(value: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// A template has no name or place: only labels and annotations.
-fn template_metadata(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn template_metadata(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     annotations(get(value, "annotations"), &at.field("annotations"), found);
     common::labels(get(value, "labels"), &at.field("labels"), found);
     for (name, value) in value.as_object().into_iter().flatten() {
@@ -165,8 +165,8 @@ fn template_metadata(value: &Value, at: &Path<'_>, found: &mut Found) {
 const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// Found at the volume, whichever file it is.
-fn own_files(value: &Value, at: &Path<'_>, found: &mut Found) {
+/// Reported at the volume, whichever file it is.
+fn own_files(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for file in items(value, "items") {
         let path = text(file, "path");
         if path.is_empty() {
@@ -189,14 +189,14 @@ fn own_files(value: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn file_mode(value: &Value, field: &str, at: &Path<'_>, found: &mut Found) {
+fn file_mode(value: &Value, field: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !(0..=0o777).contains(&int(value, field)) {
         found.invalid(&at.field(field), int(value, field), FILE_MODE);
     }
 }
 
 /// Several sources in one directory: no two files at one path.
-fn projected(value: &Value, at: &Path<'_>, found: &mut Found) {
+fn projected(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut taken: Vec<&str> = Vec::new();
     for (index, source) in items(value, "sources").iter().enumerate() {
         let list = at.field("sources");
@@ -211,7 +211,7 @@ fn projected(value: &Value, at: &Path<'_>, found: &mut Found) {
             }
             for (index, file) in items(from, "items").iter().enumerate() {
                 let files = from_at.field("items");
-                crate::validation::tables::plan::check(
+                crate::validation::tables::plan::validate(
                     "io.k8s.api.core.v1.KeyToPath",
                     file,
                     &files.index(index),
@@ -237,7 +237,7 @@ fn entries_there(source: &Value) -> usize {
     fields.filter(|(_, value)| !value.is_null()).count()
 }
 
-fn claim<'v>(path: &'v str, by: &str, taken: &mut Vec<&'v str>, at: &Path<'_>, found: &mut Found) {
+fn claim<'v>(path: &'v str, by: &str, taken: &mut Vec<&'v str>, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if path.is_empty() {
         return;
     }
@@ -247,7 +247,7 @@ fn claim<'v>(path: &'v str, by: &str, taken: &mut Vec<&'v str>, at: &Path<'_>, f
     taken.push(path);
 }
 
-fn token(token: &Value, at: &Path<'_>, volume: &Path<'_>, found: &mut Found) {
+fn token(token: &Value, at: &FieldPath<'_>, volume: &FieldPath<'_>, found: &mut FieldErrors) {
     if token.is_null() {
         return;
     }
@@ -266,12 +266,12 @@ fn token(token: &Value, at: &Path<'_>, volume: &Path<'_>, found: &mut Found) {
     }
 }
 
-/// Volumes of a pod by the names of the claims made for them; nobody else may use those.
+/// Volumes of a pod by the names of the claims made for them; no other volume may use those.
 pub(in crate::validation) fn ephemeral_claims(
     pod: &str,
     volumes: &[Value],
-    at: &Path<'_>,
-    found: &mut Found,
+    at: &FieldPath<'_>,
+    found: &mut FieldErrors,
 ) {
     let made: Vec<String> = volumes
         .iter()

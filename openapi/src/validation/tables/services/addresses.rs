@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::meta::net;
-use crate::validation::field_path::{Found, Path};
+use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{get, has, int, items, text};
 
 use super::is_headless;
@@ -11,7 +11,7 @@ use super::is_headless;
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
 
-pub(super) fn check(spec: &Value, at: &Path<'_>, found: &mut Found) {
+pub(super) fn validate(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if text(spec, "type") == "ExternalName" {
         return;
     }
@@ -43,7 +43,7 @@ pub(super) fn check(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn families(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn families(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (families, list) = (items(spec, "ipFamilies"), at.field("ipFamilies"));
     for (index, family) in families.iter().enumerate() {
         let name = family.as_str().unwrap_or_default();
@@ -60,7 +60,7 @@ fn families(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn of_families(spec: &Value, ips: &[Value], at: &Path<'_>, found: &mut Found) {
+fn of_families(spec: &Value, ips: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let ips: Vec<&str> = ips.iter().filter_map(Value::as_str).collect();
     let sixes = ips.iter().filter(|ip| net::is_v6(ip)).count();
     if ips.len() > 1 && (sixes == 0 || sixes == ips.len()) {
@@ -81,8 +81,8 @@ fn of_families(spec: &Value, ips: &[Value], at: &Path<'_>, found: &mut Found) {
 const FIXED: &str = "may not change once set";
 
 /// A service keeps the addresses it has; one that becomes a mere name gives them up.
-pub(crate) fn check_update(old: &Value, new: &Value, found: &mut Found) {
-    let (old, new, at) = (get(old, "spec"), get(new, "spec"), Path::TOP.field("spec"));
+pub(crate) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors) {
+    let (old, new, at) = (get(old, "spec"), get(new, "spec"), FieldPath::TOP.field("spec"));
     let named = |spec: &Value| text(spec, "type") == "ExternalName";
     if !named(old) && !named(new) {
         keep_ips(old, new, &at, found);
@@ -100,7 +100,7 @@ pub(crate) fn check_update(old: &Value, new: &Value, found: &mut Found) {
     }
 }
 
-fn keep_ips(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) {
+fn keep_ips(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if is_headless(old) && is_headless(new) {
         return;
     }
@@ -123,7 +123,7 @@ fn keep_ips(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn keep_families(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) {
+fn keep_families(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if is_headless(old) || is_headless(new) {
         return;
     }
@@ -149,7 +149,7 @@ fn keep_families(old: &Value, new: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn single_stack(spec: &Value, what: &str, at: &Path<'_>, found: &mut Found) {
+fn single_stack(spec: &Value, what: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !has(spec, "ipFamilyPolicy") || text(spec, "ipFamilyPolicy") != "SingleStack" {
         let detail = format!("must be set to 'SingleStack' when releasing the secondary {what}");
         found.invalid(&at.field("ipFamilyPolicy"), get(spec, "ipFamilyPolicy").clone(), detail);

@@ -4,17 +4,17 @@ mod addresses;
 
 use serde_json::Value;
 
-use crate::meta::field::Fault;
+use crate::meta::field::ErrorType;
 use crate::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use crate::meta::net;
 use crate::validation::common;
-use crate::validation::field_path::{Found, Path};
-use crate::validation::rule::Check::{Labels, OneOf, Text};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{Labels, OneOf, Text};
 use crate::validation::rule::Rule::{Field, Into, Whole};
 use crate::validation::rule::{PROTOCOLS, REQUIRED, Table};
 use crate::validation::value::{at, get, has, int, items, text};
 
-pub(crate) use addresses::check_update;
+pub(crate) use addresses::validate_update;
 
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
@@ -28,7 +28,7 @@ pub(super) const RULES: Table = &[
             Field("selector", &[Labels]),
             Field("sessionAffinity", &[REQUIRED, OneOf(&["ClientIP", "None"])]),
             Whole(affinity),
-            Whole(addresses::check),
+            Whole(addresses::validate),
             Whole(external_ips),
             Field("type", &[REQUIRED, OneOf(TYPES)]),
             Whole(ports),
@@ -49,11 +49,11 @@ pub(super) const RULES: Table = &[
     ),
 ];
 
-fn port_number(port: &Value, at: &Path<'_>, found: &mut Found) {
+fn port_number(port: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     common::between(&int(port, "port").into(), 1, 65535, &at.field("port"), found);
 }
 
-fn target_port(port: &Value, at: &Path<'_>, found: &mut Found) {
+fn target_port(port: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     common::port(get(port, "targetPort"), &at.field("targetPort"), found);
 }
 
@@ -62,7 +62,7 @@ pub(super) fn is_headless(spec: &Value) -> bool {
 }
 
 /// What each type of service has to have, and cannot have.
-fn of_type(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn of_type(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(spec, "type");
     if items(spec, "ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
         found.required(&at.field("ports"), "");
@@ -93,7 +93,7 @@ fn of_type(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// With more than one port, each has a name.
-fn port_names(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn port_names(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let ports = items(spec, "ports");
     for (index, port) in ports.iter().enumerate() {
         let list = at.field("ports");
@@ -111,7 +111,7 @@ fn port_names(spec: &Value, at: &Path<'_>, found: &mut Found) {
 
 const MAX_AFFINITY_SECONDS: i64 = 86400;
 
-fn affinity(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn affinity(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (config, at) = (get(spec, "sessionAffinityConfig"), at.field("sessionAffinityConfig"));
     match text(spec, "sessionAffinity") {
         "None" if !config.is_null() => {
@@ -136,7 +136,7 @@ fn affinity(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn external_ips(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn external_ips(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, ip) in items(spec, "externalIPs").iter().filter_map(Value::as_str).enumerate() {
         let list = at.field("externalIPs");
         let item = list.index(index);
@@ -149,7 +149,7 @@ fn external_ips(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// No port twice, neither inside nor outside.
-fn ports(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn ports(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (ports, list) = (items(spec, "ports"), at.field("ports"));
     let key = |port: &Value, number| (text(port, "protocol").to_owned(), int(port, number));
     for (index, port) in ports.iter().enumerate() {
@@ -166,7 +166,7 @@ fn ports(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
     for (index, port) in ports.iter().enumerate() {
         if ports[..index].iter().any(|other| key(other, "port") == key(port, "port")) {
-            found.shown(&list.index(index), Fault::Duplicate, &go_named(port), "");
+            found.shown(&list.index(index), ErrorType::Duplicate, &go_named(port), "");
         }
     }
 }
@@ -179,7 +179,7 @@ fn go_named(port: &Value) -> String {
     )
 }
 
-fn load_balancer(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn load_balancer(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let is_balanced = text(spec, "type") == "LoadBalancer";
     let only = "may only be used when `type` is 'LoadBalancer'";
     let (ranges, ranges_at) = (items(spec, "loadBalancerSourceRanges"), at.field("LoadBalancerSourceRanges"));
@@ -200,7 +200,7 @@ fn load_balancer(spec: &Value, at: &Path<'_>, found: &mut Found) {
     }
 }
 
-fn traffic(spec: &Value, at: &Path<'_>, found: &mut Found) {
+fn traffic(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(spec, "type");
     let policies = ["Cluster", "Local"];
     let external = text(spec, "externalTrafficPolicy");
@@ -234,9 +234,9 @@ fn traffic(spec: &Value, at: &Path<'_>, found: &mut Found) {
 }
 
 /// Only what is balanced has an address for it.
-pub(crate) fn check_status(old: &Value, new: &Value, found: &mut Found) {
+pub(crate) fn validate_status(old: &Value, new: &Value, found: &mut FieldErrors) {
     let points = |service| items(at(service, "status.loadBalancer"), "ingress");
-    let path = Path::TOP.field("status.loadBalancer.ingress");
+    let path = FieldPath::TOP.field("status.loadBalancer.ingress");
     if !points(new).is_empty() && text(get(new, "spec"), "type") != "LoadBalancer" {
         return found.forbidden(&path, "may only be used when `spec.type` is 'LoadBalancer'");
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::reach::{Fields, inner, inner_mut, text};
+use super::access::{Fields, inner, inner_mut, text};
 
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 

@@ -9,25 +9,25 @@
 
 use serde_json::{Map, Value};
 
-use super::element::{Element, Malformed};
-use super::set::Set;
+use super::field_set::FieldSet;
+use super::path_element::{InvalidPathElement, PathElement};
 
 const SELF: &str = ".";
 
 /// Reads a set. Steps of a kind that is not known are left out.
-pub(super) fn decode(fields: &Value) -> Result<Set<'_>, Malformed> {
+pub(super) fn decode(fields: &Value) -> Result<FieldSet<'_>, InvalidPathElement> {
     match fields {
-        Value::Null => Ok(Set::default()),
+        Value::Null => Ok(FieldSet::default()),
         Value::Object(fields) => level(fields),
-        _ => Err(Malformed),
+        _ => Err(InvalidPathElement),
     }
 }
 
-fn level(fields: &Map<String, Value>) -> Result<Set<'_>, Malformed> {
-    let mut set = Set::default();
+fn level(fields: &Map<String, Value>) -> Result<FieldSet<'_>, InvalidPathElement> {
+    let mut set = FieldSet::default();
     for (key, inner) in fields.iter().filter(|(key, _)| *key != SELF) {
-        let Some(element) = Element::parse(key)? else { continue };
-        let inner = inner.as_object().ok_or(Malformed)?;
+        let Some(element) = PathElement::parse(key)? else { continue };
+        let inner = inner.as_object().ok_or(InvalidPathElement)?;
         let below = level(inner)?;
         let member = inner.contains_key(SELF) || below.is_empty();
         set.push(element, member, below);
@@ -36,7 +36,7 @@ fn level(fields: &Map<String, Value>) -> Result<Set<'_>, Malformed> {
     Ok(set)
 }
 
-pub(super) fn encode(set: &Set<'_>) -> Value {
+pub(super) fn encode(set: &FieldSet<'_>) -> Value {
     let mut fields = Map::new();
     for node in set.nodes() {
         let mut below = encode(&node.below);

@@ -12,30 +12,30 @@ use std::cmp::Ordering;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
-use super::element::Element;
+use super::path_element::PathElement;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Set<'a> {
-    nodes: Vec<Node<'a>>,
+pub(super) struct FieldSet<'a> {
+    nodes: Vec<FieldSetNode<'a>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Node<'a> {
-    pub(super) element: Element<'a>,
+pub(super) struct FieldSetNode<'a> {
+    pub(super) element: PathElement<'a>,
     pub(super) member: bool,
-    pub(super) below: Set<'a>,
+    pub(super) below: FieldSet<'a>,
 }
 
-impl Node<'_> {
+impl FieldSetNode<'_> {
     fn is_empty(&self) -> bool {
         !self.member && self.below.is_empty()
     }
 }
 
-impl<'a> Set<'a> {
+impl<'a> FieldSet<'a> {
     /// The set of these ways through objects.
-    pub(super) fn of_fields(paths: &[&[&'a str]]) -> Set<'a> {
-        let mut set = Set::default();
+    pub(super) fn of_fields(paths: &[&[&'a str]]) -> FieldSet<'a> {
+        let mut set = FieldSet::default();
         for path in paths {
             set.insert_fields(path);
         }
@@ -44,11 +44,11 @@ impl<'a> Set<'a> {
 
     fn insert_fields(&mut self, path: &[&'a str]) {
         let Some((first, rest)) = path.split_first() else { return };
-        let element = Element::Field(first);
+        let element = PathElement::Field(first);
         let place = match self.nodes.binary_search_by(|node| node.element.cmp(&element)) {
             Ok(place) => place,
             Err(place) => {
-                self.nodes.insert(place, Node { element, member: false, below: Set::default() });
+                self.nodes.insert(place, FieldSetNode { element, member: false, below: FieldSet::default() });
                 place
             }
         };
@@ -62,23 +62,23 @@ impl<'a> Set<'a> {
         self.nodes.is_empty()
     }
 
-    pub(super) fn nodes(&self) -> &[Node<'a>] {
+    pub(super) fn nodes(&self) -> &[FieldSetNode<'a>] {
         &self.nodes
     }
 
-    /// Whoever changes them leaves them in order, and none of them empty.
-    pub(super) fn nodes_mut(&mut self) -> &mut [Node<'a>] {
+    /// The caller leaves them in order, and none of them empty.
+    pub(super) fn nodes_mut(&mut self) -> &mut [FieldSetNode<'a>] {
         &mut self.nodes
     }
 
-    pub(super) fn into_nodes(self) -> Vec<Node<'a>> {
+    pub(super) fn into_nodes(self) -> Vec<FieldSetNode<'a>> {
         self.nodes
     }
 
-    /// Adds a node at the end, unless it would be there for nothing. Whoever adds out of order calls [`Set::sort`].
-    pub(super) fn push(&mut self, element: Element<'a>, member: bool, below: Set<'a>) {
+    /// Adds a node at the end, unless it would be there for nothing. A caller that adds out of order calls [`FieldSet::sort`].
+    pub(super) fn push(&mut self, element: PathElement<'a>, member: bool, below: FieldSet<'a>) {
         if member || !below.is_empty() {
-            self.nodes.push(Node { element, member, below });
+            self.nodes.push(FieldSetNode { element, member, below });
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> Set<'a> {
         });
     }
 
-    pub(super) fn get(&self, element: &Element<'_>) -> Option<&Node<'a>> {
+    pub(super) fn get(&self, element: &PathElement<'_>) -> Option<&FieldSetNode<'a>> {
         let place = self.nodes.binary_search_by(|node| compare(&node.element, element)).ok()?;
         Some(&self.nodes[place])
     }
@@ -107,7 +107,7 @@ impl<'a> Set<'a> {
         match path.split_first() {
             None => false,
             Some((first, rest)) => {
-                self.get(&Element::Field(first)).is_some_and(|node| match rest.is_empty() {
+                self.get(&PathElement::Field(first)).is_some_and(|node| match rest.is_empty() {
                     true => node.member,
                     false => node.below.has_fields(rest),
                 })
@@ -116,7 +116,7 @@ impl<'a> Set<'a> {
     }
 
     /// What is in one of the two.
-    pub(super) fn union(self, other: Set<'a>) -> Set<'a> {
+    pub(super) fn union(self, other: FieldSet<'a>) -> FieldSet<'a> {
         if self.is_empty() || other.is_empty() {
             return if self.is_empty() { other } else { self };
         }
@@ -126,19 +126,21 @@ impl<'a> Set<'a> {
             match one.element.cmp(&other.element) {
                 Ordering::Less => nodes.extend(left.next()),
                 Ordering::Greater => nodes.extend(right.next()),
-                Ordering::Equal => nodes.extend(left.next().zip(right.next()).map(|(one, other)| Node {
-                    element: one.element,
-                    member: one.member || other.member,
-                    below: one.below.union(other.below),
-                })),
+                Ordering::Equal => {
+                    nodes.extend(left.next().zip(right.next()).map(|(one, other)| FieldSetNode {
+                        element: one.element,
+                        member: one.member || other.member,
+                        below: one.below.union(other.below),
+                    }))
+                }
             }
         }
         nodes.extend(left.chain(right));
-        Set { nodes }
+        FieldSet { nodes }
     }
 
     /// What is in one of many: two by two, so that what is found early is not gone through for each that follows.
-    pub(super) fn union_all(sets: impl IntoIterator<Item = Set<'a>>) -> Set<'a> {
+    pub(super) fn union_all(sets: impl IntoIterator<Item = FieldSet<'a>>) -> FieldSet<'a> {
         let mut sets: Vec<_> = sets.into_iter().collect();
         while sets.len() > 1 {
             let mut rest = sets.into_iter();
@@ -152,20 +154,20 @@ impl<'a> Set<'a> {
     }
 
     /// What is in both.
-    pub(super) fn intersection(&self, other: &Set<'_>) -> Set<'a> {
-        let mut both = Set::default();
+    pub(super) fn intersection(&self, other: &FieldSet<'_>) -> FieldSet<'a> {
+        let mut both = FieldSet::default();
         each_pair(&self.nodes, &other.nodes, |one, other| {
             let member = one.member && other.member;
             let below = one.below.intersection(&other.below);
             if member || !below.is_empty() {
-                both.nodes.push(Node { element: one.element.clone(), member, below });
+                both.nodes.push(FieldSetNode { element: one.element.clone(), member, below });
             }
         });
         both
     }
 
     /// Takes away what is in `other`.
-    pub(super) fn difference(self, other: &Set<'_>) -> Set<'a> {
+    pub(super) fn difference(self, other: &FieldSet<'_>) -> FieldSet<'a> {
         self.without(other, &|node, gone| {
             node.member &= !gone.member;
             node.below = std::mem::take(&mut node.below).difference(&gone.below);
@@ -173,17 +175,21 @@ impl<'a> Set<'a> {
     }
 
     /// Takes away what is in `other`, and everything below it.
-    pub(super) fn recursive_difference(self, other: &Set<'_>) -> Set<'a> {
+    pub(super) fn recursive_difference(self, other: &FieldSet<'_>) -> FieldSet<'a> {
         self.without(other, &|node, gone| {
             node.member &= !gone.member;
             node.below = match gone.member {
-                true => Set::default(),
+                true => FieldSet::default(),
                 false => std::mem::take(&mut node.below).recursive_difference(&gone.below),
             };
         })
     }
 
-    fn without(mut self, other: &Set<'_>, take: &dyn Fn(&mut Node<'a>, &Node<'_>)) -> Set<'a> {
+    fn without(
+        mut self,
+        other: &FieldSet<'_>,
+        take: &dyn Fn(&mut FieldSetNode<'a>, &FieldSetNode<'_>),
+    ) -> FieldSet<'a> {
         if self.is_empty() || other.is_empty() {
             return self;
         }
@@ -202,14 +208,14 @@ impl<'a> Set<'a> {
     }
 
     /// What one of the patterns leads to, with everything below. A pattern is a way through objects; `*` is any step.
-    pub(super) fn matching(self, patterns: &[&[&str]]) -> Set<'a> {
+    pub(super) fn matching(self, patterns: &[&[&str]]) -> FieldSet<'a> {
         if patterns.iter().any(|pattern| pattern.is_empty()) {
             return self;
         }
-        let mut kept = Set::default();
+        let mut kept = FieldSet::default();
         for node in self.nodes {
             let takes =
-                |step: &str| step == "*" || matches!(node.element, Element::Field(name) if name == step);
+                |step: &str| step == "*" || matches!(node.element, PathElement::Field(name) if name == step);
             let further: Vec<&[&str]> = patterns.iter().filter(|p| takes(p[0])).map(|p| &p[1..]).collect();
             if !further.is_empty() {
                 kept.push(node.element, node.member, node.below.matching(&further));
@@ -219,7 +225,7 @@ impl<'a> Set<'a> {
     }
 
     /// Whether everything in it is in `other` too.
-    pub(super) fn is_within(&self, other: &Set<'_>) -> bool {
+    pub(super) fn is_within(&self, other: &FieldSet<'_>) -> bool {
         self.nodes.iter().all(|node| {
             other
                 .get(&node.element)
@@ -244,7 +250,7 @@ impl<'a> Set<'a> {
         tell: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let length = way.len();
-        let enter = |way: &mut String, node: &Node<'_>| {
+        let enter = |way: &mut String, node: &FieldSetNode<'_>| {
             way.truncate(length);
             write!(way, "{}", node.element).expect("a string takes any text");
         };
@@ -261,14 +267,14 @@ impl<'a> Set<'a> {
 }
 
 /// Elements borrowed from different objects.
-fn compare(one: &Element<'_>, other: &Element<'_>) -> Ordering {
+fn compare(one: &PathElement<'_>, other: &PathElement<'_>) -> Ordering {
     one.cmp(other)
 }
 
 /// The nodes that do not come before an element. Looks ahead in growing steps: an object may have very many owners of
 /// few fields each, and none of them is worth a walk along all that changed.
-fn from<'x, 'a>(nodes: &'x [Node<'a>], element: &Element<'_>) -> &'x [Node<'a>] {
-    let before = |node: &Node<'_>| compare(&node.element, element).is_lt();
+fn from<'x, 'a>(nodes: &'x [FieldSetNode<'a>], element: &PathElement<'_>) -> &'x [FieldSetNode<'a>] {
+    let before = |node: &FieldSetNode<'_>| compare(&node.element, element).is_lt();
     let mut end = 1;
     while nodes.get(end - 1).is_some_and(before) {
         end *= 2;
@@ -279,9 +285,9 @@ fn from<'x, 'a>(nodes: &'x [Node<'a>], element: &Element<'_>) -> &'x [Node<'a>] 
 }
 
 fn each_pair<'x, 'a, 'b>(
-    mut left: &'x [Node<'a>],
-    mut right: &'x [Node<'b>],
-    mut pair: impl FnMut(&'x Node<'a>, &'x Node<'b>),
+    mut left: &'x [FieldSetNode<'a>],
+    mut right: &'x [FieldSetNode<'b>],
+    mut pair: impl FnMut(&'x FieldSetNode<'a>, &'x FieldSetNode<'b>),
 ) {
     while let ([one, after_one @ ..], [other, after_other @ ..]) = (left, right) {
         match compare(&one.element, &other.element) {
@@ -299,15 +305,18 @@ fn each_pair<'x, 'a, 'b>(
 mod tests {
     use serde_json::json;
 
-    use super::super::fields;
+    use super::super::fields_v1;
     use super::*;
 
-    fn check(operation: fn(Set<'static>, Set<'static>) -> Set<'static>, rows: &[(&str, &str, &str)]) {
+    fn check(
+        operation: fn(FieldSet<'static>, FieldSet<'static>) -> FieldSet<'static>,
+        rows: &[(&str, &str, &str)],
+    ) {
         let set = |text: &str| {
             let paths: Vec<Vec<&'static str>> =
                 text.split_whitespace().map(|path| path.to_owned().leak().split('.').collect()).collect();
             let paths: Vec<&[&str]> = paths.iter().map(Vec::as_slice).collect();
-            Set::of_fields(&paths)
+            FieldSet::of_fields(&paths)
         };
         for (one, other, expected) in rows {
             assert_eq!(operation(set(one), set(other)), set(expected), "{one} and {other}");
@@ -316,7 +325,7 @@ mod tests {
 
     #[test]
     fn sets_are_combined_member_by_member() {
-        check(Set::union, &[("a b.c", "b b.d", "a b b.c b.d"), ("", "a", "a"), ("a", "", "a")]);
+        check(FieldSet::union, &[("a b.c", "b b.d", "a b b.c b.d"), ("", "a", "a"), ("a", "", "a")]);
         check(
             |one, other| one.intersection(&other),
             &[("a b.c d", "a.x b.c d.e", "b.c"), ("a a.b", "a", "a"), ("a", "b", "")],
@@ -336,7 +345,7 @@ mod tests {
         let names: Vec<String> = (0..40).map(|n| format!("{n:02}")).collect();
         let set = |step: usize| {
             let paths: Vec<[&str; 1]> = names.iter().step_by(step).map(|name| [name.as_str()]).collect();
-            Set::of_fields(&paths.iter().map(|path| path.as_slice()).collect::<Vec<_>>())
+            FieldSet::of_fields(&paths.iter().map(|path| path.as_slice()).collect::<Vec<_>>())
         };
         for (one, other) in (1..40).flat_map(|one| (1..40).map(move |other| (one, other))) {
             let both = (0..40).filter(|n| n % one == 0 && n % other == 0).count();
@@ -353,7 +362,7 @@ mod tests {
         let fields = json!({ "f:spec": { "f:containers": { "k:{\"name\":\"a\"}": {
             ".": {}, "f:image": {}, "f:resources": { "f:limits": {} }
         } }, "f:nodeName": {} } });
-        let set = fields::decode(&fields).unwrap();
+        let set = fields_v1::decode(&fields).unwrap();
         let kept = set.matching(&[&["spec", "containers", "*", "resources"]]);
         let container = ".spec.containers[name=\"a\"]";
         let mut paths = Vec::new();
@@ -369,8 +378,8 @@ mod tests {
     fn many_sets_become_one_as_two_do() {
         let names: Vec<String> = (0..9).map(|n| format!("f{n}")).collect();
         for count in 0..names.len() {
-            let sets = || names[..count].iter().map(|name| Set::of_fields(&[&["a", name], &[name]]));
-            assert_eq!(Set::union_all(sets()), sets().fold(Set::default(), Set::union));
+            let sets = || names[..count].iter().map(|name| FieldSet::of_fields(&[&["a", name], &[name]]));
+            assert_eq!(FieldSet::union_all(sets()), sets().fold(FieldSet::default(), FieldSet::union));
         }
     }
 }

@@ -2,16 +2,21 @@
 
 use serde_json::Value;
 
-use super::node::Node;
-use super::outcome::{Issue, Outcome};
-use super::{STEPS_MAX, Walk};
+use super::node::SchemaNode;
+use super::result::{ValidationIssue, ValidationResult};
+use super::{STEPS_MAX, StructuralValidator};
 use crate::meta::go;
-use crate::schema::constraints::Rules;
+use crate::schema::constraints::Constraints;
 
-impl Walk {
+impl StructuralValidator {
     /// `anyOf`, `oneOf`, `allOf` and `not`, in this order.
-    pub(super) fn conditions(&mut self, rules: &Rules, value: &Value, old: Option<&Value>) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub(super) fn conditions(
+        &mut self,
+        rules: &Constraints,
+        value: &Value,
+        old: Option<&Value>,
+    ) -> ValidationResult {
+        let mut outcome = ValidationResult::default();
         if !rules.any_of.is_empty() {
             match self.any(&rules.any_of, value, old) {
                 Ok(first) => outcome.merge(first),
@@ -52,23 +57,28 @@ impl Walk {
         outcome
     }
 
-    fn general(&self, what: &str) -> Issue {
-        Issue::general(format!("{} {what}", go::quote(&self.path)))
+    fn general(&self, what: &str) -> ValidationIssue {
+        ValidationIssue::general(format!("{} {what}", go::quote(&self.path)))
     }
 
-    fn condition(&mut self, rules: &Rules, value: &Value, old: Option<&Value>) -> Outcome {
+    fn condition(&mut self, rules: &Constraints, value: &Value, old: Option<&Value>) -> ValidationResult {
         self.steps += 1;
         if self.steps > STEPS_MAX {
-            return Outcome::default();
+            return ValidationResult::default();
         }
-        let outcome = self.check(Node::condition(rules), value, old);
+        let outcome = self.validate(SchemaNode::condition(rules), value, old);
         self.steps += outcome.steps();
         outcome
     }
 
     /// The first that holds, or the failure that comes closest.
-    fn any(&mut self, conditions: &[Rules], value: &Value, old: Option<&Value>) -> Result<Outcome, Outcome> {
-        let mut best: Option<Outcome> = None;
+    fn any(
+        &mut self,
+        conditions: &[Constraints],
+        value: &Value,
+        old: Option<&Value>,
+    ) -> Result<ValidationResult, ValidationResult> {
+        let mut best: Option<ValidationResult> = None;
         for condition in conditions {
             let one = self.condition(condition, value, old);
             if one.is_valid() {
@@ -82,8 +92,13 @@ impl Walk {
     }
 
     /// How many hold; and what is told: of one that holds nothing but its matches, of none that do the closest.
-    fn one(&mut self, conditions: &[Rules], value: &Value, old: Option<&Value>) -> (usize, Option<Outcome>) {
-        let (mut valid, mut first, mut best) = (0, None, None::<Outcome>);
+    fn one(
+        &mut self,
+        conditions: &[Constraints],
+        value: &Value,
+        old: Option<&Value>,
+    ) -> (usize, Option<ValidationResult>) {
+        let (mut valid, mut first, mut best) = (0, None, None::<ValidationResult>);
         for condition in conditions {
             let one = self.condition(condition, value, old);
             if one.is_valid() {

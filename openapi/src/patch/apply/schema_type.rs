@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::element::Element;
-use crate::schema::{List, ListKind, Object, Schema, Shape};
+use super::path_element::PathElement;
+use crate::schema::{ListSchema, ListType, ObjectSchema, Schema, Shape};
 
 /// Types of built-in kinds whose key may be left out, and is empty then.
 const KEYLESS: &[&str] = &["io.k8s.api.core.v1.LocalObjectReference"];
@@ -16,8 +16,8 @@ const RAW: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
 /// What is known about a place before looking at the value there.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Type<'s> {
-    /// Described. Below an object that keeps fields nobody named, no object minds any.
+pub(super) enum SchemaType<'s> {
+    /// Described. Below an object that preserves unknown fields, no object has unknown fields.
     Known { schema: &'s Schema, open: bool },
     /// Nothing is known.
     Deduced,
@@ -27,7 +27,7 @@ pub(super) enum Type<'s> {
 
 /// What a value is to those who share it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Atom<'s> {
+pub(super) enum SchemaAtom<'s> {
     Scalar,
     List(Items<'s>),
     Map(Fields<'s>),
@@ -35,71 +35,71 @@ pub(super) enum Atom<'s> {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Items<'s> {
-    pub(super) kind: &'s ListKind,
-    pub(super) items: Type<'s>,
+    pub(super) kind: &'s ListType,
+    pub(super) items: SchemaType<'s>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'s> {
-    object: Option<&'s Object>,
+    object: Option<&'s ObjectSchema>,
     /// The type of fields without a name in the schema; none if there cannot be any.
-    values: Option<Type<'s>>,
+    values: Option<SchemaType<'s>>,
     open: bool,
     pub(super) atomic: bool,
 }
 
-impl<'s> Type<'s> {
-    pub(super) fn of(schema: &'s Schema) -> Type<'s> {
-        Type::below(schema, false)
+impl<'s> SchemaType<'s> {
+    pub(super) fn of(schema: &'s Schema) -> SchemaType<'s> {
+        SchemaType::below(schema, false)
     }
 
-    fn below(schema: &'s Schema, open: bool) -> Type<'s> {
+    fn below(schema: &'s Schema, open: bool) -> SchemaType<'s> {
         match &schema.shape {
-            Shape::Any => Type::Deduced,
-            Shape::Object(_) if schema.name.as_deref() == Some(RAW) => Type::Whole,
-            _ => Type::Known { schema, open },
+            Shape::Any => SchemaType::Deduced,
+            Shape::Object(_) if schema.name.as_deref() == Some(RAW) => SchemaType::Whole,
+            _ => SchemaType::Known { schema, open },
         }
     }
 
-    pub(super) fn atom(self, value: &Value) -> Atom<'s> {
+    pub(super) fn atom(self, value: &Value) -> SchemaAtom<'s> {
         match self {
-            Type::Known { schema, open } => match &schema.shape {
+            SchemaType::Known { schema, open } => match &schema.shape {
                 Shape::Object(object) => {
                     let open = open || object.preserve_unknown;
-                    let values = open.then_some(Type::Deduced);
-                    Atom::Map(Fields { object: Some(object), values, open, atomic: object.atomic })
+                    let values = open.then_some(SchemaType::Deduced);
+                    SchemaAtom::Map(Fields { object: Some(object), values, open, atomic: object.atomic })
                 }
                 Shape::Map(map) => {
-                    let values = Some(Type::below(&map.values, open));
-                    Atom::Map(Fields { object: None, values, open, atomic: map.atomic })
+                    let values = Some(SchemaType::below(&map.values, open));
+                    SchemaAtom::Map(Fields { object: None, values, open, atomic: map.atomic })
                 }
-                Shape::List(List { items, kind }) => {
-                    Atom::List(Items { kind, items: Type::below(items, open) })
+                Shape::List(ListSchema { items, kind }) => {
+                    SchemaAtom::List(Items { kind, items: SchemaType::below(items, open) })
                 }
-                _ => Atom::Scalar,
+                _ => SchemaAtom::Scalar,
             },
-            Type::Deduced => deduced(value, Type::Deduced, false),
-            Type::Whole => deduced(value, Type::Whole, true),
+            SchemaType::Deduced => deduced(value, SchemaType::Deduced, false),
+            SchemaType::Whole => deduced(value, SchemaType::Whole, true),
         }
     }
 }
 
 /// Null may be anything, and is taken for an object.
-fn deduced<'s>(value: &Value, values: Type<'s>, atomic: bool) -> Atom<'s> {
+fn deduced<'s>(value: &Value, values: SchemaType<'s>, atomic: bool) -> SchemaAtom<'s> {
     match value {
-        Value::Array(_) => Atom::List(Items { kind: &ListKind::Atomic, items: Type::Whole }),
+        Value::Array(_) => SchemaAtom::List(Items { kind: &ListType::Atomic, items: SchemaType::Whole }),
         Value::Object(_) | Value::Null => {
-            Atom::Map(Fields { object: None, values: Some(values), open: true, atomic })
+            SchemaAtom::Map(Fields { object: None, values: Some(values), open: true, atomic })
         }
-        _ => Atom::Scalar,
+        _ => SchemaAtom::Scalar,
     }
 }
 
 impl<'s> Fields<'s> {
     /// The type of a field, and whether the schema names it. None if there is no such field.
-    pub(super) fn field(self, name: &str) -> Option<(Type<'s>, bool)> {
+    pub(super) fn field(self, name: &str) -> Option<(SchemaType<'s>, bool)> {
         match self.object.and_then(|object| object.fields.get(name)) {
-            Some(field) => Some((Type::below(&field.schema, self.open), true)),
+            Some(field) => Some((SchemaType::below(&field.schema, self.open), true)),
             None => self.values.map(|values| (values, false)),
         }
     }
@@ -107,20 +107,20 @@ impl<'s> Fields<'s> {
 
 impl<'s> Items<'s> {
     pub(super) fn atomic(self) -> bool {
-        *self.kind == ListKind::Atomic
+        *self.kind == ListType::Atomic
     }
 
     /// How an item is found in a list whose items have owners of their own. An error says what is wrong with it.
-    pub(super) fn element<'a>(self, item: &'a Value) -> Result<Element<'a>, String>
+    pub(super) fn element<'a>(self, item: &'a Value) -> Result<PathElement<'a>, String>
     where
         's: 'a,
     {
         match (self.kind, item) {
-            (ListKind::Map { keys }, Value::Object(fields)) => self.keyed(keys, fields),
-            (ListKind::Map { .. }, Value::Null) => {
+            (ListType::Map { keys }, Value::Object(fields)) => self.keyed(keys, fields),
+            (ListType::Map { .. }, Value::Null) => {
                 Err("associative list with keys may not have a null element".to_owned())
             }
-            (ListKind::Map { .. }, _) => {
+            (ListType::Map { .. }, _) => {
                 Err("associative list with keys may not have non-map elements".to_owned())
             }
             (_, Value::Object(_)) => {
@@ -130,7 +130,7 @@ impl<'s> Items<'s> {
             (_, Value::Null) => {
                 Err("associative list without keys has an element that's an explicit null".to_owned())
             }
-            _ => Ok(Element::Value(Cow::Borrowed(item))),
+            _ => Ok(PathElement::Value(Cow::Borrowed(item))),
         }
     }
 
@@ -138,7 +138,7 @@ impl<'s> Items<'s> {
         self,
         keys: &'s [std::sync::Arc<str>],
         fields: &'a Map<String, Value>,
-    ) -> Result<Element<'a>, String>
+    ) -> Result<PathElement<'a>, String>
     where
         's: 'a,
     {
@@ -156,13 +156,13 @@ impl<'s> Items<'s> {
             ));
         }
         key.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Ok(Element::Key(key))
+        Ok(PathElement::Key(key))
     }
 
-    /// What a key field is where nobody says. A field of a built-in type that must be there is no pointer in Go, so it
-    /// is zero or empty even if nobody mentioned it.
+    /// The value of an absent key field. A field of a built-in type that must be there is no pointer in Go, so it
+    /// is zero or empty even if it is absent.
     fn default(self, key: &str) -> Option<Cow<'s, Value>> {
-        let Type::Known { schema, .. } = self.items else { return None };
+        let SchemaType::Known { schema, .. } = self.items else { return None };
         let Shape::Object(object) = &schema.shape else { return None };
         let field = object.fields.get(key)?;
         let required = || object.required.iter().any(|required| **required == *key);

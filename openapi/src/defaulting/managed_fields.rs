@@ -7,19 +7,19 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use super::access::{Fields, made};
 use super::create::TEMPLATE_GENERATION;
-use super::reach::{Fields, made};
-use super::various;
-use crate::catalog::resource_info::Resource;
+use super::other_kinds;
+use crate::catalog::resource_info::ResourceInfo;
 
-type Step = fn(&mut Fields);
+type ManagedFieldsFn = fn(&mut Fields);
 
-const STEPS: &[(&str, Step)] =
-    &[("daemonsets.apps", template_generation), ("jobs.batch", various::template_labels)];
+const STEPS: &[(&str, ManagedFieldsFn)] =
+    &[("daemonsets.apps", template_generation), ("jobs.batch", other_kinds::template_labels)];
 
-pub(super) fn seen<'o>(row: &Resource, object: &'o Value) -> Cow<'o, Value> {
+pub(super) fn for_managed_fields<'o>(resource: &ResourceInfo, object: &'o Value) -> Cow<'o, Value> {
     let mut seen = Cow::Borrowed(object);
-    let step = STEPS.iter().find(|(name, _)| *name == row.qualified());
+    let step = STEPS.iter().find(|(name, _)| *name == resource.qualified());
     if let (Some((_, step)), true) = (step, object.is_object()) {
         seen.to_mut().as_object_mut().into_iter().for_each(step);
     }

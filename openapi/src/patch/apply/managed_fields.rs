@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::fields;
-use super::set::Set;
+use super::field_set::FieldSet;
+use super::fields_v1;
 
 /// So many of those that update are remembered one by one. As for Kubernetes.
 const UPDATERS_MAX: usize = 10;
@@ -32,17 +32,17 @@ impl Operation {
 
 /// One who owns fields.
 #[derive(Clone, Debug)]
-pub(super) struct Manager<'a> {
+pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) operation: Operation,
     pub(super) api_version: Cow<'a, str>,
     pub(super) subresource: Cow<'a, str>,
     /// Absent times are empty, and so come first.
     pub(super) time: Cow<'a, str>,
-    pub(super) set: Set<'a>,
+    pub(super) set: FieldSet<'a>,
 }
 
-impl Manager<'_> {
+impl ManagedFieldsEntry<'_> {
     /// What tells one from another. Who applies is the same in whichever version that is done.
     fn identity(&self) -> (&str, Operation, &str, Option<&str>) {
         let version = (self.operation == Operation::Update).then_some(&*self.api_version);
@@ -50,8 +50,8 @@ impl Manager<'_> {
     }
 
     /// Order in the object.
-    fn compare(&self, other: &Manager<'_>) -> Ordering {
-        let key = |manager: &Manager<'_>| manager.operation;
+    fn compare(&self, other: &ManagedFieldsEntry<'_>) -> Ordering {
+        let key = |manager: &ManagedFieldsEntry<'_>| manager.operation;
         key(self)
             .cmp(&key(other))
             .then_with(|| self.time.cmp(&other.time))
@@ -73,18 +73,18 @@ impl Manager<'_> {
         put("time", &self.time);
         put("fieldsType", FIELDS_TYPE);
         put("subresource", &self.subresource);
-        entry.insert("fieldsV1".to_owned(), fields::encode(&self.set));
+        entry.insert("fieldsV1".to_owned(), fields_v1::encode(&self.set));
         Value::Object(entry)
     }
 }
 
 /// All who own fields of one object.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Managers<'a>(pub(super) Vec<Manager<'a>>);
+pub(super) struct ManagedFields<'a>(pub(super) Vec<ManagedFieldsEntry<'a>>);
 
-impl<'a> Managers<'a> {
+impl<'a> ManagedFields<'a> {
     /// Reads what an object carries. An error says why it cannot be that.
-    pub(super) fn decode(entries: Option<&'a Value>) -> Result<Managers<'a>, String> {
+    pub(super) fn decode(entries: Option<&'a Value>) -> Result<ManagedFields<'a>, String> {
         let entries = entries.and_then(Value::as_array).into_iter().flatten().enumerate();
         let mut managers =
             entries.map(|(place, entry)| manager(place, entry)).collect::<Result<Vec<_>, _>>()?;
@@ -93,20 +93,20 @@ impl<'a> Managers<'a> {
         let mut counts: Vec<bool> =
             managers.iter().rev().map(|manager| later.insert(manager.identity())).collect();
         managers.retain(|_| counts.pop().unwrap_or_default());
-        Ok(Managers(managers))
+        Ok(ManagedFields(managers))
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As objects carry it; none if nobody owns anything.
+    /// The value of `metadata.managedFields`; none if there are no entries.
     pub(super) fn encode(mut self) -> Option<Value> {
-        self.0.sort_by(Manager::compare);
-        (!self.is_empty()).then(|| Value::Array(self.0.iter().map(Manager::encode).collect()))
+        self.0.sort_by(ManagedFieldsEntry::compare);
+        (!self.is_empty()).then(|| Value::Array(self.0.iter().map(ManagedFieldsEntry::encode).collect()))
     }
 
-    pub(super) fn find(&self, who: &Manager<'_>) -> Option<usize> {
+    pub(super) fn find(&self, who: &ManagedFieldsEntry<'_>) -> Option<usize> {
         self.0.iter().position(|manager| manager.identity() == who.identity())
     }
 
@@ -121,7 +121,7 @@ impl<'a> Managers<'a> {
 
     /// Puts the oldest of too many updaters together, those of one version each.
     pub(super) fn cap(&mut self) {
-        let updates = |manager: &Manager<'_>| manager.operation == Operation::Update;
+        let updates = |manager: &ManagedFieldsEntry<'_>| manager.operation == Operation::Update;
         let mut count = self.0.iter().filter(|manager| updates(manager)).count();
         if count <= UPDATERS_MAX {
             return;
@@ -130,9 +130,9 @@ impl<'a> Managers<'a> {
             let order = one.time.cmp(&other.time).then_with(|| one.name.cmp(&other.name));
             order.then_with(|| one.compare(other))
         });
-        let mut kept: Vec<Manager<'a>> = Vec::with_capacity(self.0.len());
+        let mut kept: Vec<ManagedFieldsEntry<'a>> = Vec::with_capacity(self.0.len());
         // Of each version the place of its oldest updater, and the fields of those that are put together with it.
-        let mut oldest: HashMap<Cow<'a, str>, (usize, Vec<Set<'a>>)> = HashMap::new();
+        let mut oldest: HashMap<Cow<'a, str>, (usize, Vec<FieldSet<'a>>)> = HashMap::new();
         for manager in std::mem::take(&mut self.0) {
             if !updates(&manager) {
                 kept.push(manager);
@@ -156,13 +156,13 @@ impl<'a> Managers<'a> {
         }
         for (place, sets) in oldest.into_values() {
             let own = std::mem::take(&mut kept[place].set);
-            kept[place].set = Set::union_all(std::iter::once(own).chain(sets));
+            kept[place].set = FieldSet::union_all(std::iter::once(own).chain(sets));
         }
         self.0 = kept;
     }
 }
 
-fn manager(place: usize, entry: &Value) -> Result<Manager<'_>, String> {
+fn manager(place: usize, entry: &Value) -> Result<ManagedFieldsEntry<'_>, String> {
     let text = |field: &str| entry[field].as_str().unwrap_or_default();
     let operation = match text("operation") {
         "Apply" => Operation::Apply,
@@ -177,8 +177,8 @@ fn manager(place: usize, entry: &Value) -> Result<Manager<'_>, String> {
         "" => return Err(format!("missing fieldsType in managed fields entry {place}")),
         other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {place}")),
     }
-    let set = fields::decode(&entry["fieldsV1"]).map_err(|_| "error decoding set".to_owned())?;
-    Ok(Manager {
+    let set = fields_v1::decode(&entry["fieldsV1"]).map_err(|_| "error decoding set".to_owned())?;
+    Ok(ManagedFieldsEntry {
         name: text("manager").into(),
         operation,
         api_version: text("apiVersion").into(),
@@ -210,8 +210,8 @@ mod tests {
         ]);
         let mut reversed = sorted.clone();
         reversed.as_array_mut().unwrap().reverse();
-        assert_eq!(Managers::decode(Some(&reversed)).unwrap().encode().unwrap(), sorted);
-        assert_eq!(Managers::decode(None).unwrap().encode(), None);
+        assert_eq!(ManagedFields::decode(Some(&reversed)).unwrap().encode().unwrap(), sorted);
+        assert_eq!(ManagedFields::decode(None).unwrap().encode(), None);
     }
 
     #[test]
@@ -222,8 +222,8 @@ mod tests {
             entry("a", "Apply", "", "three"),
             entry("a", "Update", "", "four"),
         ]);
-        let managers = Managers::decode(Some(&entries)).unwrap();
-        let fields: Vec<_> = managers.0.iter().map(|manager| fields::encode(&manager.set)).collect();
+        let managers = ManagedFields::decode(Some(&entries)).unwrap();
+        let fields: Vec<_> = managers.0.iter().map(|manager| fields_v1::encode(&manager.set)).collect();
         assert_eq!(fields, [json!({ "f:two": {} }), json!({ "f:three": {} }), json!({ "f:four": {} })]);
     }
 
@@ -238,7 +238,7 @@ mod tests {
         ] {
             let mut entry = entry("a", "Apply", "", "a");
             entry[field] = value;
-            assert_eq!(Managers::decode(Some(&json!([entry]))).unwrap_err(), expected);
+            assert_eq!(ManagedFields::decode(Some(&json!([entry]))).unwrap_err(), expected);
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
             .chain([entry("applier", "Apply", "2025-01-01T00:00:00Z", "y")])
             .collect();
         let entries = Value::from(entries);
-        let mut managers = Managers::decode(Some(&entries)).unwrap();
+        let mut managers = ManagedFields::decode(Some(&entries)).unwrap();
         managers.cap();
         let encoded = managers.encode().unwrap();
         let names: Vec<_> =

@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::node::Node;
-use crate::schema::ListKind;
+use super::node::SchemaNode;
+use crate::schema::ListType;
 
 /// The items of a list as they were, found by their keys. Others have no place of their own.
-pub(super) struct Before<'v> {
+pub(super) struct OldValue<'v> {
     items: HashMap<String, &'v Value>,
     keys: &'v [Arc<str>],
 }
 
-impl<'v> Before<'v> {
-    pub(super) fn of(node: Node<'v>, old: Option<&'v Value>) -> Before<'v> {
+impl<'v> OldValue<'v> {
+    pub(super) fn of(node: SchemaNode<'v>, old: Option<&'v Value>) -> OldValue<'v> {
         let keys = match node.list_kind() {
-            Some(ListKind::Map { keys }) => keys.as_slice(),
+            Some(ListType::Map { keys }) => keys.as_slice(),
             _ => &[],
         };
         let old = old.and_then(Value::as_array).into_iter().flatten();
         let items = old.filter(|_| !keys.is_empty()).map(|item| (key(item, keys), item)).collect();
-        Before { items, keys }
+        OldValue { items, keys }
     }
 
     pub(super) fn item(&self, item: &Value) -> Option<&'v Value> {

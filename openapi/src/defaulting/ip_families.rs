@@ -2,14 +2,14 @@
 //!
 //! Addresses and ports are allocated elsewhere. Here is what can be said without: that the one address and the list of
 //! addresses agree, which families they are of, and what an update that does not mention them means. A cluster has one
-//! family, IPv4; only a Service without address and selector may name the other as well, since nobody assigns it any.
+//! family, IPv4; only a Service without address and selector may name the other as well, since none is assigned.
 
 use serde_json::{Value, json};
 
-use super::reach::{Fields, inner, inner_mut, is_filled, items, items_mut, number, text};
+use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, number, text};
 
 /// Puts in order what a new Service says of its addresses, or a changed one beside the old.
-pub(super) fn settle(service: &mut Fields, old: Option<&Fields>) {
+pub(super) fn default_ip_families(service: &mut Fields, old: Option<&Fields>) {
     let old = old.and_then(|old| inner(old, &["spec"]));
     let Some(spec) = inner_mut(service, &["spec"]) else { return };
     match old {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::reach::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
+use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
 use super::resources::{self, Amounts};
 use crate::meta::quantity::Quantity;
 
@@ -12,8 +12,8 @@ pub(super) fn pod(pod: &mut Fields, now: &str) {
     let Some(spec) = inner(pod, &["spec"]) else { return };
     // The one thing of its status that a pod may say itself, for no reason known.
     let said = inner(pod, &["status"]).map_or("", |status| text(status, "qosClass"));
-    let quality = if said.is_empty() { quality(spec) } else { said };
-    let mut status = json!({ "phase": "Pending", "qosClass": quality });
+    let pod_qos_class = if said.is_empty() { pod_qos_class(spec) } else { said };
+    let mut status = json!({ "phase": "Pending", "qosClass": pod_qos_class });
     if is_filled(spec, "schedulingGates") {
         status["conditions"] = json!([{
             "type": "PodScheduled", "status": "False", "lastTransitionTime": now, "reason": "SchedulingGated",
@@ -28,7 +28,7 @@ pub(super) fn pod(pod: &mut Fields, now: &str) {
 // --- Quality of service ---
 
 /// Guaranteed where every container gets exactly what it asks for, of both kinds; BestEffort where none asks.
-pub(super) fn quality(spec: &Fields) -> &'static str {
+pub(super) fn pod_qos_class(spec: &Fields) -> &'static str {
     let mut requests = Amounts::new();
     let mut limits = Amounts::new();
     let mut all_limited = true;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::STEP_BYTES;
-use crate::meta::field::{Fault, FieldError};
+use crate::meta::field::{ErrorType, FieldError};
 
 /// Faults told of one object. The rest would not be read.
 pub(super) const FAULTS_MAX: usize = 1_000;
@@ -11,28 +11,28 @@ pub(super) const FAULTS_MAX: usize = 1_000;
 const BYTES_MAX: usize = 1 << 20;
 
 /// How Kubernetes writes the path of what has none.
-pub(super) fn nowhere(prefix: &str) -> &str {
+pub(super) fn without_path(prefix: &str) -> &str {
     if prefix.is_empty() { "<nil>" } else { prefix }
 }
 
 /// What came of one value.
 #[derive(Default)]
-pub(super) struct Outcome {
-    pub(super) issues: Vec<Issue>,
+pub(super) struct ValidationResult {
+    pub(super) issues: Vec<ValidationIssue>,
     /// How many checks were made and passed, roughly.
     pub(super) matches: u64,
     /// How long the issues are, roughly.
     bytes: usize,
 }
 
-impl Outcome {
-    pub(super) fn merge(&mut self, other: Outcome) {
+impl ValidationResult {
+    pub(super) fn merge(&mut self, other: ValidationResult) {
         self.matches += other.matches;
         self.extend(other.issues);
     }
 
     /// Said once is enough.
-    pub(super) fn add(&mut self, issue: Issue) {
+    pub(super) fn add(&mut self, issue: ValidationIssue) {
         if !self.is_full() && !self.issues.iter().any(|known| known.message == issue.message) {
             self.bytes += issue.length();
             self.issues.push(issue);
@@ -49,7 +49,7 @@ impl Outcome {
         (self.issues.len() + self.bytes / STEP_BYTES) as u64
     }
 
-    pub(super) fn extend(&mut self, issues: impl IntoIterator<Item = Issue>) {
+    pub(super) fn extend(&mut self, issues: impl IntoIterator<Item = ValidationIssue>) {
         issues.into_iter().for_each(|issue| self.add(issue));
     }
 
@@ -59,10 +59,10 @@ impl Outcome {
 }
 
 /// One thing that is wrong.
-pub(super) struct Issue {
+pub(super) struct ValidationIssue {
     /// Where it is; none for what is said about the object as a whole.
     pub(super) path: Option<String>,
-    pub(super) fault: Fault,
+    pub(super) fault: ErrorType,
     pub(super) value: Option<Value>,
     /// All of what is wrong, by which issues are told apart.
     pub(super) message: String,
@@ -70,11 +70,11 @@ pub(super) struct Issue {
     pub(super) detail: Option<String>,
 }
 
-impl Issue {
-    pub(super) fn invalid(path: &str, value: impl Into<Value>, message: String) -> Issue {
-        Issue {
+impl ValidationIssue {
+    pub(super) fn invalid(path: &str, value: impl Into<Value>, message: String) -> ValidationIssue {
+        ValidationIssue {
             path: Some(path.to_owned()),
-            fault: Fault::Invalid,
+            fault: ErrorType::Invalid,
             value: Some(value.into()),
             message,
             detail: None,
@@ -82,18 +82,24 @@ impl Issue {
     }
 
     /// Said about the object as a whole, with the path in the text.
-    pub(super) fn general(message: String) -> Issue {
-        Issue { path: None, fault: Fault::Invalid, value: Some("".into()), message, detail: None }
+    pub(super) fn general(message: String) -> ValidationIssue {
+        ValidationIssue {
+            path: None,
+            fault: ErrorType::Invalid,
+            value: Some("".into()),
+            message,
+            detail: None,
+        }
     }
 
     pub(super) fn with(
         path: &str,
-        fault: Fault,
+        fault: ErrorType,
         value: Option<Value>,
         message: String,
         detail: String,
-    ) -> Issue {
-        Issue { path: Some(path.to_owned()), fault, value, message, detail: Some(detail) }
+    ) -> ValidationIssue {
+        ValidationIssue { path: Some(path.to_owned()), fault, value, message, detail: Some(detail) }
     }
 
     fn length(&self) -> usize {
@@ -107,7 +113,7 @@ impl Issue {
     pub(super) fn told(self, prefix: &str) -> FieldError {
         let path = self.path.as_deref().map_or("", |path| path.strip_prefix('.').unwrap_or(path));
         let field = match (prefix, path) {
-            (_, "") => nowhere(prefix).to_owned(),
+            (_, "") => without_path(prefix).to_owned(),
             ("", path) => path.to_owned(),
             (prefix, path) => format!("{prefix}.{path}"),
         };

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::reach::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
+use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
 
 /// So that namespaces can be selected by name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -62,7 +62,7 @@ pub(super) fn limit_defaults(item: &mut Fields) {
     }
 }
 
-/// Text for those who write Secrets by hand; nobody ever reads it back.
+/// `stringData` is write-only: its entries are encoded into `data`.
 pub(super) fn string_data(secret: &mut Fields) {
     let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
     let Some(data) = made(secret, "data") else { return };

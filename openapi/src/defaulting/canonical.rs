@@ -1,8 +1,8 @@
-//! One walk that turns an object into what Kubernetes would print of it.
+//! Turns an object into the form Kubernetes prints.
 //!
 //! Kubernetes reads an object into Go structs, fills in defaults, keeps it in protobuf and prints the structs again. So
 //! an empty list is no list, a `false` that may be omitted is gone, and a struct without a pointer is there even if
-//! nobody mentioned it. `messages.txt` knows all of that for every field; nothing here knows a kind.
+//! the client left it out. `messages.txt` has all of that for every field; no code here names a kind.
 //!
 //! ```text
 //! object of a type:   read (nulls go, structs appear) -> rules of the type -> its fields, each likewise -> print
@@ -13,18 +13,18 @@ use serde_json::{Map, Value};
 use super::rules::{self, is_hollow, is_zero};
 use crate::meta::quantity::Quantity;
 use crate::meta::time::{Precision, canonical};
-use crate::schema::messages::{Field, Many, Message, Shape, Table, Type};
+use crate::schema::messages::{Cardinality, FieldType, Message, MessageField, MessageShape, MessageTable};
 
-pub(super) fn object(message: &Message, fields: &mut Map<String, Value>) {
-    settle(message, fields, |_| true);
+pub(super) fn canonicalize(message: &Message, fields: &mut Map<String, Value>) {
+    canonicalize_fields(message, fields, |_| true);
 }
 
 /// The same for an object that was settled before and has since changed in these fields alone.
-pub(super) fn again(message: &Message, fields: &mut Map<String, Value>, changed: &[&str]) {
-    settle(message, fields, |name| changed.contains(&name));
+pub(super) fn canonicalize_changed(message: &Message, fields: &mut Map<String, Value>, changed: &[&str]) {
+    canonicalize_fields(message, fields, |name| changed.contains(&name));
 }
 
-fn settle(message: &Message, fields: &mut Map<String, Value>, is_new: impl Fn(&str) -> bool) {
+fn canonicalize_fields(message: &Message, fields: &mut Map<String, Value>, is_new: impl Fn(&str) -> bool) {
     read(message, fields);
     for rule in rules::of(message) {
         rule.apply(fields);
@@ -40,15 +40,17 @@ fn settle(message: &Message, fields: &mut Map<String, Value>, is_new: impl Fn(&s
     print(message, fields);
 }
 
-/// What is printed of an object that nobody filled in.
-pub(super) fn blank(message: &Message) -> Map<String, Value> {
+/// The printed form of an object without any field set.
+pub(super) fn empty_fields(message: &Message) -> Map<String, Value> {
     let mut fields = Map::new();
     read(message, &mut fields);
     for (name, value) in fields.iter_mut() {
-        if let (Some(Field { kind: Type::Message(id), many: Many::One, .. }), Value::Object(_)) =
-            (message.named(name), &*value)
+        if let (
+            Some(MessageField { kind: FieldType::Message(id), many: Cardinality::One, .. }),
+            Value::Object(_),
+        ) = (message.named(name), &*value)
         {
-            *value = Value::Object(blank(Table::get().message(*id)));
+            *value = Value::Object(empty_fields(MessageTable::get().message(*id)));
         }
     }
     print(message, &mut fields);
@@ -79,18 +81,18 @@ fn print(message: &Message, fields: &mut Map<String, Value>) {
     }
 }
 
-/// Lists that have a default when they are absent and are refused when they are empty. Whoever checks has to see it.
+/// Lists that have a default when they are absent and are refused when they are empty. Validation has to see them.
 const NEVER_EMPTY: &[(&str, &str)] = &[("autoscaling/v2.HPAScalingRules", "policies")];
 
-fn is_refused(message: &Message, field: &Field, value: &Value) -> bool {
+fn is_refused(message: &Message, field: &MessageField, value: &Value) -> bool {
     value.is_array() && NEVER_EMPTY.contains(&(message.name, field.name))
 }
 
-fn field(message: &Message, field: &Field, value: &mut Value) {
+fn field(message: &Message, field: &MessageField, value: &mut Value) {
     match (field.many, &mut *value) {
-        (Many::One, _) => one(field.kind, value),
-        (Many::List, Value::Array(items)) => items.iter_mut().for_each(|item| one(field.kind, item)),
-        (Many::Map, Value::Object(entries)) => {
+        (Cardinality::One, _) => one(field.kind, value),
+        (Cardinality::List, Value::Array(items)) => items.iter_mut().for_each(|item| one(field.kind, item)),
+        (Cardinality::Map, Value::Object(entries)) => {
             entries.values_mut().for_each(|entry| one(field.kind, entry));
             if is_quantity(field.kind) && message.name.starts_with("core/v1.") {
                 entries.values_mut().for_each(round);
@@ -100,64 +102,68 @@ fn field(message: &Message, field: &Field, value: &mut Value) {
     }
 }
 
-fn one(kind: Type, value: &mut Value) {
+fn one(kind: FieldType, value: &mut Value) {
     if value.is_null() {
         *value = zero(kind);
     }
     match kind {
-        Type::Double => whole(value),
-        Type::Bytes => without_line_ends(value),
-        Type::Message(id) => self::message(Table::get().message(id), value),
+        FieldType::Double => whole(value),
+        FieldType::Bytes => without_line_ends(value),
+        FieldType::Message(id) => self::message(MessageTable::get().message(id), value),
         _ => {}
     }
 }
 
 fn message(message: &Message, value: &mut Value) {
     match (message.shape, &mut *value) {
-        (Shape::Object, Value::Object(fields)) => object(message, fields),
-        (Shape::List, Value::Array(items)) => {
+        (MessageShape::Object, Value::Object(fields)) => canonicalize(message, fields),
+        (MessageShape::List, Value::Array(items)) => {
             items.iter_mut().for_each(|item| one(message.fields[0].kind, item));
         }
-        (Shape::Union, _) => variant(message, value),
-        (Shape::Time, Value::String(text)) => *value = moment(text, Precision::Seconds),
-        (Shape::MicroTime, Value::String(text)) => *value = moment(text, Precision::Micros),
-        (Shape::Quantity, _) => amount(value, Quantity::clone),
+        (MessageShape::Union, _) => variant(message, value),
+        (MessageShape::Time, Value::String(text)) => *value = moment(text, Precision::Seconds),
+        (MessageShape::MicroTime, Value::String(text)) => *value = moment(text, Precision::Micros),
+        (MessageShape::Quantity, _) => amount(value, Quantity::clone),
         _ => {}
     }
 }
 
 /// Whichever of the two types the value has.
 fn variant(message: &Message, value: &mut Value) {
-    for field in message.fields.iter().filter(|field| matches!(field.kind, Type::Message(_))) {
+    for field in message.fields.iter().filter(|field| matches!(field.kind, FieldType::Message(_))) {
         match (field.many, &mut *value) {
-            (Many::One, Value::Object(_)) => one(field.kind, value),
-            (Many::List, Value::Array(items)) => items.iter_mut().for_each(|item| one(field.kind, item)),
+            (Cardinality::One, Value::Object(_)) => one(field.kind, value),
+            (Cardinality::List, Value::Array(items)) => {
+                items.iter_mut().for_each(|item| one(field.kind, item))
+            }
             _ => {}
         }
     }
 }
 
-fn zero(kind: Type) -> Value {
+fn zero(kind: FieldType) -> Value {
     match kind {
-        Type::Bool => Value::Bool(false),
-        Type::Int32 | Type::Int64 | Type::Double => Value::from(0),
-        Type::String | Type::Bytes => Value::from(""),
-        Type::Message(id) => match Table::get().message(id).shape {
-            Shape::Object => Value::Object(Map::new()),
-            Shape::List => Value::Array(Vec::new()),
-            Shape::Union | Shape::Raw | Shape::Time | Shape::MicroTime => Value::Null,
-            Shape::Quantity => Value::from("0"),
-            Shape::IntOrString => Value::from(0),
+        FieldType::Bool => Value::Bool(false),
+        FieldType::Int32 | FieldType::Int64 | FieldType::Double => Value::from(0),
+        FieldType::String | FieldType::Bytes => Value::from(""),
+        FieldType::Message(id) => match MessageTable::get().message(id).shape {
+            MessageShape::Object => Value::Object(Map::new()),
+            MessageShape::List => Value::Array(Vec::new()),
+            MessageShape::Union | MessageShape::Raw | MessageShape::Time | MessageShape::MicroTime => {
+                Value::Null
+            }
+            MessageShape::Quantity => Value::from("0"),
+            MessageShape::IntOrString => Value::from(0),
         },
     }
 }
 
-fn is_empty(field: &Field, value: &Value) -> bool {
+fn is_empty(field: &MessageField, value: &Value) -> bool {
     value.is_null() || !field.pointer && is_zero(value)
 }
 
-fn is_quantity(kind: Type) -> bool {
-    matches!(kind, Type::Message(id) if Table::get().message(id).shape == Shape::Quantity)
+fn is_quantity(kind: FieldType) -> bool {
+    matches!(kind, FieldType::Message(id) if MessageTable::get().message(id).shape == MessageShape::Quantity)
 }
 
 /// What a container, a claim or a quota asks for is kept to the thousandth, and rounded up.

@@ -18,7 +18,7 @@ use serde_json::{Number, Value};
 use crate::meta::go;
 
 #[derive(Clone, Debug)]
-pub(super) enum Element<'a> {
+pub(super) enum PathElement<'a> {
     Field(&'a str),
     /// In the order of the names of the key fields.
     Key(Vec<(Cow<'a, str>, Cow<'a, Value>)>),
@@ -26,28 +26,28 @@ pub(super) enum Element<'a> {
     Index(i64),
 }
 
-/// Not a step, and not one of a kind nobody knows yet either.
+/// Not a path element, nor one of a future kind.
 #[derive(Debug)]
-pub(super) struct Malformed;
+pub(super) struct InvalidPathElement;
 
-impl<'a> Element<'a> {
+impl<'a> PathElement<'a> {
     /// Reads a step as managedFields write it. None if it is of a kind we do not know.
-    pub(super) fn parse(text: &'a str) -> Result<Option<Element<'a>>, Malformed> {
-        let json = |text: &str| serde_json::from_str::<Value>(text).map_err(|_| Malformed);
+    pub(super) fn parse(text: &'a str) -> Result<Option<PathElement<'a>>, InvalidPathElement> {
+        let json = |text: &str| serde_json::from_str::<Value>(text).map_err(|_| InvalidPathElement);
         let Some((kind, rest)) = text.split_at_checked(2).filter(|(kind, _)| kind.ends_with(':')) else {
-            return Err(Malformed);
+            return Err(InvalidPathElement);
         };
         Ok(Some(match kind {
-            "f:" => Element::Field(rest),
-            "v:" => Element::Value(Cow::Owned(json(rest)?)),
+            "f:" => PathElement::Field(rest),
+            "v:" => PathElement::Value(Cow::Owned(json(rest)?)),
             "k:" => match json(rest)? {
                 Value::Object(fields) => {
                     let fields = fields.into_iter();
-                    Element::Key(fields.map(|(name, value)| (name.into(), Cow::Owned(value))).collect())
+                    PathElement::Key(fields.map(|(name, value)| (name.into(), Cow::Owned(value))).collect())
                 }
-                _ => return Err(Malformed),
+                _ => return Err(InvalidPathElement),
             },
-            "i:" => Element::Index(rest.parse().map_err(|_| Malformed)?),
+            "i:" => PathElement::Index(rest.parse().map_err(|_| InvalidPathElement)?),
             _ => return Ok(None),
         }))
     }
@@ -55,10 +55,10 @@ impl<'a> Element<'a> {
     /// As managedFields write it.
     pub(super) fn encode(&self) -> String {
         match self {
-            Element::Field(name) => ["f:", name].concat(),
-            Element::Value(value) => ["v:", &json(&**value)].concat(),
-            Element::Index(index) => format!("i:{index}"),
-            Element::Key(fields) => {
+            PathElement::Field(name) => ["f:", name].concat(),
+            PathElement::Value(value) => ["v:", &json(&**value)].concat(),
+            PathElement::Index(index) => format!("i:{index}"),
+            PathElement::Key(fields) => {
                 let mut text = String::from("k:{");
                 for (place, (name, value)) in fields.iter().enumerate() {
                     text.push_str(if place > 0 { "," } else { "" });
@@ -74,10 +74,10 @@ impl<'a> Element<'a> {
 
     fn rank(&self) -> u8 {
         match self {
-            Element::Field(_) => 0,
-            Element::Key(_) => 1,
-            Element::Value(_) => 2,
-            Element::Index(_) => 3,
+            PathElement::Field(_) => 0,
+            PathElement::Key(_) => 1,
+            PathElement::Value(_) => 2,
+            PathElement::Index(_) => 3,
         }
     }
 }
@@ -96,13 +96,13 @@ fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
     }
 }
 
-impl Ord for Element<'_> {
+impl Ord for PathElement<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
-            (Element::Field(one), Element::Field(other)) => one.cmp(other),
-            (Element::Index(one), Element::Index(other)) => one.cmp(other),
-            (Element::Value(one), Element::Value(other)) => compare(one, other),
-            (Element::Key(one), Element::Key(other)) => {
+            (PathElement::Field(one), PathElement::Field(other)) => one.cmp(other),
+            (PathElement::Index(one), PathElement::Index(other)) => one.cmp(other),
+            (PathElement::Value(one), PathElement::Value(other)) => compare(one, other),
+            (PathElement::Key(one), PathElement::Key(other)) => {
                 let pairs =
                     one.iter().zip(other).map(|((a, x), (b, y))| a.cmp(b).then_with(|| compare(x, y)));
                 let differ = pairs.into_iter().find(|order| order.is_ne());
@@ -113,19 +113,19 @@ impl Ord for Element<'_> {
     }
 }
 
-impl PartialOrd for Element<'_> {
+impl PartialOrd for PathElement<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Element<'_> {
+impl PartialEq for PathElement<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Element<'_> {}
+impl Eq for PathElement<'_> {}
 
 /// Numbers, strings, booleans, lists, objects, null; each by itself, and numbers by what they are worth.
 fn compare(one: &Value, other: &Value) -> Ordering {
@@ -171,7 +171,7 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-/// The same value to whoever compares objects: a number is what it is worth, however it is written.
+/// Whether two values are equal: numbers compare by value, however they are written.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(_), Value::Number(_)) => compare(one, other).is_eq(),
@@ -187,13 +187,13 @@ pub(super) fn same(one: &Value, other: &Value) -> bool {
 }
 
 /// As messages show it.
-impl fmt::Display for Element<'_> {
+impl fmt::Display for PathElement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Element::Field(name) => write!(f, ".{name}"),
-            Element::Value(value) => write!(f, "[={}]", go::show(value)),
-            Element::Index(index) => write!(f, "[{index}]"),
-            Element::Key(fields) => {
+            PathElement::Field(name) => write!(f, ".{name}"),
+            PathElement::Value(value) => write!(f, "[={}]", go::show(value)),
+            PathElement::Index(index) => write!(f, "[{index}]"),
+            PathElement::Key(fields) => {
                 let shown: Vec<_> =
                     fields.iter().map(|(name, value)| format!("{name}={}", go::show(value))).collect();
                 write!(f, "[{}]", shown.join(","))
@@ -216,12 +216,12 @@ mod tests {
             ("v:true", "[=true]"),
             ("i:7", "[7]"),
         ] {
-            let element = Element::parse(text).unwrap().unwrap();
+            let element = PathElement::parse(text).unwrap().unwrap();
             assert_eq!((element.encode().as_str(), element.to_string().as_str()), (text, shown));
         }
-        assert!(Element::parse("z:new").unwrap().is_none(), "of a later version");
+        assert!(PathElement::parse("z:new").unwrap().is_none(), "of a later version");
         for text in ["", "f", "fx", "k:[]", "k:{", "v:", "i:x"] {
-            assert!(Element::parse(text).is_err(), "{text}");
+            assert!(PathElement::parse(text).is_err(), "{text}");
         }
     }
 
@@ -242,10 +242,10 @@ mod tests {
             "i:9",
             "i:10",
         ];
-        let elements: Vec<_> = texts.iter().map(|text| Element::parse(text).unwrap().unwrap()).collect();
+        let elements: Vec<_> = texts.iter().map(|text| PathElement::parse(text).unwrap().unwrap()).collect();
         assert!(elements.is_sorted() && elements.windows(2).all(|pair| pair[0] != pair[1]));
-        assert_eq!(Element::parse("v:1.0").unwrap(), Element::parse("v:1").unwrap());
-        assert_eq!(Element::parse("v:-0.0").unwrap(), Element::parse("v:0").unwrap());
+        assert_eq!(PathElement::parse("v:1.0").unwrap(), PathElement::parse("v:1").unwrap());
+        assert_eq!(PathElement::parse("v:-0.0").unwrap(), PathElement::parse("v:0").unwrap());
     }
 
     #[test]
