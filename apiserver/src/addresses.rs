@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use api::cluster::Id;
-use openapi::resource::Resource;
-use openapi::status::Status;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::status::Status;
 use serde_json::{Value, json};
 use storage::{Change, Expect, Key, Revision, Store};
 
@@ -93,7 +93,7 @@ impl Claim {
 }
 
 /// Whether objects of this row have addresses.
-pub(crate) fn concern(row: &Resource) -> bool {
+pub(crate) fn concern(row: &ResourceInfo) -> bool {
     Collection { group: &row.group, plural: &row.plural } == SERVICES
 }
 

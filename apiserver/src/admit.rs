@@ -8,9 +8,9 @@
 //! Addresses come last, because they are the one thing that has to be given back if the write fails.
 
 use jiff::Timestamp;
-use openapi::field::FieldError;
-use openapi::status::Status;
-use openapi::{check, fill};
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
+use openapi::{defaulting, validation};
 use serde_json::Value;
 use storage::Store;
 
@@ -28,14 +28,14 @@ pub(crate) async fn create(
     owners: Owners,
 ) -> Result<(String, Claims), Status> {
     metadata::uncondemned(object);
-    fill::fill(&call.row, object);
+    defaulting::apply_defaults(&call.row, object);
     let owners = owners.of_new(call, object);
     escalation::check(call, None, object)?;
     let name = metadata::born(call, object)?;
-    fill::prepare_create(&call.row, object, Timestamp::now());
+    defaulting::prepare_create(&call.row, object, Timestamp::now());
     special::requested(call, object);
     owners::put(object, owners);
-    let mut errors = check::create(&call.row, object);
+    let mut errors = validation::validate_create(&call.row, object);
     errors.extend(special::misnamed(&call.row, &name));
     errors.extend(special::check(&call.row, object));
     refuse(call, &name, &errors)?;
@@ -55,9 +55,9 @@ pub(crate) async fn update(
     let (row, now) = (&call.row, Timestamp::now());
     escalation::check(call, Some(old), new)?;
     match call.subresource.as_deref() {
-        None => fill::prepare_update(row, old, new, now),
-        Some("status") => fill::prepare_status(row, old, new, now),
-        Some("approval") => fill::prepare_approval(old, new, now),
+        None => defaulting::prepare_update(row, old, new, now),
+        Some("status") => defaulting::prepare_status(row, old, new, now),
+        Some("approval") => defaulting::prepare_approval(old, new, now),
         Some(_) => {}
     }
     let mut errors = metadata::condemned(old, new);
@@ -66,11 +66,11 @@ pub(crate) async fn update(
     errors.extend(match call.subresource.as_deref() {
         None => {
             let mut wrong = special::check(row, new);
-            wrong.extend(check::update(row, old, new));
+            wrong.extend(validation::validate_update(row, old, new));
             wrong
         }
-        Some("status") => check::status(&call.row, old, new),
-        Some(part) => check::subresource(row, part, old, new),
+        Some("status") => validation::validate_status(&call.row, old, new),
+        Some(part) => validation::validate_subresource(row, part, old, new),
     });
     refuse(call, name, &errors)?;
     signers::check(call, Some(old), new)?;
@@ -79,7 +79,7 @@ pub(crate) async fn update(
 }
 
 fn refuse(call: &Call, name: &str, errors: &[FieldError]) -> Result<(), Status> {
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.grouped_kind(), name, errors)) }
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.group_kind(), name, errors)) }
 }
 
 async fn assign(

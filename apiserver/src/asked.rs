@@ -3,7 +3,7 @@
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
-use openapi::resource::Verb;
+use openapi::catalog::resource_info::Verb;
 
 use crate::query::Query;
 use crate::request::{self, Cluster, PathError, Target};

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::{Value, json};
 
 use crate::asked::Asked;
@@ -147,7 +147,7 @@ fn what(line: &mut Value, asked: &Asked) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openapi::status::Status;
+    use openapi::meta::status::Status;
 
     fn noted(line: &str, identity: Result<Identity, Status>, refused: bool, code: u16) -> Vec<Value> {
         let dir = tempfile::tempdir().unwrap();

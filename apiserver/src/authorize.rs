@@ -4,8 +4,8 @@
 //! What the others may do is decided in [`auth`](crate::auth).
 
 use http::Method;
-use openapi::resource::Verb;
-use openapi::select::FieldSelector;
+use openapi::catalog::resource_info::Verb;
+use openapi::meta::selector::FieldSelector;
 
 use crate::asked::Asked;
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use openapi::decode::{self, FieldValidation};
-use openapi::field::FieldError;
-use openapi::protobuf;
-use openapi::status::{Grouped, Status};
+use openapi::codec;
+use openapi::codec::FieldValidation;
+use openapi::codec::protobuf;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 
 use crate::call::Call;
@@ -81,11 +82,11 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
         }
         Written::Text(syntax) => {
             let decoded = match call.row.schema() {
-                Some(schema) => decode::decode_as(body, syntax, schema),
-                None => decode::decode(body, syntax),
+                Some(schema) => codec::decode_as(body, syntax, schema),
+                None => codec::decode(body, syntax),
             };
             let decoded = decoded.map_err(|error| Status::bad_request(error.message(kind, body, syntax)))?;
-            (decoded.value, decoded.findings)
+            (decoded.value, decoded.strict_errors)
         }
     };
     match call.row.custom {
@@ -93,8 +94,8 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
         None => check_kind(call, &value)?,
     }
     let (kind, version) = (&*call.row.kind, &*call.row.version);
-    let refused = |why: String| Status::bad_request(decode::not_a(kind, (kind, version), &why));
-    let warnings = validation(call).settle(&findings).map_err(refused)?;
+    let refused = |why: String| Status::bad_request(codec::mismatch_message(kind, (kind, version), &why));
+    let warnings = validation(call).enforce(&findings).map_err(refused)?;
     Ok(Sent { object: value, warnings })
 }
 
@@ -121,7 +122,7 @@ fn recognize(call: &Call, object: &Value, body: &[u8]) -> Result<(), Status> {
     let (kind, meant) = (&*call.row.kind, call.row.api_version());
     if said("kind").is_empty() {
         let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body));
-        return Err(Status::bad_request(decode::unrecognized(kind, &why, body)));
+        return Err(Status::bad_request(codec::unrecognized_message(kind, &why, body)));
     }
     if said("apiVersion") != meant {
         let said = said("apiVersion");
@@ -144,7 +145,7 @@ pub(crate) fn same_kind(call: &Call, object: &Value) -> Result<(), Status> {
     match errors.is_empty() {
         true => Ok(()),
         false => {
-            let grouped = Grouped::new(&call.row.group, said("kind"));
+            let grouped = GroupResource::new(&call.row.group, said("kind"));
             Err(Status::invalid(grouped, metadata::text(object, "name"), &errors))
         }
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use api::cluster::Id;
 use bytes::Bytes;
 use http::HeaderMap;
-use openapi::convert;
-use openapi::resource::{Resource, api_version};
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::{ResourceInfo, api_version};
+use openapi::conversion;
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 use storage::{CommitError, Entry, Key, Range, ReadError};
 
@@ -32,7 +32,7 @@ pub(crate) enum Reach {
 pub(crate) struct Call {
     pub(crate) cluster: Id,
     pub(crate) reach: Reach,
-    pub(crate) row: Arc<Resource>,
+    pub(crate) row: Arc<ResourceInfo>,
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
@@ -56,7 +56,7 @@ impl Call {
     /// A stored object, as this resource shows it.
     pub(crate) fn tree(&self, entry: &Entry) -> Result<Value, Status> {
         let tree = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
-        Ok(if is_as_stored(&self.row, entry) { tree } else { convert::from_stored(&self.row, tree) })
+        Ok(if is_as_stored(&self.row, entry) { tree } else { conversion::from_stored(&self.row, tree) })
     }
 
     /// An object of this resource, as it is stored.
@@ -64,18 +64,18 @@ impl Call {
         match self.row.stored_as {
             // In the version it is stored in, it has just been pruned and filled.
             None => stored::encode_with(object, self.row.custom.as_ref().map(|custom| custom.schema_hash)),
-            Some(_) => stored::encode(&convert::to_stored(&self.row, object.clone())),
+            Some(_) => stored::encode(&conversion::to_stored(&self.row, object.clone())),
         }
     }
 
     /// How errors name the resource.
-    pub(crate) fn grouped(&self) -> Grouped<'_> {
-        Grouped::new(&self.row.group, &self.row.plural)
+    pub(crate) fn grouped(&self) -> GroupResource<'_> {
+        GroupResource::new(&self.row.group, &self.row.plural)
     }
 
     /// How errors name the kind.
-    pub(crate) fn grouped_kind(&self) -> Grouped<'_> {
-        self.row.grouped_kind()
+    pub(crate) fn group_kind(&self) -> GroupResource<'_> {
+        self.row.group_kind()
     }
 
     /// What the answer is an object of: the kind of the resource, or that of a part with a kind of its own.
@@ -125,7 +125,7 @@ pub(crate) fn unwritten(call: &Call, name: &str, error: CommitError) -> Status {
     unwritten_in(call.grouped(), name, error)
 }
 
-pub(crate) fn unwritten_in(resource: Grouped<'_>, name: &str, error: CommitError) -> Status {
+pub(crate) fn unwritten_in(resource: GroupResource<'_>, name: &str, error: CommitError) -> Status {
     match error {
         CommitError::Conflict { .. } => Status::modified(resource, name),
         CommitError::Refused { reason } => Status::too_large(&reason),

@@ -8,13 +8,16 @@ use std::sync::{Arc, LazyLock};
 
 use api::cluster::{Id, Path, ROOT};
 use api::names::{GROUP, VERSION};
-use openapi::builtin;
-use openapi::cell::Cell;
-use openapi::document::Definitions;
-use openapi::parse;
-use openapi::resource::{Column, Generation, Origin, Resource, Selectable, Subresource, Verb};
+use openapi::catalog::printer::PrinterCell;
+use openapi::catalog::resource_info::{
+    Generation, PrinterColumn, ResourceInfo, SelectableField, Subresource, Verb,
+};
+use openapi::meta::status::{Cause, GroupResource, Status};
+use openapi::schema::OpenApiDefinitions;
+use openapi::schema::Origin;
+use openapi::schema::builtin;
+use openapi::schema::parse;
 use openapi::schema::{Schema, SchemaRef};
-use openapi::status::{Cause, Grouped, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
 use storage::{Entry, Key, ReadError, Store};
@@ -29,18 +32,18 @@ pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plura
 const TYPE: &str = "dev.holon.v1alpha1.LogicalCluster";
 
 /// How logical clusters themselves are served.
-pub fn row() -> &'static Arc<Resource> {
-    static ROW: LazyLock<Arc<Resource>> = LazyLock::new(|| Arc::new(make_row()));
+pub fn row() -> &'static Arc<ResourceInfo> {
+    static ROW: LazyLock<Arc<ResourceInfo>> = LazyLock::new(|| Arc::new(make_row()));
     &ROW
 }
 
-fn make_row() -> Resource {
-    let selectable = |label: &str, pointer: &str| Selectable {
+fn make_row() -> ResourceInfo {
+    let selectable = |label: &str, pointer: &str| SelectableField {
         label: label.into(),
         pointers: vec![pointer.into()],
         absent: "".into(),
     };
-    let column = |name: &str, kind: &str, cell: Cell| Column {
+    let column = |name: &str, kind: &str, cell: PrinterCell| PrinterColumn {
         name: name.into(),
         kind: kind.into(),
         format: "".into(),
@@ -48,7 +51,7 @@ fn make_row() -> Resource {
         priority: 0,
         cell,
     };
-    Resource {
+    ResourceInfo {
         origin: Origin::Custom,
         group: GROUP.into(),
         version: VERSION.into(),
@@ -67,9 +70,9 @@ fn make_row() -> Resource {
             verbs: vec![Verb::Get, Verb::Patch, Verb::Update],
         }],
         columns: vec![
-            column("Name", "string", Cell::Text("/metadata/name".into(), "".into())),
-            column("Phase", "string", Cell::Text("/status/phase".into(), "".into())),
-            column("Age", "date", Cell::Age("/metadata/creationTimestamp".into())),
+            column("Name", "string", PrinterCell::Text("/metadata/name".into(), "".into())),
+            column("Phase", "string", PrinterCell::Text("/status/phase".into(), "".into())),
+            column("Age", "date", PrinterCell::Age("/metadata/creationTimestamp".into())),
         ],
         selectable: vec![selectable("metadata.name", "/metadata/name")],
         generation: Generation::Outside { parts: vec!["metadata".into(), "status".into()] },
@@ -85,7 +88,7 @@ fn make_row() -> Resource {
 }
 
 /// What logical clusters look like, for OpenAPI documents.
-pub(crate) fn definitions() -> Definitions {
+pub(crate) fn definitions() -> OpenApiDefinitions {
     let text = |description: &str| json!({ "type": "string", "description": description });
     let metadata = |kind: &str| {
         let reference = format!("#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.{kind}");
@@ -214,7 +217,7 @@ pub fn born(object: &mut Value) -> Id {
 /// The uid of a namespace in which something can be created; otherwise what a client is told.
 pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<String, Status> {
     let found = store.get(&NAMESPACES.key(id, None, namespace)).await.map_err(unreadable)?;
-    let grouped = Grouped::new("", "namespaces");
+    let grouped = GroupResource::new("", "namespaces");
     let found = found.value.and_then(|entry| Some((stored::uid(&entry)?.to_owned(), entry)));
     let (uid, entry) = found.ok_or_else(|| Status::not_found(grouped, namespace))?;
     if stored::is_leaving(&entry) {

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use controller::tasks::Stop;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::BodyExt;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Boxed, Store};
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use openapi::status::Status;
+use openapi::meta::status::Status;
 
 use crate::asked::Asked;
 

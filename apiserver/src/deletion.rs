@@ -12,9 +12,9 @@
 //! The decision is pure ([`decide`]). The verb and the controllers delete alike, through [`delete`].
 
 use jiff::{SignedDuration, Timestamp};
-use openapi::field::FieldError;
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 use storage::{Change, CommitError, Entry, Expect, Key, Revision, Store};
 
@@ -84,7 +84,7 @@ impl Options {
 }
 
 fn invalid(error: FieldError) -> Status {
-    Status::invalid(Grouped::new("meta.k8s.io", "DeleteOptions"), "", &[error])
+    Status::invalid(GroupResource::new("meta.k8s.io", "DeleteOptions"), "", &[error])
 }
 
 /// What is done to an object that is to be deleted.
@@ -99,7 +99,7 @@ pub(crate) enum Step {
 }
 
 /// What deleting an object means now.
-pub(crate) fn decide(row: &Resource, object: Value, options: &Options, now: Timestamp) -> Step {
+pub(crate) fn decide(row: &ResourceInfo, object: Value, options: &Options, now: Timestamp) -> Step {
     let before = object.clone();
     let mut object = object;
     set_finalizers(row, &mut object, options);
@@ -133,7 +133,7 @@ enum Grace {
 }
 
 /// Only pods run, so only pods have time to stop.
-fn grace(row: &Resource, object: &Value, options: &Options) -> Grace {
+fn grace(row: &ResourceInfo, object: &Value, options: &Options) -> Grace {
     if (&*row.group, &*row.plural) != ("", "pods") {
         return Grace::None;
     }
@@ -181,7 +181,7 @@ fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
 }
 
 /// Puts on the finalizer that stands for what was asked for, and takes off the one that does not.
-fn set_finalizers(row: &Resource, object: &mut Value, options: &Options) {
+fn set_finalizers(row: &ResourceInfo, object: &mut Value, options: &Options) {
     let found = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let has = |name: &str| found.iter().any(|finalizer| finalizer == name);
     let wanted = match options.propagation {
@@ -203,7 +203,7 @@ fn set_finalizers(row: &Resource, object: &mut Value, options: &Options) {
 }
 
 /// Whether an object that was marked goes with this update: nothing holds it any longer.
-pub(crate) fn ends_with(row: &Resource, old: &Value, new: &Value) -> bool {
+pub(crate) fn ends_with(row: &ResourceInfo, old: &Value, new: &Value) -> bool {
     let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     // What holds others goes when it is empty, not when its last finalizer does; unless that is a finalizer.
     let is_held = Holder::of(row).is_some_and(|holder| !holder.has_finalizer());
@@ -232,7 +232,7 @@ pub(crate) enum NotDeleted {
 /// Deletes one object, or begins to.
 pub(crate) async fn delete(
     store: &dyn Store,
-    row: &Resource,
+    row: &ResourceInfo,
     key: Key,
     entry: &Entry,
     options: &Options,
@@ -270,10 +270,10 @@ pub(crate) async fn delete(
     }
 }
 
-fn refuse(row: &Resource, object: &Value, entry: &Entry, options: &Options) -> Result<(), Status> {
+fn refuse(row: &ResourceInfo, object: &Value, entry: &Entry, options: &Options) -> Result<(), Status> {
     let name = metadata::text(object, "name");
     let (uid, version) = (metadata::text(object, "uid"), entry.revision().to_string());
-    let conflict = |why: String| Err(Status::conflict(Grouped::new(&row.group, &row.kind), name, &why));
+    let conflict = |why: String| Err(Status::conflict(GroupResource::new(&row.group, &row.kind), name, &why));
     if !options.uid.is_empty() && options.uid != uid {
         return conflict(format!(
             "the UID in the precondition ({}) does not match the UID in record ({uid}). \

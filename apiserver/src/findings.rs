@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use api::cluster::Id;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 
 use crate::identity::Identity;
 
@@ -14,7 +14,7 @@ pub(crate) struct Findings {
     /// Whom it acts as, or wanted to.
     acting: OnceLock<Identity>,
     /// What is known of the resource it names, if it got so far.
-    row: OnceLock<Arc<Resource>>,
+    row: OnceLock<Arc<ResourceInfo>>,
     /// The logical cluster it is for, if there is one; and its path, if the request did not say it.
     place: OnceLock<(Id, Option<String>)>,
     refused: AtomicBool,
@@ -37,11 +37,11 @@ impl Findings {
         self.place.get().map(|(id, path)| (*id, path.as_deref()))
     }
 
-    pub(crate) fn names(&self, row: &Arc<Resource>) {
+    pub(crate) fn names(&self, row: &Arc<ResourceInfo>) {
         let _ = self.row.set(row.clone());
     }
 
-    pub(crate) fn row(&self) -> Option<&Resource> {
+    pub(crate) fn row(&self) -> Option<&ResourceInfo> {
         self.row.get().map(|row| &**row)
     }
 

@@ -14,8 +14,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::cluster::Id;
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 use storage::{Boxed, Entry};
 
@@ -42,7 +42,7 @@ pub trait Guard: Send + Sync + fmt::Debug {
 pub struct Deed<'a> {
     pub cluster: Id,
     pub who: &'a Identity,
-    pub row: &'a Resource,
+    pub row: &'a ResourceInfo,
     pub name: &'a str,
     /// The part that is written, if it is only that.
     pub part: Option<&'a str>,
@@ -54,8 +54,8 @@ pub struct Deed<'a> {
 
 impl Deed<'_> {
     /// How errors name what it is done to.
-    pub fn grouped(&self) -> Grouped<'_> {
-        Grouped::new(&self.row.group, &self.row.plural)
+    pub fn grouped(&self) -> GroupResource<'_> {
+        GroupResource::new(&self.row.group, &self.row.plural)
     }
 
     /// A label of either, as it was and as it will be.
@@ -71,7 +71,7 @@ fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["labels"].get(name)?.as_str()
 }
 
-fn guards_kind(guard: &dyn Guard, row: &Resource) -> bool {
+fn guards_kind(guard: &dyn Guard, row: &ResourceInfo) -> bool {
     guard.kinds().iter().any(|(group, plural)| *group == &*row.group && *plural == &*row.plural)
 }
 

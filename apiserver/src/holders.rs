@@ -5,8 +5,8 @@
 //! it looked at then, again.
 
 use api::names::GROUP;
-use openapi::resource::Origin;
-use openapi::status::{Grouped, Status};
+use openapi::meta::status::{GroupResource, Status};
+use openapi::schema::Origin;
 use storage::{Key, Store};
 
 use crate::call::{Call, unreadable};
@@ -69,8 +69,9 @@ pub(crate) async fn still(
     }
     Err(match now.namespace == before.namespace {
         true => Status::unknown_path(),
-        false => {
-            Status::not_found(Grouped::new("", "namespaces"), call.namespace.as_deref().unwrap_or_default())
-        }
+        false => Status::not_found(
+            GroupResource::new("", "namespaces"),
+            call.namespace.as_deref().unwrap_or_default(),
+        ),
     })
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::cluster::Id;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Map, Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};

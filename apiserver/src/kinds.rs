@@ -23,9 +23,11 @@ use std::sync::{Arc, LazyLock};
 
 use api::names::GROUP;
 use openapi::catalog;
-use openapi::custom::{self, Kind};
-use openapi::document::Definitions;
-use openapi::resource::{Origin, Resource, Verb};
+use openapi::catalog::resource_info::{ResourceInfo, Verb};
+use openapi::crd;
+use openapi::crd::CustomKind;
+use openapi::schema::OpenApiDefinitions;
+use openapi::schema::Origin;
 
 use crate::clusters;
 use crate::keys::Collection;
@@ -52,7 +54,7 @@ const LEAVING: &[Verb] = &[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb
 #[derive(Clone, Debug)]
 struct Custom {
     content: definition::Content,
-    kind: Arc<Kind>,
+    kind: Arc<CustomKind>,
     /// Whether its definition has been deleted: what there is of it goes, and nothing comes.
     is_leaving: bool,
 }
@@ -61,15 +63,15 @@ struct Custom {
 #[derive(Debug)]
 pub(crate) struct Kinds {
     /// In the order of discovery.
-    rows: Vec<Arc<Resource>>,
+    rows: Vec<Arc<ResourceInfo>>,
     /// What every logical cluster has of it; none if that is all of it.
     common: Option<Arc<Kinds>>,
     /// Resources by their plural name, which hardly any two have in common: every request looks one up.
-    by_plural: HashMap<Arc<str>, Vec<Arc<Resource>>>,
+    by_plural: HashMap<Arc<str>, Vec<Arc<ResourceInfo>>>,
     /// Of the kinds that are not Kubernetes's own.
-    definitions: Definitions,
+    definitions: OpenApiDefinitions,
     /// The versions custom kinds are stored in: of a kind that is served in no version there are objects still.
-    stored: Vec<Arc<Resource>>,
+    stored: Vec<Arc<ResourceInfo>>,
     /// The custom kinds among them that are on their way out, by group and plural.
     leaving: HashSet<(Arc<str>, Arc<str>)>,
     documents: Documents,
@@ -92,7 +94,8 @@ impl Kinds {
         if own.kinds.is_empty() {
             return built_in.clone();
         }
-        let mut made: Vec<Arc<Resource>> = own.kinds.iter().flat_map(|kind| &kind.rows).cloned().collect();
+        let mut made: Vec<Arc<ResourceInfo>> =
+            own.kinds.iter().flat_map(|kind| &kind.resources).cloned().collect();
         made.extend(built_in.rows.iter().filter(|row| &*row.group == GROUP).cloned());
         made.sort_by(|one, other| in_order(one, other));
         let others = built_in.rows.iter().filter(|row| &*row.group != GROUP).cloned();
@@ -103,20 +106,21 @@ impl Kinds {
 
     /// What everybody has, and these.
     fn with(common: &Arc<Kinds>, customs: Vec<Custom>) -> Kinds {
-        let mut made: Vec<Arc<Resource>> =
-            customs.iter().flat_map(|custom| &custom.kind.rows).cloned().collect();
+        let mut made: Vec<Arc<ResourceInfo>> =
+            customs.iter().flat_map(|custom| &custom.kind.resources).cloned().collect();
         made.sort_by(|one, other| in_order(one, other));
         let definitions = customs.iter().flat_map(|custom| custom.kind.definitions.clone());
         let definitions = common.definitions.clone().into_iter().chain(definitions).collect();
-        let gone = customs.iter().filter(|custom| custom.is_leaving).flat_map(|custom| &custom.kind.rows);
+        let gone =
+            customs.iter().filter(|custom| custom.is_leaving).flat_map(|custom| &custom.kind.resources);
         let leaving = gone.map(|row| (row.group.clone(), row.plural.clone())).collect();
         let rows = common.rows.iter().cloned().chain(made).collect();
         let stored = customs.iter().map(|custom| custom.kind.stored.clone()).collect();
         Kinds { common: Some(common.clone()), leaving, stored, ..Kinds::new(rows, definitions) }
     }
 
-    fn new(rows: Vec<Arc<Resource>>, definitions: Definitions) -> Kinds {
-        let mut by_plural: HashMap<Arc<str>, Vec<Arc<Resource>>> = HashMap::new();
+    fn new(rows: Vec<Arc<ResourceInfo>>, definitions: OpenApiDefinitions) -> Kinds {
+        let mut by_plural: HashMap<Arc<str>, Vec<Arc<ResourceInfo>>> = HashMap::new();
         for row in &rows {
             by_plural.entry(row.plural.clone()).or_default().push(row.clone());
         }
@@ -131,7 +135,7 @@ impl Kinds {
         }
     }
 
-    pub(crate) fn rows(&self) -> &[Arc<Resource>] {
+    pub(crate) fn rows(&self) -> &[Arc<ResourceInfo>] {
         &self.rows
     }
 
@@ -141,25 +145,25 @@ impl Kinds {
     }
 
     /// Those that are not in the set every logical cluster has; of that set, all.
-    pub(crate) fn own(&self) -> &[Arc<Resource>] {
+    pub(crate) fn own(&self) -> &[Arc<ResourceInfo>] {
         &self.rows[self.common.as_ref().map_or(0, |common| common.rows.len())..]
     }
 
     /// All as discovery shows them.
-    pub(crate) fn shown(&self) -> Vec<Arc<Resource>> {
-        let shown = |row: &Arc<Resource>| match self.is_leaving(row) {
-            true => Arc::new(Resource { verbs: LEAVING.to_vec(), ..Resource::clone(row) }),
+    pub(crate) fn shown(&self) -> Vec<Arc<ResourceInfo>> {
+        let shown = |row: &Arc<ResourceInfo>| match self.is_leaving(row) {
+            true => Arc::new(ResourceInfo { verbs: LEAVING.to_vec(), ..ResourceInfo::clone(row) }),
             false => row.clone(),
         };
         self.rows.iter().map(shown).collect()
     }
 
     /// Whether the definition of a kind has been deleted, and objects of it go and do not come.
-    pub(crate) fn is_leaving(&self, row: &Resource) -> bool {
+    pub(crate) fn is_leaving(&self, row: &ResourceInfo) -> bool {
         !self.leaving.is_empty() && self.leaving.contains(&(row.group.clone(), row.plural.clone()))
     }
 
-    pub(crate) fn definitions(&self) -> &Definitions {
+    pub(crate) fn definitions(&self) -> &OpenApiDefinitions {
         &self.definitions
     }
 
@@ -168,52 +172,52 @@ impl Kinds {
         &self.documents
     }
 
-    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceInfo>> {
         self.called(plural).find(|row| &*row.group == group && &*row.version == version)
     }
 
     /// Whether this very row is among them.
-    pub(crate) fn has(&self, row: &Arc<Resource>) -> bool {
+    pub(crate) fn has(&self, row: &Arc<ResourceInfo>) -> bool {
         self.called(&row.plural).any(|found| Arc::ptr_eq(found, row))
     }
 
     /// The resource whose objects are in a collection, in whatever version.
-    pub(crate) fn find_collection(&self, collection: Collection<'_>) -> Option<&Arc<Resource>> {
+    pub(crate) fn find_collection(&self, collection: Collection<'_>) -> Option<&Arc<ResourceInfo>> {
         let all = self.called(collection.plural).chain(&self.stored);
         all.into_iter().find(|row| *row.group == *collection.group && *row.plural == *collection.plural)
     }
 
     /// The resource whose objects are of a kind, in whatever version; of two groups, the one they are kept in.
-    pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        let is_kept = |row: &Resource| row.stored_as.is_none() || row.origin == Origin::Custom;
+    pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<ResourceInfo>> {
+        let is_kept = |row: &ResourceInfo| row.stored_as.is_none() || row.origin == Origin::Custom;
         let all = self.rows.iter().chain(&self.stored);
         all.into_iter().find(|row| &*row.group == group && &*row.kind == kind && is_kept(row))
     }
 
-    fn called(&self, plural: &str) -> impl Iterator<Item = &Arc<Resource>> {
+    fn called(&self, plural: &str) -> impl Iterator<Item = &Arc<ResourceInfo>> {
         self.by_plural.get(plural).into_iter().flatten()
     }
 }
 
 /// By group, then the best version first, then by name.
-fn in_order(one: &Resource, other: &Resource) -> Ordering {
-    let versions = || custom::version_order(&one.version, &other.version);
+fn in_order(one: &ResourceInfo, other: &ResourceInfo) -> Ordering {
+    let versions = || crd::version_order(&one.version, &other.version);
     one.group.cmp(&other.group).then_with(versions).then_with(|| one.plural.cmp(&other.plural))
 }
 
 /// Whether there is somebody to answer: the generic path, or whoever answers questions.
-fn is_served(row: &Resource) -> bool {
+fn is_served(row: &ResourceInfo) -> bool {
     is_kept(row) || Review::of(row).is_some()
 }
 
 /// Whether what is sent there stays or is done.
-fn is_kept(row: &Resource) -> bool {
+fn is_kept(row: &ResourceInfo) -> bool {
     let lasts = row.allows(Verb::Create) && row.allows(Verb::Get);
     let done = row.group.is_empty() && DONE.contains(&&*row.plural);
     (lasts || done) && !WITHHELD.contains(&&*row.group)
 }
 
-fn as_served(row: &Resource) -> Resource {
+fn as_served(row: &ResourceInfo) -> ResourceInfo {
     let mut row = row.clone();
     row.subresources.retain(|part| parts::SERVED.contains(&&*part.name));
     row

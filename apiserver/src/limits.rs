@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::cluster::Id;
 use bytes::Bytes;
 use http::Method;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use tokio::sync::Notify;
 
 use crate::asked::Asked;

@@ -1,8 +1,8 @@
 //! What the server says about an object, whatever the client says.
 
 pub(crate) use api::meta::time::{now, now_micros as micro_now, seconds as time};
-use openapi::field::FieldError;
-use openapi::status::Status;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
 use rand::RngExt;
 use serde_json::{Map, Value, json};
 

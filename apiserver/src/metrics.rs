@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
-use openapi::resource::Verb;
+use openapi::catalog::resource_info::Verb;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -5,9 +5,9 @@
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use openapi::decode::Syntax;
-use openapi::protobuf;
-use openapi::status::Status;
+use openapi::codec::Syntax;
+use openapi::codec::protobuf;
+use openapi::meta::status::Status;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";

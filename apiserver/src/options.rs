@@ -3,9 +3,9 @@
 //! They are looked at before the body is, so that whoever reads them later need not doubt them: a word that is not
 //! known must never turn a rehearsal into a real write.
 
-use openapi::field::FieldError;
-use openapi::resource::Verb;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::Verb;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
 
 use crate::owners::MANAGER_BYTES_MAX;
 use crate::query::Query;
@@ -23,7 +23,7 @@ pub(crate) fn check(verb: Verb, query: &Query, applies: bool) -> Result<(), Stat
     };
     match errors.is_empty() {
         true => Ok(()),
-        false => Err(Status::invalid(Grouped::new("meta.k8s.io", kind), "", &errors)),
+        false => Err(Status::invalid(GroupResource::new("meta.k8s.io", kind), "", &errors)),
     }
 }
 

@@ -11,11 +11,11 @@
 
 use api::names::LOGICAL_CLUSTER;
 use http::header::USER_AGENT;
-use openapi::decode::MAX_DEPTH;
-use openapi::patch::apply::{Applied, Reset, Writer};
-use openapi::resource::Origin;
-use openapi::status::Status;
-use openapi::{catalog, fill};
+use openapi::codec::MAX_DEPTH;
+use openapi::meta::status::Status;
+use openapi::patch::apply::{Applied, FieldManager, ResetFields};
+use openapi::schema::Origin;
+use openapi::{catalog, defaulting};
 use serde_json::{Map, Value};
 
 use crate::call::Call;
@@ -51,7 +51,7 @@ impl Owners {
     pub(crate) fn of_new(self, call: &Call, new: &Value) -> Option<Value> {
         match self {
             Owners::Known(owners) => owners,
-            asking => asking.after(call, &fill::blank(&call.row), new),
+            asking => asking.after(call, &defaulting::empty_object(&call.row), new),
         }
     }
 
@@ -60,7 +60,7 @@ impl Owners {
         match self {
             Owners::Known(owners) => owners,
             Owners::Asking { said, empty } => {
-                let mut seen = fill::seen(&call.row, new);
+                let mut seen = defaulting::for_managed_fields(&call.row, new);
                 for name in empty.iter().filter(|name| new.get(name).is_some_and(Value::is_null)) {
                     seen.to_mut()[name] = Value::Array(Vec::new());
                 }
@@ -113,16 +113,21 @@ pub(crate) fn applied(call: &Call, live: &Value, config: &Value, blank: &Value) 
 }
 
 /// Runs with who asks, and how. None if nobody knows what the objects look like.
-fn writing<R>(call: &Call, manager: &str, blank: &Value, run: impl FnOnce(&Writer<'_>) -> R) -> Option<R> {
+fn writing<R>(
+    call: &Call,
+    manager: &str,
+    blank: &Value,
+    run: impl FnOnce(&FieldManager<'_>) -> R,
+) -> Option<R> {
     let row = &call.row;
     let api_version = row.api_version();
-    Some(run(&Writer {
+    Some(run(&FieldManager {
         manager,
         api_version: &api_version,
         subresource: call.subresource.as_deref().unwrap_or_default(),
         schema: row.schema()?,
         blank,
-        reset: Reset::of(row, call.subresource.as_deref()),
+        reset: ResetFields::of(row, call.subresource.as_deref()),
         now: &metadata::now(),
         knows: &|version| api_version == version || knows(call, version),
     }))

@@ -7,8 +7,8 @@
 //! Everything here is pure. Parts that do something, rather than change something, are in
 //! [`verbs::act`](crate::verbs::act); the one that is an object of another kind is [`scale`](crate::scale).
 
-use openapi::patch::apply::Reset;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::patch::apply::ResetFields;
 use serde_json::{Value, json};
 
 /// The parts that are served.
@@ -36,10 +36,10 @@ const PLACES: &[(&str, &[&str])] = &[
 const DESCRIBED: &[&str] = &["approval", "finalize", "status"];
 
 /// What `part` makes of the old object, given what was sent. Whether that is right is for the checks to say.
-pub(crate) fn confined(row: &Resource, part: &str, old: &Value, sent: &Value) -> Value {
+pub(crate) fn confined(row: &ResourceInfo, part: &str, old: &Value, sent: &Value) -> Value {
     let mut new = old.clone();
     if DESCRIBED.contains(&part) {
-        new["metadata"] = described(Reset::of(row, Some(part)), &old["metadata"], &sent["metadata"]);
+        new["metadata"] = described(ResetFields::of(row, Some(part)), &old["metadata"], &sent["metadata"]);
     }
     for pointer in PLACES.iter().filter(|(name, _)| *name == part).flat_map(|(_, pointers)| *pointers) {
         set(&mut new, pointer, sent.pointer(pointer).cloned());
@@ -51,7 +51,7 @@ pub(crate) fn confined(row: &Resource, part: &str, old: &Value, sent: &Value) ->
 }
 
 /// Whoever writes a status of most kinds may also change labels and the like.
-fn described(reset: Reset, old: &Value, sent: &Value) -> Value {
+fn described(reset: ResetFields, old: &Value, sent: &Value) -> Value {
     let kept = |(name, _): &(&String, &Value)| reset.covers(&["metadata", name]);
     let fields = |metadata| Value::as_object(metadata).into_iter().flatten();
     let both = fields(sent).filter(|field| !kept(field)).chain(fields(old).filter(kept));
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     /// A kind whose status is all that is written through it.
-    fn row() -> &'static Resource {
+    fn row() -> &'static ResourceInfo {
         openapi::catalog::find("storage.k8s.io", "v1", "volumeattachments").expect("a built-in kind")
     }
 
@@ -110,7 +110,7 @@ mod tests {
         let row = |group, plural| openapi::catalog::find(group, "v1", plural).expect("a built-in kind");
         let object = |word: &str| json!({ "metadata": { "labels": { "a": word }, "ownerReferences": [word] }, "status": word });
         let (old, sent) = (object("old"), object("new"));
-        let check = |row: &Resource, labels: &str, owners: &str| {
+        let check = |row: &ResourceInfo, labels: &str, owners: &str| {
             let new = confined(row, "status", &old, &sent);
             let expected = json!({ "labels": { "a": labels }, "ownerReferences": [owners] });
             assert_eq!((&new["metadata"], &new["status"]), (&expected, &json!("new")));

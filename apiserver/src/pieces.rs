@@ -17,9 +17,9 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use jiff::Timestamp;
-use openapi::protobuf::{self, ProtobufError};
-use openapi::table::{self, Heading};
-use openapi::yaml;
+use openapi::codec::protobuf::{self, ProtobufError};
+use openapi::codec::yaml;
+use openapi::publish::tables::{self, ColumnDefinitions};
 use serde_json::{Value, json};
 use storage::{Entry, ReadError};
 
@@ -105,7 +105,7 @@ impl Around {
         let (kind, api_version) = kind(style);
         let list = match style.form.shape {
             Shape::Table => {
-                let definitions = json!(table::definitions(&style.row.columns));
+                let definitions = json!(tables::definitions(&style.row.columns));
                 format!("\"columnDefinitions\":{definitions},\"rows\"")
             }
             _ => "\"items\"".to_owned(),
@@ -122,7 +122,7 @@ impl Around {
         let mut tree = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
         let list = match style.form.shape {
             Shape::Table => {
-                tree["columnDefinitions"] = json!(table::definitions(&style.row.columns));
+                tree["columnDefinitions"] = json!(tables::definitions(&style.row.columns));
                 "rows"
             }
             _ => "items",
@@ -178,7 +178,7 @@ impl ItemWriter {
             }
             (Encoding::Protobuf, _) => {
                 let tree = self.style.tree(entry, entry.revision());
-                let shown = tree.map(|tree| self.style.shown(&tree, Heading::Omitted, &[]));
+                let shown = tree.map(|tree| self.style.shown(&tree, ColumnDefinitions::Omitted, &[]));
                 let item = shown.zip(self.protobuf.as_ref()).and_then(|(tree, list)| list.item(&tree).ok());
                 out.put_slice(&item.unwrap_or_default());
             }
@@ -187,7 +187,7 @@ impl ItemWriter {
 
     fn row(&self, entry: &Entry) -> Option<Value> {
         let tree = self.style.tree(entry, entry.revision())?;
-        let mut row = table::row(&self.style.row.columns, &tree, self.style.include, self.now);
+        let mut row = tables::row(&self.style.row.columns, &tree, self.style.include, self.now);
         self.style.name_row(&mut row);
         Some(row)
     }
@@ -313,8 +313,8 @@ mod tests {
     use crate::call::Reach;
     use crate::negotiate::Form;
     use openapi::catalog;
-    use openapi::decode::{self, Syntax};
-    use openapi::table::Include;
+    use openapi::codec::{self, Syntax};
+    use openapi::publish::tables::IncludeObject;
     use storage::{Key, Revision};
 
     fn entries(count: usize) -> Vec<Entry> {
@@ -331,7 +331,7 @@ mod tests {
     fn style(shape: Shape, encoding: Encoding) -> Style {
         let row = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
         let form = Form { shape, encoding, ..Form::JSON };
-        Style { form, row, include: Include::Nothing, reach: Reach::One, elsewhere: None }
+        Style { form, row, include: IncludeObject::Nothing, reach: Reach::One, elsewhere: None }
     }
 
     const SHAPES: [Shape; 3] = [Shape::Whole, Shape::PartialList, Shape::Table];
@@ -362,7 +362,7 @@ mod tests {
         let bytes = pieces.concat();
         match encoding {
             Encoding::Json => serde_json::from_slice(&bytes).unwrap(),
-            Encoding::Yaml => decode::decode(&bytes, Syntax::Yaml).unwrap().value,
+            Encoding::Yaml => codec::decode(&bytes, Syntax::Yaml).unwrap().value,
             Encoding::Protobuf => protobuf::decode(&bytes).unwrap().value,
         }
     }

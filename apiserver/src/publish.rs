@@ -12,10 +12,12 @@ use http::header::{
     VARY,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use openapi::discovery::{self, Root};
-use openapi::document::{self, Document};
-use openapi::hash;
-use openapi::status::Status;
+use openapi::meta::hash;
+use openapi::meta::status::Status;
+use openapi::publish::discovery;
+use openapi::publish::discovery::ApiRoot;
+use openapi::publish::documents;
+use openapi::publish::documents::OpenApiDocument;
 use serde_json::{Value, json};
 
 use crate::compress::{self, Effort, GZIP};
@@ -56,7 +58,7 @@ pub(crate) fn answer(
         Target::Resources { group, version } => {
             whole(discovery::resource_list(&rows(), group, version).ok_or_else(unknown)?)
         }
-        Target::OpenApiV3 { group_version: None } => whole(document::index(
+        Target::OpenApiV3 { group_version: None } => whole(documents::index(
             documents(kinds).iter().map(|(path, made)| (path.as_str(), made.hash.as_str())),
         )),
         Target::OpenApiV3 { group_version: Some(path) } => {
@@ -81,7 +83,7 @@ fn paths(kinds: &Kinds) -> Vec<String> {
     let probes = ["/healthz", "/livez", "/readyz"];
     let mut paths: BTreeSet<String> = fixed.iter().chain(&probes).map(|path| (*path).to_owned()).collect();
     for row in kinds.rows() {
-        let document = document::path(&row.group, &row.version);
+        let document = documents::path(&row.group, &row.version);
         paths.insert(format!("/openapi/v3/{document}"));
         paths.insert(format!("/{document}"));
         if !row.group.is_empty() {
@@ -96,12 +98,12 @@ fn version_two(kinds: &Kinds, headers: &HeaderMap) -> Response<Body> {
     let Documents { v2, v2_protobuf, .. } = kinds.documents();
     // There may be a thousand sets of kinds, and hardly anybody asks for these, or for one that is not packed.
     let kept = |made: Made| if kinds.common().is_none() { made } else { made.packed() };
-    let text = || v2.get_or_init(|| kept(Made::of(document::v2(kinds.rows(), kinds.definitions()))));
+    let text = || v2.get_or_init(|| kept(Made::of(documents::v2(kinds.rows(), kinds.definitions()))));
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let made = match accept.contains("com.github.proto-openapi.spec.v2") {
         true => v2_protobuf.get_or_init(|| {
-            let body = document::v2_protobuf(kinds.rows(), kinds.definitions()).into();
-            kept(Made::new(document::GNOSTIC, format!("{}-protobuf", text().hash), body))
+            let body = documents::v2_protobuf(kinds.rows(), kinds.definitions()).into();
+            kept(Made::new(documents::GNOSTIC, format!("{}-protobuf", text().hash), body))
         }),
         false => text(),
     };
@@ -123,7 +125,7 @@ impl Made {
         Made { content_type, hash, body: Some(body), packed: OnceLock::new() }
     }
 
-    fn of(document: Document) -> Made {
+    fn of(document: OpenApiDocument) -> Made {
         Made::new(negotiate::JSON, document.hash, document.body.into())
     }
 
@@ -170,7 +172,7 @@ fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Resu
     let form = negotiate::answer(headers, |form| form.encoding == Encoding::Json && offered(form.shape))?;
     let rows = kinds.shown();
     if form.shape == Shape::Aggregated {
-        let root = if core { Root::Core } else { Root::Groups };
+        let root = if core { ApiRoot::Core } else { ApiRoot::Groups };
         let (hash, body) = kinds.documents().aggregated[usize::from(!core)].get_or_init(|| {
             let body = discovery::aggregated(&rows, root).to_string();
             (hash::content(body.as_bytes()), body.into())
@@ -189,8 +191,8 @@ fn documents(kinds: &Kinds) -> &BTreeMap<String, Arc<Made>> {
         let mut made = kinds.common().map_or_else(BTreeMap::new, |common| documents(common).clone());
         let own: BTreeSet<_> = kinds.own().iter().map(|row| (&*row.group, &*row.version)).collect();
         made.extend(own.into_iter().filter_map(|(group, version)| {
-            let document = document::v3(kinds.rows(), kinds.definitions(), group, version)?;
-            Some((document::path(group, version), Arc::new(Made::of(document))))
+            let document = documents::v3(kinds.rows(), kinds.definitions(), group, version)?;
+            Some((documents::path(group, version), Arc::new(Made::of(document))))
         }));
         made
     })

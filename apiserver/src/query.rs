@@ -2,7 +2,7 @@
 
 use std::num::{IntErrorKind, ParseIntError};
 
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use storage::Revision;
 
 /// A resourceVersion that is none. Who lists is told that the request was bad; everybody else, as

@@ -22,9 +22,9 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::cluster::Id;
-use openapi::field::FieldError;
-use openapi::quantity::Quantity;
-use openapi::status::{Grouped, Status};
+use openapi::meta::field::FieldError;
+use openapi::meta::quantity::Quantity;
+use openapi::meta::status::{GroupResource, Status};
 use serde::Deserialize;
 use serde_json::Value;
 use storage::{Entry, Event, Range, Revision, Store};
@@ -126,7 +126,7 @@ impl Quotas {
     pub(crate) async fn room(
         self: &Arc<Self>,
         cluster: Id,
-        what: (Grouped<'_>, &str),
+        what: (GroupResource<'_>, &str),
         growth: Size,
     ) -> Result<Promise, Status> {
         let promise = |growth| Promise { quotas: self.clone(), cluster, growth, kept: None };

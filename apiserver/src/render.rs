@@ -12,10 +12,13 @@ use http::{Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::Full;
 use jiff::Timestamp;
-use openapi::resource::{Column, Origin, Resource};
-use openapi::status::Status;
-use openapi::table::{self, Heading, Include};
-use openapi::{convert, decode, protobuf, yaml};
+use openapi::catalog::resource_info::{PrinterColumn, ResourceInfo};
+use openapi::codec::{protobuf, yaml};
+use openapi::meta::status::Status;
+use openapi::publish::tables;
+use openapi::publish::tables::{ColumnDefinitions, IncludeObject};
+use openapi::schema::Origin;
+use openapi::{codec, conversion};
 use serde_json::Value;
 use storage::{Entry, Revision};
 
@@ -30,8 +33,8 @@ use crate::stored;
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
     pub(crate) form: Form,
-    pub(crate) row: Arc<Resource>,
-    pub(crate) include: Include,
+    pub(crate) row: Arc<ResourceInfo>,
+    pub(crate) include: IncludeObject,
     /// Who looks at all logical clusters is told where each object lives.
     pub(crate) reach: Reach,
     /// Where to find what another logical cluster calls by the same name, if that may be something else.
@@ -43,7 +46,7 @@ impl Style {
     pub(crate) fn answer(&self, code: StatusCode, entry: &Entry) -> Result<Response<Body>, Status> {
         self.single()?;
         let mut out = BytesMut::new();
-        self.object(entry, entry.revision(), Heading::Shown, &mut out);
+        self.object(entry, entry.revision(), ColumnDefinitions::Shown, &mut out);
         Ok(typed(code, self.form.encoding.media_type(), out))
     }
 
@@ -52,11 +55,11 @@ impl Style {
         &self,
         code: StatusCode,
         tree: &Value,
-        columns: &[Column],
+        columns: &[PrinterColumn],
     ) -> Result<Response<Body>, Status> {
         self.single()?;
         let mut out = BytesMut::new();
-        encode(self.form.encoding, &self.shown(tree, Heading::Shown, columns), &mut out);
+        encode(self.form.encoding, &self.shown(tree, ColumnDefinitions::Shown, columns), &mut out);
         Ok(typed(code, self.form.encoding.media_type(), out))
     }
 
@@ -66,7 +69,13 @@ impl Style {
 
     /// One object of a list or a watch, as of a revision that need not be its own: a deleted object carries
     /// the revision of its deletion. What cannot be read is left out rather than guessed.
-    pub(crate) fn object(&self, entry: &Entry, revision: Revision, heading: Heading, out: &mut BytesMut) {
+    pub(crate) fn object(
+        &self,
+        entry: &Entry,
+        revision: Revision,
+        heading: ColumnDefinitions,
+        out: &mut BytesMut,
+    ) {
         let Some(row) = self.row_of(entry) else { return };
         if self.form == Form::JSON && is_as_stored(&row, entry) {
             return stored::write(entry.value(), revision, self.home(entry), out);
@@ -94,7 +103,7 @@ impl Style {
 
     /// The same as a tree; none if it cannot be read.
     pub(crate) fn item_tree(&self, entry: &Entry) -> Option<Value> {
-        let mut shown = self.shown(&self.tree(entry, entry.revision())?, Heading::Omitted, &[]);
+        let mut shown = self.shown(&self.tree(entry, entry.revision())?, ColumnDefinitions::Omitted, &[]);
         if self.leaves_out_heading()
             && let Some(fields) = shown.as_object_mut()
         {
@@ -113,17 +122,17 @@ impl Style {
     pub(crate) fn tree(&self, entry: &Entry, revision: Revision) -> Option<Value> {
         let mut plain = BytesMut::new();
         stored::write(entry.value(), revision, self.home(entry), &mut plain);
-        let tree = decode::tree(&plain).ok()?;
-        Some(convert::from_stored(&*self.row_of(entry)?, tree))
+        let tree = codec::parse_json(&plain).ok()?;
+        Some(conversion::from_stored(&*self.row_of(entry)?, tree))
     }
 
     /// The row an object is shown by: that of its own logical cluster. None if that serves the kind, and not in this
     /// version. What is no longer served there is shown as it was here: that it is gone has to be told somehow.
-    pub(crate) fn row_of(&self, entry: &Entry) -> Option<Cow<'_, Arc<Resource>>> {
+    pub(crate) fn row_of(&self, entry: &Entry) -> Option<Cow<'_, Arc<ResourceInfo>>> {
         let Some(registry) = &self.elsewhere else { return Some(Cow::Borrowed(&self.row)) };
         let place = Place::of(entry.key())?;
         let kinds = registry.of(place.cluster);
-        let Resource { group, version, plural, .. } = &*self.row;
+        let ResourceInfo { group, version, plural, .. } = &*self.row;
         match kinds.find(group, version, plural) {
             Some(row) => Some(Cow::Owned(row.clone())),
             None if kinds.find_collection(place.collection).is_some() => None,
@@ -132,16 +141,17 @@ impl Style {
     }
 
     /// A tree in the shape asked for.
-    pub(crate) fn shown(&self, tree: &Value, heading: Heading, columns: &[Column]) -> Value {
+    pub(crate) fn shown(&self, tree: &Value, heading: ColumnDefinitions, columns: &[PrinterColumn]) -> Value {
         match self.form.shape {
             Shape::Table => {
-                let mut table = table::single(columns, heading, tree, self.include, Timestamp::now());
+                let mut table =
+                    tables::single_object_table(columns, heading, tree, self.include, Timestamp::now());
                 self.name(&mut table);
                 table["rows"].as_array_mut().into_iter().flatten().for_each(|row| self.name_row(row));
                 table
             }
             Shape::Partial | Shape::PartialList => {
-                let mut partial = table::partial(tree);
+                let mut partial = tables::partial_object_metadata(tree);
                 self.name(&mut partial);
                 partial
             }
@@ -194,14 +204,14 @@ impl Style {
 }
 
 /// Whether an object is stored as clients of a resource see it.
-pub(crate) fn is_as_stored(row: &Resource, entry: &Entry) -> bool {
+pub(crate) fn is_as_stored(row: &ResourceInfo, entry: &Entry) -> bool {
     let Some(custom) = &row.custom else { return row.stored_as.is_none() };
     let stamped = stored::stamp(entry.value()) == Some(custom.schema_hash);
     stamped && stored::begins_with(entry.value(), &stored::heading(&row.api_version(), &row.kind))
 }
 
 /// What Kubernetes calls the type in its own source.
-fn go_type(row: &Resource, kind: &str) -> String {
+fn go_type(row: &ResourceInfo, kind: &str) -> String {
     let package = row.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
     format!("*{package}.{kind}")
 }

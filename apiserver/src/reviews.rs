@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use openapi::field::FieldError;
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 
 use crate::auth::accounts::{Accounts, NotFound};
@@ -56,7 +56,7 @@ const REVIEWS: &[(&str, &str, Review)] = &[
 
 impl Review {
     /// Which question objects of this kind ask, if they ask one.
-    pub(crate) fn of(row: &Resource) -> Option<Review> {
+    pub(crate) fn of(row: &ResourceInfo) -> Option<Review> {
         let found =
             REVIEWS.iter().find(|(group, plural, _)| *group == &*row.group && *plural == &*row.plural);
         found.map(|(_, _, review)| *review)
@@ -134,7 +134,7 @@ impl Review {
         }
         match (wanted, errors.is_empty()) {
             (Ok(wanted), true) => Ok(wanted),
-            _ => Err(Status::invalid(Grouped::new(AUTHORIZATION, ""), "", &errors)),
+            _ => Err(Status::invalid(GroupResource::new(AUTHORIZATION, ""), "", &errors)),
         }
     }
 }

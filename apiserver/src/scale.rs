@@ -4,12 +4,14 @@
 
 use std::sync::{Arc, LazyLock};
 
-use openapi::field::FieldError;
+use openapi::catalog;
+use openapi::catalog::resource_info::{ResourceInfo, ScalePaths};
+use openapi::meta::field::FieldError;
+use openapi::meta::selector::LabelSelector;
+use openapi::meta::status::{GroupResource, Status};
 use openapi::patch::apply;
-use openapi::resource::{Origin, Resource, Scale};
-use openapi::select::LabelSelector;
-use openapi::status::{Grouped, Status};
-use openapi::{builtin, catalog};
+use openapi::schema::Origin;
+use openapi::schema::builtin;
 use serde_json::{Value, json};
 
 use crate::call::Call;
@@ -24,10 +26,10 @@ const KIND: &str = "Scale";
 const REPLICAS: i64 = 1;
 
 /// What scales are, for whoever reads and patches them like any other object.
-pub(crate) fn row(of: &Resource) -> Arc<Resource> {
-    static ROW: LazyLock<Resource> = LazyLock::new(|| {
+pub(crate) fn row(of: &ResourceInfo) -> Arc<ResourceInfo> {
+    static ROW: LazyLock<ResourceInfo> = LazyLock::new(|| {
         let pattern = catalog::find("", "v1", "replicationcontrollers").expect("the catalogue has these");
-        Resource {
+        ResourceInfo {
             origin: Origin::BuiltIn,
             group: GROUP.into(),
             version: VERSION.into(),
@@ -38,16 +40,16 @@ pub(crate) fn row(of: &Resource) -> Arc<Resource> {
             subresources: Vec::new(),
             selectable: Vec::new(),
             generation: Default::default(),
-            ..Resource::clone(pattern)
+            ..ResourceInfo::clone(pattern)
         }
     });
     // Who may not send a strategic merge patch for an object may not send one for its scale either.
     let schema = ROW.schema().cloned();
-    Arc::new(Resource { namespaced: of.namespaced, origin: of.origin, schema, ..ROW.clone() })
+    Arc::new(ResourceInfo { namespaced: of.namespaced, origin: of.origin, schema, ..ROW.clone() })
 }
 
 /// The scale of an object. A definition says where it is in objects of its kind, and none is there before it was set.
-pub(crate) fn of(row: &Resource, object: &Value) -> Result<Value, Status> {
+pub(crate) fn of(row: &ResourceInfo, object: &Value) -> Result<Value, Status> {
     let Some(scale) = defined(row) else { return Ok(built_in(object)) };
     match object.pointer(&scale.replicas).and_then(Value::as_i64) {
         Some(replicas) => Ok(custom(scale, object, replicas)),
@@ -59,7 +61,7 @@ pub(crate) fn of(row: &Resource, object: &Value) -> Result<Value, Status> {
 }
 
 /// The same for whoever is about to set it.
-pub(crate) fn before(row: &Resource, object: &Value) -> Value {
+pub(crate) fn before(row: &ResourceInfo, object: &Value) -> Value {
     match defined(row) {
         Some(scale) => {
             let replicas = object.pointer(&scale.replicas).and_then(Value::as_i64);
@@ -69,11 +71,11 @@ pub(crate) fn before(row: &Resource, object: &Value) -> Value {
     }
 }
 
-fn defined(row: &Resource) -> Option<&Scale> {
+fn defined(row: &ResourceInfo) -> Option<&ScalePaths> {
     row.custom.as_ref()?.scale.as_ref()
 }
 
-fn custom(scale: &Scale, object: &Value, replicas: i64) -> Value {
+fn custom(scale: &ScalePaths, object: &Value, replicas: i64) -> Value {
     let there = object.pointer(&scale.replicas_now).and_then(Value::as_i64).unwrap_or(0);
     let selector = scale.selector.as_ref().and_then(|pointer| object.pointer(pointer)?.as_str());
     view(object, replicas, there, selector.unwrap_or_default())
@@ -130,7 +132,7 @@ pub(crate) fn owned(call: &Call, object: &Value, owners: Option<Value>) -> Owner
 }
 
 /// Runs with where in the object it says how many.
-fn in_place<R>(row: &Resource, run: impl FnOnce(&[&str]) -> R) -> R {
+fn in_place<R>(row: &ResourceInfo, run: impl FnOnce(&[&str]) -> R) -> R {
     let Some(scale) = defined(row) else { return run(&["spec", "replicas"]) };
     let steps: Vec<String> = steps(&scale.replicas).collect();
     run(&steps.iter().map(String::as_str).collect::<Vec<_>>())
@@ -142,7 +144,7 @@ fn steps(pointer: &str) -> impl Iterator<Item = String> {
 }
 
 /// The object with as many as the scale says.
-pub(crate) fn applied(row: &Resource, mut object: Value, scale: &Value) -> Result<Value, Status> {
+pub(crate) fn applied(row: &ResourceInfo, mut object: Value, scale: &Value) -> Result<Value, Status> {
     let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
     if let Some(defined) = defined(row) {
         // What may be there is for the kind to say.
@@ -151,7 +153,11 @@ pub(crate) fn applied(row: &Resource, mut object: Value, scale: &Value) -> Resul
     }
     if wanted < 0 {
         let error = FieldError::invalid("spec.replicas", wanted, "must be greater than or equal to 0");
-        return Err(Status::invalid(Grouped::new(GROUP, KIND), metadata::text(scale, "name"), &[error]));
+        return Err(Status::invalid(
+            GroupResource::new(GROUP, KIND),
+            metadata::text(scale, "name"),
+            &[error],
+        ));
     }
     object["spec"]["replicas"] = wanted.into();
     Ok(object)
@@ -173,9 +179,9 @@ fn set(object: &mut Value, pointer: &str, number: i64) {
 mod tests {
     use super::*;
 
-    use openapi::resource::Custom;
+    use openapi::catalog::resource_info::CustomResourceInfo;
 
-    fn deployments() -> &'static Resource {
+    fn deployments() -> &'static ResourceInfo {
         catalog::find("apps", "v1", "deployments").unwrap()
     }
 
@@ -212,15 +218,19 @@ mod tests {
 
     #[test]
     fn the_scale_of_a_custom_object_is_where_its_definition_says() {
-        let scale = Scale {
+        let scale = ScalePaths {
             replicas: "/spec/size/count".into(),
             replicas_now: "/status/count".into(),
             selector: Some("/status/labels".into()),
         };
-        let custom =
-            Custom { warning: None, scale: Some(scale), versions: Default::default(), schema_hash: 0 };
+        let custom = CustomResourceInfo {
+            warning: None,
+            scale: Some(scale),
+            versions: Default::default(),
+            schema_hash: 0,
+        };
         let row =
-            Resource { origin: Origin::Custom, custom: Some(Arc::new(custom)), ..deployments().clone() };
+            ResourceInfo { origin: Origin::Custom, custom: Some(Arc::new(custom)), ..deployments().clone() };
         let unset = json!({ "metadata": { "name": "a" }, "status": { "count": 2, "labels": "app=a" } });
         let told = of(&row, &unset).unwrap_err();
         assert!(

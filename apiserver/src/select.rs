@@ -3,10 +3,10 @@
 //! Asked about the cheapest first: what the key says (name and namespace), then the labels, read from the metadata
 //! alone, and only for other fields the whole object.
 
-use openapi::convert;
-use openapi::resource::Resource;
-use openapi::select::{FieldSelector, LabelSelector};
-use openapi::status::Status;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::conversion;
+use openapi::meta::selector::{FieldSelector, LabelSelector};
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::Entry;
 
@@ -27,8 +27,8 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    pub(crate) fn parse(query: &Query, row: &Resource) -> Result<Selection, Status> {
-        let bad = |error: openapi::select::SelectorError| Status::bad_request(error.to_string());
+    pub(crate) fn parse(query: &Query, row: &ResourceInfo) -> Result<Selection, Status> {
+        let bad = |error: openapi::meta::selector::SelectorError| Status::bad_request(error.to_string());
         let labels = LabelSelector::parse(query.text("labelSelector")).map_err(bad)?;
         let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(bad)?;
         let known: Vec<&str> = row.selectable.iter().map(|selectable| &*selectable.label).collect();
@@ -55,7 +55,7 @@ impl Selection {
     }
 
     /// An object that cannot be read matches nothing but "everything".
-    pub(crate) fn holds(&self, row: &Resource, entry: &Entry) -> bool {
+    pub(crate) fn holds(&self, row: &ResourceInfo, entry: &Entry) -> bool {
         self.is_everything()
             || self.holds_place(entry) && self.holds_labels(entry) && self.holds_fields(row, entry)
     }
@@ -85,12 +85,12 @@ impl Selection {
         })
     }
 
-    fn holds_fields(&self, row: &Resource, entry: &Entry) -> bool {
+    fn holds_fields(&self, row: &ResourceInfo, entry: &Entry) -> bool {
         if self.fields.is_empty() {
             return true;
         }
         let Ok(tree) = stored::tree(entry) else { return false };
-        let tree = convert::from_stored(row, tree);
+        let tree = conversion::from_stored(row, tree);
         let values: Vec<(&str, String)> =
             row.selectable.iter().map(|selectable| (&*selectable.label, selectable.value(&tree))).collect();
         self.fields.matches(|field| {

@@ -5,10 +5,10 @@
 //! [controllers](crate::controllers).
 
 use api::names::GROUP;
-use openapi::field::FieldError;
-use openapi::names::NameRule;
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::field::FieldError;
+use openapi::meta::names::NameRule;
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 
 use crate::call::Call;
@@ -30,7 +30,7 @@ pub(crate) enum Holder {
 }
 
 impl Holder {
-    pub(crate) fn of(row: &Resource) -> Option<Holder> {
+    pub(crate) fn of(row: &ResourceInfo) -> Option<Holder> {
         match (&*row.group, &*row.plural) {
             ("", "namespaces") => Some(Holder::Namespace),
             (GROUP, "logicalclusters") => Some(Holder::LogicalCluster),
@@ -49,7 +49,7 @@ impl Holder {
 
 /// What is wrong with a name, beyond what holds for every kind: those of logical clusters become parts of paths, and
 /// those of definitions say what they define.
-pub(crate) fn misnamed(row: &Resource, name: &str) -> Vec<FieldError> {
+pub(crate) fn misnamed(row: &ResourceInfo, name: &str) -> Vec<FieldError> {
     match Holder::of(row) {
         Some(Holder::LogicalCluster) if !name.is_empty() => {
             let wrong = NameRule::Label.check(name).into_iter();
@@ -66,7 +66,7 @@ pub(crate) fn misnamed(row: &Resource, name: &str) -> Vec<FieldError> {
 }
 
 /// What is wrong with an object of such a kind, beyond what its schema says.
-pub(crate) fn check(row: &Resource, object: &Value) -> Vec<FieldError> {
+pub(crate) fn check(row: &ResourceInfo, object: &Value) -> Vec<FieldError> {
     match Holder::of(row) {
         Some(Holder::LogicalCluster) => quotas::check(&object["spec"]["limits"]),
         _ => Vec::new(),
@@ -74,7 +74,7 @@ pub(crate) fn check(row: &Resource, object: &Value) -> Vec<FieldError> {
 }
 
 /// What a new object of such a kind gets beside its metadata.
-pub(crate) fn born(row: &Resource, name: &str, object: &mut Value) {
+pub(crate) fn born(row: &ResourceInfo, name: &str, object: &mut Value) {
     match Holder::of(row) {
         Some(Holder::Namespace) => {
             object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
@@ -102,7 +102,7 @@ pub(crate) fn requested(call: &Call, object: &mut Value) {
 }
 
 /// What no update of such a kind changes. A logical cluster's id above all: it says whose objects are reached.
-pub(crate) fn carried(row: &Resource, old: &Value, new: &mut Value) {
+pub(crate) fn carried(row: &ResourceInfo, old: &Value, new: &mut Value) {
     match Holder::of(row) {
         Some(Holder::Namespace) => new["spec"] = old["spec"].clone(),
         Some(Holder::LogicalCluster) => {
@@ -121,7 +121,7 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub(crate) const TERMINATING: &str = "Terminating";
 
 /// Says that an object of such a kind is on its way out.
-pub(crate) fn leaving(row: &Resource, object: &mut Value) {
+pub(crate) fn leaving(row: &ResourceInfo, object: &mut Value) {
     match Holder::of(row) {
         Some(Holder::Namespace | Holder::LogicalCluster) => object["status"]["phase"] = "Terminating".into(),
         Some(Holder::Definition) => {
@@ -139,10 +139,10 @@ pub(crate) fn leaving(row: &Resource, object: &mut Value) {
 }
 
 /// Refuses what must not be deleted.
-pub(crate) fn may_delete(row: &Resource, name: &str) -> Result<(), Status> {
+pub(crate) fn may_delete(row: &ResourceInfo, name: &str) -> Result<(), Status> {
     match Holder::of(row) {
         Some(Holder::Namespace) if LASTING.contains(&name) => {
-            let resource = Grouped::new(&row.group, &row.plural);
+            let resource = GroupResource::new(&row.group, &row.plural);
             Err(Status::forbidden(resource, name, "this namespace may not be deleted"))
         }
         _ => Ok(()),

@@ -18,9 +18,10 @@ use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use openapi::resource::{Origin, Resource as Row, Verb};
-use openapi::status::{Grouped, Status};
-use openapi::table::Include;
+use openapi::catalog::resource_info::{ResourceInfo as Row, Verb};
+use openapi::meta::status::{GroupResource, Status};
+use openapi::publish::tables::IncludeObject;
+use openapi::schema::Origin;
 use storage::{Page, Range, ReadError, Store};
 use tokio::runtime::Handle;
 
@@ -344,7 +345,7 @@ impl Stack {
             }
             Target::Metrics => {
                 let why = format!("User {:?} cannot get path \"/metrics\"", identity.name());
-                return Err(Status::forbidden(Grouped::new("", ""), "", &why));
+                return Err(Status::forbidden(GroupResource::new("", ""), "", &why));
             }
             _ => {}
         }
@@ -416,7 +417,7 @@ impl Stack {
             _ => negotiate::objects(&call.headers, &api_version, &kind)?,
         };
         let word = call.query.text("includeObject");
-        let include = Include::parse(word).ok_or_else(|| {
+        let include = IncludeObject::parse(word).ok_or_else(|| {
             Status::bad_request(format!(
                 "Unable to convert to Table as requested: includeObject: Invalid value: {word:?}: \
                  must be 'Metadata', 'Object', 'None', or empty"

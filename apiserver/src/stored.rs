@@ -19,7 +19,7 @@ use std::fmt::Write;
 use api::cluster::Id;
 use api::names::LOGICAL_CLUSTER;
 use bytes::{BufMut, Bytes, BytesMut};
-use openapi::decode;
+use openapi::codec;
 use serde_json::{Map, Value};
 use storage::{Entry, Revision};
 
@@ -218,7 +218,7 @@ pub fn read(entry: &Entry) -> Bytes {
 
 /// The object as a tree, for the few who need one.
 pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
-    decode::tree(&read(entry))
+    codec::parse_json(&read(entry))
 }
 
 /// Whether two stored objects are the same to whoever reads them. When they were stamped is nobody's business.

@@ -14,8 +14,8 @@ pub(crate) mod watch;
 
 use bytes::Bytes;
 use http::Response;
-use openapi::resource::Verb;
-use openapi::status::Status;
+use openapi::catalog::resource_info::Verb;
+use openapi::meta::status::Status;
 use storage::Store;
 
 use crate::call::Call;

@@ -3,8 +3,8 @@
 //! A warning changes nothing and refuses nothing. It is a row of a table: a kind, what must hold of the object, and the
 //! words, which are Kubernetes's. What is said about pods is said wherever there is a pod, or a template of one.
 
-use openapi::resource::Resource;
-use openapi::{check, custom};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::validation::{self, definition};
 use serde_json::Value;
 
 use crate::keys::Collection;
@@ -192,7 +192,7 @@ pub(crate) fn deprecated(named: &request::Resource) -> Option<&'static str> {
 }
 
 /// What is said about an object that somebody writes, in the place of `old` if there was one.
-pub(crate) fn about(row: &Resource, old: Option<&Value>, object: &Value) -> Vec<String> {
+pub(crate) fn about(row: &ResourceInfo, old: Option<&Value>, object: &Value) -> Vec<String> {
     let on = if old.is_some() { Write } else { Create };
     let is_meant = |group: &str, kind: &str| (group, kind) == (&*row.group, &*row.kind);
     let of_kind = RULES.iter().filter(|Rule(group, kind, rule_on, when, _)| {
@@ -205,9 +205,9 @@ pub(crate) fn about(row: &Resource, old: Option<&Value>, object: &Value) -> Vec<
         said.extend(about_pod(object, place));
     }
     if (Collection { group: &row.group, plural: &row.plural }) == DEFINITIONS {
-        said.extend(custom::warnings(None, object));
+        said.extend(definition::definition_warnings(None, object));
     }
-    said.extend(check::warnings(row, old, object));
+    said.extend(validation::object_warnings(row, old, object));
     said
 }
 
@@ -232,7 +232,7 @@ mod tests {
     fn rules_are_about_kinds_there_are() {
         let kinds = RULES.iter().map(|Rule(group, kind, ..)| (*group, *kind));
         for (group, kind) in kinds.chain(PODS.iter().map(|(group, kind, _)| (*group, *kind))) {
-            assert!(openapi::builtin::type_name(group, "v1", kind).is_some(), "{group} {kind}");
+            assert!(openapi::schema::builtin::type_name(group, "v1", kind).is_some(), "{group} {kind}");
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! k8s-openapi (roots) ──► definitions ──► overlay ◄── types.json (hack/facts)
-//!                                            └──► $OUT_DIR/definitions.json.lz4 ──► src/builtin.rs
+//!                                            └──► $OUT_DIR/definitions.json.lz4 ──► src/schema/builtin.rs
 //! ```
 
 mod overlay;

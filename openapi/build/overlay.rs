@@ -142,7 +142,7 @@ fn complete_item(item: &Value, choices: &Value, all: &Definitions) -> Value {
     beside_reference(entries)
 }
 
-/// What a Go field of this type holds when nobody set it.
+/// The zero value of a Go field of this type.
 fn zero(entries: &Map<String, Value>) -> Value {
     match entries.get("type").and_then(Value::as_str) {
         Some("string") => json!(""),

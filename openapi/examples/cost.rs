@@ -11,14 +11,16 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use openapi::decode::{Syntax, decode_as};
-use openapi::fill::{blank, fill, prepare_create};
-use openapi::patch::apply::{Reset, Writer};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::codec::protobuf;
+use openapi::codec::{Syntax, decode_as};
+use openapi::defaulting::{apply_defaults, empty_object, prepare_create};
+use openapi::patch::apply::{FieldManager, ResetFields};
 use openapi::patch::strategic::StrategicPatch;
-use openapi::resource::Resource;
+use openapi::publish::tables::{IncludeObject, row as table_row};
 use openapi::schema::SchemaRef;
-use openapi::table::{Include, row as table_row};
-use openapi::{builtin, catalog, check, protobuf};
+use openapi::schema::builtin;
+use openapi::{catalog, validation};
 use serde_json::{Value, json};
 
 /// How long each part is repeated. The fastest of some rounds counts: others only had the machine taken away.
@@ -59,7 +61,7 @@ fn main() {
     });
     measure("fill, and a copy", &mut || {
         let mut object = sent.clone();
-        fill(row, &mut object);
+        apply_defaults(row, &mut object);
         black_box(object);
     });
     measure("prepare_create, and a copy", &mut || {
@@ -67,7 +69,9 @@ fn main() {
         prepare_create(row, &mut object, now);
         black_box(object);
     });
-    measure("check::create", &mut || assert!(black_box(check::create(row, &filled)).is_empty()));
+    measure("validation::validate_create", &mut || {
+        assert!(black_box(validation::validate_create(row, &filled)).is_empty())
+    });
     measure("strategic merge patch, and two copies", &mut || {
         let parsed = StrategicPatch::parse(patch.clone()).expect("a patch");
         black_box(parsed.apply(filled.clone(), schema).expect("it applies"));
@@ -76,32 +80,32 @@ fn main() {
     measure("protobuf decode", &mut || drop(black_box(protobuf::decode(&bytes).expect("a Deployment"))));
     measure("protobuf encode", &mut || drop(black_box(protobuf::encode(&filled).expect("a Deployment"))));
     measure("table row with metadata", &mut || {
-        black_box(table_row(&row.columns, &filled, Include::Metadata, now));
+        black_box(table_row(&row.columns, &filled, IncludeObject::Metadata, now));
     });
     measure("all of a create: decode, fill, prepare, check, write", &mut || {
         let mut object = decode_as(text.as_bytes(), Syntax::Json, schema).expect("a Deployment").value;
-        fill(row, &mut object);
+        apply_defaults(row, &mut object);
         prepare_create(row, &mut object, now);
-        assert!(check::create(row, &object).is_empty());
+        assert!(validation::validate_create(row, &object).is_empty());
         black_box(object.to_string());
     });
 }
 
 /// Deciding who owns which field.
 fn owners(
-    row: &Resource,
+    row: &ResourceInfo,
     schema: &SchemaRef,
     sent: &Value,
     filled: &Value,
     measure: &dyn Fn(&str, &mut dyn FnMut()),
 ) {
-    let writer = Writer {
+    let writer = FieldManager {
         manager: "kubectl",
         api_version: "apps/v1",
         subresource: "",
         schema,
-        blank: &blank(row),
-        reset: Reset::of(row, None),
+        blank: &empty_object(row),
+        reset: ResetFields::of(row, None),
         now: "2026-01-01T00:00:00Z",
         knows: &|version| version == "apps/v1",
     };
@@ -112,7 +116,7 @@ fn owners(
     changed["spec"]["replicas"] = 7.into();
     let applied = writer.applied(writer.blank, sent, false).expect("nobody else is there");
     let mut owned = applied.object.clone();
-    fill(row, &mut owned);
+    apply_defaults(row, &mut owned);
     owned["metadata"]["uid"] = "u".into();
     owned["metadata"]["managedFields"] = applied.managed_fields.expect("owners");
     measure("owners of a create", &mut || {
@@ -145,11 +149,11 @@ fn fastest(work: &mut dyn FnMut()) -> f64 {
     (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
-fn filled(row: &Resource, sent: &Value) -> Value {
+fn filled(row: &ResourceInfo, sent: &Value) -> Value {
     let mut object = sent.clone();
     object["metadata"]["uid"] = "5f3ac1a2-0ee0-4c0b-a3b8-7f8ea5e0a1a1".into();
     object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
-    fill(row, &mut object);
+    apply_defaults(row, &mut object);
     prepare_create(row, &mut object, Timestamp::UNIX_EPOCH);
     object
 }

@@ -1,62 +1,32 @@
 //! What Kubernetes objects look like, and all that follows from it.
 //!
-//! The catalogue of built-in kinds (data, one row per kind), schemas, custom kinds, pruning, defaulting,
-//! validation, the patch types, tables, discovery and OpenAPI documents, protobuf. So far:
+//! Each folder imports only folders above it in this table.
 //!
-//! | Module | What is there |
+//! | Folder | Subject |
 //! |---|---|
-//! | [`resource`] | what the generic path has to know about one resource: a row |
-//! | [`catalog`] | the rows of the built-in kinds |
-//! | [`schema`] | what a value may look like |
-//! | [`rules`] | what else holds for values of custom kinds |
-//! | [`parse`] | a schema out of its OpenAPI JSON |
-//! | [`builtin`] | the schemas of the built-in kinds |
-//! | [`check`] | whether an object makes sense, and its next version after it |
-//! | [`cell`] | what fills one cell of a table |
-//! | [`table`] | objects as the rows of a table |
-//! | [`discovery`] | what is served, as clients ask for it |
-//! | [`document`] | OpenAPI v3 and v2 |
-//! | [`protobuf`] | objects to and from protobuf |
-//! | [`decode`], [`walk`], [`prune`] | bodies to objects, and what was odd about them |
-//! | [`convert`] | one object seen through two resources |
-//! | [`fill`] | what the server adds to an object, and what it does not keep |
-//! | [`custom`] | kinds that come from custom resource definitions |
-//! | [`patch`] | JSON, merge and strategic merge patches |
-//! | [`select`], [`names`], [`quantity`], [`path`] | small languages of Kubernetes |
-//! | [`status`], [`field`] | what a client is told when something did not work |
-//! | [`hash`] | a name for content |
+//! | [`meta`] | field errors, `Status`, names, quantities, selectors, times, JSONPath: what `apimachinery` is to Kubernetes |
+//! | [`schema`] | types of values: the built-in ones, and those custom resource definitions declare |
+//! | [`catalog`] | the built-in resources, with their verbs, subresources and printer columns |
+//! | [`defaulting`] | defaults, and the fields the server sets or resets on create and update |
+//! | [`codec`] | JSON, YAML and protobuf; unknown, duplicate and mistyped fields |
+//! | [`validation`] | field errors of objects, on create and on update |
+//! | [`conversion`] | objects between the versions of a resource |
+//! | [`patch`] | JSON patch, merge patch, strategic merge patch, server-side apply |
+//! | [`crd`] | resources and schemas from custom resource definitions |
+//! | [`publish`] | discovery, OpenAPI documents and tables |
 //!
 //! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a
-//! file, never knows who asks, and never knows which logical cluster an object lives in.
+//! file, never knows who sends a request, and never knows which logical cluster an object lives in.
 
-pub mod builtin;
 pub mod catalog;
-pub mod cell;
-pub mod check;
-pub mod convert;
-pub mod custom;
-pub mod decode;
-pub mod discovery;
-pub mod document;
-pub mod field;
-pub mod fill;
-mod go;
-pub mod hash;
-pub mod names;
-pub mod parse;
+pub mod codec;
+pub mod conversion;
+pub mod crd;
+pub mod defaulting;
+pub mod meta;
 pub mod patch;
-pub mod path;
-pub mod protobuf;
-pub mod prune;
-pub mod quantity;
-pub mod resource;
-pub mod rules;
+pub mod publish;
 #[cfg(test)]
 mod samples;
 pub mod schema;
-pub mod select;
-pub mod status;
-pub mod table;
-mod time;
-pub mod walk;
-pub mod yaml;
+pub mod validation;

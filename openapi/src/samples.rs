@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::schema::{Field, List, ListKind, Map, Object, Schema, SchemaRef, Shape};
+use crate::schema::{FieldSchema, ListSchema, ListType, MapSchema, ObjectSchema, Schema, SchemaRef, Shape};
 
 fn of(shape: Shape) -> SchemaRef {
     Arc::new(Schema { shape, ..Schema::default() })
@@ -45,11 +45,11 @@ pub(crate) fn quantity() -> SchemaRef {
 }
 
 pub(crate) fn list(items: SchemaRef) -> SchemaRef {
-    of(Shape::List(List { items, kind: ListKind::Atomic }))
+    of(Shape::List(ListSchema { items, kind: ListType::Atomic }))
 }
 
 pub(crate) fn map(values: SchemaRef) -> SchemaRef {
-    of(Shape::Map(Map { values, atomic: false }))
+    of(Shape::Map(MapSchema { values, atomic: false }))
 }
 
 pub(crate) fn named(name: &str, schema: SchemaRef) -> SchemaRef {
@@ -57,28 +57,29 @@ pub(crate) fn named(name: &str, schema: SchemaRef) -> SchemaRef {
 }
 
 pub(crate) fn object(fields: &[(&str, SchemaRef)]) -> SchemaRef {
-    struct_of(fields.iter().map(|(name, schema)| (*name, Field::of(schema.clone()))))
+    struct_of(fields.iter().map(|(name, schema)| (*name, FieldSchema::of(schema.clone()))))
 }
 
 /// An object that keeps fields it does not know.
 pub(crate) fn open(fields: &[(&str, SchemaRef)]) -> SchemaRef {
-    let fields = fields.iter().map(|(name, schema)| ((*name).into(), Field::of(schema.clone()))).collect();
-    of(Shape::Object(Object { fields, preserve_unknown: true, ..Object::default() }))
+    let fields =
+        fields.iter().map(|(name, schema)| ((*name).into(), FieldSchema::of(schema.clone()))).collect();
+    of(Shape::Object(ObjectSchema { fields, preserve_unknown: true, ..ObjectSchema::default() }))
 }
 
-pub(crate) fn struct_of<'a>(fields: impl IntoIterator<Item = (&'a str, Field)>) -> SchemaRef {
+pub(crate) fn struct_of<'a>(fields: impl IntoIterator<Item = (&'a str, FieldSchema)>) -> SchemaRef {
     let fields = fields.into_iter().map(|(name, field)| (name.into(), field)).collect();
-    of(Shape::Object(Object { fields, ..Object::default() }))
+    of(Shape::Object(ObjectSchema { fields, ..ObjectSchema::default() }))
 }
 
 /// A field that a strategic merge patch replaces.
-pub(crate) fn plain(schema: SchemaRef) -> Field {
-    Field::of(schema)
+pub(crate) fn plain(schema: SchemaRef) -> FieldSchema {
+    FieldSchema::of(schema)
 }
 
 /// A list that a strategic merge patch merges, by `key` if its items are objects.
-pub(crate) fn merged(schema: SchemaRef, key: Option<&str>) -> Field {
-    Field { patch_merge: true, patch_merge_key: key.map(Into::into), ..Field::of(schema) }
+pub(crate) fn merged(schema: SchemaRef, key: Option<&str>) -> FieldSchema {
+    FieldSchema { patch_merge: true, patch_merge_key: key.map(Into::into), ..FieldSchema::of(schema) }
 }
 
 /// A Deployment with what tests need of one.
@@ -126,7 +127,7 @@ pub(crate) fn deployment() -> SchemaRef {
         "io.k8s.api.apps.v1.DeploymentSpec",
         struct_of([
             ("replicas", plain(integer())),
-            ("strategy", Field { patch_retain_keys: true, ..plain(strategy) }),
+            ("strategy", FieldSchema { patch_retain_keys: true, ..plain(strategy) }),
             ("template", plain(template)),
         ]),
     );

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::Boxed;
 use tokio::task::JoinSet;

@@ -196,7 +196,8 @@ fn code(text: &str) -> String {
 }
 
 /// Crates whose folders import each other in one direction only. Add a crate once it holds for it.
-const ACYCLIC: &[&str] = &["api", "controller", "tunnel", "syncer", "holon", "peers", "scenarios"];
+const ACYCLIC: &[&str] =
+    &["api", "expression", "openapi", "controller", "tunnel", "syncer", "holon", "peers", "scenarios"];
 
 /// Folders by the folders they import. A folder is a top-level module of a crate, with its children.
 type Imports = BTreeMap<String, BTreeSet<String>>;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use api::cluster::Id;
-use openapi::field::FieldError;
-use openapi::status::{Grouped, Status};
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
 use rand::RngExt;
 use serde_json::{Value, json};
 use storage::{Change, CommitError, Expect, Store};
@@ -165,7 +165,7 @@ impl Desk<'_> {
                 Ok(true)
             }
             Err(CommitError::Conflict { .. }) => Ok(false),
-            Err(error) => Err(unwritten_in(Grouped::new("", "services"), name, error)),
+            Err(error) => Err(unwritten_in(GroupResource::new("", "services"), name, error)),
         }
     }
 }
@@ -199,5 +199,5 @@ fn invalid(service: &Value, field: &str, value: Value, why: &str) -> Status {
 }
 
 fn invalid_for(service: &Value, errors: &[FieldError]) -> Status {
-    Status::invalid(Grouped::new("", "Service"), metadata::text(service, "name"), errors)
+    Status::invalid(GroupResource::new("", "Service"), metadata::text(service, "name"), errors)
 }

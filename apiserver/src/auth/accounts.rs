@@ -23,7 +23,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, Response, StatusCode};
 use jiff::Timestamp;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::{Value, json};
 use storage::{CommitError, Key, ReadError, Store};
 

@@ -3,7 +3,7 @@
 //! Whoever writes a role must hold its rules, whoever binds one must hold the rules of the role; unless they may
 //! `escalate` the one or `bind` the other. Without this, whoever may write roles may do everything.
 
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::Value;
 
 use super::rbac::{GROUP, Rule, cover};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use http::HeaderMap;
-use openapi::resource::Verb;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::Verb;
+use openapi::meta::status::{GroupResource, Status};
 use storage::Revision;
 
 use super::access::{Access, Lineage};
@@ -139,7 +139,11 @@ impl Gate {
     }
 
     /// Makes room for an object that grows so much.
-    pub(crate) async fn room(&self, what: (Grouped<'_>, &str), growth: Size) -> Result<Promise, Status> {
+    pub(crate) async fn room(
+        &self,
+        what: (GroupResource<'_>, &str),
+        growth: Size,
+    ) -> Result<Promise, Status> {
         self.access.quotas().room(self.cluster, what, growth).await
     }
 
@@ -214,7 +218,7 @@ fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
     match wanted {
         Attributes::Path { path, verb } => {
             let why = format!("User {name:?} cannot {verb} path {path:?}{reason}");
-            Status::forbidden(Grouped::new("", ""), "", &why)
+            Status::forbidden(GroupResource::new("", ""), "", &why)
         }
         Attributes::Resource(it) => {
             let ResourceAttributes { verb, group, resource, subresource, namespace, .. } = it;
@@ -227,7 +231,7 @@ fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
             let why = format!(
                 "User {name:?} cannot {verb} resource {what:?} in API group {group:?} {scope}{reason}"
             );
-            Status::forbidden(Grouped::new(group, resource), &it.name, &why)
+            Status::forbidden(GroupResource::new(group, resource), &it.name, &why)
         }
     }
 }

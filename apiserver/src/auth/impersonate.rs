@@ -9,7 +9,7 @@
 //! group reaches every logical cluster, and no policy of one of them can give away the others.
 
 use http::HeaderMap;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use std::collections::BTreeMap;
 
 use super::rbac::cover;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use jiff::Timestamp;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use storage::{Key, ReadError, Revision};
 use tokio::time::{Instant, Sleep, sleep_until};
 

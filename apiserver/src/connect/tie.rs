@@ -15,7 +15,7 @@ use futures::future::Shared;
 use http_body::{Body as HttpBody, Frame};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::auth::proof::Vouchers;

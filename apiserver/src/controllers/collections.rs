@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use storage::{Page, Range, ReadError, Store};
 
 use crate::keys::{self, Collection, Place};
@@ -14,7 +14,7 @@ use crate::kinds::Kinds;
 pub(super) struct Kept {
     group: String,
     plural: String,
-    pub(super) row: Option<Arc<Resource>>,
+    pub(super) row: Option<Arc<ResourceInfo>>,
 }
 
 impl Kept {

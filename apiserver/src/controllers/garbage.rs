@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use controller::queue::Outcome;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use serde_json::Value;
 use storage::{Entry, Key};
 
@@ -89,7 +89,7 @@ pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome,
 }
 
 /// What is known of the kind of an object.
-async fn row(controllers: &Controllers, place: &Place<'_>) -> Result<Option<Arc<Resource>>, Trouble> {
+async fn row(controllers: &Controllers, place: &Place<'_>) -> Result<Option<Arc<ResourceInfo>>, Trouble> {
     let find = |kinds: &Kinds| kinds.find_collection(place.collection).cloned();
     Ok(controllers.kinds.find(place.cluster, find).await?)
 }
@@ -148,7 +148,7 @@ fn dependents(controllers: &Controllers, place: &Place<'_>, head: &Head) -> Vec<
 /// An object that has been deleted waits for what its finalizers stand for.
 async fn leave(
     controllers: &Controllers,
-    row: &Resource,
+    row: &ResourceInfo,
     place: &Place<'_>,
     entry: &Entry,
     head: &Head,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use serde_json::{Map, Value, json};
 
 use crate::conditions::{self, Condition};
@@ -26,7 +26,7 @@ pub(super) struct Taken {
 
 impl Taken {
     /// By what comes with the server.
-    pub(super) fn built_in(rows: &[std::sync::Arc<Resource>], group: &str) -> Taken {
+    pub(super) fn built_in(rows: &[std::sync::Arc<ResourceInfo>], group: &str) -> Taken {
         let mut taken = Taken::default();
         for row in rows.iter().filter(|row| &*row.group == group) {
             let short = row.short_names.iter();

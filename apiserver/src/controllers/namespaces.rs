@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use controller::queue::Outcome;
 use openapi::catalog;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use serde_json::{Value, json};
 use storage::{Change, Entry, Expect, Page, Range, Store};
 
@@ -61,7 +61,7 @@ pub(super) async fn look(controllers: &Controllers, namespace: Namespace) -> Res
     Ok(if remaining.conflicts > 0 { Outcome::Again(CONFLICT_AGAIN) } else { Outcome::Done })
 }
 
-fn row() -> &'static Resource {
+fn row() -> &'static ResourceInfo {
     catalog::find("", "v1", "namespaces").expect("the catalogue has namespaces")
 }
 

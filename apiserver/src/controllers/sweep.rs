@@ -1,7 +1,7 @@
 //! Deleting many objects, a bounded number at a time.
 
 use futures::{StreamExt, TryStreamExt, stream};
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use storage::{Change, CommitError, Entry, Expect, Page, Range, Store};
 
 use super::write::{Trouble, delete};
@@ -14,7 +14,11 @@ const TOGETHER: usize = 64;
 
 /// Deletes every object of a range as a client would, leaving those that wait for something. How many somebody else
 /// changed meanwhile: they have to be met again.
-pub(super) async fn delete_all(store: &dyn Store, row: &Resource, range: Range) -> Result<usize, Trouble> {
+pub(super) async fn delete_all(
+    store: &dyn Store,
+    row: &ResourceInfo,
+    range: Range,
+) -> Result<usize, Trouble> {
     // What is collected anyway need not be waited for by its owner.
     let options = Options { propagation: Some(Propagation::Background), ..Options::default() };
     let one = async |entry: Entry| match delete(store, row, &entry, &options).await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use controller::tasks::Tasks;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use serde_json::{Value, json};
 use storage::memory::Memory;
 use storage::{
@@ -85,7 +85,7 @@ impl World {
         self.tasks.spawn("controllers", controllers.run(self.tasks.stop()));
     }
 
-    fn row(&self, plural: &str) -> &'static Resource {
+    fn row(&self, plural: &str) -> &'static ResourceInfo {
         match plural {
             "logicalclusters" => clusters::row(),
             _ => Kinds::built_in().rows().iter().find(|row| &*row.plural == plural).unwrap(),

@@ -1,7 +1,7 @@
 //! How controllers write: on what they have read, or not at all.
 
-use openapi::resource::Resource;
-use openapi::status::Status;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, ReadError, Store};
 
@@ -36,7 +36,7 @@ impl From<CommitError> for Trouble {
 /// Changes an object. If it was only waiting for what is changed, it goes.
 pub(super) async fn amend(
     store: &dyn Store,
-    row: &Resource,
+    row: &ResourceInfo,
     entry: &Entry,
     change: impl FnOnce(&mut Value),
 ) -> Result<(), Trouble> {
@@ -57,7 +57,7 @@ pub(super) async fn amend(
 /// Deletes an object as it was read; whether it is gone.
 pub(super) async fn delete(
     store: &dyn Store,
-    row: &Resource,
+    row: &ResourceInfo,
     entry: &Entry,
     options: &Options,
 ) -> Result<bool, Trouble> {

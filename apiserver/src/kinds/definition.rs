@@ -8,9 +8,9 @@ use std::sync::{Arc, LazyLock};
 
 use api::names::GROUP;
 use openapi::catalog;
-use openapi::custom::Kind;
-use openapi::decode;
-use openapi::resource::{Resource, Verb};
+use openapi::catalog::resource_info::{ResourceInfo, Verb};
+use openapi::codec;
+use openapi::crd::CustomKind;
 use ring::digest;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -25,7 +25,7 @@ pub(crate) const DEFINITIONS: Collection<'static> =
     Collection { group: "apiextensions.k8s.io", plural: "customresourcedefinitions" };
 
 /// What definitions are like themselves.
-pub(crate) fn row_of_definitions() -> &'static Arc<Resource> {
+pub(crate) fn row_of_definitions() -> &'static Arc<ResourceInfo> {
     catalog::find(DEFINITIONS.group, "v1", DEFINITIONS.plural).expect("the catalogue has definitions")
 }
 
@@ -117,10 +117,10 @@ impl<'a> Definition<'a> {
         Some(Definition { text, content, is_leaving: metadata.deletion_timestamp.is_some() })
     }
 
-    pub(super) fn kind(&self) -> Option<Kind> {
-        let mut kind = Kind::of(&decode::tree(self.text).ok()?);
-        for row in kind.rows.iter_mut().filter(|row| READ_ONLY.contains(&&*row.group)) {
-            *row = Arc::new(Resource { verbs: vec![Verb::Get, Verb::List], ..Resource::clone(row) });
+    pub(super) fn kind(&self) -> Option<CustomKind> {
+        let mut kind = CustomKind::of(&codec::parse_json(self.text).ok()?);
+        for row in kind.resources.iter_mut().filter(|row| READ_ONLY.contains(&&*row.group)) {
+            *row = Arc::new(ResourceInfo { verbs: vec![Verb::Get, Verb::List], ..ResourceInfo::clone(row) });
         }
         Some(kind)
     }

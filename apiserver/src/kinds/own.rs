@@ -7,9 +7,11 @@
 use std::sync::Arc;
 
 use api::names::GROUP;
-use openapi::custom::Kind;
-use openapi::decode::{self, FieldValidation, Syntax};
-use openapi::{check, field, fill};
+use openapi::codec;
+use openapi::codec::{FieldValidation, Syntax};
+use openapi::crd::CustomKind;
+use openapi::meta::field;
+use openapi::{defaulting, validation};
 use serde_json::Value;
 
 use super::definition;
@@ -17,7 +19,7 @@ use super::definition;
 /// Kinds every logical cluster serves beside the built-in ones.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
-    pub(super) kinds: Vec<Arc<Kind>>,
+    pub(super) kinds: Vec<Arc<CustomKind>>,
 }
 
 /// Why a definition is none to serve. The server that has it was built wrong.
@@ -41,9 +43,9 @@ impl Own {
             if definition["spec"]["group"] != GROUP {
                 return Err(OwnError::Foreign { name });
             }
-            let faults = check::create(definition::row_of_definitions(), &definition);
+            let faults = validation::validate_create(definition::row_of_definitions(), &definition);
             match faults.is_empty() {
-                true => Ok(Arc::new(Kind::of(&definition))),
+                true => Ok(Arc::new(CustomKind::of(&definition))),
                 false => Err(OwnError::Refused { name, why: field::summary(&faults) }),
             }
         });
@@ -56,10 +58,10 @@ fn read(text: &str) -> Result<Value, String> {
     let row = definition::row_of_definitions();
     let schema = row.schema().expect("built in, so described");
     let decoded =
-        decode::decode_as(text.as_bytes(), Syntax::Yaml, schema).map_err(|error| error.to_string())?;
-    FieldValidation::Strict.settle(&decoded.findings)?;
+        codec::decode_as(text.as_bytes(), Syntax::Yaml, schema).map_err(|error| error.to_string())?;
+    FieldValidation::Strict.enforce(&decoded.strict_errors)?;
     let mut definition = decoded.value;
-    fill::fill(row, &mut definition);
+    defaulting::apply_defaults(row, &mut definition);
     Ok(definition)
 }
 
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_definition_that_would_be_refused_is_not_served() {
-        let rows = |own: Own| own.kinds.iter().map(|kind| kind.rows[0].qualified()).collect::<Vec<_>>();
+        let rows = |own: Own| own.kinds.iter().map(|kind| kind.resources[0].qualified()).collect::<Vec<_>>();
         assert_eq!(rows(Own::read(&[GADGETS]).unwrap()), ["gadgets.holon.dev"]);
         let check = |old: &str, new: &str, expected: &str| {
             assert!(GADGETS.contains(old), "{old}");

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-use openapi::custom::Kind;
+use openapi::crd::CustomKind;
 
 use super::definition::{Content, Definition};
 use super::{Custom, Kinds};
@@ -18,18 +18,18 @@ const SWEPT_FROM: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    kinds: Shared<Content, Kind>,
+    kinds: Shared<Content, CustomKind>,
     sets: Shared<Vec<(Content, bool)>, Kinds>,
 }
 
 impl Pool {
     /// The kind of a definition that is like this one, if somebody serves it.
-    pub(super) fn known(&self, definition: &Definition<'_>) -> Option<Arc<Kind>> {
+    pub(super) fn known(&self, definition: &Definition<'_>) -> Option<Arc<CustomKind>> {
         self.kinds.by_content.get(&definition.content).and_then(Weak::upgrade)
     }
 
     /// A definition with its kind, or with an equal one that somebody was faster to make.
-    pub(super) fn custom(&mut self, definition: &Definition<'_>, kind: Arc<Kind>) -> Custom {
+    pub(super) fn custom(&mut self, definition: &Definition<'_>, kind: Arc<CustomKind>) -> Custom {
         let kind = self.kinds.get(&definition.content, || kind);
         Custom { content: definition.content, kind, is_leaving: definition.is_leaving }
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use controller::tasks::Stop;
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
 use storage::{Entry, Page, ReadError, Revision, Store};
 use tokio::sync::watch;
 
@@ -131,7 +131,7 @@ impl Registry {
     }
 
     /// The row of a custom resource for whoever looks at all logical clusters: that of the first, by id, which serves it.
-    pub(crate) fn anywhere(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+    pub(crate) fn anywhere(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceInfo>> {
         let clusters = self.read();
         let serving = clusters.served.iter().filter_map(|(id, served)| {
             Some((id, served.kinds.borrow().find(group, version, plural)?.clone()))

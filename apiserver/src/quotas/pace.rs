@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use api::cluster::Id;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 
 use super::Limits;
 

@@ -28,7 +28,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use openapi::status::{Grouped, Status};
+use openapi::meta::status::{GroupResource, Status};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -143,7 +143,7 @@ pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Status> {
 }
 
 fn forbidden(why: &str) -> Status {
-    Status::forbidden(Grouped::new("", ""), "", why)
+    Status::forbidden(GroupResource::new("", ""), "", why)
 }
 
 fn parse_origin(origin: &HeaderValue) -> Option<Uri> {

@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
-use openapi::builtin;
-use openapi::field::{self, FieldError};
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::field;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
+use openapi::schema::builtin;
 use serde_json::{Value, json};
 use storage::{Change, Store};
 
@@ -41,7 +42,7 @@ pub(crate) async fn bind(
         update::expected(&pod, name, &binding, &entry, Version::May)?;
         let old = pod.tree(&entry)?;
         let new = bound(old.clone(), &binding)
-            .map_err(|why| Status::conflict(Grouped::new("", "pods/binding"), name, &why))?;
+            .map_err(|why| Status::conflict(GroupResource::new("", "pods/binding"), name, &why))?;
         call.guard.check(&pod, name, Some(&old), Some(&new)).await?;
         let change = Change::Put(pod.encode(&new));
         if update::commit(store, &pod, &entry, change).await?.is_some() {
@@ -87,12 +88,12 @@ pub(crate) fn sent(
     bytes: &Bytes,
 ) -> Result<Value, Status> {
     let type_name = builtin::type_name(group, version, kind).unwrap_or_default();
-    let row = Resource {
+    let row = ResourceInfo {
         group: group.into(),
         version: version.into(),
         kind: kind.into(),
         type_name: type_name.into(),
-        ..Resource::clone(&call.row)
+        ..ResourceInfo::clone(&call.row)
     };
     let mut object = body::object(&Call { row: row.into(), ..call.clone() }, bytes)?.object;
     metadata::place(call, &mut object)?;

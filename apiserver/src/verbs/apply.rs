@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use openapi::decode::{self, DecodeError, Decoded, Syntax};
-use openapi::field::FieldError;
-use openapi::fill;
+use openapi::codec;
+use openapi::codec::typed;
+use openapi::codec::typed::Mismatch;
+use openapi::codec::{DecodeError, Decoded, Syntax};
+use openapi::defaulting;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
 use openapi::patch::{self, apply::Applied};
-use openapi::resource::Origin;
-use openapi::status::Status;
-use openapi::walk::{self, Mismatch};
+use openapi::schema::Origin;
 use serde_json::{Value, json};
 use storage::{Entry, Store};
 
@@ -50,7 +52,7 @@ pub(crate) async fn apply(
 pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     let undecoded = |why: &str| Status::bad_request(format!("error decoding YAML: {why}"));
     let unread = |error: DecodeError| undecoded(&format!("error converting YAML to JSON: {error}"));
-    let Decoded { value, findings } = read(bytes).map_err(unread)?;
+    let Decoded { value, strict_errors: findings } = read(bytes).map_err(unread)?;
     let found = match value {
         Value::Object(_) => None,
         Value::Null => Some(json!({})),
@@ -66,15 +68,15 @@ pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), 
         let why = why.trim_start_matches("strict decoding error: ");
         Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}"))
     };
-    let warnings = body::validation(call).settle(&findings).map_err(strict)?;
+    let warnings = body::validation(call).enforce(&findings).map_err(strict)?;
     Ok((config, warnings))
 }
 
 /// Most clients write JSON, which is read faster as what it is. If anything is odd about it, it is YAML.
 fn read(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    match decode::decode(bytes, Syntax::Json) {
-        Ok(decoded) if decoded.findings.is_empty() => Ok(decoded),
-        _ => decode::decode(bytes, Syntax::Yaml),
+    match codec::decode(bytes, Syntax::Json) {
+        Ok(decoded) if decoded.strict_errors.is_empty() => Ok(decoded),
+        _ => codec::decode(bytes, Syntax::Yaml),
     }
 }
 
@@ -103,7 +105,7 @@ async fn make(
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
     call.gate.creates()?;
-    let blank = fill::blank(&call.row);
+    let blank = defaulting::empty_object(&call.row);
     let (mut object, owners) = settled(call, &blank, config, &blank)?;
     update::named(call, name, &object)?;
     let uid = metadata::text(&object, "uid");
@@ -128,7 +130,7 @@ async fn change(
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
     let old = call.tree(entry)?;
-    let (new, owners) = settled(call, &old, config, &fill::blank(&call.row))?;
+    let (new, owners) = settled(call, &old, config, &defaulting::empty_object(&call.row))?;
     update::named(call, name, &new)?;
     same_uid(call, name, &old, &new)?;
     update::expected(call, name, &new, entry, Version::May)?;
@@ -143,7 +145,7 @@ pub(crate) fn same_uid(call: &Call, name: &str, old: &Value, new: &Value) -> Res
         return Ok(());
     }
     let error = FieldError::invalid("metadata.uid", uid, metadata::IMMUTABLE);
-    Err(Status::invalid(call.grouped_kind(), name, &[error]))
+    Err(Status::invalid(call.group_kind(), name, &[error]))
 }
 
 /// What comes out, read as an object of its kind, and who owns it.
@@ -157,7 +159,7 @@ pub(crate) fn settled(
     let object = match call.row.schema() {
         Some(schema) if call.row.origin == Origin::BuiltIn => {
             let unreadable = |why: Mismatch| patch::unreadable(&config.to_string(), &why.to_string());
-            walk::walk(object, schema).map_err(unreadable)?.value
+            typed::decode_tree(object, schema).map_err(unreadable)?.value
         }
         _ => object,
     };

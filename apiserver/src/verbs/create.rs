@@ -3,7 +3,7 @@
 use api::cluster::Id;
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Revision, Store};
 

@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{Response, StatusCode};
-use openapi::builtin;
-use openapi::decode::{self, DecodeError};
-use openapi::protobuf;
-use openapi::status::Status;
+use openapi::codec;
+use openapi::codec::DecodeError;
+use openapi::codec::protobuf;
+use openapi::meta::status::Status;
+use openapi::schema::builtin;
 use serde_json::{Value, json};
 use storage::{Entry, Store};
 
@@ -144,7 +145,7 @@ fn body(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
         (false, Ok(Written::Text(syntax))) => {
             // Read by its schema: an option of the wrong type must not be taken for one that was not given.
             let schema = builtin::schema(OPTIONS).expect("the built-in types have the options of a deletion");
-            decode::decode_as(bytes, syntax, schema).map_err(unreadable)?.value
+            codec::decode_as(bytes, syntax, schema).map_err(unreadable)?.value
         }
     };
     let kind = options["kind"].as_str().unwrap_or("DeleteOptions");

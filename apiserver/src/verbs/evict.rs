@@ -3,8 +3,8 @@
 //! A budget is kept by whoever counts the pods; here it is only spent. Spending is a write with the version the
 //! decision was made on, so two evictions never spend the same allowance.
 
-use openapi::select::LabelSelector;
-use openapi::status::{Cause, Grouped, Status};
+use openapi::meta::selector::LabelSelector;
+use openapi::meta::status::{Cause, GroupResource, Status};
 use serde_json::{Value, json};
 use storage::{Change, Entry, Page, Store};
 
@@ -90,7 +90,7 @@ fn spent(budget: &Value, pod: &Value) -> Result<Option<Value>, Status> {
         return refused(10, format!("The disruption budget {name} is still being processed by the server."));
     }
     let forbidden =
-        |why: &str| Err(Status::forbidden(Grouped::new("policy", "poddisruptionbudget"), name, why));
+        |why: &str| Err(Status::forbidden(GroupResource::new("policy", "poddisruptionbudget"), name, why));
     let disrupted = budget["status"]["disruptedPods"].as_object().map_or(0, serde_json::Map::len);
     match number("disruptionsAllowed") {
         allowed if allowed < 0 => forbidden("pdb disruptions allowed is negative"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{Response, StatusCode};
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use storage::{At, Entry, Key, Revision, Store};
 use tokio::time::{Instant, sleep};
 

@@ -15,10 +15,12 @@ use std::vec;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
-use openapi::decode::{self, Syntax};
-use openapi::field::FieldError;
-use openapi::resource::{Origin, Resource};
-use openapi::status::{Grouped, Status};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::codec;
+use openapi::codec::Syntax;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
+use openapi::schema::Origin;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use storage::{Entry, Key, Page, Range, ReadError, Revision, Store};
@@ -203,7 +205,7 @@ pub(crate) struct Reader {
 struct Rest {
     store: Arc<dyn Store>,
     range: Range,
-    row: Arc<Resource>,
+    row: Arc<ResourceInfo>,
     selection: Selection,
     page: Page,
 }
@@ -334,14 +336,14 @@ fn check(query: &Query) -> Result<(), Status> {
         ("Exact" | "NotOlderThan", _) => return Ok(()),
         _ => FieldError::not_supported("resourceVersionMatch", rule, &["Exact", "NotOlderThan", ""]),
     };
-    Err(Status::invalid(Grouped::new("meta.k8s.io", "ListOptions"), "", &[error]))
+    Err(Status::invalid(GroupResource::new("meta.k8s.io", "ListOptions"), "", &[error]))
 }
 
 fn parse(token: &str, range: &Range) -> Result<Continue, Status> {
     let bad =
         |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| bad(&error.to_string()))?;
-    let read = decode::decode(&bytes, Syntax::Json).map_err(|error| bad(&error.to_string()))?;
+    let read = codec::decode(&bytes, Syntax::Json).map_err(|error| bad(&error.to_string()))?;
     let token: Continue = serde_json::from_value(read.value).map_err(|error| bad(&error.to_string()))?;
     if token.v != TOKEN_VERSION {
         return Err(bad(&format!("server does not recognize this encoded version {:?}", token.v)));

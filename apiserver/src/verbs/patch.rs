@@ -3,15 +3,17 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
-use openapi::decode::{self, DecodeError, Decoded, Syntax};
+use openapi::codec;
+use openapi::codec::typed;
+use openapi::codec::typed::{Mismatch, StrictDecodingError};
+use openapi::codec::{DecodeError, Decoded, Syntax};
+use openapi::meta::status::Status;
 use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
 use openapi::patch::{self, PatchError};
-use openapi::resource::Origin;
+use openapi::schema::Origin;
 use openapi::schema::Schema;
-use openapi::status::Status;
-use openapi::walk::{self, Finding, Mismatch, Walked};
 use serde_json::Value;
 use storage::Store;
 
@@ -96,9 +98,9 @@ struct Patched {
     object: Value,
     shown: String,
     /// What is odd about the patch itself.
-    findings: Vec<Finding>,
+    findings: Vec<StrictDecodingError>,
     /// Which of Kubernetes' two ways to read the object has the words for what is wrong with it.
-    read: fn(Value, &Schema) -> Result<Walked, Mismatch>,
+    read: fn(Value, &Schema) -> Result<Decoded, Mismatch>,
 }
 
 fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
@@ -106,7 +108,8 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
         Media::Strategic => Status::bad_request(error.to_string()),
         _ => Status::bad_request(format!("error decoding patch: {error}")),
     };
-    let Decoded { value: parsed, mut findings } = decode::decode(bytes, Syntax::Json).map_err(unreadable)?;
+    let Decoded { value: parsed, strict_errors: mut findings } =
+        codec::decode(bytes, Syntax::Json).map_err(unreadable)?;
     let refused = |error: PatchError| {
         tracing::debug!(%error, "a patch does not apply");
         error.status()
@@ -119,18 +122,21 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
             // Whatever it says of its kind, it is converted to the kind it had.
             object["apiVersion"] = call.row.api_version().into();
             object["kind"] = call.row.kind.to_string().into();
-            return Ok(Patched { object, shown, findings, read: walk::convert });
+            return Ok(Patched { object, shown, findings, read: typed::convert_tree });
         }
         (Media::Strategic, None) | (Media::Apply, _) => return Err(Status::unknown_patch_type()),
         (Media::Json, _) => {
             let patch = JsonPatch::parse(parsed).map_err(refused)?;
-            findings = findings.into_iter().map(|finding| Finding::Step(Box::new(finding))).collect();
-            findings.extend(patch.findings.iter().cloned());
+            findings = findings
+                .into_iter()
+                .map(|finding| StrictDecodingError::JsonPatch(Box::new(finding)))
+                .collect();
+            findings.extend(patch.strict_errors.iter().cloned());
             object = patch.apply(object).map_err(refused)?;
         }
         (Media::Merge, _) => MergePatch::parse(parsed).map_err(refused)?.apply(&mut object),
     }
-    Ok(Patched { shown: object.to_string(), object, findings, read: walk::walk })
+    Ok(Patched { shown: object.to_string(), object, findings, read: typed::decode_tree })
 }
 
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
@@ -152,7 +158,7 @@ fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Sta
         return Err(update::nameless(call.named()?.0));
     }
     let walked = read(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
-    findings.extend(walked.findings);
-    let warnings = body::validation(call).settle(&findings);
+    findings.extend(walked.strict_errors);
+    let warnings = body::validation(call).enforce(&findings);
     Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
 }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use openapi::fill;
-use openapi::resource::Verb;
-use openapi::status::Status;
+use openapi::catalog::resource_info::Verb;
+use openapi::defaulting;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Entry, Store};
 
@@ -62,7 +62,7 @@ fn sent(
     let (mut sent, warnings) = match verb {
         Verb::Patch if Media::of(view)? == Media::Apply => {
             let (config, warnings) = apply::config(view, bytes)?;
-            let blank = fill::blank(&view.row);
+            let blank = defaulting::empty_object(&view.row);
             let (sent, owners) = apply::settled(view, &live, &config, &blank)?;
             let owners = owners.after(view, &live, &sent);
             return Ok((sent, warnings, owners));
@@ -74,7 +74,7 @@ fn sent(
         }
     };
     let owners = Owners::said(&mut sent);
-    fill::fill(&view.row, &mut sent);
+    defaulting::apply_defaults(&view.row, &mut sent);
     let owners = owners.after(view, &live, &sent);
     Ok((sent, warnings, owners))
 }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use openapi::field::FieldError;
-use openapi::fill;
-use openapi::status::Status;
+use openapi::defaulting;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Store};
 
@@ -143,7 +143,7 @@ pub(crate) async fn replace(
 ) -> Result<Option<Entry>, Status> {
     let old = call.tree(entry)?;
     metadata::place(call, &mut new)?;
-    fill::fill(&call.row, &mut new);
+    defaulting::apply_defaults(&call.row, &mut new);
     let owners = owners.after(call, &old, &new);
     confine(call, &old, &mut new);
     let claims = admit::update(store, call, &old, &mut new).await?;

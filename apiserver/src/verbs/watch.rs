@@ -21,11 +21,11 @@ use futures::{FutureExt, stream};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use openapi::field::FieldError;
-use openapi::protobuf;
-use openapi::resource::Resource;
-use openapi::status::{Grouped, Status};
-use openapi::table::Heading;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::codec::protobuf;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
+use openapi::publish::tables::ColumnDefinitions;
 use rand::RngExt;
 use serde_json::{Value, json};
 use storage::{Batch, Entry, Event, Page, Range, ReadError, Revision, Store, Watch};
@@ -171,7 +171,7 @@ fn refused(rule: &str, why: &str) -> Status {
     if !["", "NotOlderThan"].contains(&rule) {
         errors.push(FieldError::not_supported("resourceVersionMatch", rule, &["NotOlderThan"]));
     }
-    Status::invalid(Grouped::new("meta.k8s.io", "ListOptions"), "", &errors)
+    Status::invalid(GroupResource::new("meta.k8s.io", "ListOptions"), "", &errors)
 }
 
 fn drawn(seconds: std::ops::Range<f64>) -> Duration {
@@ -223,7 +223,7 @@ struct Initial {
 enum Served {
     /// As long as the server runs, or somewhere.
     Always,
-    WhileIn(Arc<Registry>, Arc<Resource>, sync::watch::Receiver<Arc<Kinds>>),
+    WhileIn(Arc<Registry>, Arc<ResourceInfo>, sync::watch::Receiver<Arc<Kinds>>),
     NoMore(Revision),
 }
 
@@ -469,7 +469,8 @@ impl Following {
         let end = "k8s.io/initial-events-end";
         match pending {
             Pending::Object(kind, entry, revision) => {
-                let heading = if self.is_headed { Heading::Omitted } else { Heading::Shown };
+                let heading =
+                    if self.is_headed { ColumnDefinitions::Omitted } else { ColumnDefinitions::Shown };
                 let object = |out: &mut BytesMut| self.style.object(&entry, revision, heading, out);
                 self.is_headed |= self.frame(kind, entry.value().len(), object, out);
             }
@@ -490,7 +491,7 @@ impl Following {
     fn bookmark(&mut self, metadata: Value, out: &mut BytesMut) {
         let row = &self.style.row;
         let plain = json!({ "kind": row.kind, "apiVersion": row.api_version(), "metadata": metadata });
-        let shown = self.style.shown(&plain, Heading::Omitted, &row.columns);
+        let shown = self.style.shown(&plain, ColumnDefinitions::Omitted, &row.columns);
         self.tree("BOOKMARK", &shown, out);
     }
 

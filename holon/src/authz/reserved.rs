@@ -20,8 +20,8 @@ use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SPLITTER, SYNCER_ACCOUNT,
 use apiserver::births;
 use apiserver::guard::{Deed, Guard};
 use apiserver::identity::Identity;
-use openapi::field::FieldError;
-use openapi::status::{Grouped, Status};
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 use splitter::policies::mistakes;
 use splitter::raise::pods::{CLUSTER, is_deletable};
@@ -174,7 +174,9 @@ fn check_expressions(deed: &Deed) -> Result<(), Status> {
     let errors: Vec<FieldError> = mistakes(&deed.row.plural, after).into_iter().map(error).collect();
     match errors.is_empty() {
         true => Ok(()),
-        false => Err(Status::invalid(Grouped::new(&deed.row.group, &deed.row.kind), deed.name, &errors)),
+        false => {
+            Err(Status::invalid(GroupResource::new(&deed.row.group, &deed.row.kind), deed.name, &errors))
+        }
     }
 }
 
@@ -250,7 +252,7 @@ mod tests {
     use apiserver::births::Birth;
     use apiserver::identity::User;
     use openapi::catalog;
-    use openapi::resource::Resource;
+    use openapi::catalog::resource_info::ResourceInfo;
     use serde_json::json;
     use storage::memory::Memory;
 
@@ -311,7 +313,7 @@ mod tests {
                            change: Change<'_>,
                            may| {
             let pods = catalog::find("", "v1", "pods").unwrap();
-            let row = Resource { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
+            let row = ResourceInfo { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
             let (before, after) = change;
             let deed = Deed { cluster, who, row: &row, name, part, before, after };
             let refused = reserved().await.decide(deed).await.err();
@@ -395,7 +397,7 @@ mod tests {
         let admin = known("admin", "system:masters", None);
         let check = async |plural: &str, kind: &str, change: Change<'_>| {
             let pods = catalog::find("", "v1", "pods").unwrap();
-            let row = Resource {
+            let row = ResourceInfo {
                 group: GROUP.into(),
                 plural: plural.into(),
                 kind: kind.into(),

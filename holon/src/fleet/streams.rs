@@ -33,7 +33,7 @@ use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use kube::Client;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::Boxed;
 use tunnel::protocol::{

@@ -13,7 +13,7 @@ pub(crate) mod step;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use openapi::decode::{Syntax, decode};
+use openapi::codec::{Syntax, decode};
 use peers::{Answer, Cluster, Proxy, Request};
 use serde_json::{Value, json};
 

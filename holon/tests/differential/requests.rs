@@ -19,7 +19,7 @@
 use std::path::{Path, PathBuf};
 
 use openapi::catalog;
-use openapi::decode::{Syntax, decode};
+use openapi::codec::{Syntax, decode};
 use serde_json::Value;
 
 use crate::beside::Step;

@@ -1,6 +1,6 @@
 //! All logical clusters at once, for those who may.
 
-use openapi::protobuf;
+use openapi::codec::protobuf;
 use serde_json::{Value, json};
 
 use crate::common::Server;

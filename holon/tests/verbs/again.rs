@@ -1,7 +1,8 @@
 //! Writing the same twice.
 
 use openapi::catalog;
-use openapi::decode::{self, Syntax};
+use openapi::codec;
+use openapi::codec::Syntax;
 use serde_json::{Value, json};
 
 use crate::common::{Server, repository};
@@ -13,7 +14,7 @@ fn objects() -> Vec<Value> {
     let files = files.filter(|path| path.extension().is_some_and(|end| end == "yaml"));
     let texts: Vec<String> = files.map(|path| std::fs::read_to_string(path).unwrap()).collect();
     let documents = texts.iter().flat_map(|text| text.split("\n---"));
-    let read = documents.filter_map(|text| decode::decode(text.as_bytes(), Syntax::Yaml).ok());
+    let read = documents.filter_map(|text| codec::decode(text.as_bytes(), Syntax::Yaml).ok());
     read.map(|read| read.value).filter(|object| object["metadata"].get("namespace").is_none()).collect()
 }
 

@@ -1,7 +1,8 @@
 //! One object, in every form a client may want it.
 
-use openapi::decode::{self, Syntax};
-use openapi::protobuf;
+use openapi::codec;
+use openapi::codec::Syntax;
+use openapi::codec::protobuf;
 use serde_json::{Value, json};
 
 use crate::common::Server;
@@ -84,10 +85,10 @@ fn shapes_and_encodings_go_together_where_they_can() {
     let plain = client.get(&format!("{MAPS}/a")).json();
     let yaml = client.get_as(&format!("{MAPS}/a"), "application/yaml");
     assert_eq!(yaml.media_type, "application/yaml");
-    assert_eq!(decode::decode(&yaml.body, Syntax::Yaml).unwrap().value, plain, "{}", yaml.text());
+    assert_eq!(codec::decode(&yaml.body, Syntax::Yaml).unwrap().value, plain, "{}", yaml.text());
     let yaml = client.get_as(MAPS, "application/yaml");
     let list = client.get(MAPS).json();
-    assert_eq!(decode::decode(&yaml.body, Syntax::Yaml).unwrap().value, list, "{}", yaml.text());
+    assert_eq!(codec::decode(&yaml.body, Syntax::Yaml).unwrap().value, list, "{}", yaml.text());
 
     let partial =
         decoded(&client.get_as(&format!("{MAPS}/a"), &format!("{PROTOBUF};as=PartialObjectMetadata;{META}")));

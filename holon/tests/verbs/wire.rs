@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use openapi::decode::{self, Syntax};
+use openapi::codec;
+use openapi::codec::Syntax;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -57,7 +58,7 @@ impl Client {
 
     /// Whoever a kubeconfig says, where it says.
     pub(crate) fn of(kubeconfig: &str) -> Client {
-        let kubeconfig = decode::decode(kubeconfig.as_bytes(), Syntax::Yaml).unwrap().value;
+        let kubeconfig = codec::decode(kubeconfig.as_bytes(), Syntax::Yaml).unwrap().value;
         let (cluster, user) = (&kubeconfig["clusters"][0]["cluster"], &kubeconfig["users"][0]["user"]);
         let pem = |within: &Value, name: &str| STANDARD.decode(within[name].as_str().unwrap()).unwrap();
         let mut roots = RootCertStore::empty();

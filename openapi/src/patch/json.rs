@@ -9,9 +9,10 @@ use std::sync::{Arc, LazyLock};
 use serde_json::Value;
 
 use super::PatchError;
-use crate::decode::MAX_DEPTH;
-use crate::schema::{Field, List, ListKind, Object, Schema, SchemaRef, Shape};
-use crate::walk::{self, Finding};
+use crate::codec::MAX_DEPTH;
+use crate::codec::typed;
+use crate::codec::typed::StrictDecodingError;
+use crate::schema::{FieldSchema, ListSchema, ListType, ObjectSchema, Schema, SchemaRef, Shape};
 
 /// As in Kubernetes. More steps than this are a mistake or an attack.
 pub const MAX_STEPS: usize = 10_000;
@@ -25,14 +26,14 @@ const MAX_MOVED_VALUES: usize = 1_000_000;
 /// A patch that was read.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JsonPatch {
-    steps: Vec<Step>,
+    steps: Vec<JsonPatchOperation>,
     /// Fields a step does not have, or has twice.
-    pub findings: Vec<Finding>,
+    pub strict_errors: Vec<StrictDecodingError>,
 }
 
 /// One step. Whether its name and paths make sense is found out when it is taken.
 #[derive(Clone, PartialEq, Debug)]
-struct Step {
+struct JsonPatchOperation {
     op: String,
     path: Option<String>,
     from: Option<String>,
@@ -41,11 +42,15 @@ struct Step {
 
 impl JsonPatch {
     pub fn parse(patch: Value) -> Result<JsonPatch, PatchError> {
-        let walked = walk::walk(patch, &STEPS)
+        let walked = typed::decode_tree(patch, &STEPS)
             .map_err(|mismatch| PatchError::Malformed(format!("error decoding patch: {mismatch}")))?;
-        let findings = walked.findings.into_iter().map(|finding| Finding::Step(Box::new(finding))).collect();
+        let strict_errors = walked
+            .strict_errors
+            .into_iter()
+            .map(|strict_error| StrictDecodingError::JsonPatch(Box::new(strict_error)))
+            .collect();
         let Value::Array(steps) = walked.value else {
-            return Ok(JsonPatch { steps: Vec::new(), findings });
+            return Ok(JsonPatch { steps: Vec::new(), strict_errors });
         };
         if steps.len() > MAX_STEPS {
             let found = steps.len();
@@ -53,11 +58,14 @@ impl JsonPatch {
                 "The allowed maximum operations in a JSON patch is {MAX_STEPS}, got {found}"
             )));
         }
-        Ok(JsonPatch { steps: steps.into_iter().map(Step::from_value).collect(), findings })
+        Ok(JsonPatch {
+            steps: steps.into_iter().map(JsonPatchOperation::from_value).collect(),
+            strict_errors,
+        })
     }
 
     pub fn apply(self, mut object: Value) -> Result<Value, PatchError> {
-        let mut spent = Spent::default();
+        let mut spent = PatchBudget::default();
         for step in self.steps {
             step.take(&mut object, &mut spent).map_err(PatchError::DoesNotApply)?;
         }
@@ -67,12 +75,12 @@ impl JsonPatch {
 
 /// What the steps taken so far did with values that are in the object and not in the patch: those no body limits.
 #[derive(Default)]
-struct Spent {
+struct PatchBudget {
     copied_bytes: usize,
     moved_values: usize,
 }
 
-impl Spent {
+impl PatchBudget {
     fn copy(&mut self, value: &Value) -> Result<(), String> {
         self.copied_bytes += value.to_string().len();
         match self.copied_bytes > MAX_COPIED_BYTES {
@@ -94,18 +102,18 @@ impl Spent {
     }
 }
 
-impl Step {
-    fn from_value(mut step: Value) -> Step {
+impl JsonPatchOperation {
+    fn from_value(mut step: Value) -> JsonPatchOperation {
         let mut text = |key: &str| match step.get_mut(key).map(Value::take) {
             Some(Value::String(text)) => Some(text),
             _ => None,
         };
         let (op, path, from) = (text("op"), text("path"), text("from"));
         let value = step.get_mut("value").map(Value::take).unwrap_or_default();
-        Step { op: op.unwrap_or_default(), path, from, value }
+        JsonPatchOperation { op: op.unwrap_or_default(), path, from, value }
     }
 
-    fn take(self, object: &mut Value, spent: &mut Spent) -> Result<(), String> {
+    fn take(self, object: &mut Value, spent: &mut PatchBudget) -> Result<(), String> {
         let path = || self.path.as_deref().ok_or("a step has no path").map_err(str::to_owned);
         let from = || self.from.as_deref().ok_or("a step has no from").map_err(str::to_owned);
         match self.op.as_str() {
@@ -133,9 +141,9 @@ impl Step {
 fn add(object: &mut Value, path: &str, value: Value, height: usize) -> Result<(), String> {
     let (parent, key) = parent(object, path, height)?;
     match parent {
-        Parent::Object(fields) => drop(fields.insert(key, value)),
-        Parent::List(items) if key == "-" => items.push(value),
-        Parent::List(items) => {
+        ParentNode::Object(fields) => drop(fields.insert(key, value)),
+        ParentNode::List(items) if key == "-" => items.push(value),
+        ParentNode::List(items) => {
             let index = index(&key, items.len() + 1)?;
             items.insert(index, value);
         }
@@ -146,8 +154,8 @@ fn add(object: &mut Value, path: &str, value: Value, height: usize) -> Result<()
 fn remove(object: &mut Value, path: &str) -> Result<Value, String> {
     let (parent, key) = parent(object, path, 0)?;
     match parent {
-        Parent::Object(fields) => fields.remove(&key).ok_or_else(|| format!("{path} is not there")),
-        Parent::List(items) => {
+        ParentNode::Object(fields) => fields.remove(&key).ok_or_else(|| format!("{path} is not there")),
+        ParentNode::List(items) => {
             let index = index(&key, items.len())?;
             Ok(items.remove(index))
         }
@@ -164,8 +172,8 @@ fn replace(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
     }
     let (parent, key) = parent(object, path, height(&value))?;
     match parent {
-        Parent::Object(fields) => drop(fields.insert(key, value)),
-        Parent::List(items) => {
+        ParentNode::Object(fields) => drop(fields.insert(key, value)),
+        ParentNode::List(items) => {
             let index = index(&key, items.len())?;
             items[index] = value;
         }
@@ -188,22 +196,22 @@ fn test(object: &mut Value, path: &str, expected: &Value) -> Result<(), String> 
 fn find<'o>(object: &'o mut Value, path: &str) -> Result<Option<&'o Value>, String> {
     let (parent, key) = parent(object, path, 0)?;
     match parent {
-        Parent::Object(fields) => Ok(fields.get(&key)),
-        Parent::List(items) => {
+        ParentNode::Object(fields) => Ok(fields.get(&key)),
+        ParentNode::List(items) => {
             let index = index(&key, items.len())?;
             Ok(Some(&items[index]))
         }
     }
 }
 
-enum Parent<'o> {
+enum ParentNode<'o> {
     Object(&'o mut serde_json::Map<String, Value>),
     List(&'o mut Vec<Value>),
 }
 
 /// The object or list that has, or will have, a value of such a height at the end of `path`. Refuses to build what could
 /// not have been sent in one body.
-fn parent<'o>(object: &'o mut Value, path: &str, height: usize) -> Result<(Parent<'o>, String), String> {
+fn parent<'o>(object: &'o mut Value, path: &str, height: usize) -> Result<(ParentNode<'o>, String), String> {
     let (_, tokens) = path.split_once('/').ok_or_else(|| format!("{path:?} does not name a field"))?;
     if depth(path) + height > MAX_DEPTH {
         return Err(format!("{path} is too deep"));
@@ -224,8 +232,8 @@ fn parent<'o>(object: &'o mut Value, path: &str, height: usize) -> Result<(Paren
         };
     }
     let parent = match at {
-        Value::Object(fields) => Parent::Object(fields),
-        Value::Array(items) => Parent::List(items),
+        Value::Object(fields) => ParentNode::Object(fields),
+        Value::Array(items) => ParentNode::List(items),
         _ => return Err(format!("{path} leads into a plain value")),
     };
     Ok((parent, unescape(last)))
@@ -272,7 +280,7 @@ fn height(value: &Value) -> usize {
 /// What a patch looks like. Its names are those that appear in Kubernetes's error texts.
 static STEPS: LazyLock<SchemaRef> = LazyLock::new(|| {
     let of = |shape| Arc::new(Schema { shape, ..Schema::default() });
-    let field = |name: &str, shape| (Arc::from(name), Field::of(of(shape)));
+    let field = |name: &str, shape| (Arc::from(name), FieldSchema::of(of(shape)));
     let fields = [
         field("op", Shape::String),
         field("path", Shape::String),
@@ -281,10 +289,10 @@ static STEPS: LazyLock<SchemaRef> = LazyLock::new(|| {
     ];
     let step = Schema {
         name: Some("handlers.jsonPatchOp".into()),
-        shape: Shape::Object(Object { fields: fields.into(), ..Object::default() }),
+        shape: Shape::Object(ObjectSchema { fields: fields.into(), ..ObjectSchema::default() }),
         ..Schema::default()
     };
-    of(Shape::List(List { items: Arc::new(step), kind: ListKind::Atomic }))
+    of(Shape::List(ListSchema { items: Arc::new(step), kind: ListType::Atomic }))
 });
 
 #[cfg(test)]
@@ -390,7 +398,12 @@ mod tests {
             assert_eq!(JsonPatch::parse(patch), Err(PatchError::Malformed(expected.to_owned())));
         }
         let odd = JsonPatch::parse(json!([{"op": "add", "path": "/a", "values": 1}])).expect("a patch");
-        assert_eq!(odd.findings, [Finding::Step(Box::new(Finding::Unknown("[0].values".to_owned())))]);
+        assert_eq!(
+            odd.strict_errors,
+            [StrictDecodingError::JsonPatch(Box::new(StrictDecodingError::UnknownField(
+                "[0].values".to_owned()
+            )))]
+        );
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl MergePatch {
 
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(changes) = patch else {
-        // Objects inside a list lose their nulls too, unless the list replaces an object. The RFC says nothing of
+        // Objects inside a list lose their nulls too, unless the list replaces an object. The RFC does not define
         // this; Kubernetes does it.
         let replaces_object = target.is_object();
         *target = patch;

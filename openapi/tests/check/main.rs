@@ -16,17 +16,17 @@ use std::collections::{BTreeMap, HashSet};
 
 use case::{Case, Verb};
 use openapi::catalog;
-use openapi::check;
-use openapi::field::FieldError;
-use openapi::resource::Resource;
-use openapi::status::Status;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
+use openapi::validation;
 use places::each_place;
 use record::{Answer, Record};
 use serde_json::{Value, json};
 
 /// A valid object and where its kind is served.
 pub(crate) struct Base {
-    pub(crate) row: &'static Resource,
+    pub(crate) row: &'static ResourceInfo,
     pub(crate) object: Value,
 }
 
@@ -102,10 +102,10 @@ fn nothing_makes_it_panic() {
             for value in strange.iter().cycle().skip(turn).take(2) {
                 let mut object = known.created.clone();
                 *object.pointer_mut(&place).expect("it was there") = value.clone();
-                check::create(row, &object);
-                check::update(row, &known.created, &object);
-                check::update(row, &object, &known.created);
-                check::status(row, &object, &known.created);
+                validation::validate_create(row, &object);
+                validation::validate_update(row, &known.created, &object);
+                validation::validate_update(row, &object, &known.created);
+                validation::validate_status(row, &object, &known.created);
             }
         }
     }
@@ -119,26 +119,26 @@ fn ours(base: &Base, case: &Case, record: &Record) -> Answer {
             if base.row.namespaced && object["metadata"]["namespace"].is_null() {
                 object["metadata"]["namespace"] = json!("default");
             }
-            (check::create(base.row, &object), object)
+            (validation::validate_create(base.row, &object), object)
         }
         Verb::Update => {
             let object = case.edited(&known.stored);
-            (check::update(base.row, &known.stored, &object), object)
+            (validation::validate_update(base.row, &known.stored, &object), object)
         }
         Verb::Status => {
             let object = case.edited(&known.stored);
-            (check::status(base.row, &known.stored, &object), object)
+            (validation::validate_status(base.row, &known.stored, &object), object)
         }
     };
     answer(base.row, &object, &errors)
 }
 
-fn answer(row: &Resource, object: &Value, errors: &[FieldError]) -> Answer {
+fn answer(row: &ResourceInfo, object: &Value, errors: &[FieldError]) -> Answer {
     if errors.is_empty() {
         return Answer::default();
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let status = Status::invalid(row.grouped_kind(), name, errors);
+    let status = Status::invalid(row.group_kind(), name, errors);
     Answer::from_status(&serde_json::to_value(&status).expect("a status is JSON"))
 }
 

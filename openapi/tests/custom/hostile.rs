@@ -2,10 +2,12 @@
 //!
 //! Nothing here looks at a clock. What would take forever takes forever, and the test never ends.
 
-use openapi::custom::{self, Kind};
-use openapi::decode::{self, Syntax};
-use openapi::resource::Resource;
-use openapi::{catalog, check, fill};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::codec;
+use openapi::codec::Syntax;
+use openapi::crd::CustomKind;
+use openapi::validation::definition;
+use openapi::{catalog, defaulting, validation};
 use serde_json::{Map, Value, json};
 
 use crate::bases;
@@ -16,7 +18,7 @@ fn definition(schema: Value) -> Value {
     definition["spec"]["versions"] =
         json!([{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }]);
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
-    fill::fill(row, &mut definition);
+    defaulting::apply_defaults(row, &mut definition);
     definition
 }
 
@@ -29,17 +31,17 @@ fn object(spec: Value) -> Value {
 }
 
 /// Reads, fills and checks an object; the number of faults.
-fn faults(row: &Resource, object: &Value) -> usize {
+fn faults(row: &ResourceInfo, object: &Value) -> usize {
     let schema = row.schema().expect("it was made with one");
     let body = object.to_string().into_bytes();
-    let mut read = decode::decode_as(&body, Syntax::Json, schema).expect("an object").value;
-    fill::fill(row, &mut read);
-    check::create(row, &read).len()
+    let mut read = codec::decode_as(&body, Syntax::Json, schema).expect("an object").value;
+    defaulting::apply_defaults(row, &mut read);
+    validation::validate_create(row, &read).len()
 }
 
-fn kind(definition: &Value) -> Kind {
-    assert_eq!(custom::check_create(definition), [], "a definition to accept");
-    Kind::of(definition)
+fn kind(definition: &Value) -> CustomKind {
+    assert_eq!(definition::validate_create(definition), [], "a definition to accept");
+    CustomKind::of(definition)
 }
 
 #[test]
@@ -48,8 +50,8 @@ fn ten_thousand_fields_are_many_and_no_more() {
         .map(|index| (format!("f{index}"), json!({ "type": "string", "default": "x", "maxLength": 3 })))
         .collect();
     let kind = kind(&with_spec(json!({ "type": "object", "properties": fields })));
-    assert_eq!(faults(&kind.rows[0], &object(json!({}))), 0);
-    assert_eq!(faults(&kind.rows[0], &object(json!({ "f77": "long" }))), 1);
+    assert_eq!(faults(&kind.resources[0], &object(json!({}))), 0);
+    assert_eq!(faults(&kind.resources[0], &object(json!({ "f77": "long" }))), 1);
 }
 
 #[test]
@@ -61,7 +63,7 @@ fn a_schema_is_as_deep_as_a_body_may_be() {
         value = json!({ "a": value });
     }
     let kind = kind(&with_spec(schema));
-    assert_eq!(faults(&kind.rows[0], &object(value)), 1);
+    assert_eq!(faults(&kind.resources[0], &object(value)), 1);
 }
 
 #[test]
@@ -74,7 +76,7 @@ fn conditions_inside_conditions_are_each_looked_at_once() {
     spec["type"] = json!("object");
     spec["properties"] = json!({ "x": { "type": "string" } });
     let kind = kind(&with_spec(spec));
-    assert!(faults(&kind.rows[0], &object(json!({}))) > 0);
+    assert!(faults(&kind.resources[0], &object(json!({}))) > 0);
 }
 
 /// As many conditions as a definition can have, for as many items as an object can have: too much, and said so.
@@ -85,7 +87,7 @@ fn work_that_would_never_end_is_not_begun() {
     let kind = kind(&with_spec(spec));
     let items: Vec<Value> = vec![json!("abcdefgh"); 200_000];
     let body = object(items.into());
-    let mut found = check::create(&kind.rows[0], &body);
+    let mut found = validation::validate_create(&kind.resources[0], &body);
     let last = found.pop().expect("it is not accepted either");
     assert!(last.detail.contains("too large"), "{last}");
 }
@@ -94,7 +96,10 @@ fn work_that_would_never_end_is_not_begun() {
 fn patterns_are_paid_for_before_they_are_compiled() {
     let check = |pattern: &str| {
         let definition = with_spec(json!({ "type": "string", "pattern": pattern }));
-        custom::check_create(&definition).into_iter().map(|error| error.to_string()).collect::<Vec<_>>()
+        definition::validate_create(&definition)
+            .into_iter()
+            .map(|error| error.to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(check("^(a+)+$"), Vec::<String>::new(), "no harm in an engine without backtracking");
     assert_eq!(check("^.{1,1000}$"), Vec::<String>::new());
@@ -103,9 +108,11 @@ fn patterns_are_paid_for_before_they_are_compiled() {
     let many: Map<String, Value> = (0..20_000)
         .map(|index| (format!("f{index}"), json!({ "type": "string", "pattern": "^.{1,1000}$" })))
         .collect();
-    assert!(!custom::check_create(&with_spec(json!({ "type": "object", "properties": many }))).is_empty());
+    assert!(
+        !definition::validate_create(&with_spec(json!({ "type": "object", "properties": many }))).is_empty()
+    );
     let kind = kind(&with_spec(json!({ "type": "string", "pattern": "^(a+)+$" })));
-    assert_eq!(faults(&kind.rows[0], &object(json!("a".repeat(100_000) + "b"))), 1);
+    assert_eq!(faults(&kind.resources[0], &object(json!("a".repeat(100_000) + "b"))), 1);
 }
 
 /// Whatever is in place of whatever: an answer, and no panic, even from what should never have been accepted.
@@ -121,14 +128,14 @@ fn nothing_makes_it_panic() {
         for (turn, place) in places.into_iter().enumerate() {
             let mut odd = base.clone();
             *odd.pointer_mut(&place).expect("it was there") = strange[turn % strange.len()].clone();
-            custom::check_create(&odd);
-            custom::check_update(base, &odd);
-            custom::warnings(Some(base), &odd);
-            for row in &Kind::of(&odd).rows {
-                check::create(row, sample);
-                check::update(row, sample, &strange[(turn + 1) % strange.len()]);
-                fill::fill(row, &mut sample.clone());
-                openapi::convert::from_stored(row, sample.clone());
+            definition::validate_create(&odd);
+            definition::validate_update(base, &odd);
+            definition::definition_warnings(Some(base), &odd);
+            for row in &CustomKind::of(&odd).resources {
+                validation::validate_create(row, sample);
+                validation::validate_update(row, sample, &strange[(turn + 1) % strange.len()]);
+                defaulting::apply_defaults(row, &mut sample.clone());
+                openapi::conversion::from_stored(row, sample.clone());
             }
         }
     }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use openapi::custom::{self, Kind};
-use openapi::decode::{self, FieldValidation, Syntax};
-use openapi::field::FieldError;
-use openapi::resource::Resource;
-use openapi::status::Status;
-use openapi::{catalog, check, convert, fill};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::codec;
+use openapi::codec::{FieldValidation, Syntax};
+use openapi::crd::CustomKind;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
+use openapi::validation::definition;
+use openapi::{catalog, conversion, defaulting, validation};
 use serde_json::{Value, json};
 
 use crate::bases;
@@ -41,14 +43,14 @@ pub(crate) fn outlawed(case: &Case, record: &Record) -> Answer {
 }
 
 /// The row of the kind and version of an object, made of its definition as the server has it.
-pub(crate) fn row(object: &Value, record: &Record, samples: &str) -> Arc<Resource> {
+pub(crate) fn row(object: &Value, record: &Record, samples: &str) -> Arc<ResourceInfo> {
     let definition = if object["kind"] == "Sample" { samples } else { "pairs" };
-    let rows = Kind::of(&record.stored[definition]).rows;
+    let rows = CustomKind::of(&record.stored[definition]).resources;
     let found = rows.into_iter().find(|row| object["apiVersion"] == row.api_version());
     found.unwrap_or_else(|| panic!("no row for {}", object["apiVersion"]))
 }
 
-fn create(row: &Resource, sent: Value) -> Answer {
+fn create(row: &ResourceInfo, sent: Value) -> Answer {
     let (mut object, warnings) = match read(row, &sent) {
         Ok(read) => read,
         Err(refused) => return refused,
@@ -56,27 +58,27 @@ fn create(row: &Resource, sent: Value) -> Answer {
     if row.namespaced {
         object["metadata"]["namespace"] = json!("default");
     }
-    fill::fill(row, &mut object);
-    fill::prepare_create(row, &mut object, Timestamp::UNIX_EPOCH);
+    defaulting::apply_defaults(row, &mut object);
+    defaulting::prepare_create(row, &mut object, Timestamp::UNIX_EPOCH);
     let warnings = [warnings, more(row, None, &object)].concat();
-    settled(row, &check::create(row, &object), object, warnings)
+    settled(row, &validation::validate_create(row, &object), object, warnings)
 }
 
-fn update(row: &Resource, verb: Verb, old: &Value, case: &Case) -> Answer {
+fn update(row: &ResourceInfo, verb: Verb, old: &Value, case: &Case) -> Answer {
     let (mut object, warnings) = match read(row, &case.edited(old)) {
         Ok(read) => read,
         Err(refused) => return refused,
     };
-    fill::fill(row, &mut object);
+    defaulting::apply_defaults(row, &mut object);
     let errors = match verb {
         Verb::Status => {
-            fill::prepare_status(row, old, &mut object, Timestamp::UNIX_EPOCH);
+            defaulting::prepare_status(row, old, &mut object, Timestamp::UNIX_EPOCH);
             object["metadata"] = old["metadata"].clone();
-            check::status(row, old, &object)
+            validation::validate_status(row, old, &object)
         }
         _ => {
-            fill::prepare_update(row, old, &mut object, Timestamp::UNIX_EPOCH);
-            check::update(row, old, &object)
+            defaulting::prepare_update(row, old, &mut object, Timestamp::UNIX_EPOCH);
+            validation::validate_update(row, old, &object)
         }
     };
     let warnings =
@@ -84,35 +86,35 @@ fn update(row: &Resource, verb: Verb, old: &Value, case: &Case) -> Answer {
     settled(row, &errors, object, warnings)
 }
 
-fn read(row: &Resource, sent: &Value) -> Result<(Value, Vec<String>), Answer> {
+fn read(row: &ResourceInfo, sent: &Value) -> Result<(Value, Vec<String>), Answer> {
     let body = sent.to_string().into_bytes();
     let schema = row.schema().expect("every row has one");
     let kind = (&*row.kind, &*row.version);
-    let decoded = decode::decode_as(&body, Syntax::Json, schema)
+    let decoded = codec::decode_as(&body, Syntax::Json, schema)
         .map_err(|error| Answer { message: error.message(kind, &body, Syntax::Json), ..Answer::default() })?;
     let mut warnings: Vec<String> =
         row.custom.iter().filter_map(|custom| custom.warning.as_deref()).map(str::to_owned).collect();
-    warnings.extend(FieldValidation::Warn.settle(&decoded.findings).expect("warnings only"));
+    warnings.extend(FieldValidation::Warn.enforce(&decoded.strict_errors).expect("warnings only"));
     Ok((decoded.value, warnings))
 }
 
 /// Upstream evaluates rules and has nothing to say about it.
-fn more(row: &Resource, old: Option<&Value>, new: &Value) -> Vec<String> {
+fn more(row: &ResourceInfo, old: Option<&Value>, new: &Value) -> Vec<String> {
     if &*row.plural != "customresourcedefinitions" {
         return Vec::new();
     }
-    let warnings = custom::warnings(old, new).into_iter();
+    let warnings = definition::definition_warnings(old, new).into_iter();
     warnings.filter(|warning| !warning.starts_with("x-kubernetes-validations")).collect()
 }
 
-fn settled(row: &Resource, errors: &[FieldError], object: Value, warnings: Vec<String>) -> Answer {
+fn settled(row: &ResourceInfo, errors: &[FieldError], object: Value, warnings: Vec<String>) -> Answer {
     if errors.is_empty() {
         // What is answered is what was stored, read back.
-        let object = convert::from_stored(row, convert::to_stored(row, object));
+        let object = conversion::from_stored(row, conversion::to_stored(row, object));
         return Answer::accepted(object, warnings);
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let status = Status::invalid(row.grouped_kind(), name, errors);
+    let status = Status::invalid(row.group_kind(), name, errors);
     // A refused definition is not warned about; an object was, while it was read.
     let warnings = if row.custom.is_some() { warnings } else { Vec::new() };
     Answer { warnings, ..Answer::refused(&serde_json::to_value(&status).expect("a status is JSON")) }

@@ -1,9 +1,10 @@
 //! What holds for every object of a custom kind, whatever it says.
 
-use openapi::decode::{self, Syntax};
-use openapi::prune::{prune, unknown};
-use openapi::walk::walk;
-use openapi::{check, convert, fill};
+use openapi::codec;
+use openapi::codec::Syntax;
+use openapi::codec::typed::decode_tree;
+use openapi::schema::prune::{prune, unknown};
+use openapi::{conversion, defaulting, validation};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -71,24 +72,24 @@ proptest! {
         prune(&mut pruned, schema);
         prop_assert_eq!(unknown(&pruned, schema), Vec::<String>::new(), "what is pruned is pruned");
         // What is no embedded object where one belongs cannot be read at all.
-        let Ok(read) = walk(sent.clone(), schema) else { return Ok(()) };
+        let Ok(read) = decode_tree(sent.clone(), schema) else { return Ok(()) };
         let mut once = read.value;
-        fill::fill(&row, &mut once);
+        defaulting::apply_defaults(&row, &mut once);
         let mut twice = once.clone();
-        fill::fill(&row, &mut twice);
+        defaulting::apply_defaults(&row, &mut twice);
         prop_assert_eq!(&twice, &once, "filling twice is filling once");
-        let again = walk(twice, schema).expect("it was read before");
-        prop_assert_eq!(again.findings, vec![], "nothing unknown is left");
-        let stored = convert::to_stored(&row, once.clone());
-        prop_assert_eq!(convert::from_stored(&row, stored), once.clone(), "it is read as it was stored");
+        let again = decode_tree(twice, schema).expect("it was read before");
+        prop_assert_eq!(again.strict_errors, vec![], "nothing unknown is left");
+        let stored = conversion::to_stored(&row, once.clone());
+        prop_assert_eq!(conversion::from_stored(&row, stored), once.clone(), "it is read as it was stored");
         // Decoding its text is reading its tree; and an update that changes nothing forgives everything but what is
         // never forgiven: repetitions are, embedded objects and replicas are not.
-        let text = decode::decode_as(sent.to_string().as_bytes(), Syntax::Json, schema).expect("it was read before");
+        let text = codec::decode_as(sent.to_string().as_bytes(), Syntax::Json, schema).expect("it was read before");
         let mut filled = text.value;
-        fill::fill(&row, &mut filled);
+        defaulting::apply_defaults(&row, &mut filled);
         prop_assert_eq!(&filled, &once);
-        let new = check::create(&row, &once);
-        let unchanged = check::update(&row, &once, &once);
+        let new = validation::validate_create(&row, &once);
+        let unchanged = validation::validate_update(&row, &once, &once);
         prop_assert!(unchanged.len() <= new.len(), "{unchanged:?} of {new:?}");
         prop_assert!(unchanged.iter().all(|error| new.contains(error)), "{unchanged:?} of {new:?}");
     }

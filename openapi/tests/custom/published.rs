@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
-use openapi::custom::Kind;
-use openapi::discovery::Root;
-use openapi::resource::Resource;
-use openapi::table::{self, Include};
-use openapi::{catalog, convert, discovery, document, fill};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::crd::CustomKind;
+use openapi::publish::discovery::ApiRoot;
+use openapi::publish::tables;
+use openapi::publish::tables::IncludeObject;
+use openapi::publish::{discovery, documents};
+use openapi::schema::OpenApiDefinitions;
+use openapi::{catalog, conversion, defaulting};
 use serde_json::Value;
 
 use crate::bases;
 use crate::ours;
 use crate::record::Record;
 
-fn rows(record: &Record) -> (Vec<Arc<Resource>>, document::Definitions) {
-    let kinds = ["samples", "pairs"].map(|name| Kind::of(&record.stored[name]));
-    let rows = kinds.iter().flat_map(|kind| kind.rows.clone()).collect();
+fn rows(record: &Record) -> (Vec<Arc<ResourceInfo>>, OpenApiDefinitions) {
+    let kinds = ["samples", "pairs"].map(|name| CustomKind::of(&record.stored[name]));
+    let rows = kinds.iter().flat_map(|kind| kind.resources.clone()).collect();
     let definitions = kinds.into_iter().flat_map(|kind| kind.definitions).collect();
     (rows, definitions)
 }
@@ -32,10 +35,10 @@ fn own(definitions: &Value) -> Value {
 fn documents_say_what_a_real_server_says() {
     let record = Record::read();
     let (rows, definitions) = rows(&record);
-    let v2: Value = serde_json::from_str(&document::v2(&rows, &definitions).body).expect("JSON");
+    let v2: Value = serde_json::from_str(&documents::v2(&rows, &definitions).body).expect("JSON");
     assert_same("/openapi/v2", &own(&v2["definitions"]), &record);
     for version in ["v1", "v1beta1"] {
-        let v3 = document::v3(&rows, &definitions, "test.example.com", version).expect("it is served");
+        let v3 = documents::v3(&rows, &definitions, "test.example.com", version).expect("it is served");
         let v3: Value = serde_json::from_str(&v3.body).expect("JSON");
         let path = format!("/openapi/v3/apis/test.example.com/{version}");
         assert_same(&path, &own(&v3["components"]["schemas"]), &record);
@@ -59,7 +62,7 @@ fn discovery_lists_what_a_real_server_lists() {
     let by_name = |list: &mut Value, name: &str| {
         list.as_array_mut().expect("a list").sort_by_key(|resource| resource[name].to_string());
     };
-    let mut ours = discovery::aggregated(&rows, Root::Groups)["items"][0].take();
+    let mut ours = discovery::aggregated(&rows, ApiRoot::Groups)["items"][0].take();
     let mut theirs = record.served["aggregated"].clone();
     theirs["metadata"].as_object_mut().expect("metadata").remove("creationTimestamp");
     for group in [&mut ours, &mut theirs] {
@@ -86,13 +89,13 @@ fn a_definition_is_filled_as_by_a_real_server() {
     for (name, definition) in bases().definitions {
         let theirs = &record.stored[&name];
         let mut ours = definition.clone();
-        fill::fill(row, &mut ours);
-        fill::prepare_create(row, &mut ours, jiff::Timestamp::now());
+        defaulting::apply_defaults(row, &mut ours);
+        defaulting::prepare_create(row, &mut ours, jiff::Timestamp::now());
         assert_eq!(ours["spec"], theirs["spec"]);
         assert_eq!(ours["status"]["storedVersions"], theirs["status"]["storedVersions"]);
         assert_eq!(ours["status"]["conditions"], Value::Null);
         let mut again = theirs.clone();
-        fill::fill(row, &mut again);
+        defaulting::apply_defaults(row, &mut again);
         assert_eq!(&again, theirs);
     }
 }
@@ -103,15 +106,15 @@ fn a_definition_is_filled_as_by_a_real_server() {
 fn tables_show_what_a_real_server_shows() {
     let record = Record::read();
     for (kind, version) in [("samples", "v1"), ("pairs", "v1")] {
-        let rows = Kind::of(&record.stored[kind]).rows;
+        let rows = CustomKind::of(&record.stored[kind]).resources;
         let row = rows.iter().find(|row| &*row.version == version).expect("it is served");
         let theirs = &record.served[kind];
-        assert_eq!(Value::from(table::definitions(&row.columns)), theirs["columnDefinitions"]);
+        assert_eq!(Value::from(tables::definitions(&row.columns)), theirs["columnDefinitions"]);
         let shown = theirs["rows"].as_array().expect("rows");
         assert_eq!(shown.len(), 2, "{shown:?}");
         for shown in shown {
             let object = &shown["object"];
-            let ours = table::row(&row.columns, object, Include::Nothing, jiff::Timestamp::now());
+            let ours = tables::row(&row.columns, object, IncludeObject::Nothing, jiff::Timestamp::now());
             for (index, column) in row.columns.iter().enumerate() {
                 let (ours, theirs) = (&ours["cells"][index], &shown["cells"][index]);
                 match &*column.kind {
@@ -132,15 +135,15 @@ fn what_was_written_in_one_version_is_read_in_another() {
     ] {
         let (written, theirs) = (&record.stored[name], &record.served[path]);
         let (writer, reader) = (ours::row(written, &record, ""), ours::row(theirs, &record, ""));
-        let stored = convert::to_stored(&writer, written.clone());
+        let stored = conversion::to_stored(&writer, written.clone());
         assert_eq!(stored["apiVersion"], "test.example.com/v1beta1", "that is what is stored");
-        assert_eq!(&convert::from_stored(&reader, stored.clone()), theirs, "{path}");
+        assert_eq!(&conversion::from_stored(&reader, stored.clone()), theirs, "{path}");
         assert!(!reader.reads_as_stored("test.example.com/v1beta1", 0));
         // Read in the version it is stored in, under the schema it was stored under, nothing happens to it.
-        let kind = Kind::of(&record.stored["pairs"]);
+        let kind = CustomKind::of(&record.stored["pairs"]);
         let hash = kind.stored.custom.as_ref().expect("a definition made it").schema_hash;
         assert!(kind.stored.reads_as_stored("test.example.com/v1beta1", hash));
-        let mut again = convert::from_stored(&kind.stored, stored);
-        assert!(!openapi::custom::convert::from_stored(&kind.stored, &mut again));
+        let mut again = conversion::from_stored(&kind.stored, stored);
+        assert!(!openapi::conversion::custom::from_stored(&kind.stored, &mut again));
     }
 }

@@ -9,10 +9,11 @@ mod samples;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use openapi::custom::{self, Kind};
-use openapi::decode::{self, FieldValidation, Syntax};
-use openapi::resource::Resource;
-use openapi::{catalog, check, fill};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::codec;
+use openapi::codec::{FieldValidation, Syntax};
+use openapi::crd::CustomKind;
+use openapi::{catalog, defaulting, validation};
 use samples::Sample;
 use serde_json::{Map, Value, json};
 
@@ -21,17 +22,17 @@ fn definitions() -> Vec<Value> {
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
     let read = |text: &&str| {
         let schema = row.schema().expect("built in");
-        let decoded = decode::decode_as(text.as_bytes(), Syntax::Yaml, schema).unwrap();
-        assert_eq!(decoded.findings, [], "{text}");
+        let decoded = codec::decode_as(text.as_bytes(), Syntax::Yaml, schema).unwrap();
+        assert_eq!(decoded.strict_errors, [], "{text}");
         let mut definition = decoded.value;
-        fill::fill(row, &mut definition);
+        defaulting::apply_defaults(row, &mut definition);
         definition
     };
     api::fleet::DEFINITIONS.iter().map(read).collect()
 }
 
-fn row(definition: &Value) -> Arc<Resource> {
-    Kind::of(definition).rows.remove(0)
+fn row(definition: &Value) -> Arc<ResourceInfo> {
+    CustomKind::of(definition).resources.remove(0)
 }
 
 fn sample(definition: &Value) -> Sample {
@@ -48,8 +49,12 @@ fn every_definition_is_one_a_server_would_accept_without_a_word() {
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
     for definition in definitions() {
         let name = &definition["metadata"]["name"];
-        assert_eq!(check::create(row, &definition), [], "{name}");
-        assert_eq!(custom::warnings(None, &definition), Vec::<String>::new(), "{name}");
+        assert_eq!(validation::validate_create(row, &definition), [], "{name}");
+        assert_eq!(
+            validation::definition::definition_warnings(None, &definition),
+            Vec::<String>::new(),
+            "{name}"
+        );
     }
 }
 
@@ -185,15 +190,15 @@ fn mistakes_are_refused_where_they_are() {
 }
 
 /// What becomes of an object that is sent to a server, or what its sender is told.
-fn accepted(row: &Resource, object: &Value) -> Result<Value, String> {
+fn accepted(row: &ResourceInfo, object: &Value) -> Result<Value, String> {
     let schema = row.schema().expect("defined");
     let text = object.to_string();
     let decoded =
-        decode::decode_as(text.as_bytes(), Syntax::Json, schema).map_err(|error| error.to_string())?;
-    FieldValidation::Strict.settle(&decoded.findings)?;
+        codec::decode_as(text.as_bytes(), Syntax::Json, schema).map_err(|error| error.to_string())?;
+    FieldValidation::Strict.enforce(&decoded.strict_errors)?;
     let mut object = decoded.value;
-    fill::fill(row, &mut object);
-    let faults = check::create(row, &object);
+    defaulting::apply_defaults(row, &mut object);
+    let faults = validation::validate_create(row, &object);
     match faults.is_empty() {
         true => Ok(object),
         false => Err(faults.iter().map(|fault| format!("{fault}\n")).collect()),

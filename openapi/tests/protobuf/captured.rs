@@ -1,6 +1,7 @@
 //! Requests of a real kubectl, byte for byte.
 
-use openapi::protobuf::{self, Problem};
+use openapi::codec::protobuf;
+use openapi::codec::protobuf::Problem;
 use serde_json::{Value, json};
 
 pub(crate) struct Captured {

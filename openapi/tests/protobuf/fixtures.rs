@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use openapi::protobuf;
+use openapi::codec::protobuf;
 use serde_json::Value;
 
 const MODULE: &str = "k8s.io/api@v0.36.4";

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use openapi::protobuf::{self, Problem};
+use openapi::codec::protobuf;
+use openapi::codec::protobuf::Problem;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;

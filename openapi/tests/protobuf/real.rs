@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use openapi::protobuf;
+use openapi::codec::protobuf;
 use peers::Request;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Bodies that are odd, mistyped or no bodies at all.
 
-use openapi::decode::{FieldValidation, Syntax, decode_as, not_a};
+use openapi::codec::{FieldValidation, Syntax, decode_as, mismatch_message};
 use serde_json::{Value, json};
 
 use super::Kind;
@@ -63,9 +63,9 @@ fn ours(kind: &Kind, body: &str, syntax: Syntax, validation: FieldValidation) ->
     let named = (kind.kind, "v1");
     match decode_as(body.as_bytes(), syntax, &kind.schema) {
         Err(error) => Told::Refused(error.message(named, body.as_bytes(), syntax)),
-        Ok(read) => match validation.settle(&read.findings) {
+        Ok(read) => match validation.enforce(&read.strict_errors) {
             Ok(warnings) => Told::Understood(warnings),
-            Err(why) => Told::Refused(not_a(kind.kind, named, &why)),
+            Err(why) => Told::Refused(mismatch_message(kind.kind, named, &why)),
         },
     }
 }

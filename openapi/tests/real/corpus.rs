@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use openapi::catalog;
-use openapi::decode::{Syntax, decode};
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::codec::{Syntax, decode};
 use serde_json::{Value, json};
 
 const CORPUS: &str = include_str!("corpus.txt");
 const UPDATES: &str = include_str!("updates.txt");
 
 pub(crate) struct Sample {
-    pub(crate) row: &'static Arc<Resource>,
+    pub(crate) row: &'static Arc<ResourceInfo>,
     pub(crate) object: Value,
     /// By what it is replaced, and through which subresource.
     pub(crate) replacements: Vec<(Value, Option<&'static str>)>,
@@ -47,13 +47,13 @@ fn parse(text: &str) -> Vec<Sample> {
     samples
 }
 
-fn row_of(kind: &str) -> &'static Arc<Resource> {
+fn row_of(kind: &str) -> &'static Arc<ResourceInfo> {
     let (api_version, kind) = kind.split_once(' ').expect("a version and a kind");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     catalog::find_kind(group, version, kind).unwrap_or_else(|| panic!("no {kind} in {api_version}"))
 }
 
-fn object(row: &Resource, yaml: &str) -> Value {
+fn object(row: &ResourceInfo, yaml: &str) -> Value {
     let read = decode(yaml.as_bytes(), Syntax::Yaml).unwrap_or_else(|error| panic!("{error}: {yaml}"));
     let mut object = read.value;
     object["apiVersion"] = row.api_version().into();

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use openapi::schema::{Field, List, ListKind, Map, Object, Schema, SchemaRef, Shape};
+use openapi::schema::{FieldSchema, ListSchema, ListType, MapSchema, ObjectSchema, Schema, SchemaRef, Shape};
 use serde_json::Value;
 
 pub(crate) struct Document {
@@ -46,28 +46,29 @@ impl Document {
             Some("number") => Shape::Number,
             Some("string") => Shape::String,
             Some("array") => {
-                Shape::List(List { items: self.reference(&value["items"]), kind: ListKind::Atomic })
+                Shape::List(ListSchema { items: self.reference(&value["items"]), kind: ListType::Atomic })
             }
             Some("object") if value.get("properties").is_some() => Shape::Object(self.object(value)),
-            Some("object") if value.get("additionalProperties").is_some() => {
-                Shape::Map(Map { values: self.reference(&value["additionalProperties"]), atomic: false })
-            }
+            Some("object") if value.get("additionalProperties").is_some() => Shape::Map(MapSchema {
+                values: self.reference(&value["additionalProperties"]),
+                atomic: false,
+            }),
             _ => Shape::Any,
         };
         Schema { shape, format: format.map(Into::into), ..Schema::default() }
     }
 
-    fn object(&self, value: &Value) -> Object {
+    fn object(&self, value: &Value) -> ObjectSchema {
         let fields = value["properties"].as_object().into_iter().flatten().map(|(name, property)| {
             let strategy = property["x-kubernetes-patch-strategy"].as_str().unwrap_or_default();
-            let field = Field {
+            let field = FieldSchema {
                 patch_merge: strategy.split(',').any(|word| word == "merge"),
                 patch_retain_keys: strategy.split(',').any(|word| word == "retainKeys"),
                 patch_merge_key: property["x-kubernetes-patch-merge-key"].as_str().map(Into::into),
-                ..Field::of(self.reference(property))
+                ..FieldSchema::of(self.reference(property))
             };
             (name.as_str().into(), field)
         });
-        Object { fields: fields.collect(), ..Object::default() }
+        ObjectSchema { fields: fields.collect(), ..ObjectSchema::default() }
     }
 }

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use openapi::builtin;
-use openapi::check;
-use openapi::decode::{Decoded, Syntax, decode_as};
-use openapi::field::FieldError;
-use openapi::fill::{fill, prepare_create, prepare_status, prepare_update};
-use openapi::resource::Resource;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::codec::{Decoded, Syntax, decode_as};
+use openapi::defaulting::{apply_defaults, prepare_create, prepare_status, prepare_update};
+use openapi::meta::field::FieldError;
+use openapi::schema::builtin;
+use openapi::validation;
 use serde_json::{Map, Value, json};
 
 use super::cluster::{Answer, Cluster};
@@ -65,7 +65,7 @@ pub(crate) fn differences(cluster: &Cluster) -> Vec<String> {
     found
 }
 
-fn create(cluster: &Cluster, row: &Resource, object: &Value) -> Answer {
+fn create(cluster: &Cluster, row: &ResourceInfo, object: &Value) -> Answer {
     let path = format!("{}?dryRun=All", collection(row));
     cluster.send("POST", &path, "application/json", &object.to_string())
 }
@@ -81,13 +81,13 @@ fn what_is_prepared_is_filled_throughout() {
     for Sample { row, mut object, .. } in samples().into_iter().chain(updates()) {
         // As a client that lets the server choose the name.
         let name = object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("name"));
-        fill(row, &mut object);
+        apply_defaults(row, &mut object);
         object["metadata"]["name"] = name.unwrap_or_else(|| "drawn".into());
         object["metadata"]["uid"] = "5f3ac1a2-0ee0-4c0b-a3b8-7f8ea5e0a1a1".into();
         object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
         prepare_create(row, &mut object, Timestamp::UNIX_EPOCH);
         let once = object.clone();
-        fill(row, &mut object);
+        apply_defaults(row, &mut object);
         assert_eq!(once, object, "{}", row.qualified());
     }
 }
@@ -111,7 +111,7 @@ fn replace(cluster: &Cluster, sample: &Sample) -> Vec<String> {
 
 fn replace_with(
     cluster: &Cluster,
-    row: &Resource,
+    row: &ResourceInfo,
     path: &str,
     (next, part): &(Value, Option<&str>),
 ) -> Result<(), String> {
@@ -135,22 +135,22 @@ fn replace_with(
 
 /// How an object is replaced: as a whole, or its status alone.
 struct Way {
-    prepare: fn(&Resource, &Value, &mut Value, Timestamp),
-    check: fn(&Resource, &Value, &Value) -> Vec<FieldError>,
+    prepare: fn(&ResourceInfo, &Value, &mut Value, Timestamp),
+    check: fn(&ResourceInfo, &Value, &Value) -> Vec<FieldError>,
 }
 
-const UPDATE: Way = Way { prepare: prepare_update, check: check::update };
-const STATUS: Way = Way { prepare: prepare_status, check: check::status };
+const UPDATE: Way = Way { prepare: prepare_update, check: validation::validate_update };
+const STATUS: Way = Way { prepare: prepare_status, check: validation::validate_status };
 
 fn compare_changed(
-    row: &Resource,
+    row: &ResourceInfo,
     way: &Way,
     old: &Value,
     next: &Value,
     theirs: Value,
 ) -> Result<(), String> {
     let mut ours = read(row, next);
-    fill(row, &mut ours);
+    apply_defaults(row, &mut ours);
     for kept in ["namespace", "uid", "creationTimestamp", "generation"] {
         if let Some(value) = old["metadata"].get(kept) {
             ours["metadata"][kept] = value.clone();
@@ -204,27 +204,27 @@ pub(crate) fn fill_odd_objects() {
     }
 }
 
-fn fill_twice(row: &Resource, object: Value) {
+fn fill_twice(row: &ResourceInfo, object: Value) {
     let now = Timestamp::UNIX_EPOCH;
     let schema = builtin::schema(&row.type_name).expect("every kind has a type");
     let read = decode_as(object.to_string().as_bytes(), Syntax::Json, schema);
     let Ok(Decoded { value: mut once, .. }) = read else {
         let mut survived = object.clone();
-        fill(row, &mut survived);
+        apply_defaults(row, &mut survived);
         prepare_create(row, &mut survived, now);
         prepare_update(row, &object, &mut survived, now);
         prepare_status(row, &object, &mut survived, now);
         return;
     };
-    fill(row, &mut once);
+    apply_defaults(row, &mut once);
     let mut twice = once.clone();
-    fill(row, &mut twice);
+    apply_defaults(row, &mut twice);
     assert_eq!(once, twice, "{object}");
 
     let mut new = once.clone();
     prepare_create(row, &mut new, now);
     let mut same = new.clone();
-    fill(row, &mut same);
+    apply_defaults(row, &mut same);
     assert_eq!(new, same, "{object}");
     prepare_update(row, &new, &mut same, now);
     assert_eq!(new, same, "an update that changes nothing: {object}");
@@ -286,16 +286,16 @@ fn pointers(value: &Value, at: &str) -> Vec<String> {
     all
 }
 
-fn compare_new(row: &Resource, object: &Value, theirs: Value) -> Result<(), String> {
+fn compare_new(row: &ResourceInfo, object: &Value, theirs: Value) -> Result<(), String> {
     let mut ours = read(row, object);
-    fill(row, &mut ours);
+    apply_defaults(row, &mut ours);
     for given in ["uid", "namespace"] {
         if let Some(value) = theirs["metadata"].get(given) {
             ours["metadata"][given] = value.clone();
         }
     }
     prepare_create(row, &mut ours, moment(&theirs));
-    accepted(object, &check::create(row, &ours))?;
+    accepted(object, &validation::validate_create(row, &ours))?;
     same(object, ours, theirs, forget_allocated)
 }
 
@@ -326,13 +326,13 @@ fn same(
 }
 
 /// `/apis/apps/v1/namespaces/default/deployments`
-fn collection(row: &Resource) -> String {
+fn collection(row: &ResourceInfo) -> String {
     let root = if row.group.is_empty() { "/api" } else { "/apis" };
     let namespace = if row.namespaced { "/namespaces/default" } else { "" };
     format!("{root}/{}{namespace}/{}", row.api_version(), row.plural)
 }
 
-fn read(row: &Resource, object: &Value) -> Value {
+fn read(row: &ResourceInfo, object: &Value) -> Value {
     let schema = builtin::schema(&row.type_name).expect("every kind has a type");
     decode_as(object.to_string().as_bytes(), Syntax::Json, schema).expect("the server understood it").value
 }

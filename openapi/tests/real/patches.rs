@@ -1,10 +1,10 @@
 //! Patches of the three types, on objects that exist.
 
-use openapi::decode::{Syntax, decode};
+use openapi::codec::typed::decode_tree;
+use openapi::codec::{Syntax, decode};
 use openapi::patch::json::JsonPatch;
 use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
-use openapi::walk::walk;
 use serde_json::{Value, json};
 
 use super::Kind;
@@ -72,17 +72,17 @@ fn compare_one(cluster: &Cluster, kind: &Kind, patch_type: Type, patch: &str) ->
 }
 
 fn ours(kind: &Kind, patch_type: Type, patch: &str, live: Value) -> Result<(Value, Vec<String>), Answer> {
-    let refuse = |status: openapi::status::Status| Answer {
+    let refuse = |status: openapi::meta::status::Status| Answer {
         code: status.code,
         body: serde_json::to_value(&status).expect("a status is JSON"),
         warnings: Vec::new(),
     };
     let read = decode(patch.as_bytes(), Syntax::Json).expect("patches here are JSON");
-    let mut warnings: Vec<String> = read.findings.iter().map(ToString::to_string).collect();
+    let mut warnings: Vec<String> = read.strict_errors.iter().map(ToString::to_string).collect();
     let (patched, shown) = match patch_type {
         Type::Json => {
             let patch = JsonPatch::parse(read.value).map_err(|error| refuse(error.status()))?;
-            warnings.extend(patch.findings.iter().map(ToString::to_string));
+            warnings.extend(patch.strict_errors.iter().map(ToString::to_string));
             (patch.apply(live).map_err(|error| refuse(error.status()))?, String::new())
         }
         Type::Merge => {
@@ -97,9 +97,9 @@ fn ours(kind: &Kind, patch_type: Type, patch: &str, live: Value) -> Result<(Valu
             (patch.apply(live, &kind.schema).map_err(|error| refuse(error.status()))?, shown)
         }
     };
-    let walked = walk(patched, &kind.schema)
+    let walked = decode_tree(patched, &kind.schema)
         .map_err(|mismatch| refuse(openapi::patch::unreadable(&shown, &mismatch.to_string())))?;
-    warnings.extend(walked.findings.iter().map(ToString::to_string));
+    warnings.extend(walked.strict_errors.iter().map(ToString::to_string));
     Ok((walked.value, warnings))
 }
 

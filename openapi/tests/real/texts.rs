@@ -1,7 +1,7 @@
 //! Selectors and quantities.
 
-use openapi::quantity::Quantity;
-use openapi::select::{FieldSelector, LabelSelector};
+use openapi::meta::quantity::Quantity;
+use openapi::meta::selector::{FieldSelector, LabelSelector};
 use serde_json::json;
 
 use super::cluster::Cluster;

@@ -1,6 +1,6 @@
 use openapi::catalog::built_in;
-use openapi::discovery::{Root, aggregated, core_versions, group, group_list, resource_list};
-use openapi::resource::{Resource, Verb};
+use openapi::catalog::resource_info::{ResourceInfo, Verb};
+use openapi::publish::discovery::{ApiRoot, aggregated, core_versions, group, group_list, resource_list};
 use serde_json::Value;
 
 use crate::server::Server;
@@ -21,8 +21,8 @@ pub(crate) fn differences(server: &Server) -> Vec<String> {
             found.push(format!("{path} ({accept}):\n    ours   {ours}\n    theirs {theirs}"));
         }
     };
-    check("/api", AGGREGATED, aggregated(built_in(), Root::Core));
-    check("/apis", AGGREGATED, aggregated(built_in(), Root::Groups));
+    check("/api", AGGREGATED, aggregated(built_in(), ApiRoot::Core));
+    check("/apis", AGGREGATED, aggregated(built_in(), ApiRoot::Groups));
     check("/api", JSON, core_versions(built_in(), ""));
     check("/apis", JSON, group_list(built_in()));
     for row in built_in() {
@@ -61,6 +61,6 @@ pub(crate) fn selectors_differ(server: &Server) -> Vec<String> {
     found
 }
 
-pub(crate) fn root(row: &Resource) -> String {
-    format!("/{}", openapi::document::path(&row.group, &row.version))
+pub(crate) fn root(row: &ResourceInfo) -> String {
+    format!("/{}", openapi::publish::documents::path(&row.group, &row.version))
 }

@@ -1,7 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openapi::catalog::built_in;
-use openapi::document::{self, Definitions};
+use openapi::publish::documents;
+use openapi::schema::OpenApiDefinitions;
 use serde_json::Value;
 
 use crate::server::Server;
@@ -15,8 +16,8 @@ fn pairs(server: &Server) -> Vec<(String, Value, Value)> {
     versions
         .into_iter()
         .map(|(group, version)| {
-            let path = document::path(group, version);
-            let ours = document::v3(built_in(), &Definitions::new(), group, version).unwrap();
+            let path = documents::path(group, version);
+            let ours = documents::v3(built_in(), &OpenApiDefinitions::new(), group, version).unwrap();
             let theirs = server.get(index["paths"][&path]["serverRelativeURL"].as_str().unwrap(), JSON);
             (path, serde_json::from_str(&ours.body).unwrap(), theirs)
         })
@@ -42,7 +43,8 @@ pub(crate) fn types_differ(server: &Server) -> Vec<String> {
 }
 
 pub(crate) fn v2_differs(server: &Server) -> Vec<String> {
-    let ours: Value = serde_json::from_str(&document::v2(built_in(), &Definitions::new()).body).unwrap();
+    let ours: Value =
+        serde_json::from_str(&documents::v2(built_in(), &OpenApiDefinitions::new()).body).unwrap();
     let theirs = server.get("/openapi/v2", JSON);
     let mut found = BTreeSet::new();
     compare_types("v2", &ours["definitions"], &theirs["definitions"], &mut found);

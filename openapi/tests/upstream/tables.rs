@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use openapi::catalog::built_in;
-use openapi::cell::Cell;
-use openapi::resource::{Generation, Resource, Verb};
+use openapi::catalog::printer::PrinterCell;
+use openapi::catalog::resource_info::{Generation, ResourceInfo, Verb};
 use serde_json::Value;
 
 use crate::discovery::root;
@@ -12,7 +12,7 @@ const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const MANIFESTS: &str = include_str!("manifests.yaml");
 
 /// Every table the server can show, with the objects in it.
-fn tables(server: &Server) -> Vec<(Arc<Resource>, Value)> {
+fn tables(server: &Server) -> Vec<(Arc<ResourceInfo>, Value)> {
     let rows = built_in().iter().filter(|row| row.allows(Verb::List));
     rows.map(|row| {
         let path = format!("{}/{}?includeObject=Object", root(row), row.plural);
@@ -37,7 +37,7 @@ pub(crate) fn cells_differ(server: &Server) -> Vec<String> {
             seen += 1;
             for (index, column) in row.columns.iter().enumerate() {
                 let (ours, theirs) = (column.cell.fill(&shown["object"], now), &shown["cells"][index]);
-                let tells_time = matches!(column.cell, Cell::Age(_)) || is_moment(&column.name);
+                let tells_time = matches!(column.cell, PrinterCell::Age(_)) || is_moment(&column.name);
                 let is_same = match tells_time {
                     _ if &*column.name == "Targets" && &*row.version == "v1" => true,
                     true => has_time(&ours) == has_time(theirs),

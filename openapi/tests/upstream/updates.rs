@@ -1,5 +1,5 @@
 use openapi::catalog::built_in;
-use openapi::resource::{Resource, Verb};
+use openapi::catalog::resource_info::{ResourceInfo, Verb};
 use serde_json::{Value, json};
 
 use crate::discovery::root;
@@ -40,7 +40,7 @@ pub(crate) fn differences(server: &Server) -> Vec<String> {
     found
 }
 
-fn write(server: &Server, row: &Resource, method: &str, object: &Value, body: &Value) -> (u16, Value) {
+fn write(server: &Server, row: &ResourceInfo, method: &str, object: &Value, body: &Value) -> (u16, Value) {
     let metadata = &object["metadata"];
     let namespace = match metadata["namespace"].as_str() {
         Some(namespace) => format!("/namespaces/{namespace}"),
@@ -52,7 +52,7 @@ fn write(server: &Server, row: &Resource, method: &str, object: &Value, body: &V
     (status, serde_json::from_slice(&answer).unwrap_or_default())
 }
 
-fn without_version(row: &Resource, object: &Value) -> Value {
+fn without_version(row: &ResourceInfo, object: &Value) -> Value {
     let mut object = object.clone();
     object["kind"] = json!(&*row.kind);
     object["apiVersion"] = row.api_version().into();

@@ -7,7 +7,7 @@ use std::io;
 
 use apiserver::server::Body;
 use http::{HeaderMap, Response};
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 

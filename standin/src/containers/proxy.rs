@@ -5,7 +5,7 @@ use apiserver::server::{Body, whole};
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::Value;
 
 use super::{is_running, plain};

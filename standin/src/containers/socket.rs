@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::Empty;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use apiserver::server::{Body, whole};

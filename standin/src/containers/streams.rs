@@ -13,7 +13,7 @@ use std::time::Duration;
 use apiserver::server::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::socket::{Channel, Said};

@@ -8,7 +8,7 @@ use apiserver::stack::Stack;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::{Value, json};
 
 use crate::hands::identity;
@@ -33,7 +33,10 @@ pub(super) async fn answer(stack: Arc<Stack>, wish: Wish) -> Result<Response<Bod
             "items": measured.collect::<Vec<_>>(),
         }),
         wanted => measured.find(|object| name(object) == wanted).ok_or_else(|| {
-            Status::not_found(openapi::status::Grouped::new("metrics.k8s.io", &wish.plural), wanted)
+            Status::not_found(
+                openapi::meta::status::GroupResource::new("metrics.k8s.io", &wish.plural),
+                wanted,
+            )
         })?,
     };
     let mut response = Response::new(whole(Full::from(answer.to_string())));

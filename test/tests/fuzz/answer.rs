@@ -6,8 +6,9 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use openapi::decode::{self, Syntax};
-use openapi::protobuf;
+use openapi::codec;
+use openapi::codec::Syntax;
+use openapi::codec::protobuf;
 use serde_json::Value;
 
 use crate::request::Request;
@@ -89,7 +90,7 @@ fn refusal(answer: &Answer) -> Result<()> {
             protobuf::decode(&answer.body).context("a refusal that is not protobuf")?.value
         }
         kind if kind.starts_with("application/yaml") => {
-            decode::decode(&answer.body, Syntax::Yaml).context("a refusal that is not YAML")?.value
+            codec::decode(&answer.body, Syntax::Yaml).context("a refusal that is not YAML")?.value
         }
         _ => serde_json::from_slice(&answer.body).context("a refusal that is not JSON")?,
     };

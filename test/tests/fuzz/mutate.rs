@@ -114,8 +114,9 @@ fn tree(request: &mut Request, random: &mut StdRng) {
 
 /// The same object in protobuf, if it has such a form.
 fn in_protobuf(request: &mut Request) {
-    let encoded =
-        serde_json::from_slice(&request.body).ok().and_then(|tree| openapi::protobuf::encode(&tree).ok());
+    let encoded = serde_json::from_slice(&request.body)
+        .ok()
+        .and_then(|tree| openapi::codec::protobuf::encode(&tree).ok());
     if let Some(encoded) = encoded {
         request.body = encoded;
         request.set_header("content-type", "application/vnd.kubernetes.protobuf");

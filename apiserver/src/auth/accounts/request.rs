@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
-use openapi::field::FieldError;
-use openapi::status::{Grouped, Status};
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 
 use super::claims::{Claims, Named};
@@ -17,7 +17,7 @@ use crate::verbs::{act, get};
 use crate::{metadata, stored};
 
 const GROUP: &str = "authentication.k8s.io";
-const KIND: Grouped<'static> = Grouped { group: GROUP, name: "TokenRequest" };
+const KIND: GroupResource<'static> = GroupResource { group: GROUP, name: "TokenRequest" };
 /// An hour, if nobody says otherwise.
 const SECONDS: i64 = 3600;
 const SECONDS_MIN: i64 = 600;
@@ -111,7 +111,7 @@ impl Accounts {
                 "the UID in the bound object reference ({said}) does not match the UID in record. \
                  The object might have been deleted and then recreated"
             );
-            return Err(Status::conflict(Grouped::new(group, kind), name, &why));
+            return Err(Status::conflict(GroupResource::new(group, kind), name, &why));
         }
         let claimed = &mut claims.kubernetes;
         match kind {
@@ -140,7 +140,7 @@ impl Accounts {
         let found =
             self.store.get(&collection.key(call.cluster, namespace, name)).await.map_err(unreadable)?;
         let object = found.value.and_then(|entry| stored::tree(&entry).ok());
-        object.ok_or_else(|| Status::not_found(Grouped::new(collection.group, collection.plural), name))
+        object.ok_or_else(|| Status::not_found(GroupResource::new(collection.group, collection.plural), name))
     }
 
     /// The node a pod is on: its name, and its uid if it is known here.

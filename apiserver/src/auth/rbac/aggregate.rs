@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use openapi::select::LabelSelector;
+use openapi::meta::selector::LabelSelector;
 use serde_json::Value;
 
 /// The rules each role gathers from all of these; none for one that gathers nothing but has its own. Those of one role

@@ -14,7 +14,7 @@ use apiserver::connect::Wish;
 use controller::kind::Kind;
 use controller::remote::{Place, Remote};
 use http::HeaderValue;
-use openapi::status::Status;
+use openapi::meta::status::Status;
 use serde_json::Value;
 use splitter::lower::physical_namespace;
 

@@ -23,7 +23,7 @@ use futures::{StreamExt, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
-use openapi::status::{Grouped, Status};
+use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 use splitter::lower::physical_namespace;
 use storage::Boxed;
@@ -122,7 +122,9 @@ pub(super) async fn answer(
         "" => {
             json!({ "apiVersion": api_version, "kind": format!("{kind}List"), "metadata": {}, "items": items })
         }
-        name => items.pop().ok_or_else(|| Status::not_found(Grouped::new(METRICS.0, &query.plural), name))?,
+        name => items
+            .pop()
+            .ok_or_else(|| Status::not_found(GroupResource::new(METRICS.0, &query.plural), name))?,
     };
     let mut response = Response::new(whole(Full::from(answer.to_string())));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Fill::*;
+use super::CellSource::*;
 use super::{Columns, condition, is_terminating};
-use crate::cell::{items, since, text, time};
+use crate::catalog::printer::{items, since, text, time};
 
 pub(super) const COLUMNS: &[Columns] = &[
     ("configmaps", &[("Data", Made(config_entries))]),
@@ -112,7 +112,7 @@ pub(super) const COLUMNS: &[Columns] = &[
 ];
 
 /// Both versions of the kind, whose fields have different names.
-const EVENT: &[(&str, super::Fill)] = &[
+const EVENT: &[(&str, super::CellSource)] = &[
     ("Last Seen", Made(event_last_seen)),
     ("Type", Text("/type", "")),
     ("Reason", Text("/reason", "")),

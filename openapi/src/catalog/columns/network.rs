@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Fill::*;
+use super::CellSource::*;
 use super::{Columns, few};
-use crate::cell::{items, text};
+use crate::catalog::printer::{items, text};
 
 pub(super) const COLUMNS: &[Columns] = &[
     (

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Fill::*;
+use super::CellSource::*;
 use super::{Columns, condition};
-use crate::cell::{duration, items, selector, text};
+use crate::catalog::printer::{duration, items, selector, text};
 
 pub(super) const COLUMNS: &[Columns] = &[
     ("clusterrolebindings.rbac.authorization.k8s.io", BINDING),
@@ -72,7 +72,7 @@ pub(super) const COLUMNS: &[Columns] = &[
     ),
 ];
 
-const BINDING: &[(&str, super::Fill)] = &[
+const BINDING: &[(&str, super::CellSource)] = &[
     (
         "Role",
         Made(|binding, _| {
@@ -84,7 +84,7 @@ const BINDING: &[(&str, super::Fill)] = &[
     ("ServiceAccounts", Made(|binding, _| subjects(binding, "ServiceAccount"))),
 ];
 
-const POLICY_BINDING: &[(&str, super::Fill)] =
+const POLICY_BINDING: &[(&str, super::CellSource)] =
     &[("PolicyName", Text("/spec/policyName", "")), ("ParamRef", Made(param_ref))];
 
 fn subjects(binding: &Value, kind: &str) -> Value {

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::element::{Element, same};
-use super::set::Set;
-use super::types::{Atom, Fields, Items, Type};
+use super::field_set::FieldSet;
+use super::path_element::{PathElement, same};
+use super::schema_type::{Fields, Items, SchemaAtom, SchemaType};
 
 /// No field is in two of these.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes<'a> {
-    pub(super) added: Set<'a>,
-    pub(super) modified: Set<'a>,
-    pub(super) removed: Set<'a>,
+    pub(super) added: FieldSet<'a>,
+    pub(super) modified: FieldSet<'a>,
+    pub(super) removed: FieldSet<'a>,
 }
 
 impl<'a> Changes<'a> {
@@ -22,12 +22,12 @@ impl<'a> Changes<'a> {
     }
 
     /// The same, of what a filter leaves.
-    pub(super) fn filtered(self, keep: impl Fn(Set<'a>) -> Set<'a>) -> Changes<'a> {
+    pub(super) fn filtered(self, keep: impl Fn(FieldSet<'a>) -> FieldSet<'a>) -> Changes<'a> {
         Changes { added: keep(self.added), modified: keep(self.modified), removed: keep(self.removed) }
     }
 
     /// Adds what happened to one field, and below it.
-    fn push(&mut self, element: Element<'a>, own: Own, below: Changes<'a>) {
+    fn push(&mut self, element: PathElement<'a>, own: Own, below: Changes<'a>) {
         // Most fields did not change, and cost nothing here.
         for (all, below, member) in [
             (&mut self.added, below.added, own == Own::Added),
@@ -99,13 +99,13 @@ impl<'a> Pair<'a> {
 }
 
 /// What `new` changes of `old`, both of this type.
-pub(super) fn changes<'a>(old: &'a Value, new: &'a Value, kind: Type<'a>) -> Changes<'a> {
+pub(super) fn changes<'a>(old: &'a Value, new: &'a Value, kind: SchemaType<'a>) -> Changes<'a> {
     let mut changes = Changes::default();
     visit(Pair::Both(old, new), kind, &mut changes);
     changes
 }
 
-fn visit<'a>(pair: Pair<'a>, kind: Type<'a>, below: &mut Changes<'a>) -> Own {
+fn visit<'a>(pair: Pair<'a>, kind: SchemaType<'a>, below: &mut Changes<'a>) -> Own {
     let atom = match pair {
         Pair::Old(value) | Pair::New(value) => kind.atom(value),
         Pair::Both(old, new) => match (kind.atom(old), kind.atom(new)) {
@@ -123,9 +123,9 @@ fn visit<'a>(pair: Pair<'a>, kind: Type<'a>, below: &mut Changes<'a>) -> Own {
 }
 
 /// An empty object or list is a value like any other, so that it can be told from one that is missing.
-fn parts<'a>(pair: Pair<'a>, atom: Atom<'a>, below: &mut Changes<'a>) -> Own {
+fn parts<'a>(pair: Pair<'a>, atom: SchemaAtom<'a>, below: &mut Changes<'a>) -> Own {
     match atom {
-        Atom::Map(fields) if !fields.atomic => {
+        SchemaAtom::Map(fields) if !fields.atomic => {
             let object =
                 |value: Option<&'a Value>| value.and_then(Value::as_object).filter(|map| !map.is_empty());
             let (old, new) = (object(pair.before()), object(pair.after()));
@@ -134,7 +134,7 @@ fn parts<'a>(pair: Pair<'a>, atom: Atom<'a>, below: &mut Changes<'a>) -> Own {
                 return pair.presence();
             }
         }
-        Atom::List(items) if !items.atomic() => {
+        SchemaAtom::List(items) if !items.atomic() => {
             let list = |value: Option<&'a Value>| {
                 value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
             };
@@ -180,7 +180,7 @@ fn objects<'a>(
         if let Some((kind, _)) = fields.field(name) {
             let mut below = Changes::default();
             let own = visit(pair, kind, &mut below);
-            changes.push(Element::Field(name), own, below);
+            changes.push(PathElement::Field(name), own, below);
         }
     }
 }
@@ -189,7 +189,7 @@ fn lists<'a>(items: Items<'a>, old: &'a [Value], new: &'a [Value], changes: &mut
     if old == new {
         return;
     }
-    let mut found: BTreeMap<Element<'a>, [Vec<&'a Value>; 2]> = BTreeMap::new();
+    let mut found: BTreeMap<PathElement<'a>, [Vec<&'a Value>; 2]> = BTreeMap::new();
     for (side, list) in [old, new].into_iter().enumerate() {
         for item in list {
             if let Ok(element) = items.element(item) {

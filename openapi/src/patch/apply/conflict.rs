@@ -1,14 +1,14 @@
-//! Fields of others that somebody applies.
+//! Applied fields that other managers own.
 //!
 //! Whether there is a conflict, and with whom, is decided on whole sets of fields. Only what is told about it has an
 //! end: each field is told with the way to it and its owner, which is a lot of text for a deep object of many owners.
 
 use std::ops::ControlFlow;
 
-use super::managers::{Manager, Managers, Operation};
-use super::set::Set;
-use crate::go;
-use crate::status::{OwnedField, Status};
+use super::field_set::FieldSet;
+use super::managed_fields::{ManagedFields, ManagedFieldsEntry, Operation};
+use crate::meta::go;
+use crate::meta::status::{OwnedField, Status};
 
 /// So many fields are told one by one; all of them are counted.
 const TOLD_MAX: usize = 1000;
@@ -16,11 +16,11 @@ const TOLD_MAX: usize = 1000;
 const TOLD_BYTES_MAX: usize = 64 << 10;
 
 /// Owners, as messages show them, and what of theirs is applied by another.
-pub(super) struct Conflicts<'a>(Vec<(String, Set<'a>)>);
+pub(super) struct Conflicts<'a>(Vec<(String, FieldSet<'a>)>);
 
 impl<'a> Conflicts<'a> {
-    /// What these managers own of what somebody wants.
-    pub(super) fn of(managers: &Managers<'a>, wanted: &Set<'_>) -> Conflicts<'a> {
+    /// The wanted fields that these managers own.
+    pub(super) fn of(managers: &ManagedFields<'a>, wanted: &FieldSet<'_>) -> Conflicts<'a> {
         let met = managers.0.iter().map(|manager| (manager, manager.set.intersection(wanted)));
         let met = met.filter(|(_, fields)| !fields.is_empty());
         Conflicts(met.map(|(manager, fields)| (shown(manager), fields)).collect())
@@ -31,7 +31,7 @@ impl<'a> Conflicts<'a> {
     }
 
     /// All but those about these fields.
-    pub(super) fn without(self, fields: &Set<'_>) -> Conflicts<'a> {
+    pub(super) fn without(self, fields: &FieldSet<'_>) -> Conflicts<'a> {
         let left = self.0.into_iter().map(|(owner, owned)| (owner, owned.difference(fields)));
         Conflicts(left.filter(|(_, owned)| !owned.is_empty()).collect())
     }
@@ -62,7 +62,7 @@ impl<'a> Conflicts<'a> {
     }
 }
 
-fn shown(owner: &Manager<'_>) -> String {
+fn shown(owner: &ManagedFieldsEntry<'_>) -> String {
     let mut shown = go::quote(&owner.name);
     if !owner.subresource.is_empty() {
         shown += &format!(" with subresource {}", go::quote(&owner.subresource));

@@ -1,15 +1,15 @@
-//! How somebody who has always applied from the client begins to apply on the server.
+//! Migration from client-side to server-side apply.
 //!
-//! `kubectl apply` used to keep what it applied in an annotation, and owned its fields as one who updates. Whoever comes
+//! `kubectl apply` used to keep what it applied in an annotation, and owned its fields as one who updates. A client that moves
 //! back as `kubectl` and applies on the server does not conflict with themselves: fields the annotation mentions, and
-//! nobody has changed since, are theirs to take. The annotation is kept up to date for those who go back.
+//! are unchanged since, become its own. The annotation is kept up to date for those who go back.
 
 use serde_json::{Map, Value};
 
+use super::applied_fields;
 use super::compare;
-use super::mentioned;
-use super::set::Set;
-use super::types::Type;
+use super::field_set::FieldSet;
+use super::schema_type::SchemaType;
 use super::verify;
 
 pub(super) const KUBECTL: &str = "kubectl";
@@ -24,13 +24,17 @@ pub(super) fn config(live: &Value, api_version: &str) -> Option<Value> {
     (config["apiVersion"] == api_version && config["kind"].is_string()).then_some(config)
 }
 
-/// The fields of what was applied that nobody has changed since.
-pub(super) fn unchanged<'a>(config: &'a Value, live: &'a Value, kind: Type<'a>) -> Option<Set<'a>> {
+/// The fields that were applied and are unchanged since.
+pub(super) fn unchanged<'a>(
+    config: &'a Value,
+    live: &'a Value,
+    kind: SchemaType<'a>,
+) -> Option<FieldSet<'a>> {
     if verify::fault(config, kind).is_some() {
         return None;
     }
     let changes = compare::changes(config, live, kind);
-    let set = mentioned::fields(config, kind).difference(&changes.modified);
+    let set = applied_fields::fields(config, kind).difference(&changes.modified);
     Some(set.difference(&changes.added).difference(&changes.removed))
 }
 

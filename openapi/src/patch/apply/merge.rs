@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::element::Element;
-use super::types::{Atom, Fields, Items, Type};
+use super::path_element::PathElement;
+use super::schema_type::{Fields, Items, SchemaAtom, SchemaType};
 
 /// Sets in `live` what `config` says.
-pub(super) fn merge(live: &mut Value, config: &Value, kind: Type<'_>) {
+pub(super) fn merge(live: &mut Value, config: &Value, kind: SchemaType<'_>) {
     match (kind.atom(config), config) {
-        (Atom::Map(fields), _) if !fields.atomic => objects(live, config, fields),
-        (Atom::List(items), _) if !items.atomic() => lists(live, config, items),
+        (SchemaAtom::Map(fields), _) if !fields.atomic => objects(live, config, fields),
+        (SchemaAtom::List(items), _) if !items.atomic() => lists(live, config, items),
         _ => *live = config.clone(),
     }
 }
@@ -69,7 +69,7 @@ struct Order {
 
 impl Order {
     fn of(items: Items<'_>, there: &[Value], said: &[Value]) -> Order {
-        let places: BTreeMap<Element<'_>, usize> = said
+        let places: BTreeMap<PathElement<'_>, usize> = said
             .iter()
             .enumerate()
             .filter_map(|(place, item)| Some((items.element(item).ok()?, place)))
@@ -139,11 +139,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema::{List, ListKind, Schema, Shape};
+    use crate::schema::{ListSchema, ListType, Schema, Shape};
 
     fn set_of_strings() -> Schema {
         let items = Arc::new(Schema { shape: Shape::String, ..Schema::default() });
-        Schema { shape: Shape::List(List { items, kind: ListKind::Set }), ..Schema::default() }
+        Schema { shape: Shape::List(ListSchema { items, kind: ListType::Set }), ..Schema::default() }
     }
 
     /// The order Kubernetes documents with its tests: that of the applied list, others after the neighbour they had.
@@ -164,7 +164,7 @@ mod tests {
         ] {
             let list = |text: &str| Value::from(text.split_whitespace().collect::<Vec<_>>());
             let mut merged = list(live);
-            merge(&mut merged, &list(config), Type::of(&schema));
+            merge(&mut merged, &list(config), SchemaType::of(&schema));
             assert_eq!(merged, list(expected), "{config} over {live}");
         }
     }
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn null_sets_a_value_and_leaves_a_structure_alone() {
         let mut live = json!({ "a": 1, "b": { "c": 1 }, "d": [1], "e": {} });
-        merge(&mut live, &json!({ "a": null, "b": null, "d": null, "e": null }), Type::Deduced);
+        merge(&mut live, &json!({ "a": null, "b": null, "d": null, "e": null }), SchemaType::Deduced);
         assert_eq!(live, json!({ "a": null, "b": { "c": 1 }, "d": null, "e": null }));
     }
 }

@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-use super::element::Element;
-use super::set::{Node, Set};
-use super::types::{Atom, Type};
+use super::field_set::{FieldSet, FieldSetNode};
+use super::path_element::PathElement;
+use super::schema_type::{SchemaAtom, SchemaType};
 
-/// Removes the members of a set. What they were all of becomes null, as if nobody had ever said anything about it.
-pub(super) fn remove(value: &mut Value, gone: &Set<'_>, kind: Type<'_>) {
+/// Removes the members of a set. A value that consisted only of them becomes null.
+pub(super) fn remove(value: &mut Value, gone: &FieldSet<'_>, kind: SchemaType<'_>) {
     let keeps = match (kind.atom(value), &mut *value) {
-        (Atom::Scalar, _) => true,
-        (Atom::Map(fields), Value::Object(object)) if !fields.atomic => {
-            object.retain(|name, value| match gone.get(&Element::Field(name)) {
+        (SchemaAtom::Scalar, _) => true,
+        (SchemaAtom::Map(fields), Value::Object(object)) if !fields.atomic => {
+            object.retain(|name, value| match gone.get(&PathElement::Field(name)) {
                 Some(node) if node.member => false,
-                Some(Node { below, .. }) => {
+                Some(FieldSetNode { below, .. }) => {
                     if let Some((kind, _)) = fields.field(name) {
                         remove(value, below, kind);
                     }
@@ -23,12 +23,12 @@ pub(super) fn remove(value: &mut Value, gone: &Set<'_>, kind: Type<'_>) {
             });
             !object.is_empty()
         }
-        (Atom::List(items), Value::Array(list)) if !items.atomic() => {
+        (SchemaAtom::List(items), Value::Array(list)) if !items.atomic() => {
             list.retain_mut(|item| {
                 let found = items.element(item).ok().and_then(|element| gone.get(&element));
                 match found {
                     Some(node) if node.member => false,
-                    Some(Node { below, .. }) => {
+                    Some(FieldSetNode { below, .. }) => {
                         remove(item, below, items.items);
                         true
                     }

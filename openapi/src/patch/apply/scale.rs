@@ -1,23 +1,23 @@
 //! Owners of how many there are of something, seen through its scale and back.
 //!
-//! A scale has one field anybody can own. Who owns the field of the object it stands for owns that one, and the other
+//! A scale has one field that can be owned. Who owns the field of the object it stands for owns that one, and the other
 //! way round. Which field of the object that is says its path.
 
 use serde_json::Value;
 
-use super::managers::Managers;
-use super::set::Set;
+use super::field_set::FieldSet;
+use super::managed_fields::ManagedFields;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 const REPLICAS: &[&str] = &["spec", "replicas"];
 
 /// The managedFields of the scale of an object that has these.
 pub fn to_scale(entries: Option<&Value>, replicas: &[&str], knows: &dyn Fn(&str) -> bool) -> Option<Value> {
-    let mut managers = Managers::decode(entries).ok()?;
+    let mut managers = ManagedFields::decode(entries).ok()?;
     managers.0.retain(|manager| knows(&manager.api_version) && manager.set.has_fields(replicas));
     for manager in &mut managers.0 {
         manager.api_version = SCALE_VERSION.into();
-        manager.set = Set::of_fields(&[REPLICAS]);
+        manager.set = FieldSet::of_fields(&[REPLICAS]);
     }
     managers.encode()
 }
@@ -30,11 +30,11 @@ pub fn from_scale(
     api_version: &str,
     knows: &dyn Fn(&str) -> bool,
 ) -> Option<Value> {
-    let mut managers = Managers::decode(entries).ok()?;
-    let mut scaled = Managers::decode(scaled).ok()?;
+    let mut managers = ManagedFields::decode(entries).ok()?;
+    let mut scaled = ManagedFields::decode(scaled).ok()?;
     managers.forget(knows);
     for manager in managers.0.iter_mut().filter(|manager| manager.set.has_fields(replicas)) {
-        // In a scale, everybody writes in the version of scales.
+        // In a scale, every entry has the API version of scales.
         let still = scaled.0.iter().position(|owner| {
             owner.name == manager.name
                 && owner.operation == manager.operation
@@ -42,14 +42,16 @@ pub fn from_scale(
         });
         match still {
             Some(place) => drop(scaled.0.remove(place)),
-            None => manager.set = std::mem::take(&mut manager.set).difference(&Set::of_fields(&[replicas])),
+            None => {
+                manager.set = std::mem::take(&mut manager.set).difference(&FieldSet::of_fields(&[replicas]))
+            }
         }
     }
     managers.drop_empty();
     for mut owner in scaled.0.into_iter().filter(|owner| owner.set.has_fields(REPLICAS)) {
         // Kubernetes does not say since when.
         (owner.api_version, owner.time) = (api_version.into(), "".into());
-        owner.set = Set::of_fields(&[replicas]);
+        owner.set = FieldSet::of_fields(&[replicas]);
         managers.0.push(owner);
     }
     managers.encode()

@@ -8,9 +8,9 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::element::Element;
-use super::types::{Atom, Fields, Items, Type};
-use crate::go;
+use super::path_element::PathElement;
+use super::schema_type::{Fields, Items, SchemaAtom, SchemaType};
+use crate::meta::go;
 use crate::schema::{Schema, Shape};
 
 /// No more than this many faults are told, as of any body.
@@ -20,7 +20,7 @@ const FAULTS_MAX: usize = 100;
 const FAULTS_BYTES_MAX: usize = 64 << 10;
 
 /// What is wrong with an object, in the words of Kubernetes; none if nothing is.
-pub(super) fn fault(value: &Value, kind: Type<'_>) -> Option<String> {
+pub(super) fn fault(value: &Value, kind: SchemaType<'_>) -> Option<String> {
     let mut faults = Faults::default();
     visit(value, kind, None, &mut faults);
     match faults.told.len() {
@@ -42,7 +42,7 @@ impl Faults {
         self.told.len() >= FAULTS_MAX || self.bytes >= FAULTS_BYTES_MAX
     }
 
-    fn tell(&mut self, way: Option<&Way<'_>>, wrong: &str) {
+    fn tell(&mut self, way: Option<&PathBreadcrumb<'_>>, wrong: &str) {
         if !self.enough() {
             let fault = way.map_or_else(|| wrong.to_owned(), |way| format!("{way}: {wrong}"));
             self.bytes += fault.len();
@@ -52,62 +52,68 @@ impl Faults {
 }
 
 /// The way to a value, written out only for those who are told about it.
-struct Way<'w> {
-    up: Option<&'w Way<'w>>,
-    element: &'w Element<'w>,
+struct PathBreadcrumb<'w> {
+    up: Option<&'w PathBreadcrumb<'w>>,
+    element: &'w PathElement<'w>,
 }
 
-impl fmt::Display for Way<'_> {
+impl fmt::Display for PathBreadcrumb<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.up.map_or(Ok(()), |up| up.fmt(f))?;
         self.element.fmt(f)
     }
 }
 
-fn visit(value: &Value, kind: Type<'_>, way: Option<&Way<'_>>, faults: &mut Faults) {
+fn visit(value: &Value, kind: SchemaType<'_>, way: Option<&PathBreadcrumb<'_>>, faults: &mut Faults) {
     if faults.enough() {
         return;
     }
     let wrong = match (kind.atom(value), value) {
-        (Atom::Map(fields), Value::Object(object)) => {
+        (SchemaAtom::Map(fields), Value::Object(object)) => {
             for (name, value) in object {
                 field(fields, name, value, way, faults);
             }
             None
         }
-        (Atom::List(items), Value::Array(list)) => return each(items, list, way, faults),
+        (SchemaAtom::List(items), Value::Array(list)) => return each(items, list, way, faults),
         (_, Value::Null) => None,
-        (Atom::Map(_), _) => Some(format!("expected map, got &{{{}}}", go::print(value))),
-        (Atom::List(_), _) => Some(format!("expected list, got &{{{}}}", go::print(value))),
-        (Atom::Scalar, _) => scalar(value, kind),
+        (SchemaAtom::Map(_), _) => Some(format!("expected map, got &{{{}}}", go::print(value))),
+        (SchemaAtom::List(_), _) => Some(format!("expected list, got &{{{}}}", go::print(value))),
+        (SchemaAtom::Scalar, _) => scalar(value, kind),
     };
     if let Some(wrong) = wrong {
         faults.tell(way, &wrong);
     }
 }
 
-fn field(fields: Fields<'_>, name: &str, value: &Value, up: Option<&Way<'_>>, faults: &mut Faults) {
-    let way = Way { up, element: &Element::Field(name) };
+fn field(
+    fields: Fields<'_>,
+    name: &str,
+    value: &Value,
+    up: Option<&PathBreadcrumb<'_>>,
+    faults: &mut Faults,
+) {
+    let way = PathBreadcrumb { up, element: &PathElement::Field(name) };
     match fields.field(name) {
         Some((kind, _)) => visit(value, kind, Some(&way), faults),
         None => faults.tell(Some(&way), "field not declared in schema"),
     }
 }
 
-fn each(items: Items<'_>, list: &[Value], up: Option<&Way<'_>>, faults: &mut Faults) {
+fn each(items: Items<'_>, list: &[Value], up: Option<&PathBreadcrumb<'_>>, faults: &mut Faults) {
     let mut seen = BTreeSet::new();
     for (place, item) in list.iter().enumerate() {
         if faults.enough() {
             return;
         }
         let element = match items.atomic() {
-            true => Element::Index(place as i64),
+            true => PathElement::Index(place as i64),
             false => match items.element(item) {
                 Ok(element) => element,
                 Err(why) => return faults.tell(up, &format!("element {place}: {why}")),
             },
         };
-        visit(item, items.items, Some(&Way { up, element: &element }), faults);
+        visit(item, items.items, Some(&PathBreadcrumb { up, element: &element }), faults);
         if items.atomic() {
             continue;
         }
@@ -118,8 +124,8 @@ fn each(items: Items<'_>, list: &[Value], up: Option<&Way<'_>>, faults: &mut Fau
     }
 }
 
-fn scalar(value: &Value, kind: Type<'_>) -> Option<String> {
-    let Type::Known { schema: Schema { shape, format, .. }, .. } = kind else { return None };
+fn scalar(value: &Value, kind: SchemaType<'_>) -> Option<String> {
+    let SchemaType::Known { schema: Schema { shape, format, .. }, .. } = kind else { return None };
     let plain = format.as_deref().is_none_or(|format| format == "byte");
     match (shape, value) {
         (Shape::Integer | Shape::Number, Value::Number(_)) | (Shape::Boolean, Value::Bool(_)) => None,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::PatchError;
 use super::order::{arrange, identity};
 use super::{Merging, PATCH, merge_object, unfit, unknown_directive};
-use crate::go;
+use crate::meta::go;
 use crate::schema::Schema;
 
 pub(super) fn merge_list(

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::super::PatchError;
 use super::{PATCH, unfit};
-use crate::go;
+use crate::meta::go;
 
 /// What tells an item from the others: the value of its key, or itself.
 pub(super) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, PatchError> {

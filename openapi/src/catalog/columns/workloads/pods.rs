@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::{is_terminating, is_true};
-use crate::cell::{duration, items, seconds_between, text, time};
+use crate::catalog::printer::{duration, items, seconds_between, text, time};
 
 pub(super) fn ready(pod: &Value, _: Timestamp) -> Value {
     let summary = Summary::of(pod);

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Story, config_map, nothing};
-use crate::status::{Cause, Status};
+use crate::meta::status::{Cause, Status};
 
 /// So many keys, each so long, with the same value.
 fn data(count: usize, length: usize, value: Value) -> Value {

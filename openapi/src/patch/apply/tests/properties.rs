@@ -9,12 +9,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::super::mentioned;
-use super::super::types::Type;
-use super::super::{Reset, Writer, fields};
-use crate::parse;
-use crate::resource::Origin;
+use super::super::applied_fields;
+use super::super::schema_type::SchemaType;
+use super::super::{FieldManager, ResetFields, fields_v1};
+use crate::schema::Origin;
 use crate::schema::Schema;
+use crate::schema::parse;
 
 fn schema() -> Schema {
     let text = json!({ "type": "string" });
@@ -58,13 +58,13 @@ impl Object {
     }
 
     fn apply(&mut self, manager: &str, spec: &Value, force: bool) -> bool {
-        let writer = Writer {
+        let writer = FieldManager {
             manager,
             api_version: "v1",
             subresource: "",
             schema: &self.schema,
             blank: &json!({}),
-            reset: Reset::These(&[]),
+            reset: ResetFields::These(&[]),
             now: "2026-01-01T00:00:00Z",
             knows: &|_| true,
         };
@@ -214,8 +214,8 @@ proptest! {
         let applied = object.apply("one", &Value::Null, false);
         prop_assert!(applied);
         let schema = schema();
-        let kept = mentioned::fields(&object.live["spec"], Type::of(field_schema(&schema)));
-        let wanted = mentioned::fields(&alone.live["spec"], Type::of(field_schema(&schema)));
+        let kept = applied_fields::fields(&object.live["spec"], SchemaType::of(field_schema(&schema)));
+        let wanted = applied_fields::fields(&alone.live["spec"], SchemaType::of(field_schema(&schema)));
         prop_assert_eq!(kept, wanted);
         object.apply("two", &Value::Null, false);
         prop_assert_eq!(&object.live, &Object::new().live);
@@ -224,11 +224,11 @@ proptest! {
     #[test]
     fn owners_survive_being_written(spec in spec()) {
         let schema = schema();
-        let set = mentioned::fields(&spec, Type::of(field_schema(&schema)));
-        let written = fields::encode(&set);
-        let read = fields::decode(&written).expect("we wrote it");
+        let set = applied_fields::fields(&spec, SchemaType::of(field_schema(&schema)));
+        let written = fields_v1::encode(&set);
+        let read = fields_v1::decode(&written).expect("we wrote it");
         prop_assert_eq!(&read, &set);
-        prop_assert_eq!(&fields::encode(&read), &written);
+        prop_assert_eq!(&fields_v1::encode(&read), &written);
     }
 }
 

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::super::*;
 use super::{apply, schema};
-use crate::builtin;
 use crate::schema::SchemaRef;
+use crate::schema::builtin;
 
 /// What turns `from` into `to`, as kubectl would write it.
 fn difference(from: &Fields, to: &Fields, schema: Option<&Schema>) -> Fields {

@@ -1,0 +1,335 @@
+//! Bytes of a request to a value, and what was odd about them.
+//!
+//! ```text
+//! JSON ─────────────────────▶ decode in document order ─┐
+//! YAML ──▶ tree ────────────▶ decode in key order    ───────┴─▶ Decoded { value, strict_errors } ──▶ enforce
+//! ```
+//!
+//! Nothing here is larger than its text by more than a constant: YAML's aliases are bounded, nesting is, and whole
+//! numbers never become floats. Error texts follow Kubernetes as far as they can.
+
+pub mod protobuf;
+pub mod typed;
+pub(crate) mod unstructured;
+pub mod yaml;
+
+use serde_json::Value;
+use serde_json::error::Category;
+
+pub use self::typed::Decoded;
+
+use crate::codec::typed::{Mismatch, StrictDecodingError};
+use crate::meta::go;
+use crate::schema::{FieldSchema, ObjectSchema, Schema, Shape};
+
+/// Lists and objects inside each other; one more is refused. `serde_json`'s own limit, and ours for YAML.
+pub const MAX_DEPTH: usize = 127;
+
+/// The same for JSON in fields that no kind has: nothing is made of them, but Go stops looking.
+const MAX_IGNORED_DEPTH: usize = 10_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Syntax {
+    Json,
+    Yaml,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not JSON at all.
+    #[error("{0}")]
+    Json(String),
+    /// Not YAML at all, or YAML that no JSON can say.
+    #[error("{0}")]
+    Yaml(String),
+    /// JSON that does not say what kind it is of, where that does not go without saying.
+    #[error("Object 'Kind' is missing in '{0}'")]
+    Nameless(String),
+    /// JSON, but not of this kind.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+}
+
+/// Reads a body as it is: patches, options, what is not known to be anything else.
+pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
+    match syntax {
+        Syntax::Json => {
+            let text = String::from_utf8_lossy(body);
+            let read = whole(&text, |source| typed::decode_untyped(source))?;
+            Ok(read)
+        }
+        Syntax::Yaml => {
+            let (value, strict_errors) = from_yaml(body)?;
+            Ok(Decoded { value, strict_errors })
+        }
+    }
+}
+
+/// Reads JSON of our own making, such as what is stored. Not by way of `Value`'s own reader: that takes an object with
+/// one certain key for a piece of JSON in a text, and clients choose the keys.
+pub fn parse_json(text: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut source = serde_json::Deserializer::from_slice(text);
+    let read = typed::decode_untyped(&mut source)?;
+    source.end()?;
+    Ok(read.value)
+}
+
+/// Reads a body as what `schema` describes.
+pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded, DecodeError> {
+    if schema.is_custom() {
+        let Decoded { value, mut strict_errors } = decode(body, syntax)?;
+        check_named(&value, body, syntax)?;
+        let read = typed::decode_tree(value, schema)?;
+        strict_errors.extend(read.strict_errors);
+        return Ok(Decoded { value: read.value, strict_errors });
+    }
+    let (walked, mut strict_errors) = match syntax {
+        Syntax::Json => {
+            let text = String::from_utf8_lossy(body);
+            let read = whole(&text, |source| typed::decode_source(source, schema))?;
+            (read?, Vec::new())
+        }
+        Syntax::Yaml => {
+            let (tree, strict_errors) = from_yaml(body)?;
+            (typed::decode_tree(tree, schema)?, strict_errors)
+        }
+    };
+    strict_errors.extend(walked.strict_errors);
+    Ok(Decoded { value: walked.value, strict_errors })
+}
+
+/// A custom object must name its kind; a built-in one need not. The caller checks that it is the kind the
+/// request is for.
+fn check_named(value: &Value, body: &[u8], syntax: Syntax) -> Result<(), DecodeError> {
+    let odd = |name: &str| value.get(name).is_some_and(|value| !value.is_string() && !value.is_null());
+    if !value.is_object() || odd("kind") || odd("apiVersion") {
+        return Err(DecodeError::Json(named_kind(body, syntax).err().unwrap_or_default()));
+    }
+    if value["kind"].as_str().is_none_or(str::is_empty) {
+        let body = match syntax {
+            Syntax::Json => String::from_utf8_lossy(body).into_owned(),
+            Syntax::Yaml => value.to_string(),
+        };
+        return Err(DecodeError::Nameless(body));
+    }
+    Ok(())
+}
+
+impl DecodeError {
+    /// What a client is told, with status 400, when `body` was to be an object of this kind and version.
+    pub fn message(&self, (kind, version): (&str, &str), body: &[u8], syntax: Syntax) -> String {
+        let json_trouble = |why: &str| {
+            unrecognized_message(kind, &format!("couldn't get version/kind; json parse error: {why}"), body)
+        };
+        match self {
+            DecodeError::Json(why) => json_trouble(why),
+            DecodeError::Yaml(why) => unrecognized_message(kind, why, body),
+            DecodeError::Nameless(_) => unrecognized_message(kind, &self.to_string(), body),
+            DecodeError::Mismatch(mismatch) => match named_kind(body, syntax) {
+                Err(why) => json_trouble(&why),
+                Ok((found, group_version)) => {
+                    let found_version =
+                        group_version.rsplit('/').next().filter(|version| !version.is_empty());
+                    let found = if found.is_empty() { kind } else { found.as_str() };
+                    mismatch_message(kind, (found, found_version.unwrap_or(version)), &mismatch.to_string())
+                }
+            },
+        }
+    }
+}
+
+/// The kind and version a body names, read as Kubernetes reads them before everything else. Only for error texts: a
+/// body that was understood has them in its value.
+fn named_kind(body: &[u8], syntax: Syntax) -> Result<(String, String), String> {
+    let of = |shape| std::sync::Arc::new(Schema { shape, ..Schema::default() });
+    let fields = ["apiVersion", "kind"].map(|name| (name.into(), FieldSchema::of(of(Shape::String))));
+    let head = ObjectSchema { fields: fields.into(), ..ObjectSchema::default() };
+    let read = match decode_as(body, syntax, &of(Shape::Object(head))) {
+        Ok(read) => read.value,
+        Err(error) => {
+            let go_struct = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+            return Err(error.to_string().replace("type struct", &format!("type {go_struct}")));
+        }
+    };
+    let text = |name: &str| read.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok((text("kind"), text("apiVersion")))
+}
+
+/// The sentence around what is wrong with a body that does not even say its kind.
+pub fn unrecognized_message(wanted_kind: &str, why: &str, body: &[u8]) -> String {
+    let shown = summary(body);
+    format!("the object provided is unrecognized (must be of type {wanted_kind}): {why} ({shown})")
+}
+
+/// The sentence around everything that is wrong with an object of a known kind.
+pub fn mismatch_message(wanted_kind: &str, (kind, version): (&str, &str), why: &str) -> String {
+    format!("{kind} in version {} cannot be handled as a {wanted_kind}: {why}", go::quote(version))
+}
+
+/// What to do about unknown and duplicate fields (`?fieldValidation=`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+impl FieldValidation {
+    /// None for a value that is none of the three. Absent means `Warn`.
+    pub fn parse(text: &str) -> Option<FieldValidation> {
+        match text {
+            "Ignore" => Some(FieldValidation::Ignore),
+            "Warn" | "" => Some(FieldValidation::Warn),
+            "Strict" => Some(FieldValidation::Strict),
+            _ => None,
+        }
+    }
+
+    /// The texts of `Warning` headers, or why the body is refused.
+    pub fn enforce(self, strict_errors: &[StrictDecodingError]) -> Result<Vec<String>, String> {
+        match self {
+            FieldValidation::Ignore => Ok(Vec::new()),
+            FieldValidation::Warn => Ok(strict_errors.iter().flat_map(warnings).collect()),
+            FieldValidation::Strict if strict_errors.is_empty() => Ok(Vec::new()),
+            FieldValidation::Strict => {
+                let texts: Vec<_> = strict_errors.iter().map(StrictDecodingError::to_string).collect();
+                Err(format!("strict decoding error: {}", texts.join(", ")))
+            }
+        }
+    }
+}
+
+/// One for each; YAML's list is taken apart.
+fn warnings(strict_error: &StrictDecodingError) -> Vec<String> {
+    match strict_error {
+        StrictDecodingError::Yaml(text) => text.lines().skip(1).map(|line| line.trim().to_owned()).collect(),
+        other => vec![other.to_string()],
+    }
+}
+
+fn from_yaml(body: &[u8]) -> Result<(Value, Vec<StrictDecodingError>), DecodeError> {
+    let tree =
+        yaml::parse(&String::from_utf8_lossy(body)).map_err(|error| DecodeError::Yaml(error.to_string()))?;
+    let strict_errors = tree.duplicates();
+    Ok((tree.value, strict_errors))
+}
+
+/// Reads all of the text, with nothing behind it.
+fn whole<'t, T>(
+    text: &'t str,
+    read: impl FnOnce(&mut serde_json::Deserializer<serde_json::de::StrRead<'t>>) -> serde_json::Result<T>,
+) -> Result<T, DecodeError> {
+    if let Some(bracket) = too_deep(text) {
+        return Err(DecodeError::Json(format!(
+            "invalid character {} exceeded max depth",
+            go::quote_char(bracket)
+        )));
+    }
+    let mut source = serde_json::Deserializer::from_str(text);
+    let value = read(&mut source).and_then(|value| source.end().map(|()| value));
+    value.map_err(|error| json_error(text, &error))
+}
+
+/// The bracket that is one too many. Short texts cannot have it and are not looked at.
+fn too_deep(text: &str) -> Option<u8> {
+    if text.len() <= MAX_IGNORED_DEPTH {
+        return None;
+    }
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    text.bytes().find(|byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > MAX_IGNORED_DEPTH
+    })
+}
+
+/// Go's words for a syntax error: which byte, and what was expected of it.
+fn json_error(text: &str, error: &serde_json::Error) -> DecodeError {
+    if error.classify() == Category::Eof {
+        return DecodeError::Json("unexpected end of JSON input".to_owned());
+    }
+    let line = text.split('\n').nth(error.line().saturating_sub(1)).unwrap_or_default().as_bytes();
+    let column = error.column().saturating_sub(1);
+    let byte = match error.column() {
+        // The line end before it.
+        0 => b'\n',
+        _ => line.get(column).copied().unwrap_or(b'\n'),
+    };
+    let told = error.to_string();
+    // Inside a string that is skipped, the position is that of the byte before.
+    let byte = match told.starts_with("control character") && byte >= b' ' {
+        true => line.get(column + 1).copied().unwrap_or(b'\n'),
+        false => byte,
+    };
+    let known = CONTEXTS.iter().find(|(start, _)| told.starts_with(start));
+    let context = match known {
+        Some(("expected ident", _)) => literal_context(line, column),
+        Some(("invalid number", _)) => number_context(line, column).to_owned(),
+        Some(("trailing comma", _)) if byte == b'}' => {
+            "looking for beginning of object key string".to_owned()
+        }
+        Some((_, context)) => (*context).to_owned(),
+        None => return DecodeError::Json(told),
+    };
+    DecodeError::Json(format!("invalid character {} {context}", go::quote_char(byte)))
+}
+
+/// How `serde_json` begins and how Go ends.
+const CONTEXTS: [(&str, &str); 12] = [
+    ("expected value", "looking for beginning of value"),
+    ("expected ident", "in literal"),
+    ("expected `:`", "after object key"),
+    ("expected `,` or `}`", "after object key:value pair"),
+    ("expected `,` or `]`", "after array element"),
+    ("key must be a string", "looking for beginning of object key string"),
+    ("trailing comma", "looking for beginning of value"),
+    ("trailing characters", "after top-level value"),
+    ("invalid escape", "in string escape code"),
+    ("invalid number", "in numeric literal"),
+    ("control character", "in string literal"),
+    ("recursion limit", "exceeded max depth"),
+];
+
+/// Which of the three words was begun before `column`, and how it goes on.
+fn literal_context(line: &[u8], column: usize) -> String {
+    let before = &line[..column.min(line.len())];
+    for word in ["true", "false", "null"] {
+        for begun in (1..word.len()).rev() {
+            if before.ends_with(&word.as_bytes()[..begun]) {
+                return format!("in literal {word} (expecting '{}')", &word[begun..=begun]);
+            }
+        }
+    }
+    "in literal".to_owned()
+}
+
+/// Which part of a number ends too early.
+fn number_context(line: &[u8], column: usize) -> &'static str {
+    match line[..column.min(line.len())].last() {
+        Some(b'.') => "after decimal point in numeric literal",
+        Some(b'e' | b'E' | b'+') => "in exponent of numeric literal",
+        _ => "in numeric literal",
+    }
+}
+
+/// The start of a body that is not even JSON.
+fn summary(body: &[u8]) -> String {
+    const SHOWN: usize = 30;
+    let more = if body.len() > SHOWN { " ..." } else { "" };
+    let start = &body[..body.len().min(SHOWN)];
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+        Some(_) => format!("{}{more}", start.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Points in time between text (RFC 3339, as Kubernetes writes it) and seconds since 1970.
+//!
+//! Only years of four digits exist on either side: text knows no others.
+
+const SECONDS_PER_DAY: i64 = 86_400;
+
+/// Midnight of 1 January of year 1. Go calls this moment zero, and Kubernetes writes it as `null`.
+pub(super) const ZERO: i64 = -62_135_596_800;
+
+const FIRST: i64 = -62_167_219_200; // 0000-01-01T00:00:00Z
+const LAST: i64 = 253_402_300_799; // 9999-12-31T23:59:59Z
+
+/// `2026-11-16T04:23:11Z`; with six decimals if there are `micros`.
+pub(super) fn format(seconds: i64, micros: Option<u32>) -> Option<String> {
+    if !(FIRST..=LAST).contains(&seconds) {
+        return None;
+    }
+    let (year, month, day) = date(seconds.div_euclid(SECONDS_PER_DAY));
+    let second = seconds.rem_euclid(SECONDS_PER_DAY);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let decimals = micros.map_or_else(String::new, |micros| format!(".{micros:06}"));
+    Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{decimals}Z"))
+}
+
+/// Seconds and nanoseconds of a text with any offset and any number of decimals.
+pub(super) fn parse(text: &str) -> Option<(i64, u32)> {
+    let bytes = text.as_bytes();
+    let (clock, rest) = bytes.split_at_checked(19)?;
+    let number = |from: usize, to: usize| digits(&clock[from..to]);
+    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+    if separators.iter().any(|(place, separator)| clock[*place] != *separator) {
+        return None;
+    }
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let days = days(year, month, day);
+    // A day the calendar does not have, such as 30 February, comes back as another.
+    if date(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let (nanos, rest) = decimals(rest)?;
+    let local = days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
+    let seconds = local - offset(rest)?;
+    (FIRST..=LAST).contains(&seconds).then_some((seconds, nanos))
+}
+
+/// Nanoseconds, and what follows them. Decimals past the ninth are dropped.
+fn decimals(rest: &[u8]) -> Option<(u32, &[u8])> {
+    let Some((b'.', rest)) = rest.split_first() else { return Some((0, rest)) };
+    let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (decimals, rest) = rest.split_at(length);
+    let padded = decimals.iter().copied().chain(std::iter::repeat(b'0')).take(9);
+    let nanos = padded.fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0'));
+    (length > 0).then_some((nanos, rest))
+}
+
+/// Seconds east of Greenwich.
+fn offset(rest: &[u8]) -> Option<i64> {
+    let (sign, rest) = match rest {
+        b"Z" => return Some(0),
+        [b'+', rest @ ..] => (1, rest),
+        [b'-', rest @ ..] => (-1, rest),
+        _ => return None,
+    };
+    let [h1, h2, b':', m1, m2] = *rest else { return None };
+    let (hours, minutes) = (digits(&[h1, h2])?, digits(&[m1, m2])?);
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
+}
+
+fn digits(bytes: &[u8]) -> Option<i64> {
+    bytes
+        .iter()
+        .try_fold(0, |number, byte| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0')))
+}
+
+// The calendar repeats every 400 years, which are 146,097 days. Counted from a first of March, the leap day
+// is the last of its year and the months before it follow one rule: 153 days make five of them.
+
+/// Days since 1970 of a date. The month may be anything from 0 to 99; see the caller.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - DAYS_TO_1970
+}
+
+/// From 1 March of year 0 to 1 January 1970.
+const DAYS_TO_1970: i64 = 719_468;
+
+/// Year, month and day.
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days + DAYS_TO_1970;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_seconds_agree() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (ZERO, "0001-01-01T00:00:00Z"),
+            (FIRST, "0000-01-01T00:00:00Z"),
+            (LAST, "9999-12-31T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_234_567_890, "2009-02-13T23:31:30Z"),
+        ] {
+            assert_eq!(format(seconds, None).as_deref(), Some(text));
+            assert_eq!(parse(text), Some((seconds, 0)));
+        }
+        assert_eq!(format(0, Some(42)).as_deref(), Some("1970-01-01T00:00:00.000042Z"));
+        assert_eq!(format(LAST + 1, None), None);
+        assert_eq!(format(i64::MIN, None), None);
+    }
+
+    #[test]
+    fn every_day_comes_back() {
+        for day in FIRST / SECONDS_PER_DAY..=LAST / SECONDS_PER_DAY {
+            let (year, month, of_month) = date(day);
+            assert!((1..=12).contains(&month) && (1..=31).contains(&of_month));
+            assert_eq!(days(year, month, of_month), day);
+        }
+    }
+
+    #[test]
+    fn offsets_and_decimals_are_understood_and_nonsense_is_not() {
+        assert_eq!(parse("1970-01-01T01:00:00+01:00"), Some((0, 0)));
+        assert_eq!(parse("1969-12-31T22:30:00.5-01:30"), Some((0, 500_000_000)));
+        assert_eq!(parse("1970-01-01T00:00:00.1234567899Z"), Some((0, 123_456_789)));
+        for text in [
+            "",
+            "1970-01-01",
+            "1970-01-01T00:00:00",
+            "1970-01-01t00:00:00Z",
+            "1970-02-30T00:00:00Z",
+            "1970-00-01T00:00:00Z",
+            "1970-13-01T00:00:00Z",
+            "1970-99-99T00:00:00Z",
+            "1970-01-01T24:00:00Z",
+            "1970-01-01T00:00:60Z",
+            "1970-01-01T00:00:00.Z",
+            "1970-01-01T00:00:00+1:00",
+            "0000-01-01T00:00:00+01:00",
+            "1970-01-01T00:00:00Zé",
+            "é970-01-01T00:00:00Z",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What Go calls the types of a schema, and which of them read themselves.
+
+use serde_json::{Map, Value};
+
+use crate::meta::time::Precision;
+use crate::schema::{Schema, Shape};
+
+/// Types that read themselves, whatever their shape says.
+#[derive(PartialEq, Eq)]
+pub(super) enum SelfDecoding {
+    Quantity,
+    Time(Precision),
+}
+
+pub(super) fn self_decoding(schema: &Schema) -> Option<SelfDecoding> {
+    match (schema.format.as_deref(), schema.name.as_deref()) {
+        (Some("quantity"), _) | (_, Some("io.k8s.apimachinery.pkg.api.resource.Quantity")) => {
+            Some(SelfDecoding::Quantity)
+        }
+        (Some("date-time"), Some("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime")) => {
+            Some(SelfDecoding::Time(Precision::Micros))
+        }
+        (Some("date-time"), _) => Some(SelfDecoding::Time(Precision::Seconds)),
+        _ => None,
+    }
+}
+
+/// `PodSpec` of `io.k8s.api.core.v1.PodSpec`.
+pub(crate) fn struct_name(schema: &Schema) -> &str {
+    let name = schema.name.as_deref().unwrap_or_default();
+    name.rsplit_once('.').map_or(name, |(_, last)| last)
+}
+
+pub(super) fn go_type(schema: &Schema) -> String {
+    let named = |otherwise: &str| match &schema.name {
+        // The last two parts are a package and a type.
+        Some(name) => {
+            name.rsplitn(3, '.').take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(".")
+        }
+        None => otherwise.to_owned(),
+    };
+    match &schema.shape {
+        Shape::Any => "interface {}".to_owned(),
+        Shape::Boolean => "bool".to_owned(),
+        Shape::Integer => schema.format.as_deref().unwrap_or("int64").to_owned(),
+        Shape::Number => "float64".to_owned(),
+        Shape::String if schema.format.as_deref() == Some("byte") => "[]uint8".to_owned(),
+        Shape::String => "string".to_owned(),
+        Shape::IntOrString => "int32".to_owned(),
+        Shape::Object(_) => named("struct"),
+        Shape::Map(map) => format!("map[string]{}", go_type(&map.values)),
+        Shape::List(list) => format!("[]{}", go_type(&list.items)),
+    }
+}
+
+/// What was found instead, as Go's JSON says it: a number is told where it might have fitted.
+pub(super) fn describe_found(found: &Value, wanted: &Schema) -> String {
+    match (found, &wanted.shape) {
+        (Value::Number(number), Shape::Integer | Shape::IntOrString) => format!("number {number}"),
+        _ => json_type_name(found).to_owned(),
+    }
+}
+
+/// The same in the words of a conversion. Go converts whole numbers to texts, which is not meant, and no others.
+pub(super) fn conversion_error(found: &Value, wanted: &Schema) -> String {
+    let (kind, wanted_type) = (go_kind(found), go_type(wanted));
+    if matches!(wanted.shape, Shape::IntOrString)
+        || matches!(self_decoding(wanted), Some(SelfDecoding::Time(_)))
+    {
+        let found = describe_found(found, wanted);
+        return format!("json: cannot unmarshal {found} into Go value of type {wanted_type}");
+    }
+    match (&wanted.shape, found) {
+        (Shape::Map(_), _) => format!("cannot restore map from {kind}"),
+        (Shape::List(_), _) => format!("cannot restore slice from {kind}"),
+        (Shape::Object(_), _) => format!("cannot restore struct from: {kind}"),
+        (Shape::String, Value::Number(_)) if kind == "int64" => {
+            format!("cannot convert {kind} to {wanted_type}")
+        }
+        (Shape::Integer, Value::Number(_)) => format!("cannot convert {kind} to {wanted_type}"),
+        _ => format!("unrecognized type: {wanted_type}"),
+    }
+}
+
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+        other => json_type_name(other),
+    }
+}
+
+/// The JSON type of a value.
+pub(crate) fn json_type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A null in a list or map is there, and is the type's zero.
+pub(super) fn null_to_zero(value: Value, schema: &Schema) -> Value {
+    match (&schema.shape, value) {
+        (Shape::Any | Shape::Map(_) | Shape::List(_), value) => value,
+        (_, Value::Null) if self_decoding(schema) == Some(SelfDecoding::Quantity) => "0".into(),
+        (_, Value::Null) if matches!(self_decoding(schema), Some(SelfDecoding::Time(_))) => Value::Null,
+        (Shape::Boolean, Value::Null) => false.into(),
+        (Shape::Integer | Shape::Number | Shape::IntOrString, Value::Null) => 0.into(),
+        (Shape::String, Value::Null) => "".into(),
+        (Shape::Object(_), Value::Null) => Value::Object(Map::new()),
+        (_, value) => value,
+    }
+}

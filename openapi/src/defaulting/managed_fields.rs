@@ -1,0 +1,34 @@
+//! What Kubernetes has already done to an object when it looks who owns what.
+//!
+//! Owners are found out after decoding, and before an object is prepared. Two kinds get something on the way that here
+//! they get only then.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::access::{Fields, made};
+use super::create::TEMPLATE_GENERATION;
+use super::other_kinds;
+use crate::catalog::resource_info::ResourceInfo;
+
+type ManagedFieldsFn = fn(&mut Fields);
+
+const STEPS: &[(&str, ManagedFieldsFn)] =
+    &[("daemonsets.apps", template_generation), ("jobs.batch", other_kinds::template_labels)];
+
+pub(super) fn for_managed_fields<'o>(resource: &ResourceInfo, object: &'o Value) -> Cow<'o, Value> {
+    let mut seen = Cow::Borrowed(object);
+    let step = STEPS.iter().find(|(name, _)| *name == resource.qualified());
+    if let (Some((_, step)), true) = (step, object.is_object()) {
+        seen.to_mut().as_object_mut().into_iter().for_each(step);
+    }
+    seen
+}
+
+/// The count of templates is a field inside of Kubernetes, and zero until a DaemonSet is prepared.
+fn template_generation(set: &mut Fields) {
+    if let Some(annotations) = made(set, "metadata").and_then(|metadata| made(metadata, "annotations")) {
+        annotations.entry(TEMPLATE_GENERATION).or_insert_with(|| "0".into());
+    }
+}

@@ -1,0 +1,132 @@
+//! What a new pod gets: a phase, a class of service, and selectors that name its own labels.
+
+use serde_json::{Value, json};
+
+use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
+use super::resources::{self, Amounts};
+use crate::meta::quantity::Quantity;
+
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+pub(super) fn pod(pod: &mut Fields, now: &str) {
+    let Some(spec) = inner(pod, &["spec"]) else { return };
+    // The one thing of its status that a pod may say itself, for no reason known.
+    let said = inner(pod, &["status"]).map_or("", |status| text(status, "qosClass"));
+    let pod_qos_class = if said.is_empty() { pod_qos_class(spec) } else { said };
+    let mut status = json!({ "phase": "Pending", "qosClass": pod_qos_class });
+    if is_filled(spec, "schedulingGates") {
+        status["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "lastTransitionTime": now, "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]);
+    }
+    pod.insert("status".to_owned(), status);
+    own_labels(pod);
+    app_armor(pod);
+}
+
+// --- Quality of service ---
+
+/// Guaranteed where every container gets exactly what it asks for, of both kinds; BestEffort where none asks.
+pub(super) fn pod_qos_class(spec: &Fields) -> &'static str {
+    let mut requests = Amounts::new();
+    let mut limits = Amounts::new();
+    let mut all_limited = true;
+    let mut count = |of: &Fields| {
+        resources::add(&mut requests, &counted(of, "requests"));
+        let limited = counted(of, "limits");
+        all_limited &= limited.len() == 2;
+        resources::add(&mut limits, &limited);
+    };
+    if spec.get("resources").is_some_and(Value::is_object) {
+        count(spec);
+    } else {
+        items(spec, "containers").for_each(&mut count);
+        items(spec, "initContainers").for_each(&mut count);
+    }
+    match (requests.is_empty() && limits.is_empty(), all_limited && requests == limits) {
+        (true, _) => "BestEffort",
+        (_, true) => "Guaranteed",
+        _ => "Burstable",
+    }
+}
+
+fn counted(of: &Fields, list: &str) -> Amounts {
+    let mut amounts = resources::amounts(of, list);
+    amounts.retain(|name, amount| matches!(name.as_str(), "cpu" | "memory") && *amount > Quantity::ZERO);
+    amounts
+}
+
+// --- Selectors that mean "pods like this one" ---
+
+/// A rule about pods "with the same value of this label" gets the value.
+fn own_labels(pod: &mut Fields) {
+    let labels = inner(pod, &["metadata", "labels"]).cloned().unwrap_or_default();
+    let Some(spec) = inner_mut(pod, &["spec"]) else { return };
+    for constraint in items_mut(spec, "topologySpreadConstraints") {
+        name_values(constraint, &labels);
+    }
+    for affinity in ["podAffinity", "podAntiAffinity"] {
+        let Some(affinity) = inner_mut(spec, &["affinity", affinity]) else { continue };
+        for term in items_mut(affinity, "preferredDuringSchedulingIgnoredDuringExecution") {
+            if let Some(term) = inner_mut(term, &["podAffinityTerm"]) {
+                name_values(term, &labels);
+            }
+        }
+        for term in items_mut(affinity, "requiredDuringSchedulingIgnoredDuringExecution") {
+            name_values(term, &labels);
+        }
+    }
+}
+
+fn name_values(term: &mut Fields, labels: &Fields) {
+    let mut wanted = Vec::new();
+    for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        let keys = term.get(keys).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let known = keys.filter_map(|key| Some((key, labels.get(key)?)));
+        wanted
+            .extend(known.map(|(key, value)| json!({ "key": key, "operator": operator, "values": [value] })));
+    }
+    let Some(selector) = inner_mut(term, &["labelSelector"]).filter(|_| !wanted.is_empty()) else { return };
+    let expressions = selector.entry("matchExpressions").or_insert(Value::Null);
+    match expressions {
+        Value::Array(expressions) => expressions.extend(wanted),
+        expressions => *expressions = wanted.into(),
+    }
+}
+
+// --- AppArmor ---
+
+/// A profile may still be said in an annotation, and is then also in the field that replaced it.
+fn app_armor(pod: &mut Fields) {
+    let annotations = inner(pod, &["metadata", "annotations"]).cloned().unwrap_or_default();
+    let Some(spec) = inner_mut(pod, &["spec"]) else { return };
+    if inner(spec, &["os"]).is_some_and(|os| text(os, "name") == "windows") {
+        return;
+    }
+    let of_pod =
+        inner(spec, &["securityContext"]).and_then(|context| context.get("appArmorProfile")).cloned();
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for container in items_mut(spec, list) {
+            let annotation = text(&annotations, &format!("{APP_ARMOR}{}", text(container, "name")));
+            let Some(profile) = profile(annotation).filter(|profile| Some(profile) != of_pod.as_ref()) else {
+                continue;
+            };
+            if let Some(context) = made(container, "securityContext") {
+                context.entry("appArmorProfile").or_insert(profile);
+            }
+        }
+    }
+}
+
+fn profile(annotation: &str) -> Option<Value> {
+    match annotation {
+        "unconfined" => Some(json!({ "type": "Unconfined" })),
+        "runtime/default" => Some(json!({ "type": "RuntimeDefault" })),
+        local => {
+            let name =
+                local.strip_prefix("localhost/").filter(|name| !name.is_empty() && name.trim() == *name)?;
+            Some(json!({ "type": "Localhost", "localhostProfile": name }))
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Defaults of custom kinds.
+//!
+//! A default is written once and filled in wherever it is missing: one of a megabyte, in each of a million items, is
+//! more than any machine has. So what would be filled in is measured first. An object that would take too much is left
+//! as it is: reads return it so, and writes are refused ([`check`]).
+//!
+//! The status is measured apart from the rest, because most writes drop the one or the other after it was filled.
+
+use serde_json::Value;
+
+use crate::meta::field::FieldError;
+use crate::schema::{ObjectSchema, Schema, Shape};
+
+/// Bytes of defaults filled in, about as many as a body may have.
+const BYTES_MAX: usize = 3 << 20;
+/// Fields of schemas looked at. The largest body, of a kind with dozens of fields, is within it.
+const STEPS_MAX: usize = 20_000_000;
+
+/// Fills in the defaults of a schema: where a field is absent, or null and may not be. Twice changes nothing.
+pub(crate) fn apply_structural_defaults(object: &mut Value, schema: &Schema) {
+    for part in [ObjectPart::Rest, ObjectPart::Status] {
+        if part.fits(object, schema) {
+            part.fill(object, schema);
+        }
+    }
+}
+
+/// Tells of an object that was not filled because its defaults are too many.
+pub(crate) fn validate(object: &Value, schema: &Schema, found: &mut Vec<FieldError>) {
+    if !(ObjectPart::Rest.fits(object, schema) && ObjectPart::Status.fits(object, schema)) {
+        found.push(refused("<nil>"));
+    }
+}
+
+/// The same of a status alone.
+pub(crate) fn validate_status(object: &Value, schema: &Schema, found: &mut Vec<FieldError>) {
+    if !ObjectPart::Status.fits(object, schema) {
+        found.push(refused("status"));
+    }
+}
+
+fn refused(field: &str) -> FieldError {
+    let detail =
+        format!("the defaults to be filled in take more than {BYTES_MAX} bytes, or too long to find");
+    FieldError::invalid(field, "", detail)
+}
+
+/// A part of an object that is filled or not as a whole.
+#[derive(Clone, Copy, PartialEq)]
+enum ObjectPart {
+    Status,
+    Rest,
+}
+
+impl ObjectPart {
+    fn has(self, name: &str) -> bool {
+        (name == "status") == (self == ObjectPart::Status)
+    }
+
+    fn fits(self, value: &Value, schema: &Schema) -> bool {
+        let mut left = DefaultingBudget { bytes: BYTES_MAX, steps: STEPS_MAX };
+        match (&schema.shape, value) {
+            (Shape::Object(object), Value::Object(fields)) => {
+                left.fields(fields, object, schema, |name| self.has(name)).is_some()
+            }
+            _ => true,
+        }
+    }
+
+    fn fill(self, value: &mut Value, schema: &Schema) {
+        if let (Shape::Object(object), Value::Object(fields)) = (&schema.shape, value) {
+            fill_fields(fields, object, schema, |name| self.has(name));
+        }
+    }
+}
+
+type Fields = serde_json::Map<String, Value>;
+
+fn fill_value(value: &mut Value, schema: &Schema) {
+    match (&schema.shape, value) {
+        (Shape::Object(object), Value::Object(fields)) => fill_fields(fields, object, schema, |_| true),
+        (Shape::Map(map), Value::Object(fields)) => {
+            fields.values_mut().for_each(|value| fill_one(value, &map.values))
+        }
+        (Shape::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| fill_one(item, &list.items))
+        }
+        _ => {}
+    }
+}
+
+fn fill_fields(fields: &mut Fields, object: &ObjectSchema, schema: &Schema, wanted: impl Fn(&str) -> bool) {
+    for (name, field) in object.fields.iter().filter(|(name, _)| wanted(name)) {
+        if let Some(default) = missing(fields.get(&**name), &field.schema) {
+            fields.insert(name.to_string(), default.clone());
+        }
+    }
+    for (name, value) in fields.iter_mut().filter(|(name, _)| wanted(name)) {
+        if let Some(inner) = schema_of(name, object, schema) {
+            fill_value(value, inner);
+        }
+    }
+}
+
+/// A value that is there, if only as null.
+fn fill_one(value: &mut Value, schema: &Schema) {
+    if let Some(default) = missing(Some(value), schema) {
+        *value = default.clone();
+    }
+    fill_value(value, schema);
+}
+
+/// What may still be filled in. It goes the way of filling and changes nothing; none where too much would be.
+struct DefaultingBudget {
+    bytes: usize,
+    steps: usize,
+}
+
+impl DefaultingBudget {
+    fn value(&mut self, value: &Value, schema: &Schema) -> Option<()> {
+        self.step()?;
+        match (&schema.shape, value) {
+            (Shape::Object(object), Value::Object(fields)) => self.fields(fields, object, schema, |_| true),
+            (Shape::Map(map), Value::Object(fields)) => {
+                fields.values().try_for_each(|value| self.one(value, &map.values))
+            }
+            (Shape::List(list), Value::Array(items)) => {
+                items.iter().try_for_each(|item| self.one(item, &list.items))
+            }
+            _ => Some(()),
+        }
+    }
+
+    fn fields(
+        &mut self,
+        fields: &Fields,
+        object: &ObjectSchema,
+        schema: &Schema,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Option<()> {
+        for (name, field) in object.fields.iter().filter(|(name, _)| wanted(name)) {
+            self.step()?;
+            if let Some(default) = missing(fields.get(&**name), &field.schema) {
+                self.text(name)?;
+                self.put(default)?;
+                schema_of(name, object, schema).map_or(Some(()), |inner| self.value(default, inner))?;
+            }
+        }
+        for (name, value) in fields.iter().filter(|(name, _)| wanted(name)) {
+            let inner = schema_of(name, object, schema);
+            let is_missing = object
+                .fields
+                .get(name.as_str())
+                .is_some_and(|field| missing(Some(value), &field.schema).is_some());
+            if let Some(inner) = inner.filter(|_| !is_missing) {
+                self.value(value, inner)?;
+            }
+        }
+        Some(())
+    }
+
+    fn one(&mut self, value: &Value, schema: &Schema) -> Option<()> {
+        match missing(Some(value), schema) {
+            Some(default) => {
+                self.put(default)?;
+                self.value(default, schema)
+            }
+            None => self.value(value, schema),
+        }
+    }
+
+    fn step(&mut self) -> Option<()> {
+        self.steps = self.steps.checked_sub(1)?;
+        Some(())
+    }
+
+    fn text(&mut self, text: &str) -> Option<()> {
+        self.bytes = self.bytes.checked_sub(text.len() + "\"\":".len())?;
+        Some(())
+    }
+
+    /// About the length of a default, written down.
+    fn put(&mut self, default: &Value) -> Option<()> {
+        self.text("")?;
+        match default {
+            Value::String(text) => self.text(text),
+            Value::Array(items) => items.iter().try_for_each(|item| self.put(item)),
+            Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
+                self.text(name)?;
+                self.put(value)
+            }),
+            _ => Some(()),
+        }
+    }
+}
+
+/// The default of an absent value.
+fn missing<'s>(value: Option<&Value>, schema: &'s Schema) -> Option<&'s Value> {
+    let is_said = value.is_some_and(|value| !value.is_null() || schema.nullable);
+    schema.default.as_ref().filter(|_| !is_said)
+}
+
+/// What a field is filled by: the metadata of an embedded object has a schema of its own.
+fn schema_of<'s>(name: &str, object: &'s ObjectSchema, schema: &'s Schema) -> Option<&'s Schema> {
+    let field = object.fields.get(name)?;
+    match object.embedded && name == "metadata" {
+        true => schema.rules.as_ref()?.metadata.as_deref(),
+        false => Some(&field.schema),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::Origin;
+    use crate::schema::parse;
+
+    fn schema(spec: Value) -> Schema {
+        let json = json!({ "type": "object", "properties": { "spec": spec } });
+        parse::schema(&json, Origin::Custom, &mut |_| Arc::new(Schema::default()))
+    }
+
+    fn is_refused(schema: &Schema, spec: Value) -> bool {
+        let object = json!({ "spec": spec });
+        let mut filled = object.clone();
+        apply_structural_defaults(&mut filled, schema);
+        let mut found = Vec::new();
+        validate(&filled, schema, &mut found);
+        assert_eq!(found.is_empty(), filled != object, "it is filled or refused");
+        !found.is_empty()
+    }
+
+    #[test]
+    fn a_large_default_is_not_filled_into_many_items() {
+        let item = json!({ "type": "object", "properties": {
+            "a": { "type": "string", "default": "x".repeat(1 << 20) },
+        }});
+        let schema = schema(json!({ "type": "array", "items": item }));
+        assert!(!is_refused(&schema, json!([{}, {}])));
+        assert!(is_refused(&schema, json!(vec![json!({}); 100_000])));
+    }
+
+    /// Each default brings items that are filled in turn: a thousand times a thousand times a thousand.
+    #[test]
+    fn defaults_of_defaults_count() {
+        let mut inner = json!({ "type": "string", "default": "x" });
+        for _ in 0..3 {
+            inner = json!({ "type": "object", "properties": { "a": {
+                "type": "array", "items": inner, "default": vec![json!({}); 1000],
+            }}, "default": {} });
+        }
+        assert!(is_refused(&schema(inner), json!({})));
+    }
+}

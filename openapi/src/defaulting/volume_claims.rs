@@ -1,0 +1,54 @@
+//! Where the contents of a PersistentVolumeClaim come from, said in an old field and a new one.
+
+use serde_json::{Value, json};
+
+use super::access::{Fields, inner, inner_mut, text};
+
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+
+/// The old field knows two kinds of source and never said so about others; the new one takes any, and each follows the
+/// other. A source in another namespace needs something that is not enabled. What an older object has, stays.
+pub(super) fn data_sources(claim: &mut Fields, had_source: bool) {
+    let Some(spec) = inner_mut(claim, &["spec"]) else { return };
+    if !had_source {
+        if inner(spec, &["dataSourceRef"]).is_some_and(|source| !text(source, "namespace").is_empty()) {
+            spec.remove("dataSourceRef");
+        }
+        if !spec.contains_key("dataSourceRef") && !inner(spec, &["dataSource"]).is_some_and(is_known) {
+            spec.remove("dataSource");
+        }
+    }
+    match (source(spec, "dataSource"), source(spec, "dataSourceRef")) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef".to_owned(), source);
+        }
+        (None, Some(source))
+            if inner(spec, &["dataSourceRef"]).is_some_and(|it| text(it, "namespace").is_empty()) =>
+        {
+            spec.insert("dataSource".to_owned(), source);
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn has_source(claim: &Fields) -> bool {
+    inner(claim, &["spec"])
+        .is_some_and(|spec| spec.contains_key("dataSource") || spec.contains_key("dataSourceRef"))
+}
+
+fn is_known(source: &Fields) -> bool {
+    matches!(
+        (text(source, "kind"), text(source, "apiGroup")),
+        ("PersistentVolumeClaim", "") | ("VolumeSnapshot", SNAPSHOTS)
+    )
+}
+
+/// What both fields can say.
+fn source(spec: &Fields, field: &str) -> Option<Value> {
+    let source = inner(spec, &[field])?;
+    let mut both = json!({ "kind": text(source, "kind"), "name": text(source, "name") });
+    if let Some(group) = source.get("apiGroup").filter(|group| !group.is_null()) {
+        both["apiGroup"] = group.clone();
+    }
+    Some(both)
+}

@@ -1,0 +1,88 @@
+//! The fields an object mentions.
+//!
+//! The applier of an object owns these: values, what is shared only as a whole, the items of lists, and the entries of
+//! maps. A field that only leads to others has no owner, unless it is empty.
+
+use serde_json::Value;
+
+use super::field_set::FieldSet;
+use super::path_element::PathElement;
+use super::schema_type::{Fields, Items, SchemaAtom, SchemaType};
+
+/// Everything an object of this type mentions.
+pub(super) fn fields<'a>(value: &'a Value, kind: SchemaType<'a>) -> FieldSet<'a> {
+    let mut set = FieldSet::default();
+    visit(value, kind, &mut set);
+    set
+}
+
+/// Collects what is below a value; says whether the value is a field of its own.
+fn visit<'a>(value: &'a Value, kind: SchemaType<'a>, below: &mut FieldSet<'a>) -> bool {
+    match (kind.atom(value), value) {
+        (SchemaAtom::Scalar, _) => return true,
+        (SchemaAtom::Map(fields), _) if fields.atomic => return true,
+        (SchemaAtom::List(items), _) if items.atomic() => return true,
+        (SchemaAtom::Map(fields), Value::Object(object)) => {
+            for (name, value) in object {
+                entry(fields, name, value, below);
+            }
+        }
+        (SchemaAtom::List(items), Value::Array(list)) => each(items, list, below),
+        _ => {}
+    }
+    false
+}
+
+fn entry<'a>(fields: Fields<'a>, name: &'a str, value: &'a Value, set: &mut FieldSet<'a>) {
+    let Some((kind, named)) = fields.field(name) else { return };
+    let mut below = FieldSet::default();
+    let leaf = visit(value, kind, &mut below);
+    let hollow = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+    set.push(PathElement::Field(name), leaf || hollow || !named, below);
+}
+
+/// Of items that cannot be told apart, only that they are there is said.
+fn each<'a>(items: Items<'a>, list: &'a [Value], set: &mut FieldSet<'a>) {
+    let mut found: Vec<(PathElement<'a>, &'a Value)> =
+        list.iter().filter_map(|item| Some((items.element(item).ok()?, item))).collect();
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let mut found = found.into_iter().peekable();
+    while let Some((element, item)) = found.next() {
+        let mut below = FieldSet::default();
+        let mut alone = true;
+        while found.next_if(|(next, _)| *next == element).is_some() {
+            alone = false;
+        }
+        if alone {
+            visit(item, items.items, &mut below);
+        }
+        set.push(element, true, below);
+    }
+}
+
+/// The same set, with the fields on the way to a member as members too, if the schema names them. The owner of a field
+/// keeps what leads to it from being removed.
+pub(super) fn with_ways<'a>(mut set: FieldSet<'a>, kind: SchemaType<'_>) -> FieldSet<'a> {
+    mark_ways(&mut set, kind);
+    set
+}
+
+fn mark_ways(set: &mut FieldSet<'_>, kind: SchemaType<'_>) {
+    let atom = named_atom(kind);
+    for node in set.nodes_mut().iter_mut().filter(|node| !node.below.is_empty()) {
+        match (&node.element, atom) {
+            (PathElement::Field(name), SchemaAtom::Map(fields)) => {
+                let Some((kind, named)) = fields.field(name) else { continue };
+                node.member |= named;
+                mark_ways(&mut node.below, kind);
+            }
+            (PathElement::Key(_), SchemaAtom::List(items)) => mark_ways(&mut node.below, items.items),
+            _ => {}
+        }
+    }
+}
+
+/// What a type says without a value.
+fn named_atom(kind: SchemaType<'_>) -> SchemaAtom<'_> {
+    kind.atom(&Value::Null)
+}

@@ -1,0 +1,385 @@
+//! A set of fields, as a tree: the fields of one object, each with those below it.
+//!
+//! ```text
+//! spec ──┬── replicas ●                    ● in the set
+//!        └── template ── spec ── containers ── [name="web"] ● ── image ●
+//! ```
+//!
+//! What is on the way to a member is not one itself. Nodes are kept in the order of their elements, so two sets are
+//! combined in one pass; and no node is there for nothing, so an empty set has none.
+
+use std::cmp::Ordering;
+use std::fmt::Write;
+use std::ops::ControlFlow;
+
+use super::path_element::PathElement;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FieldSet<'a> {
+    nodes: Vec<FieldSetNode<'a>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FieldSetNode<'a> {
+    pub(super) element: PathElement<'a>,
+    pub(super) member: bool,
+    pub(super) below: FieldSet<'a>,
+}
+
+impl FieldSetNode<'_> {
+    fn is_empty(&self) -> bool {
+        !self.member && self.below.is_empty()
+    }
+}
+
+impl<'a> FieldSet<'a> {
+    /// The set of these ways through objects.
+    pub(super) fn of_fields(paths: &[&[&'a str]]) -> FieldSet<'a> {
+        let mut set = FieldSet::default();
+        for path in paths {
+            set.insert_fields(path);
+        }
+        set
+    }
+
+    fn insert_fields(&mut self, path: &[&'a str]) {
+        let Some((first, rest)) = path.split_first() else { return };
+        let element = PathElement::Field(first);
+        let place = match self.nodes.binary_search_by(|node| node.element.cmp(&element)) {
+            Ok(place) => place,
+            Err(place) => {
+                self.nodes.insert(place, FieldSetNode { element, member: false, below: FieldSet::default() });
+                place
+            }
+        };
+        match rest.is_empty() {
+            true => self.nodes[place].member = true,
+            false => self.nodes[place].below.insert_fields(rest),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    pub(super) fn nodes(&self) -> &[FieldSetNode<'a>] {
+        &self.nodes
+    }
+
+    /// The caller leaves them in order, and none of them empty.
+    pub(super) fn nodes_mut(&mut self) -> &mut [FieldSetNode<'a>] {
+        &mut self.nodes
+    }
+
+    pub(super) fn into_nodes(self) -> Vec<FieldSetNode<'a>> {
+        self.nodes
+    }
+
+    /// Adds a node at the end, unless it would be there for nothing. A caller that adds out of order calls [`FieldSet::sort`].
+    pub(super) fn push(&mut self, element: PathElement<'a>, member: bool, below: FieldSet<'a>) {
+        if member || !below.is_empty() {
+            self.nodes.push(FieldSetNode { element, member, below });
+        }
+    }
+
+    /// Puts nodes in order, and those of the same element together.
+    pub(super) fn sort(&mut self) {
+        if self.nodes.windows(2).all(|pair| pair[0].element < pair[1].element) {
+            return;
+        }
+        self.nodes.sort_by(|one, other| one.element.cmp(&other.element));
+        self.nodes.dedup_by(|next, first| {
+            let same = next.element == first.element;
+            if same {
+                first.member |= next.member;
+                first.below = std::mem::take(&mut first.below).union(std::mem::take(&mut next.below));
+            }
+            same
+        });
+    }
+
+    pub(super) fn get(&self, element: &PathElement<'_>) -> Option<&FieldSetNode<'a>> {
+        let place = self.nodes.binary_search_by(|node| compare(&node.element, element)).ok()?;
+        Some(&self.nodes[place])
+    }
+
+    pub(super) fn has_fields(&self, path: &[&str]) -> bool {
+        match path.split_first() {
+            None => false,
+            Some((first, rest)) => {
+                self.get(&PathElement::Field(first)).is_some_and(|node| match rest.is_empty() {
+                    true => node.member,
+                    false => node.below.has_fields(rest),
+                })
+            }
+        }
+    }
+
+    /// What is in one of the two.
+    pub(super) fn union(self, other: FieldSet<'a>) -> FieldSet<'a> {
+        if self.is_empty() || other.is_empty() {
+            return if self.is_empty() { other } else { self };
+        }
+        let mut nodes = Vec::with_capacity(self.nodes.len().max(other.nodes.len()));
+        let (mut left, mut right) = (self.nodes.into_iter().peekable(), other.nodes.into_iter().peekable());
+        while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
+            match one.element.cmp(&other.element) {
+                Ordering::Less => nodes.extend(left.next()),
+                Ordering::Greater => nodes.extend(right.next()),
+                Ordering::Equal => {
+                    nodes.extend(left.next().zip(right.next()).map(|(one, other)| FieldSetNode {
+                        element: one.element,
+                        member: one.member || other.member,
+                        below: one.below.union(other.below),
+                    }))
+                }
+            }
+        }
+        nodes.extend(left.chain(right));
+        FieldSet { nodes }
+    }
+
+    /// What is in one of many: two by two, so that what is found early is not gone through for each that follows.
+    pub(super) fn union_all(sets: impl IntoIterator<Item = FieldSet<'a>>) -> FieldSet<'a> {
+        let mut sets: Vec<_> = sets.into_iter().collect();
+        while sets.len() > 1 {
+            let mut rest = sets.into_iter();
+            let mut halved = Vec::with_capacity(rest.len().div_ceil(2));
+            while let Some(one) = rest.next() {
+                halved.push(one.union(rest.next().unwrap_or_default()));
+            }
+            sets = halved;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
+    /// What is in both.
+    pub(super) fn intersection(&self, other: &FieldSet<'_>) -> FieldSet<'a> {
+        let mut both = FieldSet::default();
+        each_pair(&self.nodes, &other.nodes, |one, other| {
+            let member = one.member && other.member;
+            let below = one.below.intersection(&other.below);
+            if member || !below.is_empty() {
+                both.nodes.push(FieldSetNode { element: one.element.clone(), member, below });
+            }
+        });
+        both
+    }
+
+    /// Takes away what is in `other`.
+    pub(super) fn difference(self, other: &FieldSet<'_>) -> FieldSet<'a> {
+        self.without(other, &|node, gone| {
+            node.member &= !gone.member;
+            node.below = std::mem::take(&mut node.below).difference(&gone.below);
+        })
+    }
+
+    /// Takes away what is in `other`, and everything below it.
+    pub(super) fn recursive_difference(self, other: &FieldSet<'_>) -> FieldSet<'a> {
+        self.without(other, &|node, gone| {
+            node.member &= !gone.member;
+            node.below = match gone.member {
+                true => FieldSet::default(),
+                false => std::mem::take(&mut node.below).recursive_difference(&gone.below),
+            };
+        })
+    }
+
+    fn without(
+        mut self,
+        other: &FieldSet<'_>,
+        take: &dyn Fn(&mut FieldSetNode<'a>, &FieldSetNode<'_>),
+    ) -> FieldSet<'a> {
+        if self.is_empty() || other.is_empty() {
+            return self;
+        }
+        let mut gone = other.nodes.as_slice();
+        self.nodes.retain_mut(|node| {
+            gone = from(gone, &node.element);
+            match gone.first() {
+                Some(found) if compare(&found.element, &node.element).is_eq() => {
+                    take(node, found);
+                    !node.is_empty()
+                }
+                _ => true,
+            }
+        });
+        self
+    }
+
+    /// What one of the patterns leads to, with everything below. A pattern is a way through objects; `*` is any step.
+    pub(super) fn matching(self, patterns: &[&[&str]]) -> FieldSet<'a> {
+        if patterns.iter().any(|pattern| pattern.is_empty()) {
+            return self;
+        }
+        let mut kept = FieldSet::default();
+        for node in self.nodes {
+            let takes =
+                |step: &str| step == "*" || matches!(node.element, PathElement::Field(name) if name == step);
+            let further: Vec<&[&str]> = patterns.iter().filter(|p| takes(p[0])).map(|p| &p[1..]).collect();
+            if !further.is_empty() {
+                kept.push(node.element, node.member, node.below.matching(&further));
+            }
+        }
+        kept
+    }
+
+    /// Whether everything in it is in `other` too.
+    pub(super) fn is_within(&self, other: &FieldSet<'_>) -> bool {
+        self.nodes.iter().all(|node| {
+            other
+                .get(&node.element)
+                .is_some_and(|found| (found.member || !node.member) && node.below.is_within(&found.below))
+        })
+    }
+
+    /// How many members it has.
+    pub(super) fn count(&self) -> usize {
+        self.nodes.iter().map(|node| usize::from(node.member) + node.below.count()).sum()
+    }
+
+    /// Every member as messages show it, those of a level before those below, until enough was told. Together they may
+    /// be far longer than the objects they come from.
+    pub(super) fn each_path(&self, tell: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
+        self.each_path_below(&mut String::new(), tell)
+    }
+
+    fn each_path_below(
+        &self,
+        way: &mut String,
+        tell: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let length = way.len();
+        let enter = |way: &mut String, node: &FieldSetNode<'_>| {
+            way.truncate(length);
+            write!(way, "{}", node.element).expect("a string takes any text");
+        };
+        for node in self.nodes.iter().filter(|node| node.member) {
+            enter(way, node);
+            tell(way)?;
+        }
+        for node in self.nodes.iter().filter(|node| !node.below.is_empty()) {
+            enter(way, node);
+            node.below.each_path_below(way, tell)?;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Elements borrowed from different objects.
+fn compare(one: &PathElement<'_>, other: &PathElement<'_>) -> Ordering {
+    one.cmp(other)
+}
+
+/// The nodes that do not come before an element. Looks ahead in growing steps: an object may have very many owners of
+/// few fields each, and none of them is worth a walk along all that changed.
+fn from<'x, 'a>(nodes: &'x [FieldSetNode<'a>], element: &PathElement<'_>) -> &'x [FieldSetNode<'a>] {
+    let before = |node: &FieldSetNode<'_>| compare(&node.element, element).is_lt();
+    let mut end = 1;
+    while nodes.get(end - 1).is_some_and(before) {
+        end *= 2;
+    }
+    let start = end / 2;
+    let end = end.min(nodes.len());
+    &nodes[start + nodes[start..end].partition_point(before)..]
+}
+
+fn each_pair<'x, 'a, 'b>(
+    mut left: &'x [FieldSetNode<'a>],
+    mut right: &'x [FieldSetNode<'b>],
+    mut pair: impl FnMut(&'x FieldSetNode<'a>, &'x FieldSetNode<'b>),
+) {
+    while let ([one, after_one @ ..], [other, after_other @ ..]) = (left, right) {
+        match compare(&one.element, &other.element) {
+            Ordering::Less => left = from(after_one, &other.element),
+            Ordering::Greater => right = from(after_other, &one.element),
+            Ordering::Equal => {
+                pair(one, other);
+                (left, right) = (after_one, after_other);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fields_v1;
+    use super::*;
+
+    fn check(
+        operation: fn(FieldSet<'static>, FieldSet<'static>) -> FieldSet<'static>,
+        rows: &[(&str, &str, &str)],
+    ) {
+        let set = |text: &str| {
+            let paths: Vec<Vec<&'static str>> =
+                text.split_whitespace().map(|path| path.to_owned().leak().split('.').collect()).collect();
+            let paths: Vec<&[&str]> = paths.iter().map(Vec::as_slice).collect();
+            FieldSet::of_fields(&paths)
+        };
+        for (one, other, expected) in rows {
+            assert_eq!(operation(set(one), set(other)), set(expected), "{one} and {other}");
+        }
+    }
+
+    #[test]
+    fn sets_are_combined_member_by_member() {
+        check(FieldSet::union, &[("a b.c", "b b.d", "a b b.c b.d"), ("", "a", "a"), ("a", "", "a")]);
+        check(
+            |one, other| one.intersection(&other),
+            &[("a b.c d", "a.x b.c d.e", "b.c"), ("a a.b", "a", "a"), ("a", "b", "")],
+        );
+        check(
+            |one, other| one.difference(&other),
+            &[("a a.b c", "a", "a.b c"), ("a.b a.c", "a.b a.c", ""), ("a", "a.b", "a")],
+        );
+        check(
+            |one, other| one.recursive_difference(&other),
+            &[("a a.b c.d", "a", "c.d"), ("a.b.c a.d", "a.b", "a.d"), ("a a.b", "a.b", "a")],
+        );
+    }
+
+    #[test]
+    fn few_fields_are_found_among_many() {
+        let names: Vec<String> = (0..40).map(|n| format!("{n:02}")).collect();
+        let set = |step: usize| {
+            let paths: Vec<[&str; 1]> = names.iter().step_by(step).map(|name| [name.as_str()]).collect();
+            FieldSet::of_fields(&paths.iter().map(|path| path.as_slice()).collect::<Vec<_>>())
+        };
+        for (one, other) in (1..40).flat_map(|one| (1..40).map(move |other| (one, other))) {
+            let both = (0..40).filter(|n| n % one == 0 && n % other == 0).count();
+            let intersection = set(one).intersection(&set(other));
+            assert_eq!(intersection.count(), both, "{one} and {other}");
+            let rest = set(one).difference(&set(other));
+            assert_eq!(rest.count(), set(one).count() - both, "{one} without {other}");
+            assert_eq!(rest.union(intersection), set(one));
+        }
+    }
+
+    #[test]
+    fn a_pattern_keeps_what_it_leads_to() {
+        let fields = json!({ "f:spec": { "f:containers": { "k:{\"name\":\"a\"}": {
+            ".": {}, "f:image": {}, "f:resources": { "f:limits": {} }
+        } }, "f:nodeName": {} } });
+        let set = fields_v1::decode(&fields).unwrap();
+        let kept = set.matching(&[&["spec", "containers", "*", "resources"]]);
+        let container = ".spec.containers[name=\"a\"]";
+        let mut paths = Vec::new();
+        let _ = kept.each_path(&mut |path| {
+            paths.push(path.to_owned());
+            ControlFlow::Continue(())
+        });
+        assert_eq!(paths, [container.to_owned(), format!("{container}.resources.limits")]);
+        assert_eq!(kept.count(), 2);
+    }
+
+    #[test]
+    fn many_sets_become_one_as_two_do() {
+        let names: Vec<String> = (0..9).map(|n| format!("f{n}")).collect();
+        for count in 0..names.len() {
+            let sets = || names[..count].iter().map(|name| FieldSet::of_fields(&[&["a", name], &[name]]));
+            assert_eq!(FieldSet::union_all(sets()), sets().fold(FieldSet::default(), FieldSet::union));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Strategic merge patch: a merge patch that knows which lists are sets and which of their fields is the key.
+//!
+//! The schema says it field by field; a list without a strategy is replaced. Besides plain values a patch may carry
+//! directives, which are fields whose names start with a dollar sign:
+//!
+//! | directive | where | what |
+//! |---|---|---|
+//! | `$patch: replace` | in an object | the object becomes exactly this |
+//! | `$patch: replace` | as an item of a list | the list becomes exactly the other items |
+//! | `$patch: delete` | in an object | the object becomes empty |
+//! | `$patch: delete` | in an item of a list | the items with this key go away |
+//! | `$retainKeys: [a, b]` | in an object | all other fields go away first |
+//! | `$setElementOrder/<list>` | beside a list | the order of the items that are named |
+//! | `$deleteFromPrimitiveList/<list>` | beside a list of plain values | these values go away |
+//!
+//! A null deletes a field. Kubernetes knows `$patch: merge` as a word and refuses it; so do we, here and wherever a
+//! directive makes no sense, in its words.
+//!
+//! [`lists`] merges lists and [`order`] puts them in order.
+
+mod lists;
+mod order;
+
+use std::collections::HashSet;
+use std::mem::discriminant;
+
+use serde_json::{Map, Value};
+
+use self::lists::merge_list;
+use self::order::{arrange, check_order};
+use super::PatchError;
+use super::merge::drop_nulls;
+use crate::codec::typed;
+use crate::meta::go;
+use crate::schema::{Schema, Shape};
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const SET_ORDER: &str = "$setElementOrder";
+const DELETE_VALUES: &str = "$deleteFromPrimitiveList";
+
+type Fields = Map<String, Value>;
+
+/// A patch that was read.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StrategicPatch(Fields);
+
+impl StrategicPatch {
+    pub fn parse(patch: Value) -> Result<StrategicPatch, PatchError> {
+        let found = match patch {
+            Value::Object(fields) => return Ok(StrategicPatch(fields)),
+            Value::Null => return Ok(StrategicPatch(Fields::new())),
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+        };
+        let into = "Go value of type map[string]interface {}";
+        Err(PatchError::Malformed(format!("json: cannot unmarshal {found} into {into}")))
+    }
+
+    /// As Go prints it, for [`super::unreadable`].
+    pub fn shown(&self) -> String {
+        go::print(&Value::Object(self.0.clone()))
+    }
+
+    /// What `object`, which `schema` describes, becomes. Directives that stand where there is nothing to direct are left
+    /// in the result; typed decoding reports it.
+    pub fn apply(self, object: Value, schema: &Schema) -> Result<Value, PatchError> {
+        let fields = match object {
+            Value::Object(fields) => fields,
+            _ => Fields::new(),
+        };
+        merge_object(fields, self.0, Some(schema)).map(Value::Object)
+    }
+}
+
+fn unfit<T>(why: impl Into<String>) -> Result<T, PatchError> {
+    Err(PatchError::Unfit(why.into()))
+}
+
+fn malformed(what: &str) -> PatchError {
+    PatchError::Malformed(format!("invalid patch format of {what}"))
+}
+
+fn unknown_directive(word: &Value, place: &Fields) -> PatchError {
+    let (word, place) = (go::text(word), go::print(&Value::Object(place.clone())));
+    PatchError::Unfit(format!("unknown patch type: {word} in map: {place}"))
+}
+
+/// How the schema wants a field to be merged. Nothing is known below a field without a schema.
+#[derive(Clone, Copy, Default)]
+struct Merging<'s> {
+    /// Of the value.
+    schema: Option<&'s Schema>,
+    /// A list is merged rather than replaced, by this key if its items are objects.
+    merges: bool,
+    key: Option<&'s str>,
+    /// An object is replaced rather than merged.
+    replaces: bool,
+    /// What a list would take away, and not what it would add.
+    deletes: bool,
+}
+
+impl<'s> Merging<'s> {
+    fn of(schema: Option<&'s Schema>, name: &str) -> Merging<'s> {
+        match schema.map(|schema| &schema.shape) {
+            Some(Shape::Object(object)) => match object.fields.get(name) {
+                Some(field) => Merging {
+                    schema: Some(&field.schema),
+                    merges: field.patch_merge,
+                    key: field.patch_merge_key.as_deref(),
+                    replaces: field.patch_replace,
+                    deletes: false,
+                },
+                None => Merging::default(),
+            },
+            Some(Shape::Map(map)) => Merging { schema: Some(&map.values), ..Merging::default() },
+            _ => Merging::default(),
+        }
+    }
+
+    /// The same for a field that a directive names, which must exist.
+    fn of_known(schema: Option<&'s Schema>, name: &str) -> Result<Merging<'s>, PatchError> {
+        match schema.map(|schema| (&schema.shape, schema)) {
+            Some((Shape::Object(object), schema)) if !object.fields.contains_key(name) => {
+                let (owner, name) = (typed::struct_name(schema), go::quote(name));
+                unfit(format!("unable to find api field in struct {owner} for the json field {name}"))
+            }
+            Some((Shape::Map(_), _)) => {
+                unfit("merging an object in json but data type is not struct, instead is: map")
+            }
+            _ => Ok(Merging::of(schema, name)),
+        }
+    }
+
+    /// Of the items, if the value is a list.
+    fn items(self) -> Option<&'s Schema> {
+        match self.schema.map(|schema| &schema.shape) {
+            Some(Shape::List(list)) => Some(&list.items),
+            _ => None,
+        }
+    }
+}
+
+fn merge_object(
+    mut target: Fields,
+    mut patch: Fields,
+    schema: Option<&Schema>,
+) -> Result<Fields, PatchError> {
+    match patch.get(PATCH) {
+        None => {}
+        Some(word) if word == "replace" => {
+            patch.remove(PATCH);
+            return Ok(patch);
+        }
+        Some(word) if word == "delete" => return Ok(Fields::new()),
+        Some(other) => return Err(unknown_directive(other, &patch)),
+    }
+    retain_keys(&mut target, &mut patch)?;
+    let orders = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect::<Vec<_>>();
+    for directive in orders {
+        merge_in_order(&mut target, &mut patch, &directive, schema)?;
+    }
+    for (name, change) in patch {
+        if name.starts_with(DELETE_VALUES) {
+            let name = directed_field(&name, DELETE_VALUES)?;
+            let merging = Merging { deletes: true, ..Merging::of(schema, name) };
+            merge_field(&mut target, name.to_owned(), change, merging)?;
+        } else {
+            let merging = Merging::of(schema, &name);
+            merge_field(&mut target, name, change, merging)?;
+        }
+    }
+    Ok(target)
+}
+
+fn merge_field(
+    target: &mut Fields,
+    name: String,
+    change: Value,
+    merging: Merging<'_>,
+) -> Result<(), PatchError> {
+    let merged = match (target.remove(&name), change) {
+        (_, Value::Null) => None,
+        (Some(Value::Object(_)), change @ Value::Object(_)) if merging.replaces => Some(change),
+        (Some(Value::Object(target)), Value::Object(change)) => {
+            Some(Value::Object(merge_object(target, change, merging.schema)?))
+        }
+        (Some(Value::Array(target)), Value::Array(change)) if merging.merges || merging.deletes => {
+            Some(Value::Array(merge_list(target, change, merging)?))
+        }
+        (Some(Value::Array(_)), change @ Value::Array(_)) => Some(change),
+        // There is nothing of the kind to take away.
+        (None, _) if merging.deletes => None,
+        (Some(target), change) if merging.deletes && discriminant(&target) != discriminant(&change) => {
+            Some(target)
+        }
+        (_, mut change) => {
+            drop_nulls(&mut change);
+            without_directives(change)
+        }
+    };
+    target.extend(merged.map(|merged| (name, merged)));
+    Ok(())
+}
+
+/// What remains of a value that is merged into nothing: no directives, and none of what they stand in.
+fn without_directives(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(fields) if fields.contains_key(PATCH) => None,
+        Value::Object(fields) => {
+            let kept =
+                fields.into_iter().filter_map(|(name, value)| Some((name, without_directives(value)?)));
+            Some(Value::Object(kept.collect()))
+        }
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
+        other => Some(other),
+    }
+}
+
+// --- Directives ---
+
+/// `ports` of `$setElementOrder/ports`.
+fn directed_field<'n>(name: &'n str, directive: &str) -> Result<&'n str, PatchError> {
+    let what = if directive == SET_ORDER { "setElementOrder list" } else { "primitive list" };
+    name.strip_prefix(directive).and_then(|rest| rest.strip_prefix('/')).ok_or_else(|| malformed(what))
+}
+
+fn retain_keys(target: &mut Fields, patch: &mut Fields) -> Result<(), PatchError> {
+    let Some(retained) = patch.remove(RETAIN_KEYS) else {
+        return Ok(());
+    };
+    let Value::Array(retained) = retained else {
+        return Err(malformed("retainKeys"));
+    };
+    let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let retains = |name: &str| retained.contains(name);
+    let is_directive = |name: &str| name.starts_with(SET_ORDER) || name.starts_with(DELETE_VALUES);
+    if patch.iter().any(|(name, value)| !value.is_null() && !is_directive(name) && !retains(name)) {
+        return Err(malformed("retainKeys"));
+    }
+    target.retain(|name, _| retains(name));
+    Ok(())
+}
+
+/// Merges the list that `$setElementOrder/<list>` names and puts it in order, so that nothing of it is left to do.
+fn merge_in_order(
+    target: &mut Fields,
+    patch: &mut Fields,
+    directive: &str,
+    schema: Option<&Schema>,
+) -> Result<(), PatchError> {
+    let order = list_of(patch.remove(directive))?.unwrap_or_default();
+    let name = directed_field(directive, SET_ORDER)?;
+    let live = list_of(target.remove(name))?;
+    let change = list_of(patch.remove(name))?;
+    let merging = Merging::of_known(schema, name)?;
+    check_order(change.as_deref().unwrap_or_default(), &order, merging.key)?;
+    let merged = match (live.clone(), change) {
+        (None, None) => return Ok(()),
+        (None, Some(change)) if change.is_empty() => return unfit("no elements in any of the given slices"),
+        (Some(live), None) => live,
+        (None, Some(change)) => change.into_iter().filter_map(without_directives).collect(),
+        (Some(live), Some(change)) if merging.merges => merge_list(live, change, merging)?,
+        (Some(_), Some(change)) => change,
+    };
+    let arranged = arrange(merged, &order, &live.unwrap_or_default(), merging.key)?;
+    target.insert(name.to_owned(), Value::Array(arranged));
+    Ok(())
+}
+
+fn list_of(value: Option<Value>) -> Result<Option<Vec<Value>>, PatchError> {
+    match value {
+        None => Ok(None),
+        Some(Value::Array(items)) => Ok(Some(items)),
+        Some(other) => unfit(format!("expected a []interface {{}}, but received a {}", go::type_of(&other))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

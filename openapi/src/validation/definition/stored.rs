@@ -1,0 +1,37 @@
+//! The versions objects of a kind may be stored in.
+
+use serde_json::Value;
+
+use crate::meta::field::FieldError;
+
+use super::{items, text};
+
+const PATH: &str = "status.storedVersions";
+
+/// The one they are stored in now is among them, and none of them is gone.
+pub(super) fn validate(definition: &Value, found: &mut Vec<FieldError>) {
+    let stored = definition["status"]["storedVersions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if stored.is_empty() {
+        let value = definition["status"]["storedVersions"].clone();
+        found.push(FieldError::invalid(PATH, value, "must have at least one stored version"));
+        return;
+    }
+    let versions = || items(&definition["spec"]["versions"]);
+    for version in
+        versions().filter(|version| version["storage"] == true && !stored.contains(&version["name"]))
+    {
+        let detail = format!("must have the storage version {}", text(&version["name"]));
+        found.push(FieldError::invalid(PATH, stored.to_vec(), detail));
+    }
+    for (index, name) in stored.iter().enumerate() {
+        if !versions().any(|version| version["name"] == *name) {
+            let name = text(name);
+            let detail = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in \
+                 spec.versions until a storage migration ensures no data remains persisted in {name} and removes \
+                 {name} from status.storedVersions"
+            );
+            found.push(FieldError::invalid(format!("{PATH}[{index}]"), name, detail));
+        }
+    }
+}

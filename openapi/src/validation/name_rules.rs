@@ -1,0 +1,65 @@
+//! What the objects of a kind may be called.
+
+use crate::catalog::resource_info::ResourceInfo;
+use crate::meta::names::NameRule;
+use crate::schema::Origin;
+
+use NameRule::{Address, GeneratedSubdomain, Label, PathSegment};
+
+/// Kinds whose names are not simply subdomains, by group and plural.
+const RULES: &[(&str, &str, NameRule)] = &[
+    // Parts of the names of hosts.
+    ("", "namespaces", Label),
+    ("", "services", Label),
+    ("apps", "statefulsets", Label),
+    ("", "events", PathSegment),
+    ("", "replicationcontrollers", GeneratedSubdomain),
+    ("resource.k8s.io", "deviceclasses", GeneratedSubdomain),
+    ("apiregistration.k8s.io", "apiservices", PathSegment),
+    ("certificates.k8s.io", "certificatesigningrequests", PathSegment),
+    ("coordination.k8s.io", "leasecandidates", PathSegment),
+    ("networking.k8s.io", "ipaddresses", Address),
+    ("policy", "poddisruptionbudgets", PathSegment),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", PathSegment),
+    ("rbac.authorization.k8s.io", "clusterroles", PathSegment),
+    ("rbac.authorization.k8s.io", "rolebindings", PathSegment),
+    ("rbac.authorization.k8s.io", "roles", PathSegment),
+];
+
+/// What the objects of a kind may be called. A custom kind's are subdomains.
+pub fn name_rule(resource: &ResourceInfo) -> NameRule {
+    if resource.origin == Origin::Custom {
+        return NameRule::Subdomain;
+    }
+    let rule =
+        RULES.iter().find(|(group, plural, _)| **group == *resource.group && **plural == *resource.plural);
+    rule.map_or(NameRule::Subdomain, |(_, _, rule)| *rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog;
+
+    #[test]
+    fn rules_are_for_kinds_there_are() {
+        let exists = |group: &str, plural: &str| {
+            catalog::built_in()
+                .iter()
+                .any(|resource| *resource.group == *group && *resource.plural == *plural)
+        };
+        // Served by other versions only.
+        let unserved = ["leasecandidates"];
+        for (group, plural, _) in RULES {
+            assert!(exists(group, plural) || unserved.contains(plural), "{plural}.{group}");
+        }
+    }
+
+    #[test]
+    fn most_names_are_subdomains() {
+        let rule = |group, plural| name_rule(catalog::find(group, "v1", plural).unwrap());
+        assert_eq!(rule("apps", "deployments"), NameRule::Subdomain);
+        assert_eq!(rule("apps", "statefulsets"), Label);
+        assert_eq!(rule("rbac.authorization.k8s.io", "roles"), PathSegment);
+    }
+}

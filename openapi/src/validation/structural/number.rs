@@ -1,0 +1,162 @@
+//! Numbers: whether they fit their type, and the bounds of a definition.
+
+use serde_json::{Number, Value};
+
+use super::node::SchemaNode;
+use super::result::{ValidationIssue, ValidationResult};
+use crate::meta::go;
+use crate::schema::constraints::{Bound, JsonType};
+
+/// What is wrong with a number, in the order: its type, multiples, the lower bound, the upper bound.
+pub(super) fn validate(node: SchemaNode<'_>, number: &Number, path: &str, outcome: &mut ValidationResult) {
+    let range = Range::of(node);
+    let value = match number.as_i64() {
+        Some(whole) => Operand::Whole(whole),
+        None => Operand::Float(number.as_f64().unwrap_or_default()),
+    };
+    outcome.extend(range.fault(value, "Checked", path));
+    let Some(rules) = node.rules else { return };
+    if let Some(factor) = rules.multiple_of {
+        let unfit = range.fault(Operand::Float(factor), "MultipleOf", path);
+        let value = if unfit.is_some() { value.as_float() } else { value };
+        outcome.extend(unfit);
+        outcome.extend(multiple(value, factor, path));
+    }
+    for (bound, end) in [(rules.minimum, End::Lower), (rules.maximum, End::Upper)] {
+        let Some(bound) = bound else { continue };
+        let unfit = range.fault(Operand::Float(bound.value), end.name(), path);
+        let value = if unfit.is_some() { value.as_float() } else { value };
+        outcome.extend(unfit);
+        outcome.extend(end.validate(value, bound, path));
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Operand {
+    Whole(i64),
+    Float(f64),
+}
+
+impl Operand {
+    fn as_float(self) -> Operand {
+        match self {
+            Operand::Whole(whole) => Operand::Float(whole as f64),
+            float => float,
+        }
+    }
+
+    fn value(self) -> Value {
+        match self {
+            Operand::Whole(whole) => whole.into(),
+            Operand::Float(float) => float.into(),
+        }
+    }
+}
+
+/// What the type and format of a node can hold.
+struct Range<'s> {
+    kind: Option<JsonType>,
+    format: Option<&'s str>,
+}
+
+impl Range<'_> {
+    fn of(node: SchemaNode<'_>) -> Range<'_> {
+        let kind = match node.types() {
+            [kind @ (JsonType::Integer | JsonType::Number)] => Some(*kind),
+            _ => None,
+        };
+        Range { kind, format: node.format.filter(|_| kind.is_some()) }
+    }
+
+    fn fault(&self, value: Operand, what: &str, path: &str) -> Option<ValidationIssue> {
+        let fits = match (self.kind?, self.format, value) {
+            (JsonType::Integer, Some("int32"), Operand::Whole(whole)) => i32::try_from(whole).is_ok(),
+            (JsonType::Integer, format, Operand::Float(float)) => {
+                let whole = float.fract() == 0.0 && float.abs() < 9.2e18;
+                whole && (format != Some("int32") || i32::try_from(float as i64).is_ok())
+            }
+            (JsonType::Number, Some("float"), Operand::Float(float)) => float.abs() <= f64::from(f32::MAX),
+            _ => true,
+        };
+        let kind = self.kind?.as_str();
+        (!fits).then(|| {
+            ValidationIssue::general(match self.format {
+                Some(format) => format!("{what} value must be of type {kind} with format {format} in {path}"),
+                None => format!("{what} value must be of type {kind} (default format) in {path}"),
+            })
+        })
+    }
+}
+
+fn multiple(value: Operand, factor: f64, path: &str) -> Option<ValidationIssue> {
+    let (is_multiple, shown) = match value {
+        Operand::Whole(whole) => {
+            let factor = factor as i64;
+            if factor <= 0 {
+                return Some(not_positive(path, factor.into(), &factor.to_string()));
+            }
+            (whole % factor == 0, factor.to_string())
+        }
+        Operand::Float(float) => {
+            if factor <= 0.0 {
+                return Some(not_positive(path, factor.into(), &go::float(factor)));
+            }
+            let times = if factor < 1.0 { 1.0 / factor * float } else { float / factor };
+            (is_whole(times), go::float(factor))
+        }
+    };
+    (!is_multiple).then(|| {
+        ValidationIssue::invalid(
+            path,
+            value.value(),
+            format!("{path} in body should be a multiple of {shown}"),
+        )
+    })
+}
+
+fn not_positive(path: &str, factor: Value, shown: &str) -> ValidationIssue {
+    ValidationIssue::invalid(
+        path,
+        factor,
+        format!("factor MultipleOf declared for {path} must be positive: {shown}"),
+    )
+}
+
+/// Whole but for the noise of floats.
+fn is_whole(float: f64) -> bool {
+    const NOISE: f64 = 1e-9;
+    let distance = (float - float.round()).abs();
+    distance == 0.0 || distance < NOISE * float.abs().max(1.0)
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Lower,
+    Upper,
+}
+
+impl End {
+    fn name(self) -> &'static str {
+        match self {
+            End::Lower => "Minimum boundary",
+            End::Upper => "Maximum boundary",
+        }
+    }
+
+    fn validate(self, value: Operand, bound: Bound, path: &str) -> Option<ValidationIssue> {
+        use std::cmp::Ordering::{Greater, Less};
+        let (order, shown) = match value {
+            Operand::Whole(whole) => (whole.cmp(&(bound.value as i64)), (bound.value as i64).to_string()),
+            Operand::Float(float) => (float.partial_cmp(&bound.value)?, go::float(bound.value)),
+        };
+        let (outside, words) = match (self, bound.exclusive) {
+            (End::Lower, false) => (order == Less, "greater than or equal to"),
+            (End::Lower, true) => (order != Greater, "greater than"),
+            (End::Upper, false) => (order == Greater, "less than or equal to"),
+            (End::Upper, true) => (order != Less, "less than"),
+        };
+        outside.then(|| {
+            ValidationIssue::invalid(path, value.value(), format!("{path} in body should be {words} {shown}"))
+        })
+    }
+}

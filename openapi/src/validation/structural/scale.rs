@@ -1,0 +1,90 @@
+//! The parts of an object that its scale is made of.
+
+use serde_json::Value;
+
+use crate::catalog::resource_info::{ResourceInfo, ScalePaths};
+use crate::meta::field::FieldError;
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum ScaleField {
+    Both,
+    Status,
+}
+
+/// Numbers of replicas are whole, not negative and fit 32 bits; the selector is a text.
+pub(super) fn validate(
+    resource: &ResourceInfo,
+    object: &Value,
+    part: ScaleField,
+    found: &mut Vec<FieldError>,
+) {
+    let Some(ScalePaths { replicas, replicas_now, selector }) =
+        resource.custom.as_ref().and_then(|custom| custom.scale.as_ref())
+    else {
+        return;
+    };
+    let wanted = (part == ScaleField::Both).then_some(replicas);
+    for pointer in wanted.into_iter().chain([replicas_now]) {
+        let path = dotted(pointer);
+        match reach(object, pointer, &path) {
+            Err(detail) => found.push(FieldError::invalid(path, 0, detail)),
+            Ok(None) => {}
+            Ok(Some(value)) => match value.as_i64() {
+                None => found.push(FieldError::invalid(path.clone(), 0, unlike(&path, value, "int64"))),
+                Some(count) if count < 0 => {
+                    found.push(FieldError::invalid(path, count, "should be a non-negative integer"));
+                }
+                Some(count) if count > i64::from(i32::MAX) => {
+                    let detail = format!("should be less than or equal to {}", i32::MAX);
+                    found.push(FieldError::invalid(path, count, detail));
+                }
+                Some(_) => {}
+            },
+        }
+    }
+    if let Some(pointer) = selector {
+        let path = dotted(pointer);
+        match reach(object, pointer, &path) {
+            Err(detail) => found.push(FieldError::invalid(path, "", detail)),
+            Ok(Some(value)) if !value.is_string() => {
+                found.push(FieldError::invalid(path.clone(), "", unlike(&path, value, "string")));
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+fn dotted(pointer: &str) -> String {
+    pointer.replace('/', ".").replace("~1", "/").replace("~0", "~")
+}
+
+/// What the pointer leads to; a reason where something on the way is no object.
+fn reach<'v>(object: &'v Value, pointer: &str, path: &str) -> Result<Option<&'v Value>, String> {
+    let mut at = object;
+    for step in pointer.split('/').skip(1) {
+        if !at.is_object() {
+            return Err(unlike(path, at, "map[string]interface{}"));
+        }
+        match at.get(step.replace("~1", "/").replace("~0", "~")) {
+            Some(value) => at = value,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(at))
+}
+
+fn unlike(path: &str, value: &Value, wanted: &str) -> String {
+    let kind = match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    };
+    format!(
+        "{path} accessor error: {} is of the type {kind}, expected {wanted}",
+        crate::meta::go::print(value)
+    )
+}

@@ -1,0 +1,49 @@
+//! How many pods of an application may be away at once.
+
+use serde_json::Value;
+
+use crate::meta::field::ErrorType;
+use crate::validation::common::{at_most_all, positive_int_or_percent};
+use crate::validation::field_path::{FieldErrors, FieldPath};
+use crate::validation::rule::FieldRule::{Code, NonNegative, OneOf, Selector};
+use crate::validation::rule::Rule::{Field, Whole};
+use crate::validation::rule::Table;
+use crate::validation::value::{get, has, text};
+
+pub(super) const RULES: Table = &[
+    (
+        "policy.v1.PodDisruptionBudgetSpec",
+        &[
+            Whole(one_way),
+            Field("minAvailable", &[Code(positive_int_or_percent), Code(at_most_all)]),
+            Field("maxUnavailable", &[Code(positive_int_or_percent), Code(at_most_all)]),
+            Field("selector", &[Selector]),
+            Field("unhealthyPodEvictionPolicy", &[OneOf(&["AlwaysAllow", "IfHealthyBudget"])]),
+        ],
+    ),
+    (
+        "policy.v1.PodDisruptionBudgetStatus",
+        &[
+            Field("disruptionsAllowed", &[NonNegative]),
+            Field("currentHealthy", &[NonNegative]),
+            Field("desiredHealthy", &[NonNegative]),
+            Field("expectedPods", &[NonNegative]),
+        ],
+    ),
+];
+
+fn one_way(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+    if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
+        let policy = match text(spec, "unhealthyPodEvictionPolicy") {
+            "" => "null".to_owned(),
+            policy => format!("{policy:?}"),
+        };
+        let shown = format!(
+            "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{policy}}}",
+            get(spec, "minAvailable"),
+            get(spec, "selector"),
+            get(spec, "maxUnavailable"),
+        );
+        found.shown(at, ErrorType::Invalid, &shown, "minAvailable and maxUnavailable cannot be both set");
+    }
+}
