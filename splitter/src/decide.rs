@@ -165,7 +165,7 @@ fn planned(
         Err(unreadable) => {
             let (why, division) = (unreadable.to_string(), Division::default());
             let decision = weighed(splitter, ledger, case, division, findings, |work, candidates| {
-                targets::stay(&why, &work, candidates, &before.standing)
+                targets::stay(&why, &work, candidates, &existing(case))
             });
             (decision, division)
         }
@@ -174,11 +174,14 @@ fn planned(
     (decision, plan)
 }
 
+/// Divides by the whole record, dropped targets included: the ordinals of a lost target go to another one, and those of the
+/// others stay as they are. Where nothing is left, it is divided anew.
 fn divided(case: &Case, division: Division, picks: &[Pick], held: &[Target]) -> Plan {
+    let recorded = if held.is_empty() { &[] } else { case.recorded() };
     let (rule, key, replicas_at) = (case.rule(), case.key(), case.replicas_at());
     let scaled = scaled::total(case, picks);
     let dividend = Dividend { object: case.object, rule, replicas_at, division, key: &key, scaled };
-    division::plan(&dividend, picks, held)
+    division::plan(&dividend, picks, recorded)
 }
 
 fn choose(
@@ -230,8 +233,11 @@ fn standing(splitter: &Splitter, case: &Case) -> Vec<Target> {
 
 /// The recorded targets that may hold the object. Dropped from the record are those that hold nothing for certain: a removed
 /// physical cluster, or one that does not stand. A target is kept while the mailbox of its physical cluster is not known, and
-/// while the object still runs on a former physical cluster of the same name. A Job that has ended keeps its record as it is:
-/// without one it would begin again elsewhere.
+/// while the object still runs on a former physical cluster of the same name.
+///
+/// Some records stay whole. Without its record a Job that has ended would begin again elsewhere, a pod would run twice, and a
+/// workload would begin with an empty volume. A Job of which some targets are left keeps the others, because the indexes of a
+/// running part cannot be changed.
 fn held(case: &Case, exclusive: Option<Exclusive>, standing: &[Target]) -> Vec<Target> {
     let is_on_former = |target: &Target| {
         let mut former = case.copies.iter().filter(|copy| !copy.is_meant && copy.object.is_some());
@@ -241,11 +247,19 @@ fn held(case: &Case, exclusive: Option<Exclusive>, standing: &[Target]) -> Vec<T
         let mut members = case.members.iter();
         members.any(|member| member.name() == target.cluster && member.mailbox().is_none())
     };
-    let has_ended = exclusive == Some(Exclusive::EndedJob);
-    let is_held = |target: &&Target| {
-        has_ended || standing.contains(target) || is_on_former(target) || is_unknown(target)
-    };
-    case.recorded().iter().filter(is_held).cloned().collect()
+    let is_held = |target: &&Target| standing.contains(target) || is_on_former(target) || is_unknown(target);
+    let held: Vec<Target> = case.recorded().iter().filter(is_held).cloned().collect();
+    match exclusive {
+        Some(Exclusive::EndedJob | Exclusive::BarePod | Exclusive::Volume) => case.recorded().to_vec(),
+        Some(Exclusive::RunningJob) if !held.is_empty() => case.recorded().to_vec(),
+        _ => held,
+    }
+}
+
+/// The recorded targets whose physical clusters exist.
+fn existing(case: &Case) -> Vec<Target> {
+    let exists = |target: &&Target| case.members.iter().any(|member| member.name() == target.cluster);
+    case.recorded().iter().filter(exists).cloned().collect()
 }
 
 /// What is to be placed, and all physical clusters with what is known about them, for whoever decides.

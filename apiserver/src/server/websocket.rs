@@ -20,7 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use http::header::{
-    AUTHORIZATION, CONNECTION, HOST, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    CONNECTION, HOST, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::uri::Authority;
@@ -39,6 +39,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::connections::{Answered, Answering};
 use super::{Body, whole};
+use crate::identity::bearer;
 
 /// Mixed with the client's key to show that it was understood (RFC 6455).
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -127,7 +128,7 @@ fn handshake(headers: &HeaderMap) -> Result<Response<()>, Status> {
 /// shows it to every server, and lets the page read what comes. A page on this machine is that of a program, such as
 /// `kubectl proxy`, that leads others here; and no page can send a token.
 pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Status> {
-    let Some(origin) = headers.get(ORIGIN).filter(|_| !headers.contains_key(AUTHORIZATION)) else {
+    let Some(origin) = headers.get(ORIGIN).filter(|_| bearer(headers).is_none()) else {
         return Ok(());
     };
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
@@ -390,6 +391,8 @@ mod tests {
         check(&from("Origin: http://127.0.0.1:8001"), Ok(""));
         check(&from("Origin: http://[::1]:8001"), Ok(""));
         check(&from("Origin: https://evil.example\nAuthorization: Bearer x"), Ok(""));
+        // A page can have a browser send a name and a password, which nobody looks at here.
+        check(&from("Origin: https://evil.example\nAuthorization: Basic eDp5"), Err(403));
         check(&from("Origin: https://HOLON:6443/"), Ok(""));
         let behind_443 = from("Origin: https://holon:443").replace("holon:6443", "holon");
         check(&behind_443, Ok(""));

@@ -33,10 +33,12 @@ impl Dev {
             if let Some(path) = line.trim().strip_prefix("export KUBECONFIG=") {
                 path.clone_into(&mut kubeconfig);
             }
-            if line.contains("Ctrl-C ends it") {
+            // The last line.
+            if line.contains("Ctrl-C stops the server") {
                 break;
             }
         }
+        ensure!(!kubeconfig.is_empty(), "holon dev names no kubeconfig");
         Ok(Dev { child, kubeconfig })
     }
 }

@@ -287,6 +287,42 @@ async fn ordinals_move_without_ever_being_twice() -> Result<()> {
     Ok(())
 }
 
+/// Of a StatefulSet over three clusters one cluster is removed. The ordinals that were there go to one of the others, and no
+/// pod of the others is stopped: with other ordinals they would have other volumes.
+#[tokio::test(flavor = "multi_thread")]
+async fn ordinals_of_a_forgotten_cluster_go_to_another_and_the_others_stay() -> Result<()> {
+    let mut fleet = Fleet::of(&["a", "b", "c"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    fleet.root.make(SETS, set(7)).await?;
+    fleet.root.until(SET, |set| set["status"]["readyReplicas"] == 7).await?;
+    let mut first = String::new();
+    for (name, member) in fleet.members() {
+        let below = member.below.until_there(&there(SET)).await?;
+        if below["spec"]["ordinals"]["start"].as_u64().unwrap_or_default() == 0 {
+            name.clone_into(&mut first);
+        }
+    }
+    let uids = async |fleet: &Fleet| -> Result<Vec<String>> {
+        let mut uids = Vec::new();
+        for (_, member) in fleet.members().filter(|(name, _)| *name != first) {
+            let pods = member.below.list("/api/v1/pods").await?;
+            uids.extend(pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str().map(str::to_owned)));
+        }
+        Ok(uids)
+    };
+    let before = uids(&fleet).await?;
+    assert!(!before.is_empty() && before.len() < 7, "{before:?}");
+    fleet.stop_syncing(&first);
+    fleet.change(&first, json!({ "metadata": { "annotations": { "holon.dev/forget": "true" } } })).await?;
+    fleet.root.delete(&format!("{PHYSICAL_CLUSTERS}/{first}")).await?;
+    fleet.root.until(SET_RECORD, |record| targets(record).len() == 2).await?;
+    until("all seven run on the other two", async || Ok(uids(&fleet).await?.len() == 7)).await?;
+    fleet.root.until(SET, |set| set["status"]["readyReplicas"] == 7).await?;
+    let after = uids(&fleet).await?;
+    assert!(before.iter().all(|uid| after.contains(uid)), "{before:?} {after:?}");
+    Ok(())
+}
+
 /// What cannot be moved says so, and stays. A Job that was wanted elsewhere had its workers counted there, and so had none
 /// left where it ran: its pods were stopped, and none ever began again.
 #[tokio::test(flavor = "multi_thread")]
