@@ -1,4 +1,4 @@
-//! What objects of every kind have in common, for whoever reads and writes them as JSON.
+//! What objects of every kind have in common, read and written as JSON.
 
 pub mod conditions;
 pub mod cover;

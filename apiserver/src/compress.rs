@@ -107,7 +107,7 @@ impl Packing {
             let Ok(piece) = frame.into_data() else { continue };
             self.sum.update(&piece);
             taken += piece.len();
-            // Written out each time, at a few bytes: otherwise nobody knows how much it has become.
+            // Flushed each time, which costs a few bytes: otherwise the size of the output is unknown.
             pack(&mut encoder, &piece, &mut out);
         }
         out.shrink_to_fit();

@@ -71,7 +71,7 @@ pub struct Stack {
     guard: Guarded,
     limits: Limits,
     metrics: Metrics,
-    /// Of the program that serves; empty if nobody says.
+    /// The commit of the program that serves; empty if it is unknown.
     commit: &'static str,
     /// Ends watches, which would otherwise go on for as long as their clients like.
     stop: Stop,

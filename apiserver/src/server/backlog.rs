@@ -2,7 +2,7 @@
 //!
 //! hyper takes as much of a body as the largest head of a request is long before it looks whether the client reads any of
 //! it, and in HTTP/2 up to three pieces. So a body is asked to wait until its last piece has gone to TLS, which is when all
-//! of it was read by whoever writes it. That is so for each answer by itself: in HTTP/2 others on the same connection may
+//! of it was read by hyper. That holds for each answer by itself: in HTTP/2 others on the same connection may
 //! go on while one is waited for.
 
 use std::sync::Arc;
@@ -100,11 +100,11 @@ mod tests {
         assert!(!is_ready() && !bytes.is_unique());
         piece.advance(1);
         assert!(is_ready() && bytes.is_unique());
-        // The one that is gone already says nothing of the next one.
+        // Dropping a piece that went out does not release the next one.
         let next = backlog.piece(bytes);
         drop(piece);
         assert!(!is_ready());
-        // What is given up does not go out, and nobody waits for it.
+        // A dropped piece does not go out, and the body does not wait for it.
         drop(next);
         assert!(is_ready());
         let _nothing = backlog.piece(Bytes::new());

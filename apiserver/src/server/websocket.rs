@@ -124,9 +124,9 @@ fn handshake(headers: &HeaderMap) -> Result<Response<()>, Status> {
     Ok(answer)
 }
 
-/// Whether a page of somebody else's opens the connection, with the certificate of whoever looks at that page: a browser
-/// shows it to every server, and lets the page read what comes. A page on this machine is that of a program, such as
-/// `kubectl proxy`, that leads others here; and no page can send a token.
+/// Refuses connections that a page of another site opens. A browser presents its user's client certificate for any page, and
+/// lets the page read what the server sends. Pages on this machine belong to programs that forward requests, such as
+/// `kubectl proxy`. No page can make a browser send a bearer token.
 pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Status> {
     let Some(origin) = headers.get(ORIGIN).filter(|_| bearer(headers).is_none()) else {
         return Ok(());
@@ -243,7 +243,7 @@ async fn send_all<S: AsyncRead + AsyncWrite + Unpin>(
     let mut heard = Heard::default();
     loop {
         tokio::select! {
-            // Whoever floods us with messages must not keep events from others that share the thread, nor its own.
+            // A client that floods the server with messages must not delay events, its own or those of others on the thread.
             piece = body.frame() => match piece.map(|piece| piece.map(|piece| piece.into_data())) {
                 Some(Ok(Ok(data))) => if socket.send(message(framing, data)).await.is_err() { return Ended::Gone },
                 // Trailers, which no watch has.
@@ -306,8 +306,7 @@ impl Heard {
     }
 }
 
-/// Ends a connection so that the client reads what was sent last: a connection that is closed with bytes that nobody read
-/// is reset, and takes along what is on its way.
+/// Ends a connection so that the client reads what was sent last: a connection that is closed with unread bytes is reset, and takes along what is on its way.
 async fn hang_up<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Result<()> {
     let left = async {
         stream.shutdown().await?;
@@ -383,7 +382,7 @@ mod tests {
         let from = |origin: &str| format!("{KEY}\nSec-WebSocket-Version: 13\nHost: holon:6443\n{origin}");
         check(&from("User-Agent: one"), Err(403));
         check(&from("Origin: null"), Err(403));
-        // A page somewhere else, in the browser of somebody with a certificate.
+        // A page of another site, in a browser that has a client certificate.
         check(&from("Origin: https://evil.example"), Err(403));
         check(&from("Origin: https://holon"), Err(403));
         check(&from("Origin: https://localhost.evil.example"), Err(403));
@@ -391,7 +390,7 @@ mod tests {
         check(&from("Origin: http://127.0.0.1:8001"), Ok(""));
         check(&from("Origin: http://[::1]:8001"), Ok(""));
         check(&from("Origin: https://evil.example\nAuthorization: Bearer x"), Ok(""));
-        // A page can have a browser send a name and a password, which nobody looks at here.
+        // A page can make a browser send a user name and a password, which authenticate no one here.
         check(&from("Origin: https://evil.example\nAuthorization: Basic eDp5"), Err(403));
         check(&from("Origin: https://HOLON:6443/"), Ok(""));
         let behind_443 = from("Origin: https://holon:443").replace("holon:6443", "holon");
@@ -471,7 +470,7 @@ mod tests {
         let (mut client, session) = session(StreamBody::new(pieces).boxed_unsync(), 512).await;
         let minute = Duration::from_secs(60);
         let stalled = async {
-            // Fills the pipe, and nobody reads it.
+            // Fills the pipe, which the client does not read.
             let pings = async { while client.send(Message::Ping("x".into())).await.is_ok() {} };
             assert!(timeout(minute, pings).await.is_err());
             TAKEN.load(Ordering::Relaxed)
