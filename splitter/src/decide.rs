@@ -174,14 +174,19 @@ fn planned(
     (decision, plan)
 }
 
-/// Divides by the whole record, dropped targets included: the ordinals of a lost target go to another one, and those of the
-/// others stay as they are. Where nothing is left, it is divided anew.
 fn divided(case: &Case, division: Division, picks: &[Pick], held: &[Target]) -> Plan {
-    let recorded = if held.is_empty() { &[] } else { case.recorded() };
+    let recorded = recorded_for_division(case.recorded(), held);
     let (rule, key, replicas_at) = (case.rule(), case.key(), case.replicas_at());
     let scaled = scaled::total(case, picks);
     let dividend = Dividend { object: case.object, rule, replicas_at, division, key: &key, scaled };
     division::plan(&dividend, picks, recorded)
+}
+
+/// The record that a division continues: the whole record, targets that hold nothing any more included. The ordinals of a
+/// removed target go to another target, and those of the other targets stay as they are. A record of which no target holds
+/// anything is not continued.
+fn recorded_for_division<'a>(recorded: &'a [Target], held: &[Target]) -> &'a [Target] {
+    if held.is_empty() { &[] } else { recorded }
 }
 
 fn choose(
@@ -357,7 +362,7 @@ pub(crate) fn readiness(case: &Case) -> BTreeMap<String, Readiness> {
                 let number = case.wanted_of(copy);
                 let share = target.share.and_then(|share| u32::try_from(share).ok());
                 match summarize::health::of(&report, object) {
-                    _ if case.rule() == Rule::Replicas && share.is_some() && number < share => {
+                    _ if case.rule().has_replicas() && share.is_some() && number < share => {
                         Readiness::Unready {
                             why: format!("{} of {} asked for", number.unwrap_or(0), share.unwrap_or(0)),
                         }
@@ -456,5 +461,25 @@ async fn recorded(
     match before {
         Some(before) if without_mark(before) == without_mark(&now) => Ok(before.clone()),
         _ => record::commit(splitter, case.subject, &now).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::division::tests::{self as rows, copies, picks};
+    use serde_json::json;
+
+    /// A target of a StatefulSet was removed, and the division continued only what the other targets had. Their ranges slid
+    /// down to ordinal 0, so every pod of theirs was stopped and began again with another name and another volume.
+    #[test]
+    fn the_ordinals_of_a_removed_target_do_not_slide() {
+        let set = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "spec": { "replicas": 7 } });
+        let record = rows::recorded(&[("a", 3), ("b", 2), ("c", 2)]);
+        let continued = recorded_for_division(&record, &record[1..]);
+        let part = |len: u32, start: u32| json!({ "replicas": len, "ordinals": { "start": start } });
+        let expected = [("b".to_owned(), part(5, 0)), ("c".to_owned(), part(2, 5))];
+        assert_eq!(copies(&set, &picks(&[("b", 1), ("c", 1)]), continued), expected);
+        assert!(recorded_for_division(&record, &[]).is_empty());
     }
 }

@@ -17,7 +17,7 @@ pub mod rollout;
 pub mod waves;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 
