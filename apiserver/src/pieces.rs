@@ -22,6 +22,7 @@ use openapi::codec::yaml;
 use openapi::publish::tables::{self, ColumnDefinitions};
 use serde_json::{Value, json};
 use storage::{Entry, ReadError};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::negotiate::{Encoding, Shape};
 use crate::render::{self, Style};
@@ -34,6 +35,12 @@ use crate::verbs::list::Reader;
 /// A client that does not read holds at most 64 KB, of which HTTP/2 and TLS take some 50 KB for the connection. There is
 /// room for twice this: one piece waits in HTTP, and one in TLS.
 pub(crate) const PIECE_BYTES: usize = 4 << 10;
+/// What is sent at a time of some lists. A third of the CPU of a long list goes into making and encrypting small pieces.
+const LARGE_PIECE_BYTES: usize = 32 << 10;
+/// So many lists at a time are sent in large pieces. Each holds at most two of them, so clients that do not read hold at most
+/// 2 MB besides what each may hold; while they do, other lists are sent in small pieces.
+const LARGE_LISTS_MAX: usize = 32;
+static LARGE_LISTS: Semaphore = Semaphore::const_new(LARGE_LISTS_MAX);
 /// What a row or the metadata of an object take, mostly.
 const PART_BYTES: usize = 1 << 10;
 
@@ -62,6 +69,7 @@ pub(crate) async fn list(
     let first = pieces.fill().await?.unwrap_or_default();
     let mut response = render::typed(StatusCode::OK, media_type, first.clone());
     if pieces.reader.is_some() {
+        pieces.large = LARGE_LISTS.try_acquire().ok();
         let rest = stream::unfold(pieces, async |mut pieces| Some((pieces.next().await?, pieces)));
         let all = stream::once(async move { Ok(first) }).chain(rest);
         *response.body_mut() = StreamBody::new(all.map_ok(Frame::data)).boxed_unsync();
@@ -226,6 +234,8 @@ struct Pieces {
     announced: Option<usize>,
     /// None when the tail has been written too.
     reader: Option<Reader>,
+    /// Held while the list is sent in large pieces.
+    large: Option<SemaphorePermit<'static>>,
 }
 
 impl Pieces {
@@ -241,7 +251,7 @@ impl Pieces {
         };
         let mut out = room_for_a_piece();
         out.put_slice(&around.head);
-        Ok(Pieces { items, around, out, is_first: true, announced, reader: Some(reader) })
+        Ok(Pieces { items, around, out, is_first: true, announced, reader: Some(reader), large: None })
     }
 
     /// How long the list is, about.
@@ -263,15 +273,16 @@ impl Pieces {
 
     async fn fill(&mut self) -> Result<Option<Bytes>, Interruption> {
         let Some(mut reader) = self.reader.take() else { return Ok(None) };
+        let piece_bytes = if self.large.is_some() { LARGE_PIECE_BYTES } else { PIECE_BYTES };
         while let Some(entry) = reader.peek().await? {
             let guess = self.items.guess(entry);
-            if !self.out.is_empty() && self.out.len() + guess > PIECE_BYTES {
+            if !self.out.is_empty() && self.out.len() + guess > piece_bytes {
                 self.reader = Some(reader);
                 return Ok(Some(std::mem::take(&mut self.out).freeze()));
             }
             // A buffer is made when it is needed: while a client is waited for, there is none.
             if self.out.is_empty() {
-                self.out.reserve(guess.max(PIECE_BYTES));
+                self.out.reserve(guess.max(piece_bytes));
             }
             let Some(entry) = reader.next().await? else { break };
             self.write(&entry)?;
@@ -386,6 +397,27 @@ mod tests {
                 assert!(longest <= Some(PIECE_BYTES), "{shape:?} {encoding:?}: {longest:?}");
             }
         }
+    }
+
+    /// A few lists are sent in large pieces, the others in small ones, and a list that ends makes room for another.
+    #[tokio::test]
+    async fn as_many_lists_as_allowed_are_sent_in_large_pieces() {
+        let longest = async || {
+            let metadata = json!({ "resourceVersion": "7" });
+            let reader = Reader::of(entries(2000));
+            let response = list(style(Shape::Whole, Encoding::Json), &metadata, reader).await.unwrap();
+            let mut body = response.into_body().into_data_stream();
+            let mut longest = 0;
+            while let Some(piece) = body.next().await {
+                longest = longest.max(piece.unwrap().len());
+            }
+            longest
+        };
+        assert!((PIECE_BYTES + 1..=LARGE_PIECE_BYTES).contains(&longest().await));
+        let all = LARGE_LISTS.acquire_many(LARGE_LISTS_MAX as u32).await.unwrap();
+        assert!(longest().await <= PIECE_BYTES);
+        drop(all);
+        assert!(longest().await > PIECE_BYTES);
     }
 
     /// As if it had been written at once.

@@ -28,6 +28,9 @@ const OBJECTS: usize = 2_000;
 const TRIES: usize = 3;
 /// Sessions that TLS remembers for all clients together. Two are made for each.
 const SESSIONS: usize = 256;
+/// So many lists at a time are sent in pieces of 32 KB. Each of them holds at most two of those pieces.
+const LARGE_LISTS: usize = 32;
+const LARGE_LIST_BYTES_MAX: usize = BYTES_MAX + 2 * (32 << 10);
 /// Beyond what the store has anyway.
 const BYTES_MAX: usize = 64 << 10;
 /// A client whose answer waits holds more than one that has nothing to wait for. Otherwise the kernel took all of it.
@@ -163,6 +166,11 @@ fn a_client_that_does_not_read_holds_at_most_64_kilobytes() {
     let http2 = admin.clone().http2();
     // What all clients share is there before anything is counted.
     (0..SESSIONS / 2).for_each(|_| drop(stall(&admin, &IDLE.http1())));
+    let before = settled_bytes();
+    let large: Vec<TcpStream> = (0..LARGE_LISTS).map(|_| stall(&http2, &ASKS[0].http2())).collect();
+    let held = settled_bytes().saturating_sub(before) / large.len();
+    println!("{:35} {held:>19}", "list in large pieces");
+    assert!(held <= LARGE_LIST_BYTES_MAX, "a list in large pieces holds {held} bytes");
     let of = |client: &Client, request: &[u8], min: usize| {
         let mut held = 0;
         for _ in 0..TRIES {
