@@ -23,9 +23,9 @@ use controller::lease::{Lease, Terms};
 use controller::queue::Queue;
 use controller::remote::Remote;
 use controller::tasks::Stop;
+use splitter::Splitter;
+use splitter::execute::api_access::Door;
 use splitter::fleet::Fleet;
-use splitter::flow::Splitter;
-use splitter::home::Door;
 use storage::Store;
 use tokio::sync::Notify;
 

@@ -25,7 +25,7 @@ use apiserver::tokens::Tokens;
 use apiserver::{births, newborn, server};
 use clap::Args;
 use controller::tasks::Tasks;
-use splitter::home::Door;
+use splitter::execute::api_access::Door;
 use storage::Store;
 use storage::embedded::{Embedded, Options};
 use tokio::net::TcpListener;

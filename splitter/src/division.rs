@@ -9,11 +9,12 @@
 //!   StatefulSet db: 5   ──►  east: ordinals 0..3                     west: ordinals 3..5
 //! ```
 
-pub mod asks;
+pub(crate) mod autoscaled;
 pub mod job;
 pub mod limits;
 pub mod ordinals;
 pub mod rollout;
+pub mod scaling_order;
 pub mod waves;
 
 #[cfg(test)]
@@ -26,7 +27,7 @@ use api::meta::hash::hash;
 use api::meta::pointer;
 use serde_json::Value;
 
-use crate::targets::{Pick, shares};
+use crate::placement::targets::{Pick, shares};
 
 /// How a kind is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,8 +12,8 @@
 //! works only when something happens or a heartbeat is due.
 
 mod health;
-mod leave;
 mod mailbox;
+mod removal;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -374,7 +374,7 @@ impl Fleet {
             let told = conditions.iter().any(|said| said.r#type == LEAVING && said.reason == FORGETTING);
             return Ok((!told).then(|| (FORGETTING, "what was sent there stays there".to_owned())));
         }
-        let left = leave::empty(&self.server.within(mailbox)).await?;
+        let left = removal::empty(&self.server.within(mailbox)).await?;
         if left > 0 {
             let message =
                 format!("{left} objects are still there; to leave them there, annotate it {FORGET}={TRUE}");
@@ -390,13 +390,14 @@ impl Fleet {
         let lease = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
         let holder = lease.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         let report = self.report(mailbox, name);
-        let told = leave::dismiss(&self.server.within(mailbox), &self.physical.kind, report.as_ref()).await?;
+        let told =
+            removal::dismiss(&self.server.within(mailbox), &self.physical.kind, report.as_ref()).await?;
         let since = {
             let mut dismissed = self.dismissed.lock().unwrap_or_else(PoisonError::into_inner);
             *dismissed.entry(mailbox).or_insert_with(Instant::now)
         };
         let has_gone = holder.is_none_or(str::is_empty)
-            || told != leave::Told::Yes
+            || told != removal::Told::Yes
             || since.elapsed() > DISMISSED_WITHIN;
         if has_gone {
             self.dismissed.lock().unwrap_or_else(PoisonError::into_inner).remove(&mailbox);
@@ -423,7 +424,7 @@ impl Fleet {
                 self.write(home, object, status).await?;
                 return Ok(Outcome::Again(LEAVING_AGAIN));
             }
-            leave::close(home, &self.logical.kind, &api::names::mailbox(&object.metadata.name)).await?;
+            removal::close(home, &self.logical.kind, &api::names::mailbox(&object.metadata.name)).await?;
         }
         let finalizers: Vec<&String> =
             object.metadata.finalizers.iter().filter(|one| *one != FLEET).collect();

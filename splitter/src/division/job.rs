@@ -15,8 +15,8 @@ use api::fleet::Target;
 use serde_json::Value;
 
 use super::{Dividend, Part, Plan, number, one};
-use crate::shares::{Member, divide};
-use crate::targets::{Pick, shares};
+use crate::placement::shares::{Member, divide};
+use crate::placement::targets::{Pick, shares};
 
 pub const INDEX_START: &str = "HOLON_INDEX_START";
 

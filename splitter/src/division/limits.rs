@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::rollout::{Round, resolved};
 use super::{Dividend, Part, Plan, number};
-use crate::shares::{Member, divide};
-use crate::targets::Pick;
+use crate::placement::shares::{Member, divide};
+use crate::placement::targets::Pick;
 
 const MIN: &str = "/spec/minReplicas";
 const MAX: &str = "/spec/maxReplicas";

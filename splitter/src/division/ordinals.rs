@@ -15,8 +15,8 @@ use api::meta::hash::hash;
 use serde_json::Value;
 
 use super::{Dividend, Part, Plan, REPLICAS, number};
-use crate::shares::{Member, divide};
-use crate::targets::Pick;
+use crate::placement::shares::{Member, divide};
+use crate::placement::targets::Pick;
 
 const START: &str = "/spec/ordinals/start";
 const PARTITION: &str = "/spec/updateStrategy/rollingUpdate/partition";

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Part;
-use crate::shares::{Member, divide};
+use crate::placement::shares::{Member, divide};
 
 /// How many may be too many, and how many may be missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -433,7 +433,7 @@ async fn the_nearest_word_counts() -> Result<()> {
     let made = fleet.root.until(&format!("{clusters}/team"), |team| team["status"]["id"].is_string()).await?;
     let id = made["status"]["id"].as_str().unwrap_or_default().to_owned();
     let team = fleet.eyes("root:team")?;
-    let below = splitter::lower::physical_namespace(&id, "shop");
+    let below = splitter::transform::physical_namespace(&id, "shop");
     let web = format!("/apis/apps/v1/namespaces/{below}/deployments/web");
     team.make(NAMESPACES, namespace("shop")).await?;
     team.make(DEPLOYMENTS, deployment("web", 2)).await?;

@@ -1,0 +1,151 @@
+//! How many there are of what an autoscaler scales, on each target for itself.
+//!
+//! ```text
+//!   user's object: 1      east: 1, then 10 by the autoscaler there      moved to west: 10 there, then east is emptied
+//! ```
+//!
+//! A target's number is its autoscaler's from the moment on at which it has one to go by. Kubernetes leaves alone what has
+//! none, so every target begins with at least one. Only while something comes or goes is a target asked for more than it has:
+//! whoever takes over has as many as there were before anybody leaves, or, of what must not run twice, after everybody left.
+//!
+//! What they made of it is written back as the user's own number, as an autoscaler there would write it.
+//!
+//! Two autoscalers would give the same ordinal to two pods, so a StatefulSet that is scaled is in one place.
+
+use api::fleet::{Role, Target};
+
+use serde_json::Value;
+
+use crate::division;
+use crate::placement::context::Case;
+use crate::placement::targets::Pick;
+use crate::snapshot::mailbox_objects::{self, Copy};
+
+/// How many a copy has, as it said last; until it says anything, how many it is asked for.
+pub(crate) fn there(copy: &Copy, replicas_at: &str) -> Option<u32> {
+    let asked = copy.number(replicas_at)?;
+    Some(copy.reported("replicas").filter(|there| *there > 0).unwrap_or(asked))
+}
+
+pub(crate) fn is_moving(targets: &[Target]) -> bool {
+    targets.iter().any(|target| target.role != Role::Steady)
+}
+
+/// What is divided instead of what the user's object says. None if no autoscaler scales it, or the user switched that off by
+/// wanting none.
+pub(crate) fn total(case: &Case, picks: &[Pick]) -> Option<u32> {
+    let most = case.scaled_to.filter(|_| case.rule().has_replicas())?;
+    let said = division::number(case.object, case.replicas_at(), 1);
+    let each = u32::try_from(picks.len()).ok().filter(|each| *each <= most).unwrap_or_default();
+    // Pods that are only there while others are replaced are not counted: no autoscaler would let them be.
+    (said > 0).then(|| moving_total(case, picks).map_or(said, |total| total.min(most)).max(each))
+}
+
+/// As many as there were when the move began, or as those that leave have by now. Those that take over are not counted again
+/// with what they were given since.
+fn moving_total(case: &Case, picks: &[Pick]) -> Option<u32> {
+    let recorded = case.recorded();
+    let sum = |counts: fn(Role) -> bool| -> u32 {
+        let counted =
+            mailbox_objects::at(&case.copies, recorded).into_iter().filter(|(target, _)| counts(target.role));
+        counted.filter_map(|(_, copy)| there(copy, case.replicas_at())).fold(0, u32::saturating_add)
+    };
+    if is_moving(recorded) {
+        let begun = case.record.as_ref().and_then(|record| u32::try_from(record.spec.total?).ok());
+        return Some(sum(|role| role == Role::Leaving).max(begun.unwrap_or_default()));
+    }
+    let is_picked = |target: &Target| picks.iter().any(|pick| pick.cluster == target.cluster);
+    let is_same = recorded.len() == picks.len() && recorded.iter().all(is_picked);
+    (!is_same && !recorded.is_empty()).then(|| sum(|_| true))
+}
+
+/// A copy, as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    asked: u32,
+    there: u32,
+    /// Whether there are some and all of them are available: it has as many as it is to have.
+    settled: bool,
+    /// Whether its number is its autoscaler's.
+    left_alone: bool,
+}
+
+impl Seen {
+    pub(crate) fn of(copy: &Copy, replicas_at: &str) -> Option<Seen> {
+        let there = copy.reported("replicas").unwrap_or_default();
+        let settled = there > 0 && copy.has_observed() && copy.available() >= there;
+        Some(Seen { asked: copy.number(replicas_at)?, there, settled, left_alone: copy.is_scaled_below() })
+    }
+}
+
+/// What a copy is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ask {
+    pub(crate) number: u32,
+    /// Whether that is its autoscaler's from now on.
+    pub(crate) left_alone: bool,
+}
+
+/// What a copy is asked for next, by its share. One that is not there yet gets its share; one that has enough is left alone.
+pub(crate) fn next(seen: Option<Seen>, share: u32, is_moving: bool) -> Ask {
+    let Some(seen) = seen else { return Ask { number: share, left_alone: share > 0 } };
+    let needed = if is_moving { share } else { share.min(1) };
+    let is_too_few = seen.asked.max(seen.there) < needed || (seen.settled && seen.there < needed);
+    match is_too_few {
+        // It is put through below before the autoscaler has its say again.
+        true => Ask { number: share, left_alone: false },
+        false => Ask { number: seen.asked, left_alone: seen.left_alone || seen.there >= needed },
+    }
+}
+
+/// How many autoscalers made of it altogether, if that is another number than the user's object has. Not while anything comes,
+/// goes or is replaced, when there are others besides; and not if the user wants none, which switches autoscaling off.
+pub(crate) fn made(case: &Case, targets: &[(&Target, &Copy)]) -> Option<u32> {
+    let recorded = case.recorded();
+    let most = case.scaled_to.filter(|_| case.rule().has_replicas() && !is_moving(recorded))?;
+    let at = case.replicas_at();
+    let made = |copy: &Copy| {
+        let seen = Seen::of(copy, at).filter(|seen| seen.settled)?;
+        let updated = copy.object.as_ref()?.pointer("/status/updatedReplicas").and_then(Value::as_u64);
+        updated.is_none_or(|updated| updated == u64::from(seen.there)).then_some(seen.there)
+    };
+    let all: Option<Vec<u32>> = targets.iter().map(|(_, copy)| made(copy)).collect();
+    let total: u32 = all.filter(|all| !all.is_empty() && all.len() == recorded.len())?.into_iter().sum();
+    // No autoscaler wants more than that.
+    let total = total.min(most);
+    let said = division::number(case.object, at, 1);
+    (said > 0 && said != total).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_target_is_asked_for() {
+        let check = |seen: (u32, u32, bool, bool), share: u32, is_moving: bool, expected: (u32, bool)| {
+            let (asked, there, settled, left_alone) = seen;
+            let ask = next(Some(Seen { asked, there, settled, left_alone }), share, is_moving);
+            assert_eq!((ask.number, ask.left_alone), expected, "{seen:?} of {share}, moving: {is_moving}");
+        };
+        let (steady, moving) = (false, true);
+        // What it has is the autoscaler's, more or less than its share.
+        check((1, 10, true, true), 1, steady, (1, true));
+        check((5, 2, true, true), 5, steady, (5, true));
+        // It had none, and nobody would ever scale that: it gets its share, and is left alone when it has some.
+        check((0, 0, false, true), 2, steady, (2, false));
+        check((2, 0, false, false), 2, steady, (2, false));
+        check((2, 1, false, false), 2, steady, (2, true));
+        // One that takes over has as much as it is to take over, and more is fine.
+        check((1, 4, true, true), 9, moving, (9, false));
+        check((9, 4, false, false), 9, moving, (9, false));
+        check((9, 9, true, false), 9, moving, (9, true));
+        check((1, 12, true, true), 9, moving, (1, true));
+        // Scaled down again before anybody left.
+        check((9, 2, true, true), 9, moving, (9, false));
+        // Not all of them are there yet.
+        check((9, 2, false, true), 9, moving, (9, true));
+        assert_eq!(next(None, 3, moving), Ask { number: 3, left_alone: true });
+        assert_eq!(next(None, 0, steady), Ask { number: 0, left_alone: false });
+    }
+}

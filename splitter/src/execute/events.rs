@@ -1,0 +1,140 @@
+//! Telling users, once, that something does not run, or not where it is wanted: an Event they see with `kubectl describe`.
+
+use api::fleet::{Condition, DistributionStatus, ObjectReference};
+use api::meta::hash::word;
+use api::meta::time;
+use controller::kind::Kind;
+use controller::remote::CallError;
+use serde_json::{Value, json};
+
+use crate::controller::Splitter;
+use crate::placement::context::Case;
+use crate::snapshot::Subject;
+use crate::status::CLASSES_FOUND;
+
+const PLACED: &str = "Placed";
+const COMPLETE: &str = "Complete";
+const SENT: &str = "Sent";
+
+/// Tells it if that is new.
+pub(crate) async fn tell(
+    splitter: &Splitter,
+    case: &Case<'_>,
+    before: Option<&DistributionStatus>,
+    now: &DistributionStatus,
+) -> Result<(), CallError> {
+    let Some(said) = news(before, now) else { return Ok(()) };
+    let at = &said.last_transition_time;
+    write(splitter, case.subject, case.object, (&said.reason, &said.message), at, at).await
+}
+
+/// Tells why a copy cannot be as it is wanted, once for every version of its object.
+pub(crate) async fn tell_problem(
+    splitter: &Splitter,
+    subject: &Subject,
+    object: &Value,
+    problem: &str,
+) -> Result<(), CallError> {
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    write(splitter, subject, object, ("CannotSend", problem), &time::now(), version).await
+}
+
+/// Tells that a class is missing where something is sent, once for every object and cluster.
+pub(crate) async fn tell_missing(
+    splitter: &Splitter,
+    subject: &Subject,
+    object: &Value,
+    missing: &str,
+) -> Result<(), CallError> {
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    write(splitter, subject, object, ("ClassNotFound", missing), &time::now(), uid).await
+}
+
+/// Tells that pods were deleted with their workload although it was deleted without its dependents.
+pub(crate) async fn tell_not_orphaned(
+    splitter: &Splitter,
+    subject: &Subject,
+    of: &ObjectReference,
+) -> Result<(), CallError> {
+    let object = json!({ "apiVersion": of.api_version, "kind": of.kind, "metadata": { "uid": of.uid } });
+    let message = "pods on physical clusters do not outlive their workload: they were deleted with it, as with \
+                   propagationPolicy Background";
+    match write(splitter, subject, &object, ("NotOrphaned", message), &time::now(), &of.uid).await {
+        // Its namespace is gone, and whoever deleted that knows.
+        Err(error) if error.is_not_found() => Ok(()),
+        told => told,
+    }
+}
+
+/// Writes an Event. What is said again of the same `occasion` is not written again.
+async fn write(
+    splitter: &Splitter,
+    subject: &Subject,
+    object: &Value,
+    (reason, message): (&str, &str),
+    at: &str,
+    occasion: &str,
+) -> Result<(), CallError> {
+    let kind = Kind::new("", "v1", "events", "Event", true);
+    let (namespace, name) = (&subject.key.namespace, &subject.key.name);
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": { "name": format!("{name}.{}", word(&[name, reason, message, occasion], 12)), "namespace": namespace },
+        "involvedObject": {
+            "apiVersion": object["apiVersion"], "kind": object["kind"],
+            "namespace": namespace, "name": name, "uid": object["metadata"]["uid"],
+        },
+        "type": "Warning", "reason": reason, "message": message,
+        "source": { "component": "holon-splitter" }, "reportingComponent": "holon-splitter",
+        "firstTimestamp": at, "lastTimestamp": at, "count": 1,
+    });
+    match splitter.world.server.within(subject.cluster()).create(&kind, namespace, &event).await {
+        // It was told, or nothing is told any more in a namespace that goes.
+        Err(error) if error.is_conflict() || error.code() == 403 => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// What is to be told: that it, or some of it, is pending, held or cannot be sent, for a reason that was not known before.
+fn news<'a>(before: Option<&DistributionStatus>, now: &'a DistributionStatus) -> Option<&'a Condition> {
+    let is_bad = |said: &Condition| {
+        [PLACED, COMPLETE, SENT, CLASSES_FOUND].contains(&said.r#type.as_str()) && said.reason != PLACED
+    };
+    let known = before.map_or(&[][..], |before| &before.conditions);
+    let is_known = |said: &Condition| {
+        let is_it = |known: &Condition| known.reason == said.reason && known.message == said.message;
+        known.iter().any(|known| known.r#type == said.r#type && is_it(known))
+    };
+    now.conditions.iter().find(|said| is_bad(said) && !is_known(said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(reason: &str, message: &str) -> DistributionStatus {
+        let said = (PLACED, "False", reason, message);
+        DistributionStatus {
+            conditions: vec![Condition::since(&[], said, "now")],
+            ..DistributionStatus::default()
+        }
+    }
+
+    #[test]
+    fn what_is_known_is_not_told_again() {
+        let check = |before: Option<DistributionStatus>, now: DistributionStatus, tells: bool| {
+            assert_eq!(news(before.as_ref(), &now).is_some(), tells, "{before:?} {now:?}");
+        };
+        check(None, status(PLACED, "east"), false);
+        check(None, status("Pending", "no room"), true);
+        check(Some(status("Pending", "no room")), status("Pending", "no room"), false);
+        check(Some(status("Pending", "no room")), status("Pending", "cordoned"), true);
+        check(Some(status("Pending", "no room")), status(PLACED, "east"), false);
+        check(Some(status(PLACED, "east")), status("Held", "no room"), true);
+        // What is known does not hide what is not.
+        let mut both = status("Held", "no room");
+        both.conditions.push(Condition::since(&[], (SENT, "False", "CannotSend", "east: no"), "now"));
+        check(Some(status("Held", "no room")), both.clone(), true);
+        check(Some(both.clone()), both, false);
+    }
+}

@@ -1,0 +1,176 @@
+//! The copies of a user's namespace in mailboxes: its labels, and their end.
+//!
+//! A copy is made with the first thing that goes there and is taken away when nothing is there any more, and nothing is to be.
+//! With a namespace goes what is in it. So while one is taken away nothing is sent there: whoever sends has entered it in the
+//! book before they look here, and whoever takes away says so here before they look into the book.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::cluster::Id;
+use api::fleet::{Role, Target};
+use api::meta::is_being_deleted;
+use api::names::TARGETS;
+use controller::informer::Key;
+use controller::queue::Outcome;
+use controller::remote::{CallError, Patch, Place};
+use serde_json::{Value, json};
+
+use crate::controller::{Item, Splitter, lock};
+use crate::execute::dependencies::Places;
+use crate::execute::propagate;
+use crate::snapshot::mailbox_objects::{self, Copy};
+use crate::snapshot::{Class, Followed, Marks, Member};
+
+/// Until a namespace that is left is empty.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A namespace of a mailbox.
+type Name = (Id, String);
+
+/// Those that are being taken away at this moment.
+#[derive(Debug, Default)]
+pub(crate) struct Emptied(Mutex<HashSet<Name>>);
+
+/// For as long as this is kept nothing is sent to a namespace.
+struct Emptying<'a> {
+    emptied: &'a Emptied,
+    name: Name,
+}
+
+impl Emptied {
+    /// One look at a user's namespace is had at a time, and a copy is of one of them.
+    fn begin(&self, mailbox: Id, namespace: &str) -> Emptying<'_> {
+        let name = (mailbox, namespace.to_owned());
+        lock(&self.0).insert(name.clone());
+        Emptying { emptied: self, name }
+    }
+}
+
+impl Drop for Emptying<'_> {
+    fn drop(&mut self) {
+        lock(&self.emptied.0).remove(&self.name);
+    }
+}
+
+impl Splitter {
+    /// Whether the namespace of a copy is on its way out, so that nothing can be sent there until it is gone.
+    pub(crate) fn is_emptied(&self, copy: &Copy) -> bool {
+        let view = &self.world.own.namespaces;
+        let name = (copy.mailbox, copy.namespace.clone());
+        if lock(&self.emptied.0).contains(&name) {
+            return true;
+        }
+        let key = Key { cluster: Some(copy.mailbox), namespace: String::new(), name: name.1 };
+        let present = view.get(&key).map(|present| present.read(&view.kind));
+        present.is_some_and(|present| is_being_deleted(&present))
+    }
+
+    /// The copy of a namespace is gone: whoever waited for that goes on.
+    pub(crate) fn add_waiting(&self, cluster: Id, namespace: &str) {
+        let waiting: Vec<_> = lock(&self.book).within(cluster, namespace).map(|(it, _)| it.clone()).collect();
+        waiting.into_iter().for_each(|subject| self.queue.add(Item::Object(subject)));
+    }
+
+    /// Where what is in a namespace runs, or is to.
+    fn places(&self, cluster: Id, namespace: &str) -> Places {
+        let mut places = Places::new();
+        for (_, entry) in lock(&self.book).within(cluster, namespace) {
+            for target in &entry.targets {
+                let role = places.get(&target.cluster).map_or(target.role, |known: &Target| {
+                    if known.role == Role::Steady { Role::Steady } else { target.role }
+                });
+                let place = Target { cluster: target.cluster.clone(), role, share: None };
+                places.insert(target.cluster.clone(), place);
+            }
+        }
+        places
+    }
+}
+
+/// A user's namespace: says on it where what is in it runs, and removes its copies that hold nothing any more.
+pub(crate) async fn look(splitter: &Splitter, cluster: Id, name: &str) -> Result<Outcome, CallError> {
+    let world = &splitter.world;
+    let places = splitter.places(cluster, name);
+    let targets: Vec<Target> = places.values().cloned().collect();
+    let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
+    let kind = &world.own.namespaces.kind;
+    if let Some(own) = world.own.namespaces.get(&key) {
+        let said = world.namespace(cluster, name).annotations.get(TARGETS).cloned();
+        let says = (!targets.is_empty()).then(|| crate::placement::explain::sentence(&targets));
+        if said != says {
+            let change = json!({ "metadata": { "uid": own.uid, "annotations": { TARGETS: says } } });
+            world.server.within(cluster).patch(Place::new(kind, "", name), Patch::Merge, &change).await?;
+        }
+        let own = own.read(kind);
+        for member in splitter.seen_from(cluster).iter().filter(|member| places.contains_key(member.name())) {
+            if let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) {
+                propagate::label(splitter, member, mailbox, &own, &copy).await?;
+            }
+        }
+    }
+    take_away(splitter, cluster, name, &places).await
+}
+
+/// The copy of a namespace in the mailbox of a physical cluster, if there is one that is not on its way out.
+fn copy_at(splitter: &Splitter, member: &Member, cluster: Id, name: &str) -> Option<(Id, Value)> {
+    let view = &splitter.world.own.namespaces;
+    let mailbox = member.mailbox()?;
+    let there = mailbox_objects::namespace_there(member, cluster, name);
+    let copy = view.get(&Key { cluster: Some(mailbox), namespace: String::new(), name: there })?;
+    let copy = copy.read(&view.kind);
+    let of = mailbox_objects::locator(&copy)?;
+    let is_ours = of.logical_cluster == cluster.to_string() && of.name == name;
+    (is_ours && !is_being_deleted(&copy)).then_some((mailbox, copy))
+}
+
+/// Copies of a namespace in which nothing is any more, and nothing is to be.
+async fn take_away(
+    splitter: &Splitter,
+    cluster: Id,
+    name: &str,
+    places: &Places,
+) -> Result<Outcome, CallError> {
+    let world = &splitter.world;
+    let members = {
+        let clusters = world.clusters();
+        world.members().all(&clusters)
+    };
+    let meant = splitter.seen_from(cluster);
+    let is_meant = |member: &Member| meant.iter().any(|one| one.mailbox() == member.mailbox());
+    let is_place = |places: &Places, member: &Member| places.contains_key(member.name()) && is_meant(member);
+    let own = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
+    let lives = world.own.namespaces.get(&own).is_some();
+    let mut waits = false;
+    for member in members.iter().filter(|member| !is_place(places, member)) {
+        let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) else { continue };
+        let text = |field: &str| copy["metadata"][field].as_str().unwrap_or_default();
+        let there = text("name");
+        // What is only shown there goes with it; while the user has the namespace, claims and their data do not.
+        let holds = |followed: &Arc<Followed>| {
+            let is_placed =
+                |key: &Key| followed.view.get(key).is_some_and(|one| !Marks::of(&one).is_projected);
+            let keys = followed.view.keys_within(mailbox, Some(there));
+            followed.class != Class::Shown && keys.iter().any(|key| lives || is_placed(key))
+        };
+        if !splitter.is_entered(cluster, name) || world.kinds().iter().any(holds) {
+            waits = true;
+            continue;
+        }
+        // With the copy goes the data of its claims. A view may be late, the server is not.
+        let own = Place::new(&world.own.namespaces.kind, "", name);
+        if !lives && world.server.within(cluster).get(own).await?.is_some() {
+            waits = true;
+            continue;
+        }
+        let _emptying = splitter.emptied.begin(mailbox, there);
+        // Somebody may have entered it since.
+        if is_place(&splitter.places(cluster, name), member) {
+            continue;
+        }
+        let place = Place::new(&world.own.namespaces.kind, "", there);
+        world.server.within(mailbox).delete(place, text("uid")).await?;
+    }
+    Ok(if waits { Outcome::Again(AGAIN) } else { Outcome::Done })
+}

@@ -1,0 +1,192 @@
+//! What is shown of what, and what waits to be shown.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Mutex;
+
+use api::cluster::Id;
+use controller::informer::Key;
+use controller::queue::Queue;
+
+use crate::controller::{Item, lock};
+use crate::snapshot::Subject;
+
+#[derive(Debug, Default)]
+pub(crate) struct Index(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// By source. There is more than one only for a moment.
+    shown: HashMap<Subject, BTreeSet<Key>>,
+    /// The ReplicaSets of a Deployment that are shown beside it, in a mailbox or to a user.
+    sets: HashMap<Subject, BTreeSet<String>>,
+    /// What each source waits for, which is one thing at a time.
+    awaited: HashMap<Subject, Subject>,
+    waiting: HashMap<Subject, BTreeSet<Subject>>,
+    /// The physical clusters each record names.
+    targets: HashMap<Key, BTreeSet<String>>,
+    /// How many records of a logical cluster name one.
+    uses: HashMap<Id, BTreeMap<String, usize>>,
+}
+
+fn note<K: std::hash::Hash + Eq + Clone, V: Ord>(
+    of: &mut HashMap<K, BTreeSet<V>>,
+    key: &K,
+    value: V,
+    gone: bool,
+) {
+    if !gone {
+        of.entry(key.clone()).or_default().insert(value);
+    } else if let Some(values) = of.get_mut(key) {
+        values.remove(&value);
+        if values.is_empty() {
+            of.remove(key);
+        }
+    }
+}
+
+impl Index {
+    /// A user sees something of this source, or no longer does.
+    pub(super) fn show(&self, source: &Subject, key: &Key, gone: bool) {
+        note(&mut lock(&self.0).shown, source, key.clone(), gone);
+    }
+
+    pub(super) fn shown(&self, source: &Subject) -> Vec<Key> {
+        lock(&self.0).shown.get(source).into_iter().flatten().cloned().collect()
+    }
+
+    /// All that is shown from a mailbox, or from one of its namespaces.
+    pub(super) fn sources(&self, mailbox: Id, namespace: Option<&str>) -> Vec<Subject> {
+        let is_there = |source: &&Subject| {
+            source.cluster() == mailbox && namespace.is_none_or(|name| source.key.namespace == name)
+        };
+        lock(&self.0).shown.keys().filter(is_there).cloned().collect()
+    }
+
+    /// A Deployment has this ReplicaSet, or no longer does.
+    pub(super) fn set(&self, deployment: &Subject, name: &str, gone: bool) {
+        note(&mut lock(&self.0).sets, deployment, name.to_owned(), gone);
+    }
+
+    pub(super) fn sets(&self, deployment: &Subject) -> Vec<Key> {
+        let state = lock(&self.0);
+        let names = state.sets.get(deployment).into_iter().flatten();
+        names.map(|name| Key { name: name.clone(), ..deployment.key.clone() }).collect()
+    }
+
+    /// What is recorded about an object names these physical clusters. Whether its logical cluster uses others by that.
+    pub(super) fn record(&self, record: &Key, targets: BTreeSet<String>) -> bool {
+        let Some(cluster) = record.cluster else { return false };
+        let state = &mut *lock(&self.0);
+        let before = match targets.is_empty() {
+            true => state.targets.remove(record),
+            false => state.targets.insert(record.clone(), targets.clone()),
+        };
+        let before = before.unwrap_or_default();
+        let uses = state.uses.entry(cluster).or_default();
+        let mut changed = false;
+        for target in targets.difference(&before) {
+            let count = uses.entry(target.clone()).or_default();
+            changed |= *count == 0;
+            *count += 1;
+        }
+        for target in before.difference(&targets) {
+            let count = uses.entry(target.clone()).or_default();
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                uses.remove(target);
+                changed = true;
+            }
+        }
+        if uses.is_empty() {
+            state.uses.remove(&cluster);
+        }
+        changed
+    }
+
+    /// The physical clusters something of a logical cluster is on, or goes to.
+    pub(super) fn used(&self, cluster: Id) -> BTreeSet<String> {
+        lock(&self.0).uses.get(&cluster).into_iter().flat_map(BTreeMap::keys).cloned().collect()
+    }
+
+    /// Looks at a source again once something happens to this.
+    pub(super) fn wait(&self, source: &Subject, on: Subject) {
+        let state = &mut *lock(&self.0);
+        if let Some(before) = state.awaited.insert(source.clone(), on.clone()) {
+            note(&mut state.waiting, &before, source.clone(), true);
+        }
+        note(&mut state.waiting, &on, source.clone(), false);
+    }
+
+    /// It waits for nothing.
+    pub(super) fn rest(&self, source: &Subject) {
+        let state = &mut *lock(&self.0);
+        if let Some(on) = state.awaited.remove(source) {
+            note(&mut state.waiting, &on, source.clone(), true);
+        }
+    }
+
+    pub(super) fn wake(&self, queue: &Queue<Item>, on: &Subject) {
+        let woken = {
+            let state = &mut *lock(&self.0);
+            let woken = state.waiting.remove(on).unwrap_or_default();
+            woken.iter().for_each(|source| drop(state.awaited.remove(source)));
+            woken
+        };
+        woken.into_iter().for_each(|source| queue.add(Item::Shown(source)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(name: &str) -> Subject {
+        Subject { kind: "pods".into(), key: Key { cluster: Some(Id::new(7)), ..Key::new("shop", name) } }
+    }
+
+    #[tokio::test]
+    async fn what_waits_waits_for_one_thing_and_is_woken_once() {
+        let (index, queue) = (Index::default(), Queue::new());
+        let (pod, set, other) = (subject("pod"), subject("set"), subject("other"));
+        index.wait(&pod, set.clone());
+        index.wait(&pod, other.clone());
+        index.wake(&queue, &set);
+        assert!(queue.is_empty(), "it waits for something else by now");
+        index.wake(&queue, &other);
+        assert_eq!(queue.next().await, Item::Shown(pod.clone()));
+        index.wake(&queue, &other);
+        index.wait(&pod, set.clone());
+        index.rest(&pod);
+        index.wake(&queue, &set);
+        assert_eq!(queue.len(), 1, "only what is in hand");
+        assert!(lock(&index.0).waiting.is_empty() && lock(&index.0).awaited.is_empty());
+    }
+
+    #[test]
+    fn a_cluster_is_used_as_long_as_a_record_names_it() {
+        let index = Index::default();
+        let key = |name: &str| Key { cluster: Some(Id::new(7)), ..Key::new("shop", name) };
+        let targets = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert!(index.record(&key("a"), targets(&["east", "west"])));
+        assert!(!index.record(&key("b"), targets(&["east"])));
+        assert!(!index.record(&key("b"), targets(&["east"])), "said twice");
+        assert!(index.record(&key("a"), targets(&[])), "west is used no more");
+        assert_eq!(index.used(Id::new(7)), targets(&["east"]));
+        assert!(index.record(&key("b"), targets(&["west"])));
+        assert!(index.record(&key("b"), targets(&[])));
+        assert!(index.used(Id::new(7)).is_empty() && lock(&index.0).uses.is_empty());
+    }
+
+    #[test]
+    fn what_is_shown_is_known_by_its_source() {
+        let (index, source, key) = (Index::default(), subject("a"), Key::new("shop", "a-east"));
+        index.show(&source, &key, false);
+        assert_eq!(
+            (index.shown(&source), index.sources(Id::new(7), Some("shop"))),
+            (vec![key.clone()], vec![source.clone()])
+        );
+        assert_eq!(index.sources(Id::new(7), Some("other")), []);
+        index.show(&source, &key, true);
+        assert_eq!(index.shown(&source), []);
+    }
+}

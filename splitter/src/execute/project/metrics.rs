@@ -1,0 +1,41 @@
+//! `kubectl top` in a user's logical cluster: where what it uses is measured, it serves `metrics.k8s.io`, too.
+//!
+//! A mailbox serves that group while its physical cluster measures. A logical cluster does while one it uses does: it gets the
+//! same definitions, shown as everything is that is below. There are no objects of them; who reads is led there.
+
+use api::cluster::Id;
+use api::metrics::{self, METRICS};
+use api::names::{PROJECTED, TRUE};
+use controller::informer::Key;
+use controller::remote::{CallError, Place};
+
+use super::Head;
+use crate::controller::Splitter;
+
+/// Whether a definition is of what is measured.
+pub(crate) fn is_measured(definition: &str) -> bool {
+    definition.split_once('.').is_some_and(|(_, group)| group == METRICS.0)
+}
+
+/// Keeps the definitions of a logical cluster that uses these mailboxes.
+pub(super) async fn keep(splitter: &Splitter, cluster: Id, mailboxes: &[Id]) -> Result<(), CallError> {
+    let view = &splitter.world.own.definitions;
+    let find = |cluster: Id, name: &str| view.get(&Key { cluster: Some(cluster), ..Key::new("", name) });
+    let server = splitter.world.server.within(cluster);
+    for mut definition in metrics::definitions() {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let is_measured = mailboxes.iter().any(|mailbox| find(*mailbox, &name).is_some());
+        match find(cluster, &name) {
+            None if is_measured => {
+                definition["metadata"]["labels"][PROJECTED] = TRUE.into();
+                server.create(&view.kind, "", &definition).await?;
+            }
+            Some(found) if !is_measured && Head::of(&found).is_shown() => {
+                server.delete(Place::new(&view.kind, "", &name), &found.uid).await?;
+            }
+            // Somebody's own of this name stays.
+            Some(_) | None => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The nodes of a logical cluster: the physical clusters it uses.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::cluster::Id;
+use api::meta::hash::word;
+use api::meta::metadata::text;
+use controller::informer::Key;
+use controller::queue::Outcome;
+use controller::remote::{CallError, Patch, Place, Remote};
+use serde_json::{Value, json};
+
+use super::{Head, annotation, metrics};
+use crate::controller::Splitter;
+use crate::snapshot::{Followed, Member};
+use crate::transform::projection::nodes::node;
+
+/// What is compared, and written, of a node's status.
+const SAID: [&str; 4] = ["capacity", "allocatable", "conditions", "nodeInfo"];
+
+pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, CallError> {
+    let world = &splitter.world;
+    let Some(followed) = world.named("", "Node").filter(|_| !world.is_mailbox(cluster)) else {
+        return Ok(Outcome::Done);
+    };
+    let used = splitter.tree.used(cluster);
+    let seen = splitter.seen_from(cluster);
+    let wanted: BTreeMap<&str, &Arc<Member>> =
+        seen.iter().map(|member| (member.name(), member)).filter(|(name, _)| used.contains(*name)).collect();
+    let server = world.server.within(cluster);
+    let hand = Hand { server: &server, followed: &followed };
+    for member in wanted.values() {
+        let node = pictured(member);
+        match followed.view.get(&key(cluster, member.name())) {
+            None => hand.create(&node).await?,
+            Some(found) if Head::of(&found).is_shown() => {
+                hand.update(&node, &found.read(&followed.kind)).await?;
+            }
+            // Somebody's own of this name.
+            Some(_) => {
+                tracing::debug!(%cluster, node = member.name(), "a node of this name is there already")
+            }
+        }
+    }
+    for key in followed.view.keys_within(cluster, None) {
+        let Some(found) = followed.view.get(&key).filter(|found| Head::of(found).is_shown()) else {
+            continue;
+        };
+        if !wanted.contains_key(&*key.name) {
+            hand.remove(&key, &found.uid).await?;
+        }
+    }
+    let mailboxes: Vec<Id> = wanted.values().filter_map(|member| member.mailbox()).collect();
+    metrics::keep(splitter, cluster, &mailboxes).await?;
+    Ok(Outcome::Done)
+}
+
+fn key(cluster: Id, name: &str) -> Key {
+    Key { cluster: Some(cluster), ..Key::new("", name) }
+}
+
+fn pictured(member: &Member) -> Value {
+    let mut node = node(&member.object);
+    let said = json!([node["metadata"]["labels"], node["spec"]]).to_string();
+    node["metadata"]["annotations"] = json!({ api::names::SHOWN: word(&[&said], 12) });
+    node
+}
+
+struct Hand<'a> {
+    server: &'a Remote,
+    followed: &'a Followed,
+}
+
+impl Hand<'_> {
+    async fn create(&self, node: &Value) -> Result<(), CallError> {
+        self.server.create(&self.followed.kind, "", node).await.map(drop)
+    }
+
+    async fn update(&self, node: &Value, shown: &Value) -> Result<(), CallError> {
+        let place = Place::new(&self.followed.kind, "", text(node, "name"));
+        if annotation(shown, api::names::SHOWN) != annotation(node, api::names::SHOWN) {
+            let mut object = node.clone();
+            object["metadata"]["resourceVersion"] = shown["metadata"]["resourceVersion"].clone();
+            self.server.replace(place, &object).await?;
+        }
+        if SAID.iter().any(|field| settled(&node["status"][field]) != settled(&shown["status"][field])) {
+            let fields: Value =
+                SAID.iter().map(|field| (field.to_string(), node["status"][field].clone())).collect();
+            self.server.patch(place.part("status"), Patch::Merge, &json!({ "status": fields })).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, key: &Key, uid: &str) -> Result<(), CallError> {
+        self.server.delete(Place::new(&self.followed.kind, "", &key.name), uid).await.map(drop)
+    }
+}
+
+/// When it reported last changes all the time, and is written along with something else.
+fn settled(field: &Value) -> Value {
+    let mut field = field.clone();
+    for condition in field.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        condition.remove("lastHeartbeatTime");
+        condition.retain(|_, value| !value.is_null());
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_alone_is_nothing_to_write() {
+        let ready = |beat: &str, status: &str| json!([{ "type": "Ready", "status": status, "lastHeartbeatTime": beat, "x": null }]);
+        assert_eq!(settled(&ready("t1", "True")), settled(&ready("t2", "True")));
+        assert_ne!(settled(&ready("t1", "True")), settled(&ready("t1", "False")));
+        assert_eq!(settled(&json!({ "cpu": "8" })), json!({ "cpu": "8" }));
+    }
+}

@@ -1,0 +1,185 @@
+//! The ReplicaSets of a user's Deployment, from all its targets.
+
+use api::meta::is_being_deleted;
+use api::meta::metadata::text;
+use controller::informer::Key;
+use controller::queue::Outcome;
+use controller::remote::{CallError, Patch, Place, Remote};
+use serde_json::{Value, json};
+
+use super::{Head, annotation, origin};
+use crate::controller::Splitter;
+use crate::snapshot::mailbox_objects::namespace_there;
+use crate::snapshot::{Followed, Subject};
+use crate::transform::projection::replica_sets::{REVISION, merged};
+
+/// Looks after all sets of a Deployment at once: which is the newest of them is something between them.
+pub(super) async fn show(splitter: &Splitter, deployment: &Subject) -> Result<Outcome, CallError> {
+    let world = &splitter.world;
+    let Some(sets) = world.named("apps", "ReplicaSet") else { return Ok(Outcome::Done) };
+    // What a Deployment that goes has had goes with it, as it owns it.
+    let found = world.kind(&deployment.kind).and_then(|followed| followed.get(&deployment.key));
+    let Some(object) = found.filter(|found| !is_being_deleted(found)) else { return Ok(Outcome::Done) };
+    if world.is_mailbox(deployment.cluster()) {
+        return Ok(Outcome::Done);
+    }
+    let below = below(splitter, deployment, &sets);
+    let shown: Vec<Value> = splitter.tree.sets(deployment).iter().filter_map(|key| sets.get(key)).collect();
+    let (own, foreign): (Vec<&Value>, Vec<&Value>) = shown
+        .iter()
+        .partition(|set| set["metadata"]["ownerReferences"][0]["uid"] == object["metadata"]["uid"]);
+    let wanted = merged(&object, &below.iter().collect::<Vec<_>>(), &own);
+    if below.is_empty() && own.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    let server = world.server.within(deployment.cluster());
+    let hand = Hand { server: &server, sets: &sets };
+    for set in &wanted.sets {
+        match own.iter().find(|shown| text(shown, "name") == text(set, "name")) {
+            Some(shown) => hand.update(set, shown).await?,
+            // Those of another that was called the same are about to go.
+            None if foreign.iter().any(|shown| text(shown, "name") == text(set, "name")) => {
+                return Ok(Outcome::Failed);
+            }
+            None => hand.create(set).await?,
+        }
+    }
+    for shown in own {
+        if !wanted.sets.iter().any(|set| text(set, "name") == text(shown, "name")) {
+            hand.remove(shown).await?;
+        }
+    }
+    if let Some(revision) = wanted.revision {
+        say_revision(splitter, &server, deployment, &object, revision).await?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The sets of this Deployment in all mailboxes that are shown to its user.
+fn below(splitter: &Splitter, deployment: &Subject, sets: &Followed) -> Vec<Value> {
+    let world = &splitter.world;
+    let id = deployment.cluster();
+    let (members, lineage) = {
+        let clusters = world.clusters();
+        (world.members().all(&clusters), clusters.lineage(id))
+    };
+    let mut below = Vec::new();
+    for member in members.iter().filter(|member| lineage.contains(&member.home)) {
+        let Some(mailbox) = member.mailbox() else { continue };
+        let there = namespace_there(member, id, &deployment.key.namespace);
+        if origin::home(world, mailbox, &there).as_ref() != Some(&(id, deployment.key.namespace.clone())) {
+            continue;
+        }
+        let key = Key { cluster: Some(mailbox), namespace: there, name: deployment.key.name.clone() };
+        let found = splitter.tree.sets(&Subject { kind: deployment.kind.clone(), key });
+        below.extend(found.iter().filter_map(|key| sets.get(key)));
+    }
+    below
+}
+
+/// A set that no Deployment has.
+pub(super) async fn remove_stray(splitter: &Splitter, subject: &Subject) -> Result<Outcome, CallError> {
+    let Some(sets) = splitter.world.kind(&subject.kind) else { return Ok(Outcome::Done) };
+    let Some(found) = sets.view.get(&subject.key) else { return Ok(Outcome::Done) };
+    if Head::of(&found).owner_references.is_empty() {
+        let server = splitter.world.server.within(subject.cluster());
+        Hand { server: &server, sets: &sets }.remove(&found.read(&sets.kind)).await?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Where clients look for the number of the present template.
+async fn say_revision(
+    splitter: &Splitter,
+    server: &Remote,
+    deployment: &Subject,
+    object: &Value,
+    revision: u64,
+) -> Result<(), CallError> {
+    let revision = revision.to_string();
+    if annotation(object, REVISION) == revision {
+        return Ok(());
+    }
+    let Some(followed) = splitter.world.kind(&deployment.kind) else { return Ok(()) };
+    let change = json!({ "metadata": { "uid": text(object, "uid"), "annotations": { REVISION: revision } } });
+    // As part of its status: it is no change of what the user wants, and no new generation.
+    let place = Place::new(&followed.kind, &deployment.key.namespace, &deployment.key.name).part("status");
+    server.patch(place, Patch::Merge, &change).await.map(drop)
+}
+
+struct Hand<'a> {
+    server: &'a Remote,
+    sets: &'a Followed,
+}
+
+impl Hand<'_> {
+    fn place<'a>(&'a self, set: &'a Value) -> Place<'a> {
+        Place::new(&self.sets.kind, text(set, "namespace"), text(set, "name"))
+    }
+
+    async fn create(&self, set: &Value) -> Result<(), CallError> {
+        let created = self.server.create(&self.sets.kind, text(set, "namespace"), set).await?;
+        self.write_status(set, &created).await
+    }
+
+    async fn update(&self, set: &Value, shown: &Value) -> Result<(), CallError> {
+        if is_being_deleted(shown) {
+            return Ok(());
+        }
+        let mut now = shown.clone();
+        if !is_same(set, shown) {
+            let mut object = set.clone();
+            object["metadata"]["uid"] = shown["metadata"]["uid"].clone();
+            object["metadata"]["resourceVersion"] = shown["metadata"]["resourceVersion"].clone();
+            now = self.server.replace(self.place(set), &object).await?;
+        }
+        self.write_status(set, &now).await
+    }
+
+    async fn write_status(&self, set: &Value, shown: &Value) -> Result<(), CallError> {
+        let mut status = set["status"].clone();
+        status["observedGeneration"] = shown["metadata"]["generation"].clone();
+        if status == shown["status"] {
+            return Ok(());
+        }
+        let change = json!([
+            { "op": "test", "path": "/metadata/uid", "value": text(shown, "uid") },
+            { "op": "add", "path": "/status", "value": status },
+        ]);
+        self.server.patch(self.place(set).part("status"), Patch::Json, &change).await.map(drop)
+    }
+
+    async fn remove(&self, shown: &Value) -> Result<(), CallError> {
+        self.server.delete(self.place(shown), text(shown, "uid")).await.map(drop)
+    }
+}
+
+/// Whether what is shown says all that it should, and nothing else that is ours to say.
+fn is_same(set: &Value, shown: &Value) -> bool {
+    const SAID: [&str; 5] = [
+        "/metadata/labels",
+        "/metadata/annotations",
+        "/metadata/ownerReferences",
+        "/spec/replicas",
+        "/spec/template",
+    ];
+    SAID.into_iter().all(|pointer| set.pointer(pointer) == shown.pointer(pointer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_that_says_the_same_is_not_written_again() {
+        let set = json!({
+            "metadata": { "name": "web-1", "annotations": { REVISION: "1" }, "labels": { "a": "b" }, "ownerReferences": [{}] },
+            "spec": { "replicas": 2, "selector": {}, "template": {} },
+        });
+        let mut shown = set.clone();
+        shown["metadata"]["generation"] = 3.into();
+        assert!(is_same(&set, &shown));
+        shown["metadata"]["annotations"]["more"] = "x".into();
+        assert!(!is_same(&set, &shown));
+    }
+}

@@ -1,0 +1,227 @@
+//! Writing what is shown, where it differs.
+
+use api::meta::hash::word;
+use api::meta::is_being_deleted;
+use api::meta::metadata::text;
+use api::names::{SHOWN, SPLITTER};
+use controller::informer::Key;
+use controller::remote::{CallError, Patch, Place, Remote};
+use serde_json::{Value, json};
+
+use super::annotation;
+use crate::snapshot::Followed;
+
+/// What a user is to see, in two parts, because servers take a status apart from the rest.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Picture {
+    object: Value,
+    status: Option<Value>,
+    /// Of what the status says.
+    generation: Option<i64>,
+}
+
+impl Picture {
+    pub(super) fn new(mut object: Value, generation: Option<i64>) -> Picture {
+        let status = object.as_object_mut().and_then(|fields| fields.remove("status"));
+        let hash = word(&[&object.to_string()], 12);
+        object["metadata"]["annotations"][SHOWN] = hash.into();
+        Picture { object, status: status.filter(|status| !status.is_null()), generation }
+    }
+
+    pub(super) fn owners(&self) -> &Value {
+        &self.object["metadata"]["ownerReferences"]
+    }
+
+    /// Whether this is what was written last, and nobody has taken it from its owners since.
+    pub(super) fn is_shown_by(&self, shown: &Value) -> bool {
+        annotation(shown, SHOWN) == annotation(&self.object, SHOWN)
+            && shown["metadata"]["ownerReferences"] == *self.owners()
+    }
+
+    /// The status, in the generations of what is shown.
+    fn status_of(&self, shown: &Value) -> Option<Value> {
+        let mut status = self.status.clone()?;
+        let here = shown["metadata"]["generation"].as_i64().unwrap_or_default();
+        if let Some(observed) = status.get("observedGeneration").and_then(Value::as_i64) {
+            let is_present = self.generation.is_none_or(|generation| observed >= generation);
+            status["observedGeneration"] = if is_present { here } else { (here - 1).max(0) }.into();
+        }
+        Some(status)
+    }
+}
+
+/// The user's logical cluster, and a kind there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wall<'a> {
+    pub(super) server: &'a Remote,
+    pub(super) followed: &'a Followed,
+}
+
+/// Whether something is there now as it should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hung {
+    Yes,
+    /// It was in the way of itself, and is gone: it has to be made anew.
+    Anew,
+}
+
+/// Containers that are added to a pod that runs.
+const EPHEMERAL: &str = "ephemeralContainers";
+
+/// No pod is created with containers that came later: those are added to it, as they were below.
+fn at_birth(mut object: Value) -> Value {
+    let spec = object["spec"].as_object_mut();
+    if spec.is_some_and(|spec| spec.remove(EPHEMERAL).is_some()) {
+        // It is not all that is to be shown.
+        object["metadata"]["annotations"][SHOWN] = "".into();
+    }
+    object
+}
+
+impl Wall<'_> {
+    fn place<'a>(&'a self, key: &'a Key) -> Place<'a> {
+        Place::new(&self.followed.kind, &key.namespace, &key.name)
+    }
+
+    pub(super) async fn create(&self, key: &Key, picture: &Picture) -> Result<(), CallError> {
+        let object = at_birth(picture.object.clone());
+        let created = self.server.create(&self.followed.kind, &key.namespace, &object).await?;
+        self.write_status(key, picture, &created).await
+    }
+
+    /// Makes what is shown as it should be.
+    pub(super) async fn update(
+        &self,
+        key: &Key,
+        picture: &Picture,
+        shown: &Value,
+    ) -> Result<Hung, CallError> {
+        let mut now = shown.clone();
+        if !picture.is_shown_by(shown) && !is_being_deleted(shown) {
+            match self.rewrite(key, picture, shown).await? {
+                Some(written) => now = written,
+                None => return Ok(Hung::Anew),
+            }
+        }
+        self.write_status(key, picture, &now).await?;
+        Ok(Hung::Yes)
+    }
+
+    async fn rewrite(&self, key: &Key, picture: &Picture, shown: &Value) -> Result<Option<Value>, CallError> {
+        let node = |object: &Value| object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        let mut version = shown["metadata"]["resourceVersion"].clone();
+        // A pod gets its node only this way.
+        if node(shown).is_empty() && !node(&picture.object).is_empty() {
+            let binding = json!({
+                "apiVersion": "v1", "kind": "Binding", "metadata": { "name": key.name, "uid": text(shown, "uid") },
+                "target": { "apiVersion": "v1", "kind": "Node", "name": node(&picture.object) },
+            });
+            self.server.post(self.place(key).part("binding"), &binding).await?;
+            version = Value::Null;
+        }
+        let later = |object: &Value| object["spec"][EPHEMERAL].clone();
+        if !later(&picture.object).is_null() && later(shown) != later(&picture.object) {
+            let change = json!({ "spec": { EPHEMERAL: later(&picture.object) } });
+            let place = self.place(key).part("ephemeralcontainers");
+            self.server.patch(place, Patch::Merge, &change).await?;
+            version = Value::Null;
+        }
+        let mut object = picture.object.clone();
+        object["metadata"]["uid"] = text(shown, "uid").into();
+        object["metadata"]["resourceVersion"] = version;
+        match self.server.replace(self.place(key), &object).await {
+            Ok(written) => Ok(Some(written)),
+            // What cannot be changed was changed.
+            Err(error) if error.code() == 422 => {
+                self.remove(key, shown).await?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write_status(&self, key: &Key, picture: &Picture, shown: &Value) -> Result<(), CallError> {
+        let Some(status) = picture.status_of(shown).filter(|status| *status != shown["status"]) else {
+            return Ok(());
+        };
+        let change = json!([
+            { "op": "test", "path": "/metadata/uid", "value": text(shown, "uid") },
+            { "op": "add", "path": "/status", "value": status },
+        ]);
+        self.server.patch(self.place(key).part("status"), Patch::Json, &change).await?;
+        Ok(())
+    }
+
+    /// Says that it is on its way out, with as much time as it has where it is.
+    pub(super) async fn mark(
+        &self,
+        key: &Key,
+        shown: &Value,
+        grace_seconds: Option<i64>,
+    ) -> Result<(), CallError> {
+        self.server.delete_within(self.place(key), text(shown, "uid"), grace_seconds).await.map(drop)
+    }
+
+    /// Takes something away at once. It is held no longer before it is deleted: what is to be shown anew must at no moment
+    /// look as if its user had deleted it, which would be passed on to the real one.
+    pub(super) async fn remove(&self, key: &Key, shown: &Value) -> Result<(), CallError> {
+        self.release(key, shown).await?;
+        self.mark(key, shown, Some(0)).await
+    }
+
+    /// Holds it no longer.
+    pub(super) async fn release(&self, key: &Key, shown: &Value) -> Result<(), CallError> {
+        let found = shown["metadata"]["finalizers"].as_array().into_iter().flatten();
+        let (ours, others): (Vec<&Value>, Vec<&Value>) = found.partition(|name| *name == SPLITTER);
+        if ours.is_empty() {
+            return Ok(());
+        }
+        if is_being_deleted(shown) && shown["metadata"]["deletionGracePeriodSeconds"].as_i64() != Some(0) {
+            self.mark(key, shown, Some(0)).await?;
+        }
+        let change = json!([
+            { "op": "test", "path": "/metadata/uid", "value": text(shown, "uid") },
+            { "op": "add", "path": "/metadata/finalizers", "value": others },
+        ]);
+        match self.server.patch(self.place(key), Patch::Json, &change).await {
+            // It is gone, or another has its name.
+            Err(error) if error.is_not_found() || error.code() == 422 => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_is_hung_once_and_again_when_its_owners_are_others() {
+        let object = json!({
+            "metadata": { "name": "a", "annotations": {}, "ownerReferences": [{ "uid": "u" }] },
+            "spec": { "x": 1 }, "status": { "phase": "Running" },
+        });
+        let picture = Picture::new(object.clone(), None);
+        assert!(picture.object.get("status").is_none());
+        let mut shown = picture.object.clone();
+        assert!(picture.is_shown_by(&shown) && !picture.is_shown_by(&object));
+        shown["metadata"]["ownerReferences"] = Value::Null;
+        assert!(!picture.is_shown_by(&shown));
+        let mut other = object.clone();
+        other["status"] = json!({ "phase": "Failed" });
+        assert_eq!(Picture::new(other, None).object, picture.object, "a status is apart");
+    }
+
+    #[test]
+    fn what_was_observed_is_said_in_the_generations_of_what_is_shown() {
+        let check = |observed: i64, there: i64, expected: i64| {
+            let object =
+                json!({ "metadata": { "annotations": {} }, "status": { "observedGeneration": observed } });
+            let shown = json!({ "metadata": { "generation": 5 } });
+            let status = Picture::new(object, Some(there)).status_of(&shown);
+            assert_eq!(status, Some(json!({ "observedGeneration": expected })));
+        };
+        check(3, 3, 5);
+        check(2, 3, 4);
+    }
+}

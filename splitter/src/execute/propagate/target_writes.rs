@@ -1,0 +1,290 @@
+//! What each target may be told now.
+//!
+//! Numbers change in the order that never asks for too many or too few ([`asks`]); templates change in the order that never
+//! takes down more than the whole may miss ([`rollout`], [`ordinals`]).
+
+use std::collections::BTreeMap;
+
+use api::fleet::{Role, Target};
+use serde_json::Value;
+
+use crate::division::autoscaled::{self, Ask};
+use crate::division::ordinals::{self, Range};
+use crate::division::rollout::{self, Bounds, Grant, Stage, Turn};
+use crate::division::scaling_order::{self, Seen, Slack};
+use crate::division::{self, Part, REPLICAS, Rule};
+use crate::placement::context::Case;
+use crate::placement::decide::Decided;
+use crate::snapshot::mailbox_objects::{self, Copy};
+use crate::status::completed;
+
+const START: &str = "/spec/ordinals/start";
+const STRATEGY: &str = "/spec/strategy/rollingUpdate";
+const SUSPEND: &str = "/spec/suspend";
+
+/// What is to be done at one target.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Order {
+    /// Nothing: its turn has not come, or it only waits to leave.
+    Rest,
+    /// Only this changes in what is there.
+    Only(Part),
+    /// All of it as it is wanted now, with this besides; and with the template it has, if it must wait for the new one.
+    Send { part: Part, keeps_template: bool },
+}
+
+pub(super) fn of(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Order {
+    // What has ended is not begun again where it was taken away.
+    if copy.is_being_deleted() || copy.object.is_none() && completed::is_ended(case.object) {
+        return Order::Rest;
+    }
+    let scaled = scaled(case, decided, target, copy);
+    let number = match scaled {
+        Some(ask) => Some(Number::Is(ask.number)),
+        None => counted(case, decided, target, copy),
+    };
+    let number = match number {
+        Some(Number::Waits) => return Order::Rest,
+        Some(Number::Is(number)) => Some(number),
+        None => None,
+    };
+    let at = case.replicas_at();
+    let numbered = |part: Part| match number {
+        Some(number) => Part(part.0.into_iter().chain([(at.to_owned(), number.into())]).collect()),
+        None => part,
+    };
+    if target.role == Role::Leaving {
+        return match number.filter(|_| scaled.is_none_or(|ask| !ask.left_alone)) {
+            Some(_) => Order::Only(numbered(Part::default())),
+            None => Order::Rest,
+        };
+    }
+    if decided.rule == Rule::Schedule && is_elsewhere(case, copy) {
+        let part = Part(vec![(SUSPEND.to_owned(), true.into())]);
+        return Order::Send { part, keeps_template: false };
+    }
+    match turn(case, decided, target, copy) {
+        Some(grant) if !grant.goes => Order::Send { part: numbered(Part::default()), keeps_template: true },
+        Some(grant) => Order::Send { part: numbered(grant.part()), keeps_template: false },
+        None => Order::Send { part: numbered(Part::default()), keeps_template: false },
+    }
+}
+
+/// What a target is asked for of what is scaled there. None if nothing is, or it has to wait for others to be gone.
+pub(super) fn scaled(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<Ask> {
+    let at = case.replicas_at();
+    if !case.is_autoscaled() || !decided.rule.has_replicas() {
+        return None;
+    }
+    let share = target.share.and_then(|share| u32::try_from(share).ok());
+    match (decided.plan.total, share) {
+        // The user wants none, and that is everybody's number.
+        (Some(0), _) => Some(Ask { number: 0, left_alone: false }),
+        (Some(_), _) if is_handed_over(decided) => handed_over(case, decided, target, copy),
+        (Some(_), Some(share)) if mailbox_objects::is_staying(target) => {
+            let is_moving = autoscaled::is_moving(&decided.record.spec.targets);
+            Some(autoscaled::next(autoscaled::Seen::of(copy, at), share, is_moving))
+        }
+        _ => copy.number(at).map(|number| Ask { number, left_alone: true }),
+    }
+}
+
+/// Whether something leaves that must be gone before others take it over.
+fn is_handed_over(decided: &Decided) -> bool {
+    decided.exclusive && decided.record.spec.targets.iter().any(|target| target.role == Role::Leaving)
+}
+
+/// An autoscaler leaves alone what has none, so what leaves is emptied as if there were no autoscaler.
+fn handed_over(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<Ask> {
+    match counted(case, decided, target, copy)? {
+        Number::Waits => None,
+        Number::Is(number) if mailbox_objects::is_staying(target) => {
+            Some(autoscaled::next(autoscaled::Seen::of(copy, case.replicas_at()), number, true))
+        }
+        Number::Is(number) => Some(Ask { number, left_alone: false }),
+    }
+}
+
+/// Whether another mailbox has it, too, or is not known to have lost it.
+fn is_elsewhere(case: &Case, copy: &Copy) -> bool {
+    case.copies.iter().any(|other| other.mailbox != copy.mailbox && other.object.is_some())
+}
+
+enum Number {
+    Is(u32),
+    /// Neither may it begin, nor may what it has be changed.
+    Waits,
+}
+
+/// How many a target is asked for now of what the splitter counts.
+fn counted(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<Number> {
+    decided.plan.total?;
+    match decided.rule {
+        Rule::Replicas => Some(number(case, decided, target, copy)),
+        Rule::Ordinals => Some(ordinal_number(case, decided, target, copy)),
+        _ => None,
+    }
+}
+
+/// Where one replica is as good as another.
+fn number(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Number {
+    let allowed = allowed(case, decided);
+    match (allowed.get(&target.cluster), copy.number(case.replicas_at())) {
+        (Some(number), _) => Number::Is(*number),
+        (None, Some(asked)) => Number::Is(asked),
+        (None, None) if target.share == Some(0) => Number::Is(0),
+        (None, None) => Number::Waits,
+    }
+}
+
+/// The same where replicas have numbers of their own: a range begins where it is wanted only when all of it may.
+fn ordinal_number(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Number {
+    let share = target.share.and_then(|share| u32::try_from(share).ok()).unwrap_or_default();
+    let wanted = if mailbox_objects::is_staying(target) { share } else { 0 };
+    match (allowed(case, decided).get(&target.cluster), copy.number(REPLICAS)) {
+        (Some(number), _) if *number == wanted => Number::Is(wanted),
+        (None, Some(asked)) if asked == wanted && starts_as_planned(decided, target, copy) => {
+            Number::Is(asked)
+        }
+        (_, None) if wanted == 0 => Number::Is(0),
+        _ => Number::Waits,
+    }
+}
+
+fn starts_as_planned(decided: &Decided, target: &Target, copy: &Copy) -> bool {
+    let planned =
+        decided.plan.part(&target.cluster).and_then(|part| part.0.iter().find(|(at, _)| at == START));
+    let start = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or_default();
+    let present = copy.object.as_ref().and_then(|object| object.pointer(START));
+    // A target without anything may begin anywhere.
+    copy.number(REPLICAS) == Some(0) || planned.is_none_or(|(_, value)| start(Some(value)) == start(present))
+}
+
+fn allowed(case: &Case, decided: &Decided) -> BTreeMap<String, u32> {
+    let at = case.replicas_at();
+    let targets = mailbox_objects::at(&case.copies, &decided.record.spec.targets);
+    let seen = |(_, copy): &(&Target, &Copy)| {
+        let asked = case.wanted_of(copy)?;
+        let reported = |field: &str| copy.reported(field).unwrap_or_default();
+        let running =
+            if copy.has_observed() { reported("replicas") } else { asked.max(reported("replicas")) };
+        let running = running.max(case.lingering.get(&copy.mailbox).copied().unwrap_or_default());
+        let leaving = copy.is_being_deleted();
+        Some((copy.name().to_owned(), Seen { asked, available: copy.available(), running, leaving }))
+    };
+    let seen: BTreeMap<String, Seen> = targets.iter().filter_map(seen).collect();
+    let share = |target: &Target| Some((target.cluster.clone(), u32::try_from(target.share?).ok()?));
+    let staying = decided.record.spec.targets.iter().filter(|target| mailbox_objects::is_staying(target));
+    let mut wanted: BTreeMap<String, u32> = staying.filter_map(share).collect();
+    // What has no place where it is to go stays where it was.
+    let mut pending = decided.plan.pending;
+    for (target, copy) in targets.iter().filter(|(target, _)| target.role == Role::Leaving) {
+        let kept = copy.number(at).unwrap_or_default().min(pending);
+        pending -= kept;
+        wanted.insert(target.cluster.clone(), kept);
+    }
+    scaling_order::next(&seen, &wanted, slack(case, decided))
+}
+
+fn slack(case: &Case, decided: &Decided) -> Slack {
+    if decided.exclusive {
+        return Slack::exclusive();
+    }
+    let leaving = |target: &Target| match target.role {
+        Role::Leaving => target.share.and_then(|share| u32::try_from(share).ok()).unwrap_or_default(),
+        _ => 0,
+    };
+    let moving: u32 = decided.record.spec.targets.iter().map(leaving).sum();
+    let total = decided.plan.total.unwrap_or_default();
+    let bounds = rollout::bounds(case.object, total).unwrap_or(Bounds { surge: 0, unavailable: 0 });
+    // Something may be missing only where nothing may be too many: whoever can make before it breaks, does.
+    match bounds.surge.max(moving) {
+        0 => Slack::new(0, bounds.unavailable),
+        surge => Slack::new(surge, 0),
+    }
+}
+
+/// Whether a target may have a new template now; none if all have it, or nobody has to wait.
+fn turn(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<Grant> {
+    let staying: Vec<(&Target, &Copy)> = mailbox_objects::at(&case.copies, &decided.record.spec.targets)
+        .into_iter()
+        .filter(|(target, copy)| mailbox_objects::is_staying(target) && copy.object.is_some())
+        .collect();
+    let is_old = |copy: &Copy| {
+        let wanted = case.template_for(copy);
+        copy.template().is_some() && wanted.is_some() && copy.template() != wanted
+    };
+    if staying.len() < 2 {
+        return None;
+    }
+    let keep = Grant { surge: 0, unavailable: 0, goes: false };
+    match decided.rule {
+        Rule::Replicas => {
+            let next = if case.is_autoscaled() { BTreeMap::new() } else { allowed(case, decided) };
+            let turns: Vec<Turn> = staying.iter().map(|(_, copy)| replicas_turn(case, copy, &next)).collect();
+            // The last one that is under way keeps what it was granted, too.
+            if turns.iter().all(|turn| turn.stage == Stage::Done) {
+                return None;
+            }
+            let total = match case.is_autoscaled() {
+                true => turns.iter().map(|turn| turn.share).sum(),
+                false => decided.plan.total?,
+            };
+            let bounds = rollout::bounds(case.object, total)?;
+            let at = staying.iter().position(|(other, _)| other.cluster == target.cluster)?;
+            let grant = rollout::turns(bounds, &case.key(), &turns).into_iter().nth(at)?;
+            // What was granted stays as it was written.
+            if turns[at].stage == Stage::Waiting { Some(grant) } else { Some(keep) }
+        }
+        Rule::Ordinals if is_old(copy) => {
+            let range = |copy: &Copy| {
+                let object = copy.object.as_ref();
+                let start = object.map_or(0, |object| division::number(object, START, 0));
+                Range { start, len: copy.number(REPLICAS).unwrap_or_default() }
+            };
+            let rows: Vec<(&str, Range, bool)> = staying
+                .iter()
+                .map(|(_, copy)| {
+                    (
+                        copy.name(),
+                        range(copy),
+                        !is_old(copy) && is_done(copy, copy.number(REPLICAS).unwrap_or_default()),
+                    )
+                })
+                .collect();
+            let goes = ordinals::next_to_update(&rows) == Some(target.cluster.as_str());
+            if goes { None } else { Some(keep) }
+        }
+        _ => None,
+    }
+}
+
+/// What is asked for `next` is not there yet, so it counts as down: numbers go before templates.
+fn replicas_turn<'a>(case: &Case, copy: &'a Copy, next: &BTreeMap<String, u32>) -> Turn<'a> {
+    let asked = case.wanted_of(copy).unwrap_or_default();
+    let share = next.get(copy.name()).copied().unwrap_or_default().max(asked);
+    let down = share.saturating_sub(copy.available());
+    let ails = case.ailing.mailboxes.contains(&copy.mailbox);
+    let stage = match case.template_for(copy) {
+        Some(wanted) if copy.template() != Some(wanted) => Stage::Waiting,
+        // It cannot get what it should have, so nobody waits for it to have it.
+        None => Stage::Done,
+        Some(_) if is_done(copy, asked) => Stage::Done,
+        Some(_) => {
+            let granted = |field: &str| {
+                let strategy = copy.object.as_ref().and_then(|object| object.pointer(STRATEGY));
+                strategy.map_or(0, |strategy| division::number(strategy, &format!("/{field}"), 0))
+            };
+            Stage::Rolling(Bounds { surge: granted("maxSurge"), unavailable: granted("maxUnavailable") })
+        }
+    };
+    Turn { cluster: copy.name(), share, down, ails, stage }
+}
+
+/// Whether everything at a target is new and available.
+fn is_done(copy: &Copy, asked: u32) -> bool {
+    copy.has_observed()
+        && copy.reported("updatedReplicas") == Some(asked)
+        && copy.reported("replicas") == Some(asked)
+        && copy.available() >= asked
+}

@@ -1,0 +1,271 @@
+//! Writing to mailboxes, only what differs.
+
+use std::collections::BTreeMap;
+
+use api::cluster::Id;
+use api::fleet::PodSecurity;
+use api::meta::cover::{SharedLists, covers};
+use api::meta::hash::word;
+use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE, VIA};
+use controller::informer::Key;
+use controller::remote::{CallError, Patch, Place};
+use serde_json::{Value, json};
+
+use crate::controller::Splitter;
+use crate::execute::definitions;
+use crate::placement::context::table;
+use crate::placement::pod_security;
+use crate::placement::policy::Labels;
+use crate::placement::targets::Rejection;
+use crate::snapshot::mailbox_objects::{Copy, locator};
+use crate::snapshot::{Followed, Member, Subject};
+use crate::transform::group_kind;
+use crate::transform::server_fields::is_kept_here;
+
+use super::permission;
+
+/// The label by which Pod Security admission of a physical cluster checks the pods of a namespace.
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+const BASELINE: &str = "baseline";
+
+/// What came of a send.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    Unchanged,
+    Written,
+    /// Nothing was written, because it may not be sent there.
+    Denied(Rejection),
+}
+
+/// Makes a copy as it is wanted, if that may be sent there.
+pub(crate) async fn put(
+    splitter: &Splitter,
+    followed: &Followed,
+    subject: &Subject,
+    copy: &Copy,
+    mut wanted: Value,
+) -> Result<Sent, CallError> {
+    let hash = word(&[&wanted.to_string()], 12);
+    wanted["metadata"]["annotations"][SPREAD] = hash.into();
+    let mailbox = splitter.world.server.within(copy.mailbox);
+    let next = match &copy.object {
+        // It is of an object that is gone; this one begins when it is.
+        Some(present) if is_another(present, &wanted) => {
+            let deleted = delete(splitter, followed, subject, copy).await?;
+            return Ok(if deleted { Sent::Written } else { Sent::Unchanged });
+        }
+        Some(present) => {
+            let next = replaced(present, wanted);
+            if is_current(present, &next) {
+                return Ok(Sent::Unchanged);
+            }
+            next
+        }
+        None => wanted,
+    };
+    if let Some(rejection) = permission::denial(splitter, followed, subject, copy, &next).await? {
+        return Ok(Sent::Denied(rejection));
+    }
+    let written = match &copy.object {
+        None => {
+            definitions::bring(splitter, followed, subject, copy.mailbox).await?;
+            make_namespace(splitter, subject, copy).await?;
+            mailbox.create(&followed.kind, &copy.namespace, &next).await?
+        }
+        Some(_) => {
+            let place = Place::new(&followed.kind, &copy.namespace, &subject.key.name);
+            mailbox.replace(place, &next).await?
+        }
+    };
+    splitter.unseen.wrote(subject, &followed.view, copy.mailbox, &written);
+    Ok(Sent::Written)
+}
+
+/// Deletes a copy: this one, and what it brought about below. Whether that took a write.
+pub(crate) async fn delete(
+    splitter: &Splitter,
+    followed: &Followed,
+    subject: &Subject,
+    copy: &Copy,
+) -> Result<bool, CallError> {
+    let Some(object) = copy.object.as_ref().filter(|_| !copy.is_being_deleted()) else { return Ok(false) };
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let place = Place::new(&followed.kind, &copy.namespace, &subject.key.name);
+    splitter.world.server.within(copy.mailbox).delete(place, uid).await
+}
+
+fn is_another(present: &Value, wanted: &Value) -> bool {
+    let uid = |object: &Value| locator(object).map(|locator| locator.uid);
+    uid(present) != uid(wanted)
+}
+
+/// Whether all of it is there already, and nothing that was wanted before and is no longer.
+fn is_current(present: &Value, wanted: &Value) -> bool {
+    present["metadata"]["annotations"][SPREAD] == wanted["metadata"]["annotations"][SPREAD]
+        && covers(present, wanted, SharedLists::None)
+}
+
+/// Kinds of whose specification next to nothing can be changed once it is there. What a server filled in on its own, such as
+/// the selector of a Job, the volume of a claim or the token of a pod, cannot be taken away either.
+const FIXED: &[(&str, &str)] = &[("batch", "Job"), ("", "Pod"), ("", "PersistentVolumeClaim")];
+
+/// What is there, with everything that is ours as it is wanted.
+fn replaced(present: &Value, wanted: Value) -> Value {
+    let mut object = wanted;
+    if FIXED.contains(&group_kind(present)) {
+        object["spec"] = overlaid(&present["spec"], &object["spec"]);
+    }
+    for field in ["uid", "resourceVersion", "finalizers"] {
+        if let Some(value) = present["metadata"].get(field) {
+            object["metadata"][field] = value.clone();
+        }
+    }
+    if let Some(status) = present.get("status") {
+        object["status"] = status.clone();
+    }
+    object
+}
+
+/// What is there, with what is wanted in its place; what nobody said anything about stays.
+fn overlaid(present: &Value, wanted: &Value) -> Value {
+    match (present, wanted) {
+        (Value::Object(present), Value::Object(wanted)) => {
+            let mut both = present.clone();
+            for (name, wanted) in wanted {
+                let value = overlaid(present.get(name).unwrap_or(&Value::Null), wanted);
+                both.insert(name.clone(), value);
+            }
+            Value::Object(both)
+        }
+        // Servers add to the end of lists.
+        (Value::Array(present), Value::Array(wanted)) if present.len() >= wanted.len() => {
+            let ours = present.iter().zip(wanted).map(|(present, wanted)| overlaid(present, wanted));
+            Value::Array(ours.chain(present[wanted.len()..].iter().cloned()).collect())
+        }
+        _ => wanted.clone(),
+    }
+}
+
+/// A copy that is there, as if it had just been made: what is compared is what was wanted.
+pub(super) fn comparable(mut present: Value) -> Value {
+    if let Some(whole) = present.as_object_mut() {
+        whole.remove("status");
+    }
+    if let Some(metadata) = present["metadata"].as_object_mut() {
+        metadata.retain(|name, _| ["name", "namespace", "labels", "annotations"].contains(&&**name));
+    }
+    if let Some(annotations) = present["metadata"]["annotations"].as_object_mut() {
+        annotations.retain(|name, _| name != SPREAD && name != LOGICAL_CLUSTER);
+    }
+    present
+}
+
+/// The namespace a copy goes to.
+async fn make_namespace(splitter: &Splitter, subject: &Subject, copy: &Copy) -> Result<(), CallError> {
+    let world = &splitter.world;
+    let there = Key { cluster: Some(copy.mailbox), namespace: String::new(), name: copy.namespace.clone() };
+    if world.own.namespaces.get(&there).is_some() {
+        return Ok(());
+    }
+    let here = Key { name: subject.key.namespace.clone(), ..there.clone() };
+    let here = Key { cluster: subject.key.cluster, ..here };
+    let Some(own) = world.own.namespaces.get(&here) else { return Ok(()) };
+    let locator =
+        json!({ "logicalCluster": subject.cluster().to_string(), "name": here.name, "uid": own.uid });
+    let own = own.read(&world.own.namespaces.kind);
+    let via = via(&own, copy.mailbox);
+    let mut labels = carried(&own);
+    labels.insert(PLACED.to_owned(), TRUE.to_owned());
+    // Custom kinds may have pods anywhere in their specs, so the cluster itself checks what becomes of them.
+    if pod_security::level(&copy.member.object.spec) == PodSecurity::Baseline {
+        labels.insert(ENFORCE.to_owned(), BASELINE.to_owned());
+    }
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": copy.namespace, "labels": labels, "annotations": { LOCATOR: locator.to_string(), VIA: via } },
+    });
+    match world.server.within(copy.mailbox).create(&world.own.namespaces.kind, "", &namespace).await {
+        Err(error) if error.is_conflict() => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// The mailboxes that the copy of a namespace in this one came through.
+fn via(own: &Value, mailbox: Id) -> String {
+    match own["metadata"]["annotations"][VIA].as_str() {
+        Some(via) => format!("{via},{mailbox}"),
+        None => mailbox.to_string(),
+    }
+}
+
+/// The labels of a namespace that its copies have, too.
+fn carried(namespace: &Value) -> Labels {
+    let mut labels = table(&namespace["metadata"]["labels"]);
+    labels.retain(|name, _| name != PLACED && !is_kept_here(name));
+    labels
+}
+
+/// Gives the copy of a namespace in a mailbox the labels the user gave it since: who may do what there, and what is added to
+/// its pods, goes by them. An admin who allows all pods on a cluster allows them in the namespaces that are there. One who
+/// allows fewer changes nothing about those: what runs there stays.
+pub(crate) async fn label(
+    splitter: &Splitter,
+    member: &Member,
+    mailbox: Id,
+    own: &Value,
+    copy: &Value,
+) -> Result<(), CallError> {
+    let (wanted, present) = (carried(own), carried(copy));
+    let mut change: BTreeMap<&str, Option<&String>> =
+        present.keys().map(|name| (name.as_str(), None)).collect();
+    change.extend(wanted.iter().map(|(name, value)| (name.as_str(), Some(value))));
+    change.retain(|name, value| *value != present.get(*name));
+    let is_enforced = copy["metadata"]["labels"][ENFORCE] == BASELINE;
+    if is_enforced && pod_security::level(&member.object.spec) == PodSecurity::Privileged {
+        change.insert(ENFORCE, None);
+    }
+    let lacks_via = copy["metadata"]["annotations"][VIA].is_null();
+    if change.is_empty() && !lacks_via {
+        return Ok(());
+    }
+    let kind = &splitter.world.own.namespaces.kind;
+    let name = copy["metadata"]["name"].as_str().unwrap_or_default();
+    let mut change = json!({ "metadata": { "uid": copy["metadata"]["uid"], "labels": change } });
+    if lacks_via {
+        change["metadata"]["annotations"] = json!({ VIA: via(own, mailbox) });
+    }
+    splitter
+        .world
+        .server
+        .within(mailbox)
+        .patch(Place::new(kind, "", name), Patch::Merge, &change)
+        .await
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_filled_in_stays_where_it_cannot_be_taken_away() {
+        let of = |kind: &str, version: &str, spec: Value| json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "one", "uid": "1" }, "spec": spec });
+        let job = json!({ "parallelism": 3, "selector": { "matchLabels": { "controller-uid": "2" } },
+            "template": { "metadata": { "labels": { "a": "b", "controller-uid": "2" } } } });
+        let wanted = json!({ "parallelism": 5, "template": { "metadata": { "labels": { "a": "b" } } } });
+        let now = replaced(&of("Job", "batch/v1", job.clone()), of("Job", "batch/v1", wanted.clone()));
+        assert_eq!(now["spec"]["parallelism"], 5);
+        assert_eq!(
+            (&now["spec"]["selector"], &now["spec"]["template"]),
+            (&job["selector"], &job["template"])
+        );
+        // Elsewhere what is not wanted any more goes.
+        let now = replaced(&of("Deployment", "apps/v1", job), of("Deployment", "apps/v1", wanted.clone()));
+        assert_eq!(now["spec"], wanted);
+        let pod = json!({ "volumes": [{ "name": "a" }, { "name": "kube-api-access-x" }], "containers": [{ "image": "a:1", "imagePullPolicy": "Always" }] });
+        let wanted = json!({ "volumes": [{ "name": "a" }], "containers": [{ "image": "a:2" }] });
+        let now = replaced(&of("Pod", "v1", pod.clone()), of("Pod", "v1", wanted));
+        assert_eq!(now["spec"]["volumes"], pod["volumes"]);
+        assert_eq!(now["spec"]["containers"], json!([{ "image": "a:2", "imagePullPolicy": "Always" }]));
+    }
+}

@@ -1,0 +1,169 @@
+//! The record of a decision: one Distribution per object that is decided about, beside it.
+//!
+//! ```text
+//!   Deployment web ◄──owns── Distribution deployment-web   finalizer: its copies go first
+//! ```
+//!
+//! The object owns its record, so when it is deleted its record is too; and since the record then says so until its copies
+//! are gone, that somebody wants them gone is something we read, not something we miss. The user's delete waits for nobody.
+
+use api::fleet::{Distribution, DistributionSpec, DistributionStatus, Metadata, ObjectReference};
+use api::meta::hash::word;
+use api::names::SPLITTER;
+use controller::informer::Key;
+use controller::remote::{CallError, Patch, Place};
+use serde_json::{Value, json};
+
+use crate::controller::Splitter;
+use crate::snapshot::{Class, Followed, Subject};
+
+const NAME_BYTES_MAX: usize = 253;
+
+/// What the record of an object is called.
+pub(crate) fn name(followed: &Followed, name: &str) -> String {
+    let kind = followed.kind.name.to_lowercase();
+    let whole = match followed.class {
+        Class::Custom => format!("{kind}.{}-{name}", followed.kind.group),
+        _ => format!("{kind}-{name}"),
+    };
+    if whole.len() <= NAME_BYTES_MAX {
+        return whole;
+    }
+    let hash = word(&[&whole], 12);
+    format!("{}-{hash}", whole.get(..NAME_BYTES_MAX - 13).unwrap_or(&kind).trim_end_matches(['-', '.']))
+}
+
+pub(crate) fn key(followed: &Followed, subject: &Subject) -> Key {
+    Key { name: name(followed, &subject.key.name), ..subject.key.clone() }
+}
+
+/// The record of an object, as it is seen now.
+pub(crate) fn find(splitter: &Splitter, followed: &Followed, subject: &Subject) -> Option<Distribution> {
+    let view = &splitter.world.own.distributions;
+    splitter.world.our(view, &key(followed, subject))
+}
+
+pub(crate) fn is_leaving(record: &Distribution) -> bool {
+    record.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether the garbage collector took a record from its object, which was deleted without its dependents.
+pub(crate) fn is_orphaned(record: &Distribution) -> bool {
+    let owners = record.metadata.rest.get("ownerReferences").and_then(Value::as_array);
+    owners.is_none_or(Vec::is_empty)
+}
+
+fn reference(object: &Value) -> ObjectReference {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    ObjectReference {
+        api_version: text(&object["apiVersion"]),
+        kind: text(&object["kind"]),
+        name: text(&object["metadata"]["name"]),
+        uid: text(&object["metadata"]["uid"]),
+    }
+}
+
+/// A record that says this of an object, as it is to be written.
+pub(crate) fn written(
+    followed: &Followed,
+    object: &Value,
+    before: Option<&Distribution>,
+    spec: DistributionSpec,
+    annotations: &[(&str, Option<String>)],
+) -> Distribution {
+    let of = reference(object);
+    let mut metadata = before.map(|before| before.metadata.clone()).unwrap_or_else(|| Metadata {
+        name: name(followed, &of.name),
+        namespace: object["metadata"]["namespace"].as_str().map(str::to_owned),
+        finalizers: vec![SPLITTER.to_owned()],
+        ..Metadata::default()
+    });
+    metadata.annotations.remove(api::names::LOGICAL_CLUSTER);
+    for (name, value) in annotations {
+        match value {
+            Some(value) => metadata.annotations.insert((*name).to_owned(), value.clone()),
+            None => metadata.annotations.remove(*name),
+        };
+    }
+    // The garbage collector takes the owner from the record of an object that is deleted without its dependents. Given back, it
+    // would make the record look as if the object had been deleted with them.
+    if before.is_none() || object["metadata"]["deletionTimestamp"].is_null() {
+        let owner =
+            json!([{ "apiVersion": of.api_version, "kind": of.kind, "name": of.name, "uid": of.uid }]);
+        metadata.rest.insert("ownerReferences".to_owned(), owner);
+    }
+    let status = before.and_then(|before| before.status.clone());
+    Distribution { metadata, spec: DistributionSpec { object: of, ..spec }, status }
+}
+
+/// Writes a record, new or changed; as the server has it then.
+pub(crate) async fn commit(
+    splitter: &Splitter,
+    subject: &Subject,
+    record: &Distribution,
+) -> Result<Distribution, CallError> {
+    let here = splitter.world.server.within(subject.cluster());
+    let view = &splitter.world.own.distributions;
+    let mut body = serde_json::to_value(record).map_err(|error| CallError::Garbled(error.to_string()))?;
+    body["apiVersion"] = view.kind.api_version().into();
+    body["kind"] = view.kind.name.clone().into();
+    let namespace = &subject.key.namespace;
+    let written = match record.metadata.resource_version.is_empty() {
+        true => here.create(&view.kind, namespace, &body).await?,
+        false => here.replace(Place::new(&view.kind, namespace, &record.metadata.name), &body).await?,
+    };
+    splitter.unseen.wrote(subject, view, subject.cluster(), &written);
+    serde_json::from_value(written).map_err(|error| CallError::Garbled(error.to_string()))
+}
+
+/// Writes what came of it, if that is new.
+pub(crate) async fn report(
+    splitter: &Splitter,
+    subject: &Subject,
+    record: &Distribution,
+    status: &DistributionStatus,
+) -> Result<(), CallError> {
+    if record.status.as_ref() == Some(status) {
+        return Ok(());
+    }
+    let kind = &splitter.world.own.distributions.kind;
+    let place = Place::new(kind, &subject.key.namespace, &record.metadata.name).part("status");
+    let change = json!([
+        { "op": "test", "path": "/metadata/uid", "value": record.metadata.uid },
+        { "op": "add", "path": "/status", "value": status },
+    ]);
+    splitter.world.server.within(subject.cluster()).patch(place, Patch::Json, &change).await.map(drop)
+}
+
+/// Deletes a record whose object is no longer decided about.
+pub(crate) async fn delete(
+    splitter: &Splitter,
+    subject: &Subject,
+    record: &Distribution,
+) -> Result<(), CallError> {
+    let kind = &splitter.world.own.distributions.kind;
+    let place = Place::new(kind, &subject.key.namespace, &record.metadata.name);
+    splitter.world.server.within(subject.cluster()).delete(place, &record.metadata.uid).await.map(drop)
+}
+
+/// Lets a record go: its copies are gone, or stay on purpose.
+pub(crate) async fn release(
+    splitter: &Splitter,
+    subject: &Subject,
+    record: &Distribution,
+) -> Result<(), CallError> {
+    let mut finalizers = record.metadata.finalizers.clone();
+    finalizers.retain(|finalizer| finalizer != SPLITTER);
+    if finalizers.len() == record.metadata.finalizers.len() {
+        return Ok(());
+    }
+    let kind = &splitter.world.own.distributions.kind;
+    let place = Place::new(kind, &subject.key.namespace, &record.metadata.name);
+    let change = json!({ "metadata": {
+        "uid": record.metadata.uid, "resourceVersion": record.metadata.resource_version, "finalizers": finalizers,
+    } });
+    match splitter.world.server.within(subject.cluster()).patch(place, Patch::Merge, &change).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        done => done.map(drop),
+    }
+}

@@ -1,0 +1,246 @@
+//! An object that is decided about, and all that is said and known about it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use api::cluster::Id;
+use api::fleet::{Distribution, Division, Override, Placement, Target};
+use api::meta::quantity::{self, Amounts};
+use serde_json::Value;
+
+use crate::controller::Splitter;
+use crate::division::autoscaled;
+use crate::division::{self, Plan, REPLICAS, Rule};
+use crate::execute::api_access;
+use crate::placement::migration::{self, Exclusive};
+use crate::placement::policy::{self, Labels, Level, Wish};
+use crate::placement::reservations::Name;
+use crate::placement::targets::Extent;
+use crate::snapshot::mailbox_objects::{self, Copy};
+use crate::snapshot::pod_count::Crowd;
+use crate::snapshot::{Followed, Member, Subject, Tables};
+use crate::status::Report;
+use crate::status::degraded::Ailing;
+use crate::transform::api_access::Home;
+use crate::transform::references::pod_spec_at;
+use crate::transform::{self, Way};
+
+/// An object, and all that is said about it.
+#[derive(Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) followed: &'a Followed,
+    pub(crate) subject: &'a Subject,
+    pub(crate) object: &'a Value,
+    pub(crate) record: Option<Distribution>,
+    pub(crate) copies: Vec<Copy>,
+    pub(crate) members: Vec<Arc<Member>>,
+    pub(crate) namespace: Tables,
+    pub(crate) placements: Vec<Placement>,
+    pub(crate) overrides: Vec<Override>,
+    /// Those of them that may not be used.
+    pub(crate) refused: HashSet<Name>,
+    /// The most an autoscaler makes of it. None if no autoscaler says how many there are, on each target for itself.
+    pub(crate) scaled_to: Option<u32>,
+    /// The claims it mounts, each with the physical clusters that have it.
+    pub(crate) claims: BTreeMap<String, BTreeSet<String>>,
+    /// How many pods there are, by mailbox, of what has to be gone before it begins elsewhere. A Deployment does not count
+    /// those that are told to stop and have not yet.
+    pub(crate) lingering: BTreeMap<Id, u32>,
+    /// Where it is broken and waits for a new template.
+    pub(crate) ailing: Ailing,
+    /// How its pods reach its logical cluster, if they do.
+    pub(crate) home: Option<Home>,
+    /// Which template each copy should have, by mailbox. None if it cannot be made for that physical cluster.
+    pub(crate) templates: BTreeMap<Id, Option<String>>,
+}
+
+impl Case<'_> {
+    pub(crate) fn key(&self) -> String {
+        format!("{}/{}", self.subject.key.namespace, self.subject.key.name)
+    }
+
+    pub(crate) fn annotations(&self) -> Labels {
+        table(&self.object["metadata"]["annotations"])
+    }
+
+    pub(crate) fn labels(&self) -> Labels {
+        table(&self.object["metadata"]["labels"])
+    }
+
+    pub(crate) fn recorded(&self) -> &[Target] {
+        self.record.as_ref().map_or(&[], |record| &record.spec.targets)
+    }
+
+    pub(crate) fn rule(&self) -> Rule {
+        self.followed.rule(self.object)
+    }
+
+    /// How many pods each target has, or is to have by this plan, where that is known.
+    pub(crate) fn pods(&self, targets: &[Target], plan: &Plan) -> BTreeMap<String, u32> {
+        let crowd = Crowd {
+            object: self.object,
+            rule: self.rule(),
+            replicas_at: self.replicas_at(),
+            is_autoscaled: self.is_autoscaled(),
+        };
+        let count = |target: &Target| {
+            let copy = self.copies.iter().find(|copy| copy.is_at(&target.cluster));
+            Some((target.cluster.clone(), crowd.at(target, copy, plan.part(&target.cluster))?))
+        };
+        targets.iter().filter_map(count).collect()
+    }
+
+    pub(crate) fn replicas_at(&self) -> &str {
+        self.followed.replicas_at.as_deref().unwrap_or(REPLICAS)
+    }
+
+    pub(crate) fn is_autoscaled(&self) -> bool {
+        self.scaled_to.is_some()
+    }
+
+    /// How many a copy is to have: what it is asked for, or what its autoscaler made of that.
+    pub(crate) fn wanted_of(&self, copy: &Copy) -> Option<u32> {
+        match self.is_autoscaled() {
+            true => autoscaled::there(copy, self.replicas_at()),
+            false => copy.number(self.replicas_at()),
+        }
+    }
+
+    pub(crate) fn generation(&self) -> i64 {
+        self.object["metadata"]["generation"].as_i64().unwrap_or(1)
+    }
+
+    /// The same object, with the pods that have to be gone first, if it has to wait for any.
+    pub(crate) fn with_lingering(self, splitter: &Splitter) -> Self {
+        let is_recreated = self.object.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate");
+        let is_awaited = is_recreated && autoscaled::is_moving(self.recorded());
+        let awaited = self.copies.iter().filter(|copy| is_awaited && copy.object.is_some());
+        let count = |copy: &Copy| {
+            let pods = mailbox_objects::pods(&splitter.world, copy).len();
+            (copy.mailbox, u32::try_from(pods).unwrap_or(u32::MAX))
+        };
+        let lingering = awaited.map(count).collect();
+        Self { lingering, ..self }
+    }
+
+    /// The same object, with the template every copy should have. What is rewritten for a physical cluster may be changed by
+    /// others than the user: by an Override, or by whoever says where Holon is.
+    pub(crate) fn with_templates(self) -> Self {
+        let cluster = self.subject.cluster().to_string();
+        let word = |copy: &Copy| {
+            let home = api_access::at(self.home.as_ref(), self.object, copy);
+            let way = self.way(&cluster, copy, home.as_deref());
+            transform::template_there(self.object, &way).ok().flatten()
+        };
+        let has_template = self.object.pointer("/spec/template").is_some();
+        let present =
+            self.copies.iter().filter(|copy| has_template && copy.is_meant && copy.object.is_some());
+        let templates = present.map(|copy| (copy.mailbox, word(copy))).collect();
+        Self { templates, ..self }
+    }
+
+    /// The same object, with where it is broken. Templates are known before.
+    pub(crate) fn with_ailing(self, splitter: &Splitter) -> Self {
+        let ailing = Ailing::of(splitter, &self);
+        Self { ailing, ..self }
+    }
+
+    /// The way of a copy to its mailbox.
+    pub(crate) fn way<'b>(&'b self, cluster: &'b str, copy: &'b Copy, home: Option<&'b Home>) -> Way<'b> {
+        Way {
+            logical_cluster: cluster,
+            cluster: &copy.member.object,
+            overrides: &self.overrides,
+            namespace_labels: &self.namespace.labels,
+            home,
+        }
+    }
+
+    /// Which template a copy that is there should have, if one can be made for its physical cluster.
+    pub(crate) fn template_for(&self, copy: &Copy) -> Option<&str> {
+        self.templates.get(&copy.mailbox)?.as_deref()
+    }
+
+    /// Whether a copy has the template it should have. What nobody can make it does not have; what has no template has
+    /// nothing to wait for.
+    pub(crate) fn is_current(&self, copy: &Copy) -> bool {
+        let has_none = !self.templates.contains_key(&copy.mailbox);
+        has_none || self.template_for(copy).is_some_and(|word| copy.template() == Some(word))
+    }
+
+    /// What a copy says, as a target's.
+    pub(crate) fn report<'a>(&self, target: &Target, copy: &'a Copy) -> Report<'a> {
+        let report = Report { current: self.is_current(copy), ..copy.report(target) };
+        let share = match self.is_autoscaled() {
+            true => autoscaled::there(copy, self.replicas_at()),
+            false => report.share,
+        };
+        Report { share, ..report }
+    }
+
+    pub(crate) fn wish(&self, splitter: &Splitter) -> (Option<Level>, Result<Wish, policy::Unreadable>) {
+        let (labels, annotations) = (self.labels(), self.annotations());
+        let above: Labels = splitter
+            .world
+            .clusters()
+            .placement(self.subject.cluster())
+            .map(|text| (api::names::PLACEMENT.to_owned(), text.to_owned()))
+            .into_iter()
+            .collect();
+        let nearest = policy::nearest(&annotations, &self.namespace.annotations, &above);
+        let subject = policy::Subject {
+            group: &self.followed.kind.group,
+            kind: &self.followed.kind.name,
+            name: &self.subject.key.name,
+            labels: &labels,
+            namespace_labels: &self.namespace.labels,
+        };
+        (nearest.map(|(level, _)| level), policy::wish(&subject, nearest, &self.placements))
+    }
+
+    /// What one replica asks for.
+    pub(crate) fn each(&self) -> Amounts {
+        let pod = pod_spec_at(self.object).and_then(|at| self.object.pointer(at));
+        pod.map(quantity::asked_by).unwrap_or_default()
+    }
+
+    /// In how many places it can be. A claim is in one, and so is whoever mounts it. Where an autoscaler decides how many
+    /// there are, nobody could say where the ordinals of the next target begin.
+    pub(crate) fn extent(&self, division: Division) -> Extent {
+        match self.rule() {
+            Rule::One | Rule::Schedule => Extent::Single,
+            Rule::Copy => Extent::Copied,
+            Rule::Ordinals if self.is_autoscaled() => Extent::Single,
+            _ if !self.claims.is_empty() => Extent::Single,
+            _ if division == Division::Divide => Extent::Divided,
+            _ => Extent::Copied,
+        }
+    }
+
+    pub(crate) fn replicas(&self, rule: Rule) -> u32 {
+        match rule {
+            Rule::Replicas => division::number(self.object, self.replicas_at(), 1),
+            Rule::Ordinals => division::number(self.object, REPLICAS, 1),
+            Rule::Completions => division::number(self.object, "/spec/parallelism", 1),
+            _ => 1,
+        }
+    }
+
+    /// What must not run twice, if anything.
+    pub(crate) fn exclusive(&self, splitter: &Splitter) -> Option<Exclusive> {
+        let claims = splitter.world.named("", "PersistentVolumeClaim");
+        migration::exclusive(self.object, |claim| {
+            let key = controller::informer::Key { name: claim.to_owned(), ..self.subject.key.clone() };
+            let found = claims.as_ref().and_then(|claims| claims.get(&key));
+            let modes = found.as_ref().and_then(|claim| claim["spec"]["accessModes"].as_array());
+            modes.is_none_or(|modes| {
+                modes.iter().any(|mode| mode != "ReadWriteMany" && mode != "ReadOnlyMany")
+            })
+        })
+    }
+}
+
+pub(crate) fn table(value: &Value) -> Labels {
+    let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+    value.as_object().into_iter().flatten().filter_map(text).collect()
+}

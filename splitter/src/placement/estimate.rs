@@ -1,0 +1,220 @@
+//! How many of an app were found to fit somewhere, after pods had to wait for room.
+//!
+//! A cluster may have room on the whole and none on any node, or none of the kind an app asks for; nobody knows before it is
+//! tried. A pod that has waited for a minute is what was found out: so many as do not wait fit there, and the rest goes
+//! elsewhere.
+//!
+//! ```text
+//!   a: 5 asked, 2 wait for a minute ──► a fits 3 ──► shares: a 3, b 7 ──► nothing waits, and the finding still holds
+//! ```
+//!
+//! What was found out is written into the record. What showed it is gone as soon as it is acted on, and without a note the
+//! same number would be asked for again. After a while it is tried again: clusters grow.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::meta::is_being_deleted;
+use api::names::ESTIMATES;
+use controller::informer::{Key, Object};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::controller::{Item, Splitter, lock};
+use crate::division::Rule;
+use crate::placement::context::{Case, table};
+use crate::placement::policy::Labels;
+use crate::snapshot::mailbox_objects::{self, Copy};
+use crate::snapshot::placement_index::Entry;
+
+/// How long a pod waits before that says something. A scheduler tries again several times within it.
+pub(crate) const WAITS: Duration = Duration::from_secs(60);
+/// How long a finding holds. Adding a node takes minutes.
+const HOLDS: Duration = Duration::from_secs(600);
+
+/// How many fit, and when that was found out.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Finding {
+    pub(crate) fits: u32,
+    at: Timestamp,
+}
+
+/// What was found out about an app, by cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Findings {
+    by_cluster: BTreeMap<String, Finding>,
+    /// How many pods wait for a node at this moment.
+    waiting: BTreeMap<String, u32>,
+    /// When to look again, if nothing happens.
+    pub(crate) again: Option<Duration>,
+}
+
+impl Findings {
+    /// What is written down about it, and what is to be seen now.
+    pub(crate) fn of(splitter: &Splitter, case: &Case) -> Findings {
+        let text = case.record.as_ref().and_then(|record| record.metadata.annotations.get(ESTIMATES));
+        let by_cluster = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let mut findings = Findings { by_cluster, ..Findings::default() };
+        let now = Timestamp::now();
+        findings.forget(now);
+        if case.rule() == Rule::Replicas {
+            let at = case.replicas_at();
+            let short = mailbox_objects::at(&case.copies, case.recorded())
+                .into_iter()
+                .filter_map(|(_, copy)| Some((copy, copy.number(at)?)))
+                .filter(|(copy, asked)| copy.reported("availableReplicas").unwrap_or_default() < *asked);
+            short.for_each(|(copy, _)| findings.find(copy.name(), &pods(splitter, copy), now));
+        }
+        findings
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        self.by_cluster.retain(|_, finding| since(finding.at, now) < HOLDS);
+        let last = self.by_cluster.values().map(|finding| HOLDS - since(finding.at, now)).min();
+        self.again = last;
+    }
+
+    /// Looks at the pods there are, each with since when it waits, if it does. How many are asked for says nothing: what is
+    /// asked for is less as soon as something was found out, and the pods are still the same.
+    fn find(&mut self, cluster: &str, pods: &[Option<Timestamp>], now: Timestamp) {
+        let waiting = || pods.iter().flatten();
+        if let Ok(count @ 1..) = u32::try_from(waiting().count()) {
+            self.waiting.insert(cluster.to_owned(), count);
+        }
+        let long = waiting().filter(|begun| since(**begun, now) >= WAITS).count();
+        let left = waiting().map(|begun| WAITS.saturating_sub(since(*begun, now)));
+        let next = left.filter(|left| !left.is_zero()).min();
+        self.again = self.again.into_iter().chain(next).min();
+        let fits = u32::try_from(pods.len() - long).unwrap_or(u32::MAX);
+        // What is known already is not written again.
+        if long > 0 && self.fits(cluster) != Some(fits) {
+            self.by_cluster.insert(cluster.to_owned(), Finding { fits, at: now });
+        }
+    }
+
+    /// How many fit on a cluster, if anything was found out.
+    pub(crate) fn fits(&self, cluster: &str) -> Option<u32> {
+        self.by_cluster.get(cluster).map(|finding| finding.fits)
+    }
+
+    /// How many of its pods wait for a node on a cluster. A cluster does not report those as taken.
+    pub(crate) fn waiting(&self, cluster: &str) -> u32 {
+        self.waiting.get(cluster).copied().unwrap_or_default()
+    }
+
+    /// The same if so many have no other place: they wait where they would have been, for whoever adds nodes to see them.
+    pub(crate) fn with_no_other_place(&self, pending: u32) -> Option<Findings> {
+        let mut findings = self.clone();
+        findings.by_cluster.values_mut().next()?.fits += pending;
+        Some(findings)
+    }
+
+    /// As it is written down.
+    pub(crate) fn text(&self) -> Option<String> {
+        let text = serde_json::to_string(&self.by_cluster).ok();
+        text.filter(|_| !self.by_cluster.is_empty())
+    }
+}
+
+/// A pod of a mailbox waits for room: whoever brought it about is looked after, now and when it has waited for long enough.
+/// Nothing else would tell: an app says how many of its pods are available, and not why others are not.
+pub(crate) fn hear(splitter: &Splitter, pod: &Object) {
+    let Some(read) = pod.parse::<Value>().filter(|pod| unschedulable(pod).is_some()) else { return };
+    add_makers(splitter, pod, &read, |_| true);
+}
+
+/// A pod of a mailbox is gone: whoever moves may wait for that.
+pub(crate) fn hear_gone(splitter: &Splitter, pod: &Object) {
+    if let Some(read) = pod.parse::<Value>() {
+        add_makers(splitter, pod, &read, Entry::is_moving);
+    }
+}
+
+/// Looks after those of a pod's namespace that make such pods.
+fn add_makers(splitter: &Splitter, pod: &Object, read: &Value, is_meant: fn(&Entry) -> bool) {
+    let namespaces = &splitter.world.own.namespaces;
+    let key = Key { namespace: String::new(), name: pod.key.namespace.clone(), ..pod.key.clone() };
+    let locator =
+        namespaces.get(&key).and_then(|found| mailbox_objects::locator(&found.read(&namespaces.kind)));
+    let Some(of) = locator else { return };
+    let Ok(cluster) = of.logical_cluster.parse() else { return };
+    let labels = table(&read["metadata"]["labels"]);
+    let has = |own: &Labels| own.iter().all(|(name, value)| labels.get(name) == Some(value));
+    let book = lock(&splitter.book);
+    let makes = |entry: &Entry| is_meant(entry) && entry.pod_labels.as_ref().is_some_and(has);
+    let apps = book.within(cluster, &of.name).filter(|(_, entry)| makes(entry));
+    apps.for_each(|(app, _)| splitter.queue.add(Item::Object(app.clone())));
+}
+
+pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(begun)).unwrap_or_default()
+}
+
+/// The pods of a copy that are to stay, and since when no node there has room for them, if none has.
+fn pods(splitter: &Splitter, copy: &Copy) -> Vec<Option<Timestamp>> {
+    let pods = mailbox_objects::pods(&splitter.world, copy);
+    let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
+    staying.map(unschedulable).collect()
+}
+
+fn unschedulable(pod: &Value) -> Option<Timestamp> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let said = conditions.iter().find(|said| {
+        said["type"] == "PodScheduled" && said["status"] == "False" && said["reason"] == "Unschedulable"
+    })?;
+    said["lastTransitionTime"].as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_finding_is_written_down_and_holds_for_a_while() {
+        let now = Timestamp::now();
+        let mut findings = Findings::default();
+        let finding = |fits: u32, seconds: u64| Finding { fits, at: now - Duration::from_secs(seconds) };
+        findings.by_cluster.insert("a".to_owned(), finding(3, 599));
+        findings.by_cluster.insert("b".to_owned(), finding(1, 600));
+        findings.forget(now);
+        assert_eq!((findings.fits("a"), findings.fits("b")), (Some(3), None));
+        assert_eq!(findings.again, Some(Duration::from_secs(1)));
+        let read: BTreeMap<String, Finding> = serde_json::from_str(&findings.text().unwrap()).unwrap();
+        assert_eq!(read, findings.by_cluster);
+        // Nobody else has room for two of them.
+        assert_eq!(findings.with_no_other_place(2).unwrap().fits("a"), Some(5));
+        assert_eq!(Findings::default().text(), None);
+    }
+
+    /// Two of five waited, so three fit, and less was asked for. Until the two were gone they were taken off what was asked for
+    /// by then, and again, and in the end none seemed to fit.
+    #[test]
+    fn what_was_found_out_is_not_found_out_twice() {
+        let now = Timestamp::now();
+        let long = Some(now - Duration::from_secs(3600));
+        let mut findings = Findings::default();
+        let mut check = |pods: &[Option<Timestamp>], expected: Option<u32>| {
+            findings.find("a", pods, now);
+            assert_eq!(findings.fits("a"), expected, "{pods:?}");
+        };
+        check(&[None, None, None, None, Some(now)], None);
+        check(&[None, None, None, long, long], Some(3));
+        check(&[None, None, None, long, long], Some(3));
+        check(&[None, None, None, long], Some(3));
+        check(&[None, None, None], Some(3));
+    }
+
+    #[test]
+    fn what_waits_for_room_is_told_from_what_waits_for_something_else() {
+        let pod = |reason: &str| {
+            let said = json!({ "type": "PodScheduled", "status": "False", "reason": reason,
+                "lastTransitionTime": "2026-01-01T00:00:00Z" });
+            json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }, said] } })
+        };
+        assert!(unschedulable(&pod("Unschedulable")).is_some());
+        assert!(unschedulable(&pod("SchedulingGated")).is_none());
+        assert!(unschedulable(&json!({ "status": {} })).is_none());
+    }
+}

@@ -1,0 +1,171 @@
+//! Which logical clusters may use which physical ones.
+//!
+//! ```text
+//!   root             PhysicalCluster east; binding: who may `use` it   ◄ asked here, as system:holon:logicalcluster:root:a:dev
+//!   └─ a                                                                  in groups system:holon:logicalclusters
+//!      └─ dev        Deployment web                                               and …:root, …:root:a, …:root:a:dev
+//! ```
+//!
+//! A physical cluster can be used where its object is and below, by those who are granted the verb `use` on it there. It is
+//! a right as any other: roles hand it out, and the question is asked as any other is. Every newborn has a binding that
+//! grants it to all; whoever wants to choose deletes or changes that one.
+//!
+//! What is known is asked again when a role or a binding of the physical cluster's home is another. Whoever cannot be asked
+//! is believed to say what they said before. And a grant that is taken away keeps new work out; it evicts nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::cluster::{Id, Path};
+use api::fleet::PhysicalCluster;
+use api::names::GROUP;
+use controller::kind::Kind;
+use controller::queue::Outcome;
+use controller::remote::{CallError, NAMES};
+use serde_json::{Value, json};
+
+use crate::controller::{Item, Splitter, lock};
+use crate::placement::reservations::Name;
+use crate::snapshot::Member;
+
+/// The user that a logical cluster is where physical ones are, less its path.
+const USER: &str = "system:holon:logicalcluster:";
+/// The group of all of them. With a path behind it: of that logical cluster and all below.
+const ALL: &str = "system:holon:logicalclusters";
+const USE: &str = "use";
+/// How often it is looked at whether a policy is another.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// What was answered.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    /// By physical cluster and the logical cluster that asks.
+    known: Mutex<HashMap<(Name, Id), bool>>,
+    /// The policy of a home when it was asked last, as a hash.
+    policies: Mutex<HashMap<Id, u64>>,
+}
+
+/// Of these, those that a logical cluster may not use.
+pub(crate) async fn refused(
+    splitter: &Splitter,
+    user: Id,
+    members: &[Arc<Member>],
+) -> Result<HashSet<Name>, CallError> {
+    let mut refused = HashSet::new();
+    for member in members {
+        let name: Name = (member.home, member.name().to_owned());
+        let known = lock(&splitter.grants.known).get(&(name.clone(), user)).copied();
+        let is_granted = match known {
+            Some(known) => known,
+            None => {
+                let answer = ask(splitter, &name, user).await?;
+                if let Some(answer) = answer {
+                    lock(&splitter.grants.known).insert((name.clone(), user), answer);
+                    splitter.queue.add(Item::Grants(member.home));
+                }
+                answer.unwrap_or(false)
+            }
+        };
+        if !is_granted {
+            refused.insert(name);
+        }
+    }
+    Ok(refused)
+}
+
+/// Asks everything anew that was asked of a home, if its policy is another.
+pub(crate) async fn look(splitter: &Splitter, home: Id) -> Result<Outcome, CallError> {
+    let grants = &splitter.grants;
+    let asked: Vec<(Name, Id)> = {
+        let mut known = lock(&grants.known);
+        known.retain(|((at, name), user), _| *at != home || is_there(splitter, home, name, *user));
+        known.keys().filter(|((at, _), _)| *at == home).cloned().collect()
+    };
+    if asked.is_empty() {
+        lock(&grants.policies).remove(&home);
+        return Ok(Outcome::Done);
+    }
+    let policy = policy(splitter, home).await?;
+    if lock(&grants.policies).get(&home) == Some(&policy) {
+        return Ok(Outcome::Again(LOOK_EVERY));
+    }
+    for (name, user) in asked {
+        let Some(answer) = ask(splitter, &name, user).await? else { continue };
+        if lock(&grants.known).insert((name, user), answer) != Some(answer) {
+            splitter.add_all(Some(user), None);
+        }
+    }
+    // Only now: what could not be asked is asked again.
+    lock(&grants.policies).insert(home, policy);
+    Ok(Outcome::Again(LOOK_EVERY))
+}
+
+fn is_there(splitter: &Splitter, home: Id, name: &str, user: Id) -> bool {
+    let clusters = splitter.world.clusters();
+    let seen = splitter.world.members().seen_from(user, &clusters);
+    seen.iter().any(|member| (member.home, member.name()) == (home, name))
+}
+
+/// Tells a policy from what it was. Only roles of a whole logical cluster can grant something that is in no namespace.
+async fn policy(splitter: &Splitter, home: Id) -> Result<u64, CallError> {
+    let mut hasher = DefaultHasher::new();
+    for plural in ["clusterroles", "clusterrolebindings"] {
+        let kind = Kind::new(RBAC, "v1", plural, "", false);
+        let list = splitter.world.server.within(home).read_as(&kind.path(""), NAMES).await?;
+        for item in list["items"].as_array().into_iter().flatten() {
+            let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
+            (text("name"), text("uid"), text("resourceVersion")).hash(&mut hasher);
+        }
+    }
+    Ok(hasher.finish())
+}
+
+/// Whether a logical cluster may use a physical one, by the policy of the latter's home. None if it is not known what it is
+/// called: not yet, or not any more.
+async fn ask(splitter: &Splitter, (home, name): &Name, user: Id) -> Result<Option<bool>, CallError> {
+    let path = splitter.world.clusters().path(user);
+    let Some(path) = path else { return Ok(None) };
+    let kind = Kind::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false);
+    let answer = splitter.world.server.within(*home).create(&kind, "", &question(&path, name)).await?;
+    Ok(Some(answer["status"]["allowed"] == true))
+}
+
+fn question(path: &Path, physical_cluster: &str) -> Value {
+    json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {
+            "user": format!("{USER}{path}"),
+            "groups": groups(path),
+            "resourceAttributes": {
+                "verb": USE, "group": GROUP,
+                "resource": PhysicalCluster::RESOURCE.plural, "name": physical_cluster,
+            },
+        },
+    })
+}
+
+fn groups(path: &Path) -> Vec<String> {
+    let path = path.as_str();
+    let ends = path.match_indices(':').map(|(at, _)| at).chain([path.len()]);
+    let above = ends.map(|end| format!("{ALL}:{}", &path[..end]));
+    [ALL.to_owned()].into_iter().chain(above).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_binding_covers_a_logical_cluster_and_all_below() {
+        let path: Path = "root:a:dev".parse().unwrap();
+        let expected = ["", ":root", ":root:a", ":root:a:dev"].map(|path| format!("{ALL}{path}"));
+        assert_eq!(groups(&path), expected);
+        assert_eq!(groups(&Path::root()), [ALL.to_owned(), format!("{ALL}:root")]);
+        let asked = question(&path, "east");
+        assert_eq!(asked["spec"]["user"], "system:holon:logicalcluster:root:a:dev");
+        assert_eq!(asked["spec"]["resourceAttributes"]["name"], "east");
+    }
+}

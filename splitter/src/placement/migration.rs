@@ -1,0 +1,351 @@
+//! From where something runs to where it is wanted: make before break, one commit at a time.
+//!
+//! ```text
+//!   recorded            wanted   next record
+//!   —                   A        A steady
+//!   A steady            B        A leaving   B arriving        (mark)
+//!   A leaving  B arr.   B        … the same until everything at B is ready
+//!   A leaving  B arr.   B                    B steady          (finish)
+//!   A leaving  B arr.   A        A steady    B leaving         (back again; nothing was broken)
+//! ```
+//!
+//! A step either marks what is to come and go, or finishes once all that was marked is ready; never both. So whatever
+//! changes in between, a target is left only after a record said for at least one round who takes over, and those who take
+//! over were seen ready after that. No wish at all is not a wish to run nowhere: it changes nothing.
+
+use std::collections::BTreeMap;
+
+use api::fleet::{Role, Target};
+use serde_json::Value;
+
+use crate::status::completed;
+
+/// How something is at one target, as seen after the present record was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Readiness {
+    /// All of its share that has readiness is ready, and its Services have ready endpoints.
+    Ready,
+    /// Not yet, or not any more.
+    Unready { why: String },
+    /// Nobody knows; it is silent.
+    Unknown,
+}
+
+/// What is to be recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Next {
+    pub targets: Vec<Target>,
+    pub step: Step,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// As it is. Nothing to write, unless shares have changed.
+    Rest,
+    /// What comes and goes is marked.
+    Mark,
+    /// Everything is ready: what was to go is gone from the record, and its mailboxes are to be emptied.
+    Finish,
+    /// Not ready, and why. Both are kept.
+    Wait { on: Vec<String> },
+    /// The same, for longer than a move should take.
+    Overdue { on: Vec<String> },
+}
+
+/// How long a move may take before somebody is told. Both places are kept all the same.
+pub const DEADLINE_S: u64 = 600;
+
+/// The next record. `wanted` are the clusters of the decision with their shares; `moving_s` says how long ago the present
+/// move was marked.
+pub fn next(
+    recorded: &[Target],
+    wanted: &[(String, Option<i64>)],
+    readiness: &BTreeMap<String, Readiness>,
+    moving_s: u64,
+) -> Next {
+    if wanted.is_empty() {
+        return Next { targets: recorded.to_vec(), step: Step::Rest };
+    }
+    let marked = mark(recorded, wanted);
+    if roles(&marked) != roles(recorded) {
+        return Next { targets: marked, step: Step::Mark };
+    }
+    if marked.iter().all(|target| target.role == Role::Steady) {
+        return Next { targets: marked, step: Step::Rest };
+    }
+    let mut on = unready(&marked, readiness);
+    // Whoever is to take over more than was recorded was seen ready with less.
+    on.extend(grown(recorded, &marked));
+    if !on.is_empty() {
+        let step = if moving_s > DEADLINE_S { Step::Overdue { on } } else { Step::Wait { on } };
+        return Next { targets: marked, step };
+    }
+    let stay = marked.into_iter().filter(|target| target.role != Role::Leaving);
+    let targets = stay.map(|target| Target { role: Role::Steady, ..target }).collect();
+    Next { targets, step: Step::Finish }
+}
+
+/// Roles by what is wanted. Shares of those that leave stay as they are.
+fn mark(recorded: &[Target], wanted: &[(String, Option<i64>)]) -> Vec<Target> {
+    let is_wanted = |cluster: &str| wanted.iter().any(|(name, _)| name == cluster);
+    let role = |cluster: &str| match recorded.iter().find(|target| target.cluster == cluster) {
+        // It never stopped running there.
+        Some(target) if target.role == Role::Leaving => Role::Steady,
+        Some(target) => target.role,
+        None if recorded.is_empty() => Role::Steady,
+        None => Role::Arriving,
+    };
+    let stays = wanted.iter().map(|(cluster, share)| Target {
+        cluster: cluster.clone(),
+        role: role(cluster),
+        share: *share,
+    });
+    let leaves = recorded.iter().filter(|target| !is_wanted(&target.cluster));
+    stays.chain(leaves.map(|target| Target { role: Role::Leaving, ..target.clone() })).collect()
+}
+
+fn roles(targets: &[Target]) -> BTreeMap<&str, u8> {
+    targets.iter().map(|target| (target.cluster.as_str(), target.role as u8)).collect()
+}
+
+/// Who takes over and is not ready, with the reason. A steady target takes over too when another leaves: its share grew.
+fn unready(targets: &[Target], readiness: &BTreeMap<String, Readiness>) -> Vec<String> {
+    let leaves = targets.iter().any(|target| target.role == Role::Leaving);
+    let takes_over = |target: &&Target| match target.role {
+        Role::Arriving => true,
+        Role::Steady => leaves,
+        Role::Leaving => false,
+    };
+    let why = |target: &Target| match readiness.get(&target.cluster) {
+        Some(Readiness::Ready) => None,
+        Some(Readiness::Unready { why }) => Some(format!("{}: {why}", target.cluster)),
+        Some(Readiness::Unknown) | None => Some(format!("{}: no report yet", target.cluster)),
+    };
+    targets.iter().filter(takes_over).filter_map(why).collect()
+}
+
+/// Who has a greater share than before.
+fn grown(recorded: &[Target], marked: &[Target]) -> Vec<String> {
+    let before = |target: &Target| recorded.iter().find(|old| old.cluster == target.cluster)?.share;
+    let more = |target: &&Target| target.share > before(target);
+    marked.iter().filter(more).map(|target| format!("{}: it takes over more", target.cluster)).collect()
+}
+
+/// Where it ran before the present move: what to want to go back.
+pub fn before(recorded: &[Target]) -> Vec<(String, Option<i64>)> {
+    let old = recorded.iter().filter(|target| target.role != Role::Arriving);
+    old.map(|target| (target.cluster.clone(), target.share)).collect()
+}
+
+/// What must not run twice, even for a moment, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exclusive {
+    Recreate,
+    BarePod,
+    Ordinals,
+    RunningJob,
+    EndedJob,
+    Volume,
+}
+
+/// Whether an object must be gone from the old place before it begins in the new one. `once_only` says of a claim of its
+/// namespace that it can be mounted in one place only (ReadWriteOnce and ReadWriteOncePod).
+pub fn exclusive(object: &Value, once_only: impl Fn(&str) -> bool) -> Option<Exclusive> {
+    match object["kind"].as_str().unwrap_or_default() {
+        "Pod" => return Some(Exclusive::BarePod),
+        "StatefulSet" => return Some(Exclusive::Ordinals),
+        "Job" if completed::is_ended(object) => return Some(Exclusive::EndedJob),
+        "Job" => return Some(Exclusive::RunningJob),
+        "Deployment" if object.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate") => {
+            return Some(Exclusive::Recreate);
+        }
+        _ => {}
+    }
+    let claims = crate::transform::references::claims(object);
+    claims.iter().any(|claim| once_only(claim)).then_some(Exclusive::Volume)
+}
+
+/// Whether something is at a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    Running,
+    /// Told to stop, and not known to have stopped.
+    Stopping,
+    /// Known to be gone. Not knowing is not this.
+    Gone,
+}
+
+/// What to do about something exclusive that moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handover {
+    /// Leave it where it is: what it needs is not at the new place yet.
+    Keep,
+    /// Stop it at the old place.
+    Stop,
+    /// It has been told to stop there.
+    Await,
+    /// Begin at the new place.
+    Begin,
+}
+
+/// `surroundings_ready`: whatever else is to be at the new place, such as its ConfigMaps and volumes, is there.
+pub fn hand_over(old: Presence, surroundings_ready: bool) -> Handover {
+    match (old, surroundings_ready) {
+        (Presence::Gone, _) => Handover::Begin,
+        (Presence::Stopping, _) => Handover::Await,
+        (Presence::Running, true) => Handover::Stop,
+        (Presence::Running, false) => Handover::Keep,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    /// `A` steady, `+A` arriving, `-A` leaving.
+    fn record(text: &str) -> Vec<Target> {
+        let target = |word: &str| {
+            let (role, cluster) = match word.split_at(1) {
+                ("+", cluster) => (Role::Arriving, cluster),
+                ("-", cluster) => (Role::Leaving, cluster),
+                _ => (Role::Steady, word),
+            };
+            Target { cluster: cluster.to_owned(), role, share: None }
+        };
+        text.split_whitespace().map(target).collect()
+    }
+
+    fn written(targets: &[Target]) -> String {
+        let word = |target: &Target| match target.role {
+            Role::Steady => target.cluster.clone(),
+            Role::Arriving => format!("+{}", target.cluster),
+            Role::Leaving => format!("-{}", target.cluster),
+        };
+        targets.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    fn wants(text: &str) -> Vec<(String, Option<i64>)> {
+        text.split_whitespace().map(|cluster| (cluster.to_owned(), None)).collect()
+    }
+
+    fn ready(text: &str) -> BTreeMap<String, Readiness> {
+        text.split_whitespace().map(|cluster| (cluster.to_owned(), Readiness::Ready)).collect()
+    }
+
+    #[test]
+    fn one_commit_at_a_time() {
+        let check = |recorded: &str, wanted: &str, seen_ready: &str, expected: &str, step: Step| {
+            let next = next(&record(recorded), &wants(wanted), &ready(seen_ready), 0);
+            assert_eq!(
+                (written(&next.targets).as_str(), &next.step),
+                (expected, &step),
+                "{recorded} -> {wanted}"
+            );
+        };
+        let wait =
+            |on: &[&str]| Step::Wait { on: on.iter().map(|on| format!("{on}: no report yet")).collect() };
+        check("", "A", "", "A", Step::Mark);
+        check("", "A B", "", "A B", Step::Mark);
+        check("A", "A", "", "A", Step::Rest);
+        check("A", "B", "A", "+B -A", Step::Mark);
+        // A report from before the record says nothing: the same commit never marks and finishes.
+        check("A", "B", "A B", "+B -A", Step::Mark);
+        check("+B -A", "B", "A", "+B -A", wait(&["B"]));
+        check("+B -A", "B", "A B", "B", Step::Finish);
+        check("A", "A B", "", "A +B", Step::Mark);
+        check("A +B", "A B", "B", "A B", Step::Finish);
+        // A's share grows when B leaves: A must be ready with it.
+        check("A B", "A", "A B", "A -B", Step::Mark);
+        check("A -B", "A", "", "A -B", wait(&["A"]));
+        check("A -B", "A", "A", "A", Step::Finish);
+        // The wish changes on the way.
+        check("+B -A", "C", "", "+C -B -A", Step::Mark);
+        check("+C -B -A", "C", "C", "C", Step::Finish);
+        check("+B -A", "A", "", "A -B", Step::Mark);
+        check("A -B", "A", "A", "A", Step::Finish);
+        // No wish is no wish to run nowhere. kcp (2041, 2671) and Karmada (6098, 5406) took an empty answer for one, and
+        // deleted what ran.
+        check("A B", "", "A B", "A B", Step::Rest);
+        check("+B -A", "", "A B", "+B -A", Step::Rest);
+    }
+
+    /// There was room for four of six, and then for all: ready with four was taken for ready with six, and the old place was
+    /// left with two missing.
+    #[test]
+    fn who_takes_over_more_is_to_be_ready_with_more() {
+        let at = |cluster: &str, role, share| Target { cluster: cluster.into(), role, share: Some(share) };
+        let leaving = at("A", Role::Leaving, 6);
+        let wanted = [("B".to_owned(), Some(6))];
+        let first = next(&[at("B", Role::Arriving, 4), leaving.clone()], &wanted, &ready("B"), 0);
+        assert_eq!(first.step, Step::Wait { on: vec!["B: it takes over more".into()] });
+        assert_eq!(first.targets, [at("B", Role::Arriving, 6), leaving]);
+        let then = next(&first.targets, &wanted, &ready("B"), 0);
+        assert_eq!((then.step, then.targets), (Step::Finish, vec![at("B", Role::Steady, 6)]));
+    }
+
+    #[test]
+    fn a_move_that_takes_too_long_is_held_and_said() {
+        let unready = [("B".to_owned(), Readiness::Unready { why: "0 of 3 available".into() })].into();
+        let at = |moving_s| next(&record("+B -A"), &wants("B"), &unready, moving_s);
+        assert_eq!(at(DEADLINE_S).step, Step::Wait { on: vec!["B: 0 of 3 available".into()] });
+        assert_eq!(at(DEADLINE_S + 1).step, Step::Overdue { on: vec!["B: 0 of 3 available".into()] });
+        assert_eq!(written(&at(DEADLINE_S + 1).targets), "+B -A");
+        assert_eq!(before(&record("+B -A C")), wants("A C"));
+    }
+
+    #[test]
+    fn what_must_not_run_twice() {
+        let check = |object: Value, expected: Option<Exclusive>| {
+            assert_eq!(exclusive(&object, |claim| claim == "data"), expected, "{object}");
+        };
+        let mounts = |claim: &str| json!({ "template": { "spec": { "containers": [], "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": claim } }] } } });
+        check(json!({ "kind": "Pod" }), Some(Exclusive::BarePod));
+        check(json!({ "kind": "StatefulSet" }), Some(Exclusive::Ordinals));
+        check(json!({ "kind": "Job" }), Some(Exclusive::RunningJob));
+        let done = json!({ "conditions": [{ "type": "Complete", "status": "True" }] });
+        check(json!({ "apiVersion": "batch/v1", "kind": "Job", "status": done }), Some(Exclusive::EndedJob));
+        check(
+            json!({ "kind": "Deployment", "spec": { "strategy": { "type": "Recreate" } } }),
+            Some(Exclusive::Recreate),
+        );
+        check(json!({ "kind": "Deployment", "spec": mounts("data") }), Some(Exclusive::Volume));
+        check(json!({ "kind": "Deployment", "spec": mounts("shared") }), None);
+        check(json!({ "kind": "ConfigMap" }), None);
+    }
+
+    #[test]
+    fn what_must_not_run_twice_stops_before_it_begins() {
+        let check = |old, ready, expected| assert_eq!(hand_over(old, ready), expected, "{old:?} {ready}");
+        check(Presence::Running, false, Handover::Keep);
+        check(Presence::Running, true, Handover::Stop);
+        check(Presence::Stopping, true, Handover::Await);
+        check(Presence::Gone, true, Handover::Begin);
+        check(Presence::Gone, false, Handover::Begin);
+    }
+
+    proptest! {
+        /// Whatever is wanted and whoever is ready, in whatever order: a target is dropped only while all that stay are ready,
+        /// and the record never becomes empty.
+        #[test]
+        fn nothing_is_left_before_the_new_place_is_ready(
+            acts in prop::collection::vec((prop::collection::btree_set(0..4_usize, 0..4), prop::collection::btree_set(0..4_usize, 0..4)), 1..40),
+        ) {
+            const NAMES: [&str; 4] = ["A", "B", "C", "D"];
+            let text = |set: &std::collections::BTreeSet<usize>| set.iter().map(|at| NAMES[*at]).collect::<Vec<_>>().join(" ");
+            let mut recorded = record("");
+            for (wanted, seen_ready) in acts {
+                let (wanted, seen) = (wants(&text(&wanted)), ready(&text(&seen_ready)));
+                let next = next(&recorded, &wanted, &seen, 0);
+                let kept = |target: &&Target| next.targets.iter().any(|other| other.cluster == target.cluster);
+                let dropped = recorded.iter().filter(|target| !kept(target)).count();
+                prop_assert!(dropped == 0 || next.targets.iter().all(|target| seen.contains_key(&target.cluster)));
+                prop_assert!(recorded.is_empty() || !next.targets.is_empty());
+                let added = next.targets.iter().any(|target| !recorded.iter().any(|old| old.cluster == target.cluster));
+                prop_assert!(!(added && dropped > 0), "one or the other");
+                recorded = next.targets;
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Choosing among clusters that are open: where it runs first, then evenly over groups, then the most room.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use api::fleet::{Division, PlacementSpec, Spread};
+
+use super::evaluate::Judged;
+use super::{Extent, Work};
+
+/// The chosen ones, as places in `judged`, with their tiers. A later tier is used only while those before it cannot hold
+/// everything, so it is left first when they can again.
+pub(super) fn tiers(spec: &PlacementSpec, work: &Work, judged: &[Judged]) -> Vec<(usize, usize)> {
+    let mut chosen: Vec<(usize, usize)> = Vec::new();
+    for tier in 0..=spec.fallback_groups.len() {
+        // What runs where no tier means it any more, because a label changed, counts as wanted first.
+        let here = |one: &Judged| one.tier.unwrap_or_default() == tier && one.is_open();
+        let open: Vec<usize> = (0..judged.len()).filter(|at| here(&judged[*at])).collect();
+        let found: Vec<(usize, usize)> =
+            within(spec, work, judged, &open).into_iter().map(|at| (tier, at)).collect();
+        if work.extent == Extent::Single && !chosen.is_empty() {
+            // One place, so a later one is taken instead of an earlier one, and only if it is better.
+            if !found.is_empty() && holds(spec, work, judged, &found) {
+                return found;
+            }
+            continue;
+        }
+        chosen.extend(found);
+        if !chosen.is_empty() && holds(spec, work, judged, &chosen) {
+            break;
+        }
+    }
+    chosen
+}
+
+/// Whether the chosen ones have room for all. Unknown room is not known to be too little.
+fn holds(spec: &PlacementSpec, work: &Work, judged: &[Judged], chosen: &[(usize, usize)]) -> bool {
+    let capacities = || chosen.iter().map(|(_, at)| judged[*at].capacity);
+    let whole = work.extent != Extent::Divided || spec.division == Division::Duplicate;
+    match whole {
+        true => capacities().all(|capacity| capacity.is_none_or(|capacity| capacity >= work.replicas)),
+        false => {
+            let room = |capacity: Option<u32>| capacity.map_or(u64::MAX, u64::from);
+            capacities().map(room).fold(0, u64::saturating_add) >= u64::from(work.replicas)
+        }
+    }
+}
+
+/// As many of the open ones as the policy says, one at a time.
+fn within(spec: &PlacementSpec, work: &Work, judged: &[Judged], open: &[usize]) -> Vec<usize> {
+    let number = number(spec, work);
+    let mut groups = Groups::new(&spec.spread, judged, open);
+    let mut chosen: Vec<usize> = Vec::new();
+    while chosen.len() < number {
+        let left = number - chosen.len();
+        let fitting = open.iter().filter(|at| !chosen.contains(at) && groups.admit(**at, left));
+        let best = fitting.min_by_key(|at| {
+            let one = &judged[**at];
+            (one.stays.is_none(), groups.taken(**at), !one.beside, one.avoided, Reverse(one.score), one.tie)
+        });
+        let Some(best) = best else { break };
+        groups.take(*best);
+        chosen.push(*best);
+    }
+    if groups.are_enough() { chosen } else { Vec::new() }
+}
+
+/// How many are wanted at most.
+pub(super) fn number(spec: &PlacementSpec, work: &Work) -> usize {
+    let asked = spec.number_of_clusters.map(|number| usize::try_from(number).unwrap_or_default());
+    let possible = (work.extent == Extent::Single).then_some(1);
+    asked.into_iter().chain(possible).min().unwrap_or(usize::MAX)
+}
+
+/// How many were taken of each group, for each way of grouping.
+struct Groups<'a> {
+    ways: Vec<Way<'a>>,
+}
+
+struct Way<'a> {
+    spread: &'a Spread,
+    /// The group each open cluster is in.
+    of: BTreeMap<usize, &'a str>,
+    taken: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> Groups<'a> {
+    fn new(spread: &'a [Spread], judged: &'a [Judged], open: &[usize]) -> Groups<'a> {
+        let way = |spread: &'a Spread| {
+            let label = |at: &usize| judged[*at].candidate.cluster.metadata.labels.get(&spread.label);
+            let of: BTreeMap<usize, &str> =
+                open.iter().filter_map(|at| Some((*at, label(at)?.as_str()))).collect();
+            let taken = of.values().map(|group| (*group, 0)).collect();
+            Way { spread, of, taken }
+        };
+        Groups { ways: spread.iter().map(way).collect() }
+    }
+
+    /// Whether one more keeps to the policy, with so many left to take.
+    fn admit(&self, at: usize, left: usize) -> bool {
+        self.ways.iter().all(|way| way.admits(at, left as u64))
+    }
+
+    fn taken(&self, at: usize) -> u64 {
+        let taken = |way: &Way| way.of.get(&at).and_then(|group| way.taken.get(group)).copied();
+        self.ways.iter().filter_map(taken).sum()
+    }
+
+    fn take(&mut self, at: usize) {
+        for way in &mut self.ways {
+            if let Some(taken) = way.of.get(&at).and_then(|group| way.taken.get_mut(group)) {
+                *taken += 1;
+            }
+        }
+    }
+
+    fn are_enough(&self) -> bool {
+        self.ways.iter().all(|way| way.used() >= count(way.spread.min_groups).unwrap_or_default())
+    }
+}
+
+impl Way<'_> {
+    fn used(&self) -> u64 {
+        self.taken.values().filter(|taken| **taken > 0).count() as u64
+    }
+
+    fn admits(&self, at: usize, left: u64) -> bool {
+        let Some(taken) = self.of.get(&at).and_then(|group| self.taken.get(group)) else { return false };
+        let is_new = *taken == 0;
+        let missing = count(self.spread.min_groups).unwrap_or_default().saturating_sub(self.used());
+        let least = self.taken.values().min().copied().unwrap_or_default();
+        let fits_groups = !is_new || count(self.spread.max_groups).is_none_or(|max| self.used() < max);
+        // With a bound on groups, those that are not taken never will be, and do not hold back the others.
+        let least = match count(self.spread.max_groups) {
+            Some(max) if self.used() >= max => {
+                self.taken.values().filter(|taken| **taken > 0).min().copied().unwrap_or_default()
+            }
+            _ => least,
+        };
+        let fits_skew = count(self.spread.max_skew).is_none_or(|skew| taken + 1 - least.min(*taken) <= skew);
+        fits_groups && fits_skew && (is_new || left > missing)
+    }
+}
+
+fn count(number: Option<i64>) -> Option<u64> {
+    number.map(|number| u64::try_from(number).unwrap_or_default())
+}

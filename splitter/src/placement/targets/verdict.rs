@@ -1,0 +1,456 @@
+//! What is said about each cluster: the rule that decided, the evidence, and the smallest change that would admit it.
+
+use api::fleet::{Capacity, Compare, GroupKind, Requirement, Source, Taint, Verdict, VerdictKind};
+use api::meta::quantity::{quantities, text};
+
+use super::evaluate::Judged;
+use super::{Claim, Extent, Pick, Work, pick};
+use crate::placement::policy::Wish;
+use crate::placement::policy::select::{self, Selected};
+
+/// What keeps work off a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Rejection {
+    NotSelected(Selected),
+    NotGranted,
+    Dedicated {
+        to: String,
+    },
+    Cordoned,
+    Drained,
+    Leaving,
+    Failed {
+        why: String,
+    },
+    Tainted(Taint),
+    NeverSeen,
+    NotReady {
+        status: String,
+        message: String,
+    },
+    NotServed(GroupKind),
+    /// It is a logical cluster, of this server if its path is known, whose own work could be placed there again.
+    Circular {
+        is: Option<String>,
+    },
+    /// What its pods ask for and the Pod Security Standard of the cluster does not allow.
+    PodSecurity(Vec<String>),
+    ApartFrom(Claim),
+    Weightless,
+    /// A bound, or a quota, in thousandths.
+    Exceeded {
+        quota: Option<String>,
+        resource: String,
+        most: i128,
+        used: i128,
+        asked: i128,
+    },
+}
+
+impl Rejection {
+    /// Whether what runs there keeps exactly what it has. A bound lets it shrink, and a selector does not concern it.
+    pub(super) fn freezes(&self) -> bool {
+        use Rejection::{
+            Circular, Cordoned, Dedicated, NeverSeen, NotGranted, NotReady, PodSecurity, Tainted,
+        };
+        matches!(
+            self,
+            Circular { .. }
+                | Cordoned
+                | Dedicated { .. }
+                | NeverSeen
+                | NotGranted
+                | NotReady { .. }
+                | PodSecurity(_)
+                | Tainted(_)
+        )
+    }
+
+    /// The rule, as one word.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Rejection::NotSelected(Selected::NotNamed) => "NotNamed",
+            Rejection::NotSelected(Selected::Label { .. }) => "LabelMismatch",
+            Rejection::NotSelected(Selected::Mistaken { .. }) => "ExpressionMistaken",
+            Rejection::NotSelected(_) => "ExpressionFalse",
+            Rejection::NotGranted => "UseNotGranted",
+            Rejection::Dedicated { .. } => "Dedicated",
+            Rejection::Cordoned => "NotSchedulable",
+            Rejection::Drained => "Draining",
+            Rejection::Leaving => "Leaving",
+            Rejection::Failed { .. } => "Failed",
+            Rejection::Tainted(_) => "UntoleratedTaint",
+            Rejection::NeverSeen => "NeverReported",
+            Rejection::NotReady { .. } => "NotReady",
+            Rejection::NotServed(_) => "KindNotServed",
+            Rejection::Circular { .. } => "Circular",
+            Rejection::PodSecurity(_) => "PodSecurity",
+            Rejection::ApartFrom(_) => "DataElsewhere",
+            Rejection::Weightless => "NoWeight",
+            Rejection::Exceeded { quota: None, .. } => "BoundExceeded",
+            Rejection::Exceeded { .. } => "QuotaExceeded",
+        }
+    }
+
+    /// The evidence.
+    pub fn evidence(&self) -> String {
+        match self {
+            Rejection::NotSelected(selected) => unselected(selected),
+            Rejection::NotGranted => "this logical cluster may not use it".to_owned(),
+            Rejection::Dedicated { to } => format!("it is dedicated to logical cluster {to}"),
+            Rejection::Cordoned => "it is not schedulable".to_owned(),
+            Rejection::Drained => "it is being drained".to_owned(),
+            Rejection::Leaving => "it is being deleted".to_owned(),
+            Rejection::Failed { why } => why.clone(),
+            Rejection::Tainted(taint) => {
+                format!("it has the taint {}, which is not tolerated", tainted(taint))
+            }
+            Rejection::NeverSeen => "it has never reported; whether it is ready is unknown".to_owned(),
+            Rejection::NotReady { status, message } => {
+                let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+                format!("its condition Ready is {status}{message}")
+            }
+            Rejection::NotServed(kind) => format!("it does not serve the kind {}", kind_name(kind)),
+            Rejection::Circular { is: Some(path) } => {
+                format!(
+                    "it is logical cluster {path} of this server, whose own work could be placed on it again"
+                )
+            }
+            Rejection::Circular { is: None } => {
+                "this namespace was itself sent through it, so it would come back for ever".to_owned()
+            }
+            Rejection::PodSecurity(violations) => format!(
+                "it takes what the Pod Security Standard baseline allows, which excludes {}",
+                violations.join(", ")
+            ),
+            Rejection::ApartFrom(Claim { name, at }) => format!("the data of claim {name} is on {at}"),
+            Rejection::Weightless => "its weight is 0".to_owned(),
+            Rejection::Exceeded { quota, resource, most, used, asked } => {
+                let (most, used, asked) =
+                    (text(resource, *most), text(resource, *used), text(resource, *asked));
+                let limit = match quota {
+                    None => "its bound".to_owned(),
+                    Some(quota) => format!("the quota {quota} there"),
+                };
+                format!("{limit} on {resource} is {most}, of which {used} are taken; {asked} are asked for")
+            }
+        }
+    }
+
+    /// What stands against something that is recorded there, and what to do about it.
+    pub fn told(&self, cluster: &str) -> String {
+        format!("{}; {}", self.evidence(), self.remedy(cluster, &Wish::default_choice()))
+    }
+
+    /// The smallest change that would admit it.
+    pub fn remedy(&self, cluster: &str, wish: &Wish) -> String {
+        let policy = policy(wish);
+        match self {
+            Rejection::NotSelected(selected) => select_it(selected, cluster, wish),
+            Rejection::NotGranted => {
+                format!("grant the verb use on physicalclusters {cluster} to this logical cluster")
+            }
+            Rejection::Dedicated { .. } => format!("remove spec.dedicatedTo from PhysicalCluster {cluster}"),
+            Rejection::Cordoned => format!("set spec.schedulable of PhysicalCluster {cluster} to true"),
+            Rejection::Drained => format!("set spec.drain of PhysicalCluster {cluster} to false"),
+            Rejection::Leaving => "join it again under another name".to_owned(),
+            Rejection::Failed { .. } => "wait until it is well again".to_owned(),
+            Rejection::Tainted(taint) => match wish.by.source {
+                Source::Placement => format!("add a toleration of {} to {policy}", tainted(taint)),
+                _ => format!("add a Placement that tolerates {}, or remove the taint", tainted(taint)),
+            },
+            Rejection::NeverSeen => format!("join it: its syncer has not reported to mailbox-{cluster}"),
+            Rejection::NotReady { .. } => {
+                "look at its syncer; it comes back after two good reports".to_owned()
+            }
+            Rejection::NotServed(kind) => format!("install the definition of {} there", kind_name(kind)),
+            Rejection::Circular { .. } => {
+                format!("join another cluster as {cluster}, or place this elsewhere")
+            }
+            Rejection::PodSecurity(_) => {
+                format!("set spec.podSecurity of PhysicalCluster {cluster} to privileged")
+            }
+            Rejection::ApartFrom(Claim { name, at }) => {
+                format!("place it on {at}, or delete claim {name} and its data")
+            }
+            Rejection::Weightless => format!("give it a weight above 0 in spec.shares of {policy}"),
+            Rejection::Exceeded { quota, resource, used, asked, .. } => {
+                let enough = text(resource, used + asked);
+                match quota {
+                    None => format!("raise spec.bounds.{resource} of PhysicalCluster {cluster} to {enough}"),
+                    Some(quota) => format!("raise {resource} of the quota {quota} there to {enough}"),
+                }
+            }
+        }
+    }
+}
+
+/// What lets a chosen cluster have so many and no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ceiling {
+    Maximum,
+    Bound,
+    Quota,
+    /// Pods were tried there.
+    Experience,
+    Room,
+}
+
+impl Ceiling {
+    pub fn evidence(self) -> &'static str {
+        match self {
+            Ceiling::Maximum => "its max in spec.shares",
+            Ceiling::Bound => "its spec.bounds",
+            Ceiling::Quota => "a quota of the namespace there",
+            Ceiling::Experience => "more have waited there for room",
+            Ceiling::Room => "no more fit",
+        }
+    }
+
+    fn remedy(self, cluster: &str, wish: &Wish) -> String {
+        match self {
+            Ceiling::Maximum => format!("raise max in spec.shares of {}", policy(wish)),
+            Ceiling::Bound => format!("raise spec.bounds of PhysicalCluster {cluster}"),
+            Ceiling::Quota => format!("raise the quota of the namespace on {cluster}"),
+            Ceiling::Experience | Ceiling::Room => format!("add nodes to {cluster}"),
+        }
+    }
+}
+
+fn kind_name(kind: &GroupKind) -> String {
+    if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) }
+}
+
+fn tainted(taint: &Taint) -> String {
+    let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
+    format!("{}{value}:{:?}", taint.key, taint.effect)
+}
+
+/// What made the wish, as one says it.
+fn policy(wish: &Wish) -> String {
+    match wish.by.source {
+        Source::Placement => format!("Placement {}", wish.by.name),
+        Source::Annotation => format!("the annotation holon.dev/placement={}", wish.by.name),
+        Source::Dependency => format!("what needs it, {}", wish.by.name),
+        Source::Default => "the default".to_owned(),
+    }
+}
+
+fn unselected(selected: &Selected) -> String {
+    match selected {
+        Selected::Yes => String::new(),
+        Selected::NotNamed => "it is not among the named clusters".to_owned(),
+        Selected::Label { requirement, found: Some(found) } => {
+            format!("{} is asked for, and its {} is {found}", select::text(requirement), requirement.key)
+        }
+        Selected::Label { requirement, found: None } => {
+            format!("{} is asked for, and it has no label {}", select::text(requirement), requirement.key)
+        }
+        Selected::Expression { text } => format!("{text:?} is false for it"),
+        Selected::Mistaken { text, mistake } => format!("{text:?} says nothing about it: {mistake}"),
+    }
+}
+
+fn select_it(selected: &Selected, cluster: &str, wish: &Wish) -> String {
+    match selected {
+        Selected::NotNamed => match wish.by.source {
+            Source::Annotation => format!("write holon.dev/placement={},{cluster}", wish.by.name),
+            _ => format!("add {cluster} to spec.clusterSelector.names of {}", policy(wish)),
+        },
+        Selected::Label { requirement, .. } => {
+            format!("kubectl label physicalcluster {cluster} {}", labelled(requirement))
+        }
+        Selected::Mistaken { .. } => format!("mend the expression in {}", policy(wish)),
+        Selected::Expression { .. } | Selected::Yes => format!("change the expression in {}", policy(wish)),
+    }
+}
+
+/// What to give `kubectl label` so that a requirement is fulfilled.
+fn labelled(requirement: &Requirement) -> String {
+    let Requirement { key, operator, values } = requirement;
+    match operator {
+        Compare::In => {
+            format!("{key}={} --overwrite", values.first().map(String::as_str).unwrap_or_default())
+        }
+        Compare::Exists => format!("{key}=true"),
+        Compare::NotIn | Compare::DoesNotExist => format!("{key}-"),
+    }
+}
+
+/// A row for every cluster, and for every name that is asked for and is none.
+pub(super) fn rows(wish: &Wish, work: &Work, judged: &[Judged], picks: &[Pick]) -> Vec<Verdict> {
+    let picked = |name: &str| picks.iter().find(|pick| pick.cluster == name);
+    let mut rows: Vec<Verdict> =
+        judged.iter().map(|one| row(wish, work, one, picked(one.name()), judged, picks)).collect();
+    let names = &wish.spec.cluster_selector.names;
+    let absent = names.iter().filter(|name| !judged.iter().any(|one| one.name() == **name));
+    rows.extend(absent.map(|name| missing(name)));
+    rows.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    rows
+}
+
+/// A row for every cluster, where nobody can read what is wanted: what keeps it out whatever that is, or that nothing else does.
+pub(super) fn unread(
+    anywhere: &Wish,
+    work: &Work,
+    judged: &[Judged],
+    picks: &[Pick],
+    why: &str,
+) -> Vec<Verdict> {
+    let stays = || "it is placed there and stays".to_owned();
+    let row = |one: &Judged| {
+        let is_picked = picks.iter().any(|pick| pick.cluster == one.name());
+        let said = match (is_picked, &one.rejection) {
+            (true, Some(but)) => {
+                let message = format!("{}, although {}", stays(), but.evidence());
+                (VerdictKind::Chosen, but.rule(), message, String::new())
+            }
+            (true, None) => (VerdictKind::Chosen, "", stays(), String::new()),
+            (false, Some(but)) => {
+                (VerdictKind::Rejected, but.rule(), but.evidence(), but.remedy(one.name(), anywhere))
+            }
+            (false, None) => {
+                let remedy = "mend the annotation holon.dev/placement".to_owned();
+                (VerdictKind::Admitted, "Unreadable", why.to_owned(), remedy)
+            }
+        };
+        written(work, one, said)
+    };
+    judged.iter().map(row).collect()
+}
+
+fn missing(name: &str) -> Verdict {
+    Verdict {
+        cluster: name.to_owned(),
+        verdict: VerdictKind::Rejected,
+        rule: "NotVisible".to_owned(),
+        message: "no physical cluster of this name can be seen from this logical cluster".to_owned(),
+        score: None,
+        capacity: None,
+        remedy: format!("make a PhysicalCluster {name} in this logical cluster or one above it"),
+    }
+}
+
+fn row(
+    wish: &Wish,
+    work: &Work,
+    one: &Judged,
+    pick: Option<&Pick>,
+    all: &[Judged],
+    picks: &[Pick],
+) -> Verdict {
+    let name = one.name();
+    let said = match (pick, &one.rejection) {
+        (Some(_), Some(why)) => {
+            let message = format!("it is placed there and stays, although {}", why.evidence());
+            (VerdictKind::Chosen, why.rule(), message, String::new())
+        }
+        (Some(pick), None) => {
+            let remedy = one.limit.map(|limit| limit.remedy(name, wish)).unwrap_or_default();
+            (VerdictKind::Chosen, "", chosen(wish, one, pick), remedy)
+        }
+        (None, Some(why)) => (VerdictKind::Rejected, why.rule(), why.evidence(), why.remedy(name, wish)),
+        (None, None) => passed_over(wish, work, one, all, picks),
+    };
+    written(work, one, said)
+}
+
+/// With the evidence.
+fn written(work: &Work, one: &Judged, said: (VerdictKind, &str, String, String)) -> Verdict {
+    let (verdict, rule, message, remedy) = said;
+    let capacity = one.free.as_ref().map(|free| Capacity {
+        free: quantities(free),
+        each: quantities(&work.each),
+        fits: one.fits.map(i64::from),
+    });
+    let (rule, score) = (rule.to_owned(), one.score.and_then(|score| i64::try_from(score).ok()));
+    Verdict { cluster: one.name().to_owned(), verdict, rule, message, score, capacity, remedy }
+}
+
+fn chosen(wish: &Wish, one: &Judged, pick: &Pick) -> String {
+    let room = if one.free.is_none() { "; its free capacity is unknown" } else { "" };
+    let group = match pick.tier.checked_sub(1).and_then(|group| wish.spec.fallback_groups.get(group)) {
+        Some(group) => {
+            format!(", as fallback {}, because what comes before cannot hold everything", group.name)
+        }
+        None => String::new(),
+    };
+    let stays = if one.stays.is_some() { "it is placed there and stays" } else { "chosen" };
+    let most = pick.most().map(|most| format!("; {most}")).unwrap_or_default();
+    format!("{stays} by {}{group}{room}{most}", policy(wish))
+}
+
+/// It would do, and was not taken.
+fn passed_over(
+    wish: &Wish,
+    work: &Work,
+    one: &Judged,
+    all: &[Judged],
+    picks: &[Pick],
+) -> (VerdictKind, &'static str, String, String) {
+    let spec = &wish.spec;
+    let labels = &one.candidate.cluster.metadata.labels;
+    if let Some(spread) = spec.spread.iter().find(|spread| !labels.contains_key(&spread.label)) {
+        let message = format!("it has no label {}, over which this is spread", spread.label);
+        let remedy = format!("kubectl label physicalcluster {} {}=…", one.name(), spread.label);
+        return (VerdictKind::Rejected, "NoSpreadLabel", message, remedy);
+    }
+    let last = picks.iter().map(|pick| pick.tier).max();
+    if let Some(tier) = one.tier.filter(|tier| last.is_some_and(|last| *tier > last)) {
+        let group = spec.fallback_groups.get(tier - 1).map(|group| group.name.as_str()).unwrap_or_default();
+        let message = format!("fallback {group} is not needed while what comes before it holds everything");
+        return (VerdictKind::Admitted, "FallbackUnused", message, "none is needed".to_owned());
+    }
+    let number = pick::number(spec, work);
+    if picks.len() >= number {
+        let taken = |one: &&Judged| picks.iter().any(|pick| pick.cluster == one.name());
+        let others: Vec<&Judged> = all.iter().filter(taken).collect();
+        let here = others.iter().all(|other| other.stays.is_some());
+        let names = others.iter().map(|other| other.name()).collect::<Vec<_>>().join(", ");
+        let few = match work.extent {
+            Extent::Single => "it can be in one place only".to_owned(),
+            _ => format!("only {number} wanted"),
+        };
+        let message = match here {
+            true => format!("{few}, and it is placed on {names} already"),
+            false => format!("{few}, and {names} came first: more room, or the tie fell so"),
+        };
+        let remedy = match wish.by.source {
+            Source::Placement if work.extent != Extent::Single => {
+                format!("set spec.numberOfClusters of {} to {}", policy(wish), number + 1)
+            }
+            _ => format!("annotate the namespace with holon.dev/placement={}", one.name()),
+        };
+        return (VerdictKind::Admitted, "NumberOfClusters", message, remedy);
+    }
+    let message = "one more in its group would break the spread that is asked for".to_owned();
+    let remedy = format!("raise maxGroups or maxSkew in spec.spread of {}", policy(wish));
+    (VerdictKind::Rejected, "Spread", message, remedy)
+}
+
+/// Why nothing could be chosen, in one sentence.
+pub(super) fn why_none(wish: &Wish, judged: &[Judged]) -> String {
+    let names = &wish.spec.cluster_selector.names;
+    if let Some(name) = names.iter().find(|name| !judged.iter().any(|one| one.name() == **name)) {
+        return format!("{}: no physical cluster {name} can be seen from this logical cluster", policy(wish));
+    }
+    if judged.is_empty() {
+        return "there is no physical cluster yet; join one".to_owned();
+    }
+    if judged.iter().any(Judged::is_open) {
+        let spread =
+            wish.spec.spread.iter().map(|spread| spread.label.as_str()).collect::<Vec<_>>().join(", ");
+        return format!("{}: not enough groups to spread over {spread}", policy(wish));
+    }
+    // Those that are meant are more interesting than those that are not.
+    let meant = judged.iter().filter(|one| one.tier.is_some());
+    let reasons: Vec<String> = meant.filter_map(reason).collect();
+    match reasons.is_empty() {
+        true => format!("{} selects none of {} physical clusters", policy(wish), judged.len()),
+        false => format!("{}: {}", policy(wish), reasons.join("; ")),
+    }
+}
+
+fn reason(one: &Judged) -> Option<String> {
+    Some(format!("{}: {}", one.name(), one.rejection.as_ref()?.evidence()))
+}

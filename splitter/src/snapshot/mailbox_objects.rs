@@ -1,0 +1,196 @@
+//! What became of an object in the mailboxes.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use api::cluster::Id;
+use api::fleet::{LabelSelector, Locator, Role, Target};
+use api::meta::is_being_deleted;
+use api::names::{LOCATOR, SCALED_BELOW, STANDS_FOR, SYNCER, TEMPLATE, TRUE};
+use controller::informer::Key;
+use serde_json::Value;
+
+use crate::placement::policy::select::{self, Selected};
+use crate::snapshot::{Followed, Member, Subject, World};
+use crate::status::Report;
+use crate::transform::physical_namespace;
+
+/// An object in one mailbox, if it is there.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) member: Arc<Member>,
+    pub(crate) mailbox: Id,
+    /// What the namespace is called there.
+    pub(crate) namespace: String,
+    /// Whether its physical cluster is the one that is meant by its name. Another logical cluster may have one of the same
+    /// name; what is in that mailbox is only ever taken away.
+    pub(crate) is_meant: bool,
+    pub(crate) object: Option<Value>,
+}
+
+/// For every physical cluster there is. What is there under the same name and is not of this object is not seen.
+pub(crate) fn of(world: &World, followed: &Followed, subject: &Subject) -> Vec<Copy> {
+    let clusters = world.clusters();
+    let members = world.members().all(&clusters);
+    let meant: HashSet<Id> = world
+        .members()
+        .seen_from(subject.cluster(), &clusters)
+        .iter()
+        .filter_map(|member| member.mailbox())
+        .collect();
+    drop(clusters);
+    let copy = |member: Arc<Member>| {
+        let mailbox = member.mailbox()?;
+        let namespace = namespace_there(&member, subject.cluster(), &subject.key.namespace);
+        let key =
+            Key { cluster: Some(mailbox), namespace: namespace.clone(), name: subject.key.name.clone() };
+        let object = followed.get(&key).filter(|object| is_of(object, subject));
+        Some(Copy { member, mailbox, namespace, is_meant: meant.contains(&mailbox), object })
+    };
+    members.into_iter().filter_map(copy).collect()
+}
+
+/// The same, of this very object: what a copy of an earlier one of its name still says was not said of this one.
+pub(crate) fn of_this(world: &World, followed: &Followed, subject: &Subject, object: &Value) -> Vec<Copy> {
+    let mut copies = of(world, followed, subject);
+    let is_earlier = |copy: &Value| locator(copy).is_some_and(|of| object["metadata"]["uid"] != *of.uid);
+    for copy in copies.iter_mut().filter_map(|copy| copy.object.as_mut()) {
+        if is_earlier(copy)
+            && let Some(fields) = copy.as_object_mut()
+        {
+            fields.remove("status");
+        }
+    }
+    copies
+}
+
+/// What a namespace of a logical cluster is called on a physical cluster.
+pub(crate) fn namespace_there(member: &Member, cluster: Id, namespace: &str) -> String {
+    match member.object.spec.dedicated_to {
+        Some(_) => namespace.to_owned(),
+        None => physical_namespace(&cluster.to_string(), namespace),
+    }
+}
+
+/// Whose something in a mailbox is.
+pub(crate) fn locator(object: &Value) -> Option<Locator> {
+    serde_json::from_str(object["metadata"]["annotations"][LOCATOR].as_str()?).ok()
+}
+
+fn is_of(object: &Value, subject: &Subject) -> bool {
+    locator(object).is_some_and(|of| {
+        of.logical_cluster == subject.cluster().to_string()
+            && of.name == subject.key.name
+            && of.namespace.as_deref().unwrap_or_default() == subject.key.namespace
+    })
+}
+
+/// The pods of a copy, as its mailbox shows them.
+pub(crate) fn pods(world: &World, copy: &Copy) -> Vec<Value> {
+    let (Some(pods), Some(object)) = (world.named("", "Pod"), &copy.object) else { return Vec::new() };
+    let Ok(selector) = serde_json::from_value::<LabelSelector>(object["spec"]["selector"].clone()) else {
+        return Vec::new();
+    };
+    let is_own = |pod: &Value| {
+        select::labels(&selector, &crate::placement::context::table(&pod["metadata"]["labels"]))
+            == Selected::Yes
+    };
+    let keys = pods.view.keys_within(copy.mailbox, Some(&copy.namespace));
+    keys.iter().filter_map(|key| pods.get(key)).filter(is_own).collect()
+}
+
+impl Copy {
+    pub(crate) fn name(&self) -> &str {
+        self.member.name()
+    }
+
+    /// Whether it is at this target.
+    pub(crate) fn is_at(&self, cluster: &str) -> bool {
+        self.is_meant && self.name() == cluster
+    }
+
+    fn annotation(&self, name: &str) -> Option<&str> {
+        self.object.as_ref()?["metadata"]["annotations"][name].as_str()
+    }
+
+    /// Which template it has.
+    pub(crate) fn template(&self) -> Option<&str> {
+        self.annotation(TEMPLATE)
+    }
+
+    /// Whether how many there are is decided below.
+    pub(crate) fn is_scaled_below(&self) -> bool {
+        self.annotation(SCALED_BELOW) == Some(TRUE)
+    }
+
+    /// Whether its syncer has begun to carry it out.
+    pub(crate) fn is_applied(&self) -> bool {
+        let finalizers = self.object.as_ref().and_then(|object| object["metadata"]["finalizers"].as_array());
+        finalizers.is_some_and(|all| all.iter().any(|one| one == SYNCER))
+    }
+
+    pub(crate) fn is_being_deleted(&self) -> bool {
+        self.object.as_ref().is_some_and(is_being_deleted)
+    }
+
+    /// A number of its specification; none if there is no copy.
+    pub(crate) fn number(&self, pointer: &str) -> Option<u32> {
+        self.object.as_ref().map(|object| crate::division::number(object, pointer, 1))
+    }
+
+    /// A number it reported of itself, once it has observed what it was last asked for.
+    pub(crate) fn reported(&self, field: &str) -> Option<u32> {
+        let status = self.object.as_ref()?.get("status")?;
+        Some(crate::division::number(status, &format!("/{field}"), 0))
+    }
+
+    /// How many it says are available. A kind that does not say that says what is ready.
+    pub(crate) fn available(&self) -> u32 {
+        let said = |field: &str| {
+            let status = self.object.as_ref()?.get("status")?;
+            status.get(field).map(|_| self.reported(field).unwrap_or_default())
+        };
+        said("availableReplicas").or_else(|| said("readyReplicas")).unwrap_or_default()
+    }
+
+    pub(crate) fn has_observed(&self) -> bool {
+        let Some(object) = &self.object else { return false };
+        let observed = object["status"]["observedGeneration"].as_i64();
+        observed.is_some_and(|observed| Some(observed) >= object["metadata"]["generation"].as_i64())
+    }
+
+    /// What it says about the object, as a target of this kind.
+    pub(crate) fn report<'a>(&'a self, target: &Target) -> Report<'a> {
+        let object = self.object.as_ref();
+        Report {
+            cluster: self.name(),
+            role: target.role,
+            status: object.and_then(|object| object.get("status")).filter(|status| !is_empty(status)),
+            generation: object.and_then(|object| object["metadata"]["generation"].as_i64()).unwrap_or(1),
+            stands_for: self.annotation(STANDS_FOR).and_then(|text| text.parse().ok()).unwrap_or_default(),
+            current: true,
+            stale: !self.member.is_ready(),
+            share: target.share.and_then(|share| u32::try_from(share).ok()),
+            index_start: 0,
+            labels: &self.member.object.metadata.labels,
+        }
+    }
+}
+
+/// A status nobody has written yet.
+fn is_empty(status: &Value) -> bool {
+    status.is_null() || status.as_object().is_some_and(serde_json::Map::is_empty)
+}
+
+/// The copies at the targets of a record, in the record's order.
+pub(crate) fn at<'a>(copies: &'a [Copy], targets: &'a [Target]) -> Vec<(&'a Target, &'a Copy)> {
+    let copy = |target: &'a Target| {
+        let copy = copies.iter().find(|copy| copy.is_at(&target.cluster))?;
+        Some((target, copy))
+    };
+    targets.iter().filter_map(copy).collect()
+}
+
+pub(crate) fn is_staying(target: &Target) -> bool {
+    target.role != Role::Leaving
+}

@@ -1,0 +1,113 @@
+//! Pods that call the API reach the logical cluster they were applied to, not the cluster they happen to run on.
+//!
+//! A client in a pod looks at two things: the variables `KUBERNETES_SERVICE_HOST` and `…_PORT`, and a folder with a token, a
+//! certificate and the name of its namespace. Both are replaced: the variables by ours, the folder by a Secret that holds
+//! the same three files for the service account of the logical cluster. The cluster below mounts no token of its own.
+//! What a user set himself stays.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::references::pod_spec_at;
+
+/// How a pod reaches its logical cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Home {
+    pub host: String,
+    pub port: u16,
+    /// A Secret beside the pod with `token`, `ca.crt` and `namespace`.
+    pub secret: String,
+    /// Whether it is mounted where clients look for it. One that is not may still be used by volumes of the user's.
+    pub mounts: bool,
+}
+
+const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const VOLUME: &str = "holon-api-access";
+const ROOT_CERTIFICATE: &str = "kube-root-ca.crt";
+
+pub(super) fn rewrite(object: &mut Value, home: &Home) {
+    let Some(spec) = pod_spec_at(object).and_then(|at| object.pointer_mut(at)) else { return };
+    if !spec.is_object() {
+        return;
+    }
+    for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+        redirect(volume, home);
+    }
+    let mounts = home.mounts && spec["automountServiceAccountToken"] != false;
+    spec["automountServiceAccountToken"] = false.into();
+    if mounts {
+        push(spec, "volumes", json!({ "name": VOLUME, "secret": { "secretName": home.secret } }));
+    }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            set_variables(container, home);
+            if mounts {
+                mount(container);
+            }
+        }
+    }
+}
+
+fn set_variables(container: &mut Value, home: &Home) {
+    let port = home.port.to_string();
+    let ours = [
+        ("KUBERNETES_SERVICE_HOST", &home.host),
+        ("KUBERNETES_SERVICE_PORT", &port),
+        ("KUBERNETES_SERVICE_PORT_HTTPS", &port),
+    ];
+    for (name, value) in ours {
+        let found =
+            container["env"].as_array().into_iter().flatten().any(|variable| variable["name"] == name);
+        if !found {
+            push(container, "env", json!({ "name": name, "value": value }));
+        }
+    }
+}
+
+fn mount(container: &mut Value) {
+    let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
+    if !mounts.any(|mount| mount["mountPath"] == FOLDER) {
+        push(container, "volumeMounts", json!({ "name": VOLUME, "mountPath": FOLDER, "readOnly": true }));
+    }
+}
+
+fn push(holder: &mut Value, field: &str, item: Value) {
+    if !holder[field].is_array() {
+        holder[field] = json!([]);
+    }
+    if let Some(items) = holder[field].as_array_mut().filter(|items| !items.contains(&item)) {
+        items.push(item);
+    }
+}
+
+/// Whether a pod has a volume that a user put together from the same things.
+pub(crate) fn projects(spec: &Value) -> bool {
+    let volumes = spec["volumes"].as_array().into_iter().flatten();
+    let mut sources = volumes.filter_map(|volume| volume.pointer("/projected/sources")?.as_array()).flatten();
+    sources.any(|source| is_token(source) || is_certificate(source))
+}
+
+/// A token for another audience is for somebody else than the API.
+fn is_token(source: &Value) -> bool {
+    source.get("serviceAccountToken").is_some_and(|token| token["audience"].is_null())
+}
+
+fn is_certificate(source: &Value) -> bool {
+    source.pointer("/configMap/name").is_some_and(|name| name == ROOT_CERTIFICATE)
+}
+
+/// A volume that a user put together from the same things.
+fn redirect(volume: &mut Value, home: &Home) {
+    let sources = volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut);
+    for source in sources.into_iter().flatten() {
+        let items = match source.pointer("/configMap/items") {
+            _ if is_token(source) => {
+                json!([{ "key": "token", "path": source["serviceAccountToken"]["path"] }])
+            }
+            _ if !is_certificate(source) => continue,
+            Some(items) => items.clone(),
+            None => json!([{ "key": "ca.crt", "path": "ca.crt" }]),
+        };
+        *source = json!({ "secret": { "name": home.secret, "items": items } });
+    }
+}

@@ -1,0 +1,188 @@
+//! Pods, and other things that placed objects brought about, each as it is.
+//!
+//! The name is the one it has there, unless another cluster has something of the same name: then whoever was shown first
+//! keeps it, and the other gets the name of its cluster besides. `spec.nodeName` is the physical cluster, because that is
+//! the node the user knows; the real one is in an annotation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::meta::hash::word;
+use api::names::{
+    BELOW_UID, LOCATOR, LOCATOR_BELOW, LOGICAL_CLUSTER, MAILBOX, PLACED, PROJECTED, SPLITTER, TRUE,
+};
+use serde_json::{Value, json};
+
+use crate::transform::group_kind;
+
+/// Label: the physical cluster something is on.
+pub const CLUSTER: &str = api::names::PHYSICAL_CLUSTER;
+/// Annotation: the node a pod is on there.
+pub const NODE: &str = "holon.dev/node";
+
+/// What of a mailbox object's annotations is about it there.
+const NOT_RAISED: &[&str] = &[LOCATOR, LOGICAL_CLUSTER, "holon.dev/sent"];
+
+/// As for any name.
+const NAME_BYTES_MAX: usize = 253;
+
+/// Something on a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Below<'a> {
+    pub cluster: &'a str,
+    pub name: &'a str,
+    /// There.
+    pub uid: &'a str,
+}
+
+/// Where it is shown, and whose it is there.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Here<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub owners: Vec<Value>,
+    /// The mailbox it comes from.
+    pub mailbox: &'a str,
+}
+
+/// What each is called here, by cluster and uid. `shown` are the names in use, and for what.
+pub fn names<'a>(
+    below: &[Below<'a>],
+    shown: &BTreeMap<String, Below>,
+) -> BTreeMap<(&'a str, &'a str), String> {
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let mut names = BTreeMap::new();
+    let is_shown = |one: &Below, as_: &str, other: &Below| {
+        other.uid == one.uid && other.cluster == one.cluster && (as_ == one.name || as_ == apart(one))
+    };
+    for one in below {
+        if let Some((name, _)) = shown.iter().find(|(name, other)| is_shown(one, name, other)) {
+            taken.insert(name.clone());
+            names.insert((one.cluster, one.uid), name.clone());
+        }
+    }
+    let mut new: Vec<&Below> =
+        below.iter().filter(|one| !names.contains_key(&(one.cluster, one.uid))).collect();
+    new.sort_unstable();
+    for one in new {
+        let own = one.name.to_owned();
+        let name = if taken.contains(&own) { apart(one) } else { own };
+        taken.insert(name.clone());
+        names.insert((one.cluster, one.uid), name);
+    }
+    names
+}
+
+/// The name with the cluster's. Cut where it would be too long, with a hash that tells what was cut apart.
+pub fn apart(one: &Below) -> String {
+    let whole = format!("{}-{}", one.name, one.cluster);
+    if whole.len() <= NAME_BYTES_MAX {
+        return whole;
+    }
+    let hash = word(&[one.name, one.cluster], 8);
+    let start: String = whole.chars().take(NAME_BYTES_MAX - hash.len() - 1).collect();
+    format!("{start}-{hash}")
+}
+
+/// Whether a user who deletes what is shown of this kind deletes the real one. Everything else goes with its owner.
+pub fn is_deletable(group: &str, kind: &str) -> bool {
+    group.is_empty() && ["Pod", "PersistentVolumeClaim"].contains(&kind)
+}
+
+/// Something of a mailbox as the user sees it: in his namespace, under this name, owned by his objects. With the status it
+/// has there, which servers want to be written apart.
+pub fn raised(projected: &Value, below: &Below, here: &Here) -> Value {
+    let mut shown = projected.clone();
+    let kept = |field: &str, without: &[&str]| {
+        let mut table = projected["metadata"][field].as_object().cloned().unwrap_or_default();
+        table.retain(|key, _| !without.contains(&key.as_str()));
+        Value::Object(table)
+    };
+    let there = |field: &str| projected["metadata"][field].as_str().unwrap_or_default();
+    let mut metadata = json!({
+        "name": here.name,
+        "namespace": here.namespace,
+        "labels": kept("labels", &[PLACED]),
+        "annotations": kept("annotations", NOT_RAISED),
+    });
+    metadata["labels"][PROJECTED] = TRUE.into();
+    metadata["labels"][CLUSTER] = below.cluster.into();
+    metadata["annotations"][BELOW_UID] = below.uid.into();
+    metadata["annotations"][MAILBOX] = here.mailbox.into();
+    metadata["annotations"][LOCATOR_BELOW] = format!("{}/{}", there("namespace"), there("name")).into();
+    if !here.owners.is_empty() {
+        metadata["ownerReferences"] = Value::Array(here.owners.clone());
+    }
+    // So that deleting it is something that is read, and done where it is.
+    let (group, kind) = group_kind(projected);
+    if is_deletable(group, kind) {
+        metadata["finalizers"] = json!([SPLITTER]);
+    }
+    if shown["kind"] == "Pod"
+        && let Some(node) = shown["spec"]["nodeName"].as_str()
+    {
+        metadata["annotations"][NODE] = node.into();
+        shown["spec"]["nodeName"] = below.cluster.into();
+    }
+    shown["metadata"] = metadata;
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn below<'a>(cluster: &'a str, name: &'a str, uid: &'a str) -> Below<'a> {
+        Below { cluster, name, uid }
+    }
+
+    #[test]
+    fn names_are_kept_and_collisions_told_apart() {
+        let check = |now: &[Below], shown: &[(&str, Below)], expected: &[&str]| {
+            let shown: BTreeMap<String, Below> =
+                shown.iter().map(|(name, one)| ((*name).to_owned(), *one)).collect();
+            let names = names(now, &shown);
+            let found: Vec<&str> = now.iter().map(|one| names[&(one.cluster, one.uid)].as_str()).collect();
+            assert_eq!(found, expected, "{now:?} {shown:?}");
+        };
+        let (east, west) = (below("east", "db-0", "1"), below("west", "db-0", "2"));
+        check(&[east, below("west", "db-1", "3")], &[], &["db-0", "db-1"]);
+        check(&[west, east], &[], &["db-0-west", "db-0"]);
+        // Who came first keeps the name.
+        check(&[east, west], &[("db-0", west)], &["db-0-east", "db-0"]);
+        check(&[east, west], &[("db-0", west), ("db-0-east", east)], &["db-0-east", "db-0"]);
+        check(&[east], &[("db-0", west), ("db-0-east", east)], &["db-0-east"]);
+        // The next of the same name is another pod.
+        check(&[below("west", "db-0", "9")], &[("db-0", west)], &["db-0"]);
+        let long = "x".repeat(250);
+        let names = names(&[below("east", &long, "1"), below("west", &long, "2")], &BTreeMap::new());
+        assert_eq!(names[&("west", "2")].len(), 253);
+    }
+
+    #[test]
+    fn a_pod_is_shown_on_the_node_the_user_knows() {
+        let mailbox = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "web-x1", "namespace": "shop-m41cmv47", "uid": "m", "labels": { "app": "web", PLACED: TRUE },
+                          "annotations": { LOCATOR: "{}", LOGICAL_CLUSTER: "~m", "note": "n" }, "ownerReferences": [{ "uid": "m2" }] },
+            "spec": { "nodeName": "n7" },
+            "status": { "phase": "Running", "podIP": "10.1.2.3" },
+        });
+        let owner = json!({ "kind": "ReplicaSet", "name": "web-5d", "uid": "u2" });
+        let here = Here { namespace: "shop", name: "web-x1", owners: vec![owner.clone()], mailbox: "~m" };
+        let shown = raised(&mailbox, &below("east", "web-x1", "b-1"), &here);
+        assert_eq!(
+            shown,
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": "web-x1", "namespace": "shop", "finalizers": [SPLITTER], "ownerReferences": [owner],
+                    "labels": { "app": "web", PROJECTED: TRUE, CLUSTER: "east" },
+                    "annotations": { "note": "n", BELOW_UID: "b-1", NODE: "n7", MAILBOX: "~m",
+                                     LOCATOR_BELOW: "shop-m41cmv47/web-x1" },
+                },
+                "spec": { "nodeName": "east" },
+                "status": { "phase": "Running", "podIP": "10.1.2.3" },
+            })
+        );
+    }
+}
