@@ -31,16 +31,16 @@ use controller::run::work;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::health::{Before, Health, Pulse, judge};
+use self::health::{HeartbeatHealth, HeartbeatState, PreviousHealth, evaluate_heartbeat};
 
 /// Physical clusters looked after at once.
-const HANDS: usize = 8;
+const CONCURRENCY: usize = 8;
 /// While one leaves, how often it is looked at how much is left.
-const LEAVING_AGAIN: Duration = Duration::from_secs(2);
+const REMOVAL_REQUEUE: Duration = Duration::from_secs(2);
 /// A syncer that is there hears within ten seconds that it may go.
-const DISMISSED_WITHIN: Duration = Duration::from_secs(40);
+const DISMISSAL_TIMEOUT: Duration = Duration::from_secs(40);
 /// What was written is seen after a moment.
-const SOON: Duration = Duration::from_millis(200);
+const WRITE_REQUEUE: Duration = Duration::from_millis(200);
 const SILENT: &str = "Silent";
 const NEVER_HEARD: &str = "NeverHeard";
 const CANNOT_CONNECT: &str = "CannotConnect";
@@ -60,24 +60,24 @@ pub struct Fleet {
     queue: Queue<Key>,
     /// The physical cluster of each mailbox.
     owners: Mutex<HashMap<Id, Key>>,
-    pulses: Mutex<HashMap<Key, Pulse>>,
-    hindered: Mutex<HashMap<Key, Hindrance>>,
+    heartbeats: Mutex<HashMap<Key, HeartbeatState>>,
+    connection_problems: Mutex<HashMap<Key, ConnectionProblem>>,
     /// Since when syncers are told to go.
     dismissed: Mutex<HashMap<Id, Instant>>,
 }
 
 /// A physical cluster, and where its mailbox is.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Member {
+pub struct FleetMember {
     /// The logical cluster its object is in.
-    pub home: Id,
+    pub owner: Id,
     pub object: PhysicalCluster,
     pub mailbox: Option<Id>,
 }
 
 /// What keeps the server from connecting to a physical cluster, said for whoever can do something about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hindrance {
+pub struct ConnectionProblem {
     pub message: String,
     /// Whether it is connected all the same, by what it was told before.
     pub is_connected: bool,
@@ -98,8 +98,8 @@ impl Fleet {
             leases: view(Kind::new("coordination.k8s.io", "v1", "leases", "Lease", true)),
             queue: Queue::new(),
             owners: Mutex::default(),
-            pulses: Mutex::default(),
-            hindered: Mutex::default(),
+            heartbeats: Mutex::default(),
+            connection_problems: Mutex::default(),
             dismissed: Mutex::default(),
         }
     }
@@ -113,17 +113,17 @@ impl Fleet {
             ..across()
         };
         let mailboxes = Scope { labels: MAILBOX_OF.to_owned(), ..across() };
-        let told = |view: &View, news: News<'_>| self.hear(view, &news, &changed);
+        let told = |view: &View, news: News<'_>| self.handle_event(view, &news, &changed);
         tokio::select! {
             never = follow(all.clone(), self.physical.clone(), across(), told) => never,
             never = follow(all.clone(), self.logical.clone(), mailboxes, told) => never,
             never = follow(all, self.leases.clone(), heartbeats, told) => never,
-            never = work(&self.queue, HANDS, |key| self.looked(key)) => never,
+            never = work(&self.queue, CONCURRENCY, |key| self.reconcile_item(key)) => never,
         }
     }
 
     /// Something happened to a physical cluster, a mailbox, a report or a heartbeat.
-    fn hear(&self, view: &View, news: &News<'_>, changed: impl Fn(Key)) {
+    fn handle_event(&self, view: &View, news: &News<'_>, changed: impl Fn(Key)) {
         let (object, gone) = match news {
             News::Put { now, .. } => (now, false),
             News::Gone { last, .. } => (last, true),
@@ -156,35 +156,35 @@ impl Fleet {
     }
 
     /// A physical cluster that is known.
-    pub fn member(&self, key: &Key) -> Option<Member> {
-        let home = key.cluster.filter(|home| self.whose_mailbox(*home).is_none())?;
+    pub fn member(&self, key: &Key) -> Option<FleetMember> {
+        let owner = key.cluster.filter(|owner| self.whose_mailbox(*owner).is_none())?;
         let object = self.physical.get(key)?.read(&self.physical.kind);
         let object: PhysicalCluster = serde_json::from_value(object).ok()?;
-        let mailbox = self.mailbox_of(home, &object.metadata.name);
-        Some(Member { home, object, mailbox })
+        let mailbox = self.mailbox_of(owner, &object.metadata.name);
+        Some(FleetMember { owner, object, mailbox })
     }
 
     /// Says what keeps the server from connecting to it, or that nothing does. Whether that is news.
-    pub fn say(&self, key: &Key, hindrance: Option<Hindrance>) -> bool {
-        let mut hindered = self.hindered();
-        let before = match hindrance.clone() {
-            Some(hindrance) => hindered.insert(key.clone(), hindrance),
-            None => hindered.remove(key),
+    pub fn report_problem(&self, key: &Key, problem: Option<ConnectionProblem>) -> bool {
+        let mut connection_problems = self.connection_problems();
+        let before = match problem.clone() {
+            Some(problem) => connection_problems.insert(key.clone(), problem),
+            None => connection_problems.remove(key),
         };
-        let is_news = before != hindrance;
+        let is_news = before != problem;
         if is_news {
             self.queue.add(key.clone());
         }
         is_news
     }
 
-    fn hindered(&self) -> MutexGuard<'_, HashMap<Key, Hindrance>> {
-        self.hindered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connection_problems(&self) -> MutexGuard<'_, HashMap<Key, ConnectionProblem>> {
+        self.connection_problems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The id of the mailbox of a physical cluster.
-    fn mailbox_of(&self, home: Id, name: &str) -> Option<Id> {
-        let key = Key { cluster: Some(home), namespace: String::new(), name: api::names::mailbox(name) };
+    fn mailbox_of(&self, owner: Id, name: &str) -> Option<Id> {
+        let key = Key { cluster: Some(owner), namespace: String::new(), name: api::names::mailbox(name) };
         mailbox_id(&self.logical.get(&key)?.read(&self.logical.kind))
     }
 
@@ -197,11 +197,11 @@ impl Fleet {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn looked(&self, key: Key) -> Outcome {
+    async fn reconcile_item(&self, key: Key) -> Outcome {
         if !(self.physical.synced() && self.logical.synced() && self.leases.synced()) {
-            return Outcome::Again(SOON);
+            return Outcome::Again(WRITE_REQUEUE);
         }
-        match self.look(&key).await {
+        match self.reconcile(&key).await {
             Ok(outcome) => outcome,
             Err(error) if error.is_conflict() => Outcome::Failed,
             Err(error) => {
@@ -211,15 +211,15 @@ impl Fleet {
         }
     }
 
-    async fn look(&self, key: &Key) -> Result<Outcome, CallError> {
-        let Some(Member { home, object, mailbox }) = self.member(key) else {
-            self.pulses().remove(key);
-            self.hindered().remove(key);
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, CallError> {
+        let Some(FleetMember { owner, object, mailbox }) = self.member(key) else {
+            self.heartbeats().remove(key);
+            self.connection_problems().remove(key);
             return Ok(Outcome::Done);
         };
-        let (name, here) = (&object.metadata.name, self.server.within(home));
+        let (name, here) = (&object.metadata.name, self.server.within(owner));
         if object.metadata.is_being_deleted() {
-            return self.leaving(&here, &object, mailbox).await;
+            return self.reconcile_removal(&here, &object, mailbox).await;
         }
         let place = Place::new(&self.physical.kind, "", name);
         if !object.metadata.finalizers.iter().any(|finalizer| finalizer == FLEET) {
@@ -229,20 +229,20 @@ impl Fleet {
             here.patch(place, Patch::Merge, &change).await?;
             return Ok(Outcome::Done);
         }
-        let Some(mailbox) = mailbox else { return self.make(&here, &object).await };
+        let Some(mailbox) = mailbox else { return self.create_mailbox(&here, &object).await };
         if object.status.as_ref().and_then(|status| status.mailbox.as_deref()) != Some(&*mailbox.to_string())
         {
-            furnish(&self.server.within(mailbox)).await?;
+            apply_bootstrap_objects(&self.server.within(mailbox)).await?;
         }
         let before = object.status.clone().unwrap_or_default();
         let health = self.health(key, mailbox, &before);
-        let hindrance = self.hindered().get(key).cloned();
-        let status = self.status(mailbox, &object, &before, health, hindrance);
+        let problem = self.connection_problems().get(key).cloned();
+        let status = self.status(mailbox, &object, &before, health, problem);
         self.write(&here, &object, status).await?;
         Ok(match health {
             // A little later, so that it is over then.
-            Health::Alive(left) => Outcome::Again(left + Duration::from_millis(100)),
-            Health::NeverHeard | Health::Silent => Outcome::Done,
+            HeartbeatHealth::Alive(left) => Outcome::Again(left + Duration::from_millis(100)),
+            HeartbeatHealth::NeverHeard | HeartbeatHealth::Silent => Outcome::Done,
         })
     }
 
@@ -255,20 +255,20 @@ impl Fleet {
         })
     }
 
-    fn health(&self, key: &Key, mailbox: Id, before: &PhysicalClusterStatus) -> Health {
+    fn health(&self, key: &Key, mailbox: Id, before: &PhysicalClusterStatus) -> HeartbeatHealth {
         let beat = self.lease(mailbox).map(|lease| lease.version.clone());
         let said = before.conditions.iter().find(|condition| condition.r#type == "Ready");
         let before = match said.map(|ready| &*ready.reason) {
-            None | Some(NEVER_HEARD) => Before::Nothing,
-            Some(CANNOT_CONNECT) if beat.is_none() => Before::Nothing,
+            None | Some(NEVER_HEARD) => PreviousHealth::Nothing,
+            Some(CANNOT_CONNECT) if beat.is_none() => PreviousHealth::Nothing,
             // Whether it can be connected to now is not known yet. Two beats say so.
-            Some(SILENT | CANNOT_CONNECT) => Before::Silent,
-            Some(_) => Before::Alive,
+            Some(SILENT | CANNOT_CONNECT) => PreviousHealth::Silent,
+            Some(_) => PreviousHealth::Alive,
         };
-        let mut pulses = self.pulses();
-        let mut pulse = pulses.remove(key);
-        let health = judge(&mut pulse, beat.as_deref(), before, Instant::now());
-        pulses.extend(pulse.map(|pulse| (key.clone(), pulse)));
+        let mut heartbeats = self.heartbeats();
+        let mut heartbeat = heartbeats.remove(key);
+        let health = evaluate_heartbeat(&mut heartbeat, beat.as_deref(), before, Instant::now());
+        heartbeats.extend(heartbeat.map(|heartbeat| (key.clone(), heartbeat)));
         health
     }
 
@@ -279,8 +279,8 @@ impl Fleet {
         serde_json::from_value(report).ok()
     }
 
-    fn pulses(&self) -> MutexGuard<'_, HashMap<Key, Pulse>> {
-        self.pulses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn heartbeats(&self) -> MutexGuard<'_, HashMap<Key, HeartbeatState>> {
+        self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the syncer reports, and what is made of its heartbeat.
@@ -289,8 +289,8 @@ impl Fleet {
         mailbox: Id,
         object: &PhysicalCluster,
         before: &PhysicalClusterStatus,
-        health: Health,
-        hindrance: Option<Hindrance>,
+        health: HeartbeatHealth,
+        problem: Option<ConnectionProblem>,
     ) -> PhysicalClusterStatus {
         let report = self.report(mailbox, &object.metadata.name).and_then(|report| report.status);
         let reported = report.as_ref().map_or(&[][..], |report| &report.conditions).to_vec();
@@ -300,13 +300,14 @@ impl Fleet {
         let circular = before.conditions.iter().find(|said| said.r#type == CIRCULAR && said.status == "True");
         let ready = match circular {
             Some(circular) => ("False", CIRCULAR.to_owned(), circular.message.clone()),
-            None => ready(health, other.or_else(|| said("Ready")), hindrance),
+            None => ready(health, other.or_else(|| said("Ready")), problem),
         };
         let (was, is) = (before.conditions.iter().find(|said| said.r#type == "Ready"), ready.0);
         let beat = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
         let beat = beat.as_ref().and_then(|lease| lease["spec"]["renewTime"].as_str());
         let is_news = was.is_none_or(|was| was.status != is);
-        status.last_heartbeat_time = health::told(before.last_heartbeat_time.as_deref(), beat, is_news);
+        status.last_heartbeat_time =
+            health::displayed_heartbeat(before.last_heartbeat_time.as_deref(), beat, is_news);
         status.conditions.retain(|said| said.r#type != "Ready");
         status.conditions.insert(0, condition(&before.conditions, "Ready", ready));
         // The splitter's: it knows which physical clusters are logical clusters of this server.
@@ -319,7 +320,7 @@ impl Fleet {
 
     async fn write(
         &self,
-        home: &Remote,
+        owner: &Remote,
         object: &PhysicalCluster,
         status: PhysicalClusterStatus,
     ) -> Result<(), CallError> {
@@ -332,31 +333,31 @@ impl Fleet {
             { "op": "test", "path": "/metadata/uid", "value": object.metadata.uid },
             { "op": "add", "path": "/status", "value": status },
         ]);
-        home.patch(place, Patch::Json, &change).await.map(drop)
+        owner.patch(place, Patch::Json, &change).await.map(drop)
     }
 
     /// Makes the mailbox.
-    async fn make(&self, home: &Remote, object: &PhysicalCluster) -> Result<Outcome, CallError> {
+    async fn create_mailbox(&self, owner: &Remote, object: &PhysicalCluster) -> Result<Outcome, CallError> {
         let (name, kind) = (&object.metadata.name, &self.logical.kind);
-        match home.create(kind, "", &mailbox::logical_cluster(name)).await {
+        match owner.create(kind, "", &mailbox::logical_cluster(name)).await {
             Ok(_) => return Ok(Outcome::Done),
             Err(error) if error.is_conflict() => {}
             Err(error) => return Err(error),
         }
         let taken = api::names::mailbox(name);
-        let found = home.get(Place::new(kind, "", &taken)).await?;
+        let found = owner.get(Place::new(kind, "", &taken)).await?;
         if found.as_ref().is_none_or(|found| mailbox_id(found).is_some()) {
-            return Ok(Outcome::Again(SOON));
+            return Ok(Outcome::Again(WRITE_REQUEUE));
         }
         let why = format!(
             "there is a logical cluster {taken} that is not its mailbox; delete it, or name the physical cluster otherwise"
         );
-        self.write(home, object, refused(object, &why)).await?;
-        Ok(Outcome::Again(LEAVING_AGAIN))
+        self.write(owner, object, without_mailbox(object, &why)).await?;
+        Ok(Outcome::Again(REMOVAL_REQUEUE))
     }
 
     /// What one that leaves still waits for: a reason, and what is said about it.
-    async fn left(
+    async fn removal_blocker(
         &self,
         object: &PhysicalCluster,
         mailbox: Id,
@@ -374,19 +375,19 @@ impl Fleet {
             let told = conditions.iter().any(|said| said.r#type == LEAVING && said.reason == FORGETTING);
             return Ok((!told).then(|| (FORGETTING, "what was sent there stays there".to_owned())));
         }
-        let left = removal::empty(&self.server.within(mailbox)).await?;
+        let left = removal::delete_placed(&self.server.within(mailbox)).await?;
         if left > 0 {
             let message =
                 format!("{left} objects are still there; to leave them there, annotate it {FORGET}={TRUE}");
             return Ok(Some(("Emptying", message)));
         }
         let has_seat = matches!(object.spec.connection, Connection::Pull(_));
-        let waits = has_seat && !self.has_gone(&object.metadata.name, mailbox).await?;
+        let waits = has_seat && !self.is_syncer_gone(&object.metadata.name, mailbox).await?;
         Ok(waits.then(|| ("Dismissing", "its syncer is told to take itself away".to_owned())))
     }
 
     /// Tells the syncer that dialled in that it may go. Whether it has, or is not there to be told, or takes too long.
-    async fn has_gone(&self, name: &str, mailbox: Id) -> Result<bool, CallError> {
+    async fn is_syncer_gone(&self, name: &str, mailbox: Id) -> Result<bool, CallError> {
         let lease = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
         let holder = lease.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         let report = self.report(mailbox, name);
@@ -397,8 +398,8 @@ impl Fleet {
             *dismissed.entry(mailbox).or_insert_with(Instant::now)
         };
         let has_gone = holder.is_none_or(str::is_empty)
-            || told != removal::Told::Yes
-            || since.elapsed() > DISMISSED_WITHIN;
+            || told != removal::Dismissal::Requested
+            || since.elapsed() > DISMISSAL_TIMEOUT;
         if has_gone {
             self.dismissed.lock().unwrap_or_else(PoisonError::into_inner).remove(&mailbox);
         }
@@ -406,9 +407,9 @@ impl Fleet {
     }
 
     /// Takes away what was sent there, then the mailbox, then the object.
-    async fn leaving(
+    async fn reconcile_removal(
         &self,
-        home: &Remote,
+        owner: &Remote,
         object: &PhysicalCluster,
         mailbox: Option<Id>,
     ) -> Result<Outcome, CallError> {
@@ -416,21 +417,22 @@ impl Fleet {
             return Ok(Outcome::Done);
         }
         if let Some(mailbox) = mailbox {
-            if let Some((reason, message)) = self.left(object, mailbox).await? {
+            if let Some((reason, message)) = self.removal_blocker(object, mailbox).await? {
                 let mut status = object.status.clone().unwrap_or_default();
                 let leaving = condition(&status.conditions, LEAVING, ("True", reason.to_owned(), message));
                 status.conditions.retain(|said| said.r#type != LEAVING);
                 status.conditions.push(leaving);
-                self.write(home, object, status).await?;
-                return Ok(Outcome::Again(LEAVING_AGAIN));
+                self.write(owner, object, status).await?;
+                return Ok(Outcome::Again(REMOVAL_REQUEUE));
             }
-            removal::close(home, &self.logical.kind, &api::names::mailbox(&object.metadata.name)).await?;
+            removal::delete_mailbox(owner, &self.logical.kind, &api::names::mailbox(&object.metadata.name))
+                .await?;
         }
         let finalizers: Vec<&String> =
             object.metadata.finalizers.iter().filter(|one| *one != FLEET).collect();
         let change = json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.metadata.resource_version } });
         let place = Place::new(&self.physical.kind, "", &object.metadata.name);
-        home.patch(place, Patch::Merge, &change).await?;
+        owner.patch(place, Patch::Merge, &change).await?;
         Ok(Outcome::Done)
     }
 }
@@ -443,27 +445,29 @@ pub fn is_forgotten(object: &PhysicalCluster) -> bool {
 
 /// Whether a physical cluster is there: by its heartbeat, by what its syncer says about it, and by what the server could do.
 fn ready(
-    health: Health,
+    health: HeartbeatHealth,
     said: Option<Condition>,
-    hindrance: Option<Hindrance>,
+    problem: Option<ConnectionProblem>,
 ) -> (&'static str, String, String) {
     let of = |status, reason: &str, message: &str| (status, reason.to_owned(), message.to_owned());
-    match (hindrance, health, said) {
+    match (problem, health, said) {
         (Some(why), _, _) if !why.is_connected => of("False", CANNOT_CONNECT, &why.message),
-        (_, Health::NeverHeard, _) => of("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
+        (_, HeartbeatHealth::NeverHeard, _) => of("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
         // A syncer is alive before its cluster has ever answered. Nothing is sent to a cluster that may not be there.
-        (_, Health::Alive(_), None) => of("Unknown", NEVER_HEARD, "its syncer has not reached it yet"),
-        (_, Health::Silent, _) => of("Unknown", SILENT, "its syncer has not been heard for 40 s"),
-        (_, Health::Alive(_), Some(said)) if said.status == "False" => {
+        (_, HeartbeatHealth::Alive(_), None) => {
+            of("Unknown", NEVER_HEARD, "its syncer has not reached it yet")
+        }
+        (_, HeartbeatHealth::Silent, _) => of("Unknown", SILENT, "its syncer has not been heard for 40 s"),
+        (_, HeartbeatHealth::Alive(_), Some(said)) if said.status == "False" => {
             of("False", &said.reason, &said.message)
         }
         // What works goes on. Who reads this can do something before it does not.
-        (Some(why), Health::Alive(_), _) => {
+        (Some(why), HeartbeatHealth::Alive(_), _) => {
             let message =
                 format!("its syncer reports, but the server could not connect anew: {}", why.message);
             of("True", "Reachable", &message)
         }
-        (None, Health::Alive(_), _) => of("True", "Reachable", "its syncer reports"),
+        (None, HeartbeatHealth::Alive(_), _) => of("True", "Reachable", "its syncer reports"),
     }
 }
 
@@ -475,8 +479,8 @@ fn mailbox_id(object: &Value) -> Option<Id> {
     (owner_of_mailbox(&name) == Some(&of)).then(|| text(&object["status"]["id"])?.parse().ok())?
 }
 
-async fn furnish(mailbox: &Remote) -> Result<(), CallError> {
-    for (kind, namespace, object) in mailbox::furnishings() {
+async fn apply_bootstrap_objects(mailbox: &Remote) -> Result<(), CallError> {
+    for (kind, namespace, object) in mailbox::bootstrap_objects() {
         let mut object = object;
         object["kind"] = kind.name.clone().into();
         object["apiVersion"] = kind.api_version().into();
@@ -487,7 +491,7 @@ async fn furnish(mailbox: &Remote) -> Result<(), CallError> {
     Ok(())
 }
 
-fn refused(object: &PhysicalCluster, why: &str) -> PhysicalClusterStatus {
+fn without_mailbox(object: &PhysicalCluster, why: &str) -> PhysicalClusterStatus {
     let mut status = object.status.clone().unwrap_or_default();
     let ready = condition(&status.conditions, "Ready", ("False", "NoMailbox".to_owned(), why.to_owned()));
     status.conditions.retain(|said| said.r#type != "Ready");
@@ -510,8 +514,8 @@ mod tests {
 
     #[test]
     fn what_is_said_about_a_physical_cluster() {
-        let (alive, hindered) = (Health::Alive(Duration::from_secs(1)), |is_connected| {
-            Some(Hindrance { message: "there is no Secret".to_owned(), is_connected })
+        let (alive, connection_problems) = (HeartbeatHealth::Alive(Duration::from_secs(1)), |is_connected| {
+            Some(ConnectionProblem { message: "there is no Secret".to_owned(), is_connected })
         });
         let said = |status: &str| {
             Some(Condition::since(&[], ("Ready", status, "Unreachable", "no answer"), "2026-01-01T00:00:00Z"))
@@ -522,26 +526,26 @@ mod tests {
         }
         let reports = "its syncer reports";
         check(
-            ready(Health::NeverHeard, None, None),
+            ready(HeartbeatHealth::NeverHeard, None, None),
             ("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
         );
         check(
-            ready(Health::Silent, None, None),
+            ready(HeartbeatHealth::Silent, None, None),
             ("Unknown", SILENT, "its syncer has not been heard for 40 s"),
         );
         check(ready(alive, said("True"), None), ("True", "Reachable", reports));
         // An address where nobody answered: the cluster was ready before it had ever been reached, and got work.
         check(ready(alive, None, None), ("Unknown", NEVER_HEARD, "its syncer has not reached it yet"));
         check(ready(alive, said("False"), None), ("False", "Unreachable", "no answer"));
-        for health in [Health::NeverHeard, Health::Silent, alive] {
+        for health in [HeartbeatHealth::NeverHeard, HeartbeatHealth::Silent, alive] {
             check(
-                ready(health, said("True"), hindered(false)),
+                ready(health, said("True"), connection_problems(false)),
                 ("False", CANNOT_CONNECT, "there is no Secret"),
             );
         }
         // Nothing is moved away from where things still run.
         let but = "its syncer reports, but the server could not connect anew: there is no Secret";
-        check(ready(alive, said("True"), hindered(true)), ("True", "Reachable", but));
-        check(ready(alive, said("False"), hindered(true)), ("False", "Unreachable", "no answer"));
+        check(ready(alive, said("True"), connection_problems(true)), ("True", "Reachable", but));
+        check(ready(alive, said("False"), connection_problems(true)), ("False", "Unreachable", "no answer"));
     }
 }

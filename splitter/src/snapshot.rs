@@ -34,26 +34,26 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub(crate) use custom_kinds::{Became, Definitions, Shape};
-pub use kinds::{Class, Followed};
-pub use logical_clusters::Clusters;
-pub use member_clusters::{Changed, Member, Members};
+pub(crate) use custom_kinds::{CustomKind, CustomKinds, KindChange};
+pub use kinds::{KindClass, WatchedKind};
+pub use logical_clusters::LogicalClusters;
+pub use member_clusters::{ClusterChange, MemberCluster, MemberClusters};
 
 /// An object by its kind and place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Subject {
+pub struct ObjectRef {
     /// As [`Followed::name`].
     pub kind: Arc<str>,
     pub key: Key,
 }
 
-impl Subject {
+impl ObjectRef {
     pub fn cluster(&self) -> Id {
         self.key.cluster.unwrap_or(Id::ROOT)
     }
 }
 
-impl std::fmt::Display for Subject {
+impl std::fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.kind, self.key)
     }
@@ -61,7 +61,7 @@ impl std::fmt::Display for Subject {
 
 /// The views of kinds that are not placed themselves.
 #[derive(Debug)]
-pub struct Own {
+pub struct ConfigCaches {
     pub physical: Arc<View>,
     pub logical: Arc<View>,
     pub namespaces: Arc<View>,
@@ -72,11 +72,11 @@ pub struct Own {
     pub definitions: Arc<View>,
 }
 
-impl Own {
-    fn new() -> Own {
+impl ConfigCaches {
+    fn new() -> ConfigCaches {
         let view = |kind| Arc::new(View::new(kind));
         let ours = |row: Resource| view(Kind::new(GROUP, VERSION, row.plural, row.kind, row.namespaced));
-        Own {
+        ConfigCaches {
             physical: ours(api::fleet::PhysicalCluster::RESOURCE),
             logical: view(Kind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false)),
             namespaces: view(Kind::new("", "v1", "namespaces", "Namespace", false)),
@@ -110,13 +110,13 @@ impl Own {
 
 /// Everything that is known.
 #[derive(Debug)]
-pub struct World {
+pub struct Caches {
     /// Reaches every logical cluster by its id.
     pub server: Remote,
-    pub own: Own,
-    kinds: RwLock<BTreeMap<Arc<str>, Arc<Followed>>>,
-    clusters: RwLock<Clusters>,
-    members: RwLock<Members>,
+    pub config: ConfigCaches,
+    kinds: RwLock<BTreeMap<Arc<str>, Arc<WatchedKind>>>,
+    clusters: RwLock<LogicalClusters>,
+    members: RwLock<MemberClusters>,
 }
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
@@ -127,65 +127,65 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl World {
-    pub fn new(server: Remote) -> World {
-        World {
+impl Caches {
+    pub fn new(server: Remote) -> Caches {
+        Caches {
             server,
-            own: Own::new(),
+            config: ConfigCaches::new(),
             kinds: RwLock::new(kinds::built_in()),
             clusters: RwLock::default(),
             members: RwLock::default(),
         }
     }
 
-    pub fn clusters(&self) -> RwLockReadGuard<'_, Clusters> {
+    pub fn clusters(&self) -> RwLockReadGuard<'_, LogicalClusters> {
         read(&self.clusters)
     }
 
-    pub fn clusters_mut(&self) -> RwLockWriteGuard<'_, Clusters> {
+    pub fn clusters_mut(&self) -> RwLockWriteGuard<'_, LogicalClusters> {
         write(&self.clusters)
     }
 
     /// Whoever looks at [`clusters`](Self::clusters) too looks at them first: two who did it the other way round could wait
     /// for each other.
-    pub fn members(&self) -> RwLockReadGuard<'_, Members> {
+    pub fn members(&self) -> RwLockReadGuard<'_, MemberClusters> {
         read(&self.members)
     }
 
-    pub fn members_mut(&self) -> RwLockWriteGuard<'_, Members> {
+    pub fn members_mut(&self) -> RwLockWriteGuard<'_, MemberClusters> {
         write(&self.members)
     }
 
     /// All kinds that are placed, need to be, or are shown.
-    pub fn kinds(&self) -> Vec<Arc<Followed>> {
+    pub fn watched_kinds(&self) -> Vec<Arc<WatchedKind>> {
         read(&self.kinds).values().cloned().collect()
     }
 
-    pub fn kind(&self, name: &str) -> Option<Arc<Followed>> {
+    pub fn by_resource(&self, name: &str) -> Option<Arc<WatchedKind>> {
         read(&self.kinds).get(name).cloned()
     }
 
-    pub fn named(&self, group: &str, kind: &str) -> Option<Arc<Followed>> {
-        let of = |one: &&Arc<Followed>| one.kind.group == group && one.kind.name == kind;
+    pub fn by_group_kind(&self, group: &str, kind: &str) -> Option<Arc<WatchedKind>> {
+        let of = |one: &&Arc<WatchedKind>| one.kind.group == group && one.kind.name == kind;
         read(&self.kinds).values().find(of).cloned()
     }
 
     /// Follows a custom kind from now on, in this shape. What is known of it in the same shape stays known.
-    pub(crate) fn add_kind(&self, shape: Shape) {
+    pub(crate) fn add_kind(&self, shape: CustomKind) {
         let mut kinds = write(&self.kinds);
         // What is built in nobody defines anew.
-        let is_kept = |known: &Arc<Followed>| known.class != Class::Custom || known.shape() == shape;
+        let is_kept = |known: &Arc<WatchedKind>| known.class != KindClass::Custom || known.shape() == shape;
         if !kinds.get(shape.kind.to_string().as_str()).is_some_and(is_kept) {
-            let followed = Arc::new(Followed::defined(shape));
-            kinds.insert(followed.name.clone(), followed);
+            let watched = Arc::new(WatchedKind::defined(shape));
+            kinds.insert(watched.name.clone(), watched);
         }
     }
 
     /// Whether everything is known that a decision needs. Custom kinds come and go, and have only themselves to wait for.
-    pub fn is_known(&self) -> bool {
-        let built_in = |followed: &&Arc<Followed>| followed.class != Class::Custom;
-        self.own.all().iter().all(|view| view.synced())
-            && read(&self.kinds).values().filter(built_in).all(|followed| followed.view.synced())
+    pub fn has_synced(&self) -> bool {
+        let built_in = |watched: &&Arc<WatchedKind>| watched.class != KindClass::Custom;
+        self.config.all().iter().all(|view| view.synced())
+            && read(&self.kinds).values().filter(built_in).all(|watched| watched.view.synced())
     }
 
     /// Whether a logical cluster is known to be a mailbox.
@@ -194,7 +194,7 @@ impl World {
     }
 
     /// The logical cluster that a physical cluster is, by its path, if its own work could be placed there again.
-    pub fn circle(&self, member: &Member) -> Option<String> {
+    pub fn cycle_through(&self, member: &MemberCluster) -> Option<String> {
         let clusters = self.clusters();
         // Nearly all are real clusters.
         clusters.with_identity(member.identity()?)?;
@@ -204,42 +204,46 @@ impl World {
     }
 
     /// An object as it is seen now.
-    pub fn object(&self, subject: &Subject) -> Option<Value> {
-        let followed = self.kind(&subject.kind)?;
-        followed.get(&subject.key)
+    pub fn object(&self, subject: &ObjectRef) -> Option<Value> {
+        let watched = self.by_resource(&subject.kind)?;
+        watched.get(&subject.key)
     }
 
     /// All of a kind of our own in one logical cluster.
-    pub fn ours<T: DeserializeOwned>(&self, view: &View, cluster: Id) -> Vec<T> {
+    pub fn list_own<T: DeserializeOwned>(&self, view: &View, cluster: Id) -> Vec<T> {
         let keys = view.keys_within(cluster, None);
-        keys.iter().filter_map(|key| self.our(view, key)).collect()
+        keys.iter().filter_map(|key| self.get_own(view, key)).collect()
     }
 
     /// One of a kind of our own.
-    pub fn our<T: DeserializeOwned>(&self, view: &View, key: &Key) -> Option<T> {
+    pub fn get_own<T: DeserializeOwned>(&self, view: &View, key: &Key) -> Option<T> {
         serde_json::from_str(view.get(key)?.text()).ok()
     }
 
     /// Labels and annotations of a namespace.
-    pub fn namespace(&self, cluster: Id, name: &str) -> Tables {
+    pub fn namespace(&self, cluster: Id, name: &str) -> LabelsAndAnnotations {
         let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
-        self.own.namespaces.get(&key).and_then(|found| Tables::of(&found)).unwrap_or_default()
+        self.config
+            .namespaces
+            .get(&key)
+            .and_then(|found| LabelsAndAnnotations::of(&found))
+            .unwrap_or_default()
     }
 }
 
 /// The labels and annotations of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Tables {
+pub struct LabelsAndAnnotations {
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
 }
 
-impl Tables {
-    pub fn of(object: &Object) -> Option<Tables> {
+impl LabelsAndAnnotations {
+    pub fn of(object: &Object) -> Option<LabelsAndAnnotations> {
         #[derive(Deserialize)]
         struct Whole {
-            metadata: Tables,
+            metadata: LabelsAndAnnotations,
         }
         object.parse::<Whole>().map(|whole| whole.metadata)
     }
@@ -247,18 +251,18 @@ impl Tables {
 
 /// What an object in a mailbox, or one shown to a user, says about where it belongs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Marks {
+pub struct PlacementMarks {
     pub is_placed: bool,
     pub is_projected: bool,
     /// Of what is placed.
     pub locator: Option<Locator>,
 }
 
-impl Marks {
-    pub fn of(object: &Object) -> Marks {
-        let Some(tables) = Tables::of(object) else { return Marks::default() };
+impl PlacementMarks {
+    pub fn of(object: &Object) -> PlacementMarks {
+        let Some(tables) = LabelsAndAnnotations::of(object) else { return PlacementMarks::default() };
         let has = |name: &str| tables.labels.get(name).is_some_and(|value| value == TRUE);
-        Marks {
+        PlacementMarks {
             is_placed: has(PLACED),
             is_projected: has(PROJECTED),
             locator: tables.annotations.get(LOCATOR).and_then(|text| serde_json::from_str(text).ok()),

@@ -34,8 +34,8 @@ use api::fleet::{Disagreement, Mistake, Role};
 use serde_json::{Map, Value, json};
 
 use crate::placement::policy::Labels;
-use kinds::Kind;
-use status_rule::ReadRule;
+use kinds::KindRules;
+use status_rule::CompiledStatusRule;
 
 /// One target, as its mailbox has it.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Report<'_> {
     /// Whether the target's controller has observed what the target was sent. A kind without an observedGeneration has
     /// observed it once it reports anything. For a kind with one, a status that lacks it is partial: the first status that
     /// kube-controller-manager writes has conditions and nothing else.
-    fn has_observed(&self, kind: &Kind) -> bool {
+    fn has_observed(&self, kind: &KindRules) -> bool {
         match self.field(OBSERVED) {
             Some(observed) => observed.as_i64().is_some_and(|observed| observed >= self.generation),
             None => self.status.is_some() && !kind.observes_generation,
@@ -90,7 +90,7 @@ impl Report<'_> {
 
 /// The object as the user has it.
 #[derive(Clone, Copy, Debug)]
-pub struct Whole<'a> {
+pub struct UserObject<'a> {
     /// With the status it has.
     pub object: &'a Value,
     /// How many replicas there are to be altogether, if that is not what its spec says.
@@ -110,7 +110,7 @@ pub struct Whole<'a> {
     pub now: &'a str,
 }
 
-impl Whole<'_> {
+impl UserObject<'_> {
     fn before(&self, pointer: &str) -> Option<&Value> {
         self.object.get("status")?.pointer(pointer)
     }
@@ -138,7 +138,7 @@ const SENT: &str = "Sent";
 pub(crate) const CLASSES_FOUND: &str = "ClassesFound";
 
 /// The status of an object that runs on these targets.
-pub fn summarize(whole: &Whole, reports: &[Report], rule: Option<&ReadRule>) -> Summary {
+pub fn aggregate(whole: &UserObject, reports: &[Report], rule: Option<&CompiledStatusRule>) -> Summary {
     let kind = kinds::of(whole.object);
     let mut sorted: Vec<&Report> = reports.iter().collect();
     sorted.sort_by_key(|report| report.cluster);
@@ -162,7 +162,7 @@ pub fn summarize(whole: &Whole, reports: &[Report], rule: Option<&ReadRule>) -> 
 }
 
 /// Exactly what the target says, in the user's generations.
-fn exact(whole: &Whole, report: &Report) -> Value {
+fn exact(whole: &UserObject, report: &Report) -> Value {
     let mut status = report.status.cloned().unwrap_or_default();
     map_generations(&mut status, report, whole.observed_before());
     status
@@ -185,14 +185,14 @@ fn map_generations(value: &mut Value, report: &Report, before: i64) {
 }
 
 /// Something that is in one place only, and is on its way to another: what the new place says, as soon as it says anything.
-fn of_one(whole: &Whole, reports: &[&Report]) -> Value {
+fn of_one(whole: &UserObject, reports: &[&Report]) -> Value {
     let speaking = reports.iter().filter(|report| report.status.is_some());
     let first = speaking.min_by_key(|report| (report.role == Role::Leaving, report.cluster));
     first.map(|report| exact(whole, report)).unwrap_or_default()
 }
 
 /// Without a target nothing is so; a claim is never bound.
-fn nowhere(kind: &Kind, whole: &Whole) -> Summary {
+fn nowhere(kind: &KindRules, whole: &UserObject) -> Summary {
     let status = match kind.phase_nowhere {
         Some(phase) => json!({ "phase": phase }),
         None => match whole.object.get("status") {
@@ -204,7 +204,7 @@ fn nowhere(kind: &Kind, whole: &Whole) -> Summary {
 }
 
 /// Says who is silent and why something runs nowhere, where there are conditions to say it in.
-fn note(kind: &Kind, whole: &Whole, reports: &[&Report], status: &mut Value) {
+fn note(kind: &KindRules, whole: &UserObject, reports: &[&Report], status: &mut Value) {
     let has_conditions = kind.has_conditions || status.get("conditions").is_some_and(Value::is_array);
     if !has_conditions {
         return;

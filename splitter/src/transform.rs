@@ -24,8 +24,8 @@ use api::names::{LOCATOR, NODE_PORTS, PLACED, PROJECTED, TEMPLATE, TRUE};
 use serde_json::{Value, json};
 
 use crate::division::Part;
-use crate::placement::policy::{Labels, Subject};
-use api_access::Home;
+use crate::placement::policy::{Labels, ObjectAttributes};
+use api_access::ApiAccess;
 use overrides::OverrideError;
 
 /// As for any namespace.
@@ -34,7 +34,7 @@ const HASH_CHARS: usize = 8;
 
 /// Where an object goes, and on whose behalf.
 #[derive(Clone, Copy, Debug)]
-pub struct Way<'a> {
+pub struct Destination<'a> {
     /// The id of the user's logical cluster.
     pub logical_cluster: &'a str,
     pub cluster: &'a PhysicalCluster,
@@ -42,10 +42,10 @@ pub struct Way<'a> {
     pub overrides: &'a [Override],
     pub namespace_labels: &'a Labels,
     /// How its pods reach the API, if they do.
-    pub home: Option<&'a Home>,
+    pub api_access: Option<&'a ApiAccess>,
 }
 
-impl Way<'_> {
+impl Destination<'_> {
     fn is_dedicated(&self) -> bool {
         self.cluster.spec.dedicated_to.is_some()
     }
@@ -70,10 +70,10 @@ pub fn physical_namespace(logical_cluster: &str, namespace: &str) -> String {
 
 /// What becomes of an object on its way.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Lowered {
-    Sent(Value),
+pub enum Transformed {
+    Object(Value),
     /// It is nothing for a physical cluster.
-    Stays(&'static str),
+    NotPropagated(&'static str),
 }
 
 /// Kinds that say something about the cluster they are in, or are made there by themselves.
@@ -89,65 +89,70 @@ const STAYS: &[(&str, &str, &str)] = &[
 ];
 
 /// The object of a mailbox.
-pub fn lower(object: &Value, part: Option<&Part>, way: &Way) -> Result<Lowered, OverrideError> {
-    if let Some(why) = stays(object, way) {
-        return Ok(Lowered::Stays(why));
+pub fn transform(
+    object: &Value,
+    part: Option<&Part>,
+    destination: &Destination,
+) -> Result<Transformed, OverrideError> {
+    if let Some(why) = stays(object, destination) {
+        return Ok(Transformed::NotPropagated(why));
     }
-    let mut lowered = object.clone();
-    server_fields::strip(&mut lowered);
+    let mut transformed = object.clone();
+    server_fields::strip_server_fields(&mut transformed);
     if let Some(part) = part {
-        part.apply(&mut lowered);
+        part.apply(&mut transformed);
     }
-    if let Some(home) = way.home {
-        api_access::rewrite(&mut lowered, home);
+    if let Some(api_access) = destination.api_access {
+        api_access::rewrite(&mut transformed, api_access);
     }
-    stamp(object, &mut lowered);
-    rename(&mut lowered, way);
-    let marks = Marks::of(object, way);
-    marks.put(&mut lowered);
+    annotate_template(object, &mut transformed);
+    rename(&mut transformed, destination);
+    let marks = OriginMarks::of(object, destination);
+    marks.put(&mut transformed);
     let (labels, subject) = (labels(object), identity(object));
-    let subject = Subject { labels: &labels, namespace_labels: way.namespace_labels, ..subject };
-    let mut changed = overrides::apply(lowered, &subject, way.cluster, way.overrides)?;
+    let subject =
+        ObjectAttributes { labels: &labels, namespace_labels: destination.namespace_labels, ..subject };
+    let mut changed = overrides::apply(transformed, &subject, destination.cluster, destination.overrides)?;
     // Whatever an Override did to them, they are ours.
     marks.put(&mut changed);
-    classes::map_names(&mut changed, &way.cluster.spec.class_mappings);
+    classes::map_names(&mut changed, &destination.cluster.spec.class_mappings);
     mark_node_ports(&mut changed);
-    Ok(Lowered::Sent(changed))
+    Ok(Transformed::Object(changed))
 }
 
 /// Says which node ports of a Service are asked for: those that are left here.
-fn mark_node_ports(lowered: &mut Value) {
-    let ports = lowered.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
+fn mark_node_ports(transformed: &mut Value) {
+    let ports = transformed.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
     let asked: Vec<String> = ports.filter_map(|port| Some(port["nodePort"].as_i64()?.to_string())).collect();
-    if group_kind(lowered) == ("", "Service") && !asked.is_empty() {
-        lowered["metadata"]["annotations"][NODE_PORTS] = asked.join(",").into();
+    if group_kind(transformed) == ("", "Service") && !asked.is_empty() {
+        transformed["metadata"]["annotations"][NODE_PORTS] = asked.join(",").into();
     }
 }
 
 /// What tells the template an object has at one target from its others: also when only what is rewritten for that target is
 /// another. None if it has no template there, or is not sent at all.
-pub fn template_there(object: &Value, way: &Way) -> Result<Option<String>, OverrideError> {
-    let Lowered::Sent(lowered) = lower(object, None, way)? else { return Ok(None) };
-    Ok(lowered.pointer("/spec/template").map(|_| template_word(&lowered)))
+pub fn template_hash_on(object: &Value, destination: &Destination) -> Result<Option<String>, OverrideError> {
+    let Transformed::Object(transformed) = transform(object, None, destination)? else { return Ok(None) };
+    Ok(transformed.pointer("/spec/template").map(|_| template_hash(&transformed)))
 }
 
 /// What tells the template of a Deployment from its others.
-pub fn template_word(deployment: &Value) -> String {
+pub fn template_hash(deployment: &Value) -> String {
     let text = deployment.pointer("/spec/template").map(Value::to_string).unwrap_or_default();
     word(&[&text], 10)
 }
 
-fn stamp(object: &Value, lowered: &mut Value) {
+fn annotate_template(object: &Value, transformed: &mut Value) {
     if group_kind(object) == ("apps", "Deployment")
-        && lowered.pointer("/spec/template").is_some_and(Value::is_object)
+        && transformed.pointer("/spec/template").is_some_and(Value::is_object)
     {
         let at = format!("/spec/template/metadata/annotations/{}", TEMPLATE.replace('/', "~1"));
         // A template whose metadata is no object was never valid.
-        let _ = api::meta::pointer::set(lowered, &at, template_word(object).into());
+        let _ = api::meta::pointer::set(transformed, &at, template_hash(object).into());
     }
 }
 
-fn stays(object: &Value, way: &Way) -> Option<&'static str> {
+fn stays(object: &Value, destination: &Destination) -> Option<&'static str> {
     let (group, kind) = group_kind(object);
     let is_namespace = group.is_empty() && kind == "Namespace";
     let is_cluster_wide = object["metadata"]["namespace"].as_str().is_none_or(str::is_empty) && !is_namespace;
@@ -162,7 +167,7 @@ fn stays(object: &Value, way: &Way) -> Option<&'static str> {
         "ConfigMap" if named("kube-root-ca.crt") => Some("every cluster has its own"),
         "ServiceAccount" if named("default") => Some("every namespace has its own"),
         // A ClusterRoleBinding there would give one user rights over all, a definition would be everybody's.
-        _ if is_cluster_wide && !way.is_dedicated() => {
+        _ if is_cluster_wide && !destination.is_dedicated() => {
             Some("it is cluster-wide, and would be everybody's on a cluster that is not dedicated")
         }
         _ => None,
@@ -184,27 +189,27 @@ fn labels(object: &Value) -> Labels {
 
 static NO_LABELS: Labels = Labels::new();
 
-fn identity(object: &Value) -> Subject<'_> {
+fn identity(object: &Value) -> ObjectAttributes<'_> {
     let (group, kind) = group_kind(object);
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    Subject { group, kind, name, labels: &NO_LABELS, namespace_labels: &NO_LABELS }
+    ObjectAttributes { group, kind, name, labels: &NO_LABELS, namespace_labels: &NO_LABELS }
 }
 
 /// What tells an object in a mailbox from others, and whose it is.
-struct Marks {
+struct OriginMarks {
     locator: String,
 }
 
-impl Marks {
-    fn of(object: &Value, way: &Way) -> Marks {
+impl OriginMarks {
+    fn of(object: &Value, destination: &Destination) -> OriginMarks {
         let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
         let locator = Locator {
-            logical_cluster: way.logical_cluster.to_owned(),
+            logical_cluster: destination.logical_cluster.to_owned(),
             namespace: text("namespace"),
             name: text("name").unwrap_or_default(),
             uid: text("uid").unwrap_or_default(),
         };
-        Marks { locator: serde_json::to_string(&locator).expect("texts can be written as JSON") }
+        OriginMarks { locator: serde_json::to_string(&locator).expect("texts can be written as JSON") }
     }
 
     fn put(&self, object: &mut Value) {
@@ -223,7 +228,7 @@ impl Marks {
 const NAMESPACES: &[(&str, &str, &[&str])] =
     &[("rbac.authorization.k8s.io", "RoleBinding", &["subjects", "*", "namespace"])];
 
-fn rename(object: &mut Value, way: &Way) {
+fn rename(object: &mut Value, destination: &Destination) {
     let (group, kind) = group_kind(object);
     let fields: Vec<&[&str]> = NAMESPACES
         .iter()
@@ -232,15 +237,15 @@ fn rename(object: &mut Value, way: &Way) {
         .collect();
     let is_namespace = group.is_empty() && kind == "Namespace";
     for path in fields {
-        server_fields::at_each(object, path, &mut |namespace| there(namespace, way));
+        server_fields::at_each(object, path, &mut |namespace| there(namespace, destination));
     }
     let field = if is_namespace { "name" } else { "namespace" };
-    server_fields::at_each(object, &["metadata", field], &mut |namespace| there(namespace, way));
+    server_fields::at_each(object, &["metadata", field], &mut |namespace| there(namespace, destination));
 }
 
-fn there(namespace: &mut Value, way: &Way) {
+fn there(namespace: &mut Value, destination: &Destination) {
     if let Some(name) = namespace.as_str().filter(|name| !name.is_empty()) {
-        *namespace = way.namespace(name).into();
+        *namespace = destination.namespace(name).into();
     }
 }
 

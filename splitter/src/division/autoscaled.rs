@@ -17,12 +17,12 @@ use api::fleet::{Role, Target};
 use serde_json::Value;
 
 use crate::division;
-use crate::placement::context::Case;
+use crate::placement::context::PlacementContext;
 use crate::placement::targets::Pick;
-use crate::snapshot::mailbox_objects::{self, Copy};
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
 
 /// How many a copy has, as it said last; until it says anything, how many it is asked for.
-pub(crate) fn there(copy: &Copy, replicas_at: &str) -> Option<u32> {
+pub(crate) fn there(copy: &MailboxObject, replicas_at: &str) -> Option<u32> {
     let asked = copy.number(replicas_at)?;
     Some(copy.reported("replicas").filter(|there| *there > 0).unwrap_or(asked))
 }
@@ -33,25 +33,26 @@ pub(crate) fn is_moving(targets: &[Target]) -> bool {
 
 /// What is divided instead of what the user's object says. None if no autoscaler scales it, or the user switched that off by
 /// wanting none.
-pub(crate) fn total(case: &Case, picks: &[Pick]) -> Option<u32> {
-    let most = case.scaled_to.filter(|_| case.rule().has_replicas())?;
-    let said = division::number(case.object, case.replicas_at(), 1);
+pub(crate) fn total(context: &PlacementContext, picks: &[Pick]) -> Option<u32> {
+    let most = context.scaled_to.filter(|_| context.rule().has_replicas())?;
+    let said = division::number(context.object, context.replicas_at(), 1);
     let each = u32::try_from(picks.len()).ok().filter(|each| *each <= most).unwrap_or_default();
     // Pods that are only there while others are replaced are not counted: no autoscaler would let them be.
-    (said > 0).then(|| moving_total(case, picks).map_or(said, |total| total.min(most)).max(each))
+    (said > 0).then(|| moving_total(context, picks).map_or(said, |total| total.min(most)).max(each))
 }
 
 /// As many as there were when the move began, or as those that leave have by now. Those that take over are not counted again
 /// with what they were given since.
-fn moving_total(case: &Case, picks: &[Pick]) -> Option<u32> {
-    let recorded = case.recorded();
+fn moving_total(context: &PlacementContext, picks: &[Pick]) -> Option<u32> {
+    let recorded = context.recorded();
     let sum = |counts: fn(Role) -> bool| -> u32 {
-        let counted =
-            mailbox_objects::at(&case.copies, recorded).into_iter().filter(|(target, _)| counts(target.role));
-        counted.filter_map(|(_, copy)| there(copy, case.replicas_at())).fold(0, u32::saturating_add)
+        let counted = mailbox_objects::at_targets(&context.copies, recorded)
+            .into_iter()
+            .filter(|(target, _)| counts(target.role));
+        counted.filter_map(|(_, copy)| there(copy, context.replicas_at())).fold(0, u32::saturating_add)
     };
     if is_moving(recorded) {
-        let begun = case.record.as_ref().and_then(|record| u32::try_from(record.spec.total?).ok());
+        let begun = context.record.as_ref().and_then(|record| u32::try_from(record.spec.total?).ok());
         return Some(sum(|role| role == Role::Leaving).max(begun.unwrap_or_default()));
     }
     let is_picked = |target: &Target| picks.iter().any(|pick| pick.cluster == target.cluster);
@@ -71,7 +72,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    pub(crate) fn of(copy: &Copy, replicas_at: &str) -> Option<Seen> {
+    pub(crate) fn of(copy: &MailboxObject, replicas_at: &str) -> Option<Seen> {
         let there = copy.reported("replicas").unwrap_or_default();
         let settled = there > 0 && copy.has_observed() && copy.available() >= there;
         Some(Seen { asked: copy.number(replicas_at)?, there, settled, left_alone: copy.is_scaled_below() })
@@ -100,11 +101,11 @@ pub(crate) fn next(seen: Option<Seen>, share: u32, is_moving: bool) -> Ask {
 
 /// How many autoscalers made of it altogether, if that is another number than the user's object has. Not while anything comes,
 /// goes or is replaced, when there are others besides; and not if the user wants none, which switches autoscaling off.
-pub(crate) fn made(case: &Case, targets: &[(&Target, &Copy)]) -> Option<u32> {
-    let recorded = case.recorded();
-    let most = case.scaled_to.filter(|_| case.rule().has_replicas() && !is_moving(recorded))?;
-    let at = case.replicas_at();
-    let made = |copy: &Copy| {
+pub(crate) fn made(context: &PlacementContext, targets: &[(&Target, &MailboxObject)]) -> Option<u32> {
+    let recorded = context.recorded();
+    let most = context.scaled_to.filter(|_| context.rule().has_replicas() && !is_moving(recorded))?;
+    let at = context.replicas_at();
+    let made = |copy: &MailboxObject| {
         let seen = Seen::of(copy, at).filter(|seen| seen.settled)?;
         let updated = copy.object.as_ref()?.pointer("/status/updatedReplicas").and_then(Value::as_u64);
         updated.is_none_or(|updated| updated == u64::from(seen.there)).then_some(seen.there)
@@ -113,7 +114,7 @@ pub(crate) fn made(case: &Case, targets: &[(&Target, &Copy)]) -> Option<u32> {
     let total: u32 = all.filter(|all| !all.is_empty() && all.len() == recorded.len())?.into_iter().sum();
     // No autoscaler wants more than that.
     let total = total.min(most);
-    let said = division::number(case.object, at, 1);
+    let said = division::number(context.object, at, 1);
     (said > 0 && said != total).then_some(total)
 }
 

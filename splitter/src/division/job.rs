@@ -15,7 +15,7 @@ use api::fleet::Target;
 use serde_json::Value;
 
 use super::{Dividend, Part, Plan, number, one};
-use crate::placement::shares::{Member, divide};
+use crate::placement::shares::{WeightedCluster, divide};
 use crate::placement::targets::{Pick, shares};
 
 pub const INDEX_START: &str = "HOLON_INDEX_START";
@@ -67,7 +67,7 @@ pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> 
     let (shares, workers) = match fixed(recorded, completions) {
         // Whoever has completions works, wherever it is wanted by now.
         Some(shares) => {
-            let members: Vec<Member> =
+            let members: Vec<WeightedCluster> =
                 shares.iter().map(|(cluster, share)| member(cluster, *share)).collect();
             let workers = divide(parallelism, key, &members).of;
             (shares.clone(), shares.into_keys().zip(workers).collect())
@@ -107,8 +107,8 @@ fn queue(dividend: &Dividend, workers: BTreeMap<String, u32>) -> Plan {
     Plan { parts, total: Some(total), shares: workers, pending }
 }
 
-fn member(cluster: &str, share: u32) -> Member<'_> {
-    Member::new(cluster).weighing(u64::from(share))
+fn member(cluster: &str, share: u32) -> WeightedCluster<'_> {
+    WeightedCluster::new(cluster).weighing(u64::from(share))
 }
 
 /// What was recorded, if it is about this number.
@@ -128,8 +128,8 @@ fn in_proportion(
     let working = workers.values().any(|workers| *workers > 0);
     // Nobody works on a Job that is paused with parallelism 0; it is divided all the same, because it cannot be later.
     let weight = |pick: &Pick| if working { u64::from(workers[&pick.cluster]) } else { pick.weight };
-    let members: Vec<Member> =
-        picks.iter().map(|pick| Member::new(&pick.cluster).weighing(weight(pick))).collect();
+    let members: Vec<WeightedCluster> =
+        picks.iter().map(|pick| WeightedCluster::new(&pick.cluster).weighing(weight(pick))).collect();
     picks.iter().map(|pick| pick.cluster.clone()).zip(divide(completions, key, &members).of).collect()
 }
 
@@ -139,7 +139,8 @@ fn retries(
     key: &str,
     shares: &BTreeMap<String, u32>,
 ) -> Vec<(&'static str, BTreeMap<String, u32>)> {
-    let members: Vec<Member> = shares.iter().map(|(cluster, share)| member(cluster, *share)).collect();
+    let members: Vec<WeightedCluster> =
+        shares.iter().map(|(cluster, share)| member(cluster, *share)).collect();
     let apportioned = |pointer: &'static str, bound: u32| {
         (pointer, shares.keys().cloned().zip(divide(bound, key, &members).of).collect())
     };

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::rollout::{Round, resolved};
 use super::{Dividend, Part, Plan, number};
-use crate::placement::shares::{Member, divide};
+use crate::placement::shares::{WeightedCluster, divide};
 use crate::placement::targets::Pick;
 
 const MIN: &str = "/spec/minReplicas";
@@ -18,11 +18,11 @@ pub fn budget(object: &Value, key: &str, pods: &BTreeMap<String, u32>) -> Plan {
     let total: u32 = pods.values().fold(0, |sum, pods| sum.saturating_add(*pods));
     let apportioned = |pointer: &str, most: fn(u32) -> Option<u32>| {
         let bound = resolved(object.pointer(pointer)?, total, Round::Up)?;
-        let members: Vec<Member> = pods
+        let members: Vec<WeightedCluster> = pods
             .iter()
-            .map(|(cluster, pods)| Member {
+            .map(|(cluster, pods)| WeightedCluster {
                 max: most(*pods),
-                ..Member::new(cluster).weighing(u64::from(*pods))
+                ..WeightedCluster::new(cluster).weighing(u64::from(*pods))
             })
             .collect();
         Some(divide(bound, key, &members).of)
@@ -58,12 +58,13 @@ pub fn kept(mut plan: Plan, present: &[(&str, &Value)]) -> Plan {
 pub(super) fn autoscaler(dividend: &Dividend, picks: &[Pick]) -> Plan {
     let object = dividend.object;
     let (min, max) = (number(object, MIN, 1), number(object, MAX, 1));
-    let one_each: Vec<Member> = picks.iter().map(|pick| Member { min: 1, ..pick.member() }).collect();
+    let one_each: Vec<WeightedCluster> =
+        picks.iter().map(|pick| WeightedCluster { min: 1, ..pick.member() }).collect();
     let most = divide(max, dividend.key, &one_each).of;
-    let bounded: Vec<Member> = one_each
+    let bounded: Vec<WeightedCluster> = one_each
         .iter()
         .zip(&most)
-        .map(|(member, most)| Member { max: Some(*most), ..member.clone() })
+        .map(|(member, most)| WeightedCluster { max: Some(*most), ..member.clone() })
         .collect();
     let least = divide(min, dividend.key, &bounded).of;
     let shares: BTreeMap<String, u32> =

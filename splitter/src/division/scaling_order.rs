@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// One target, as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
+pub struct ObservedTarget {
     /// What its mailbox asks for.
     pub asked: u32,
     /// How many it reported available, last we heard.
@@ -50,7 +50,7 @@ impl Slack {
 
 /// The writes allowed now: what to ask of whom. Empty when everything is as wanted, or something must be observed first.
 pub fn next(
-    seen: &BTreeMap<String, Seen>,
+    seen: &BTreeMap<String, ObservedTarget>,
     wanted: &BTreeMap<String, u32>,
     slack: Slack,
 ) -> BTreeMap<String, u32> {
@@ -58,7 +58,7 @@ pub fn next(
     let want = |cluster: &str| wanted.get(cluster).copied().unwrap_or_default();
     let mut writes = raises(seen, wanted, slack, total);
     let lowered = seen.iter().filter(|(cluster, seen)| seen.asked > want(cluster) && !seen.leaving);
-    let excess: Vec<(&String, Seen, u32)> =
+    let excess: Vec<(&String, ObservedTarget, u32)> =
         lowered.map(|(cluster, seen)| (cluster, *seen, seen.asked - want(cluster))).collect();
     writes.extend(lowers(seen, &excess, slack, total));
     writes
@@ -70,12 +70,13 @@ fn sum(numbers: impl Iterator<Item = u32>) -> u64 {
 
 /// Raises, as long as all of them together, with nothing lowered, stay within the total and the surge.
 fn raises(
-    seen: &BTreeMap<String, Seen>,
+    seen: &BTreeMap<String, ObservedTarget>,
     wanted: &BTreeMap<String, u32>,
     slack: Slack,
     total: u64,
 ) -> BTreeMap<String, u32> {
-    let occupied = |seen: &Seen| if slack.exclusive { seen.asked.max(seen.running) } else { seen.asked };
+    let occupied =
+        |seen: &ObservedTarget| if slack.exclusive { seen.asked.max(seen.running) } else { seen.asked };
     let taken = sum(seen.values().map(occupied));
     let mut room = (total + u64::from(slack.surge)).saturating_sub(taken);
     let mut writes = BTreeMap::new();
@@ -93,8 +94,8 @@ fn raises(
 /// Lowers, as long as all of them together, with nothing raised, leave enough asked for and enough available. If there is
 /// less already, it is not made worse: a target gives up what is not available anyway.
 fn lowers(
-    seen: &BTreeMap<String, Seen>,
-    excess: &[(&String, Seen, u32)],
+    seen: &BTreeMap<String, ObservedTarget>,
+    excess: &[(&String, ObservedTarget, u32)],
     slack: Slack,
     total: u64,
 ) -> BTreeMap<String, u32> {
@@ -124,11 +125,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn seen(rows: &[(&str, u32, u32)]) -> BTreeMap<String, Seen> {
+    fn seen(rows: &[(&str, u32, u32)]) -> BTreeMap<String, ObservedTarget> {
         let row = |(cluster, asked, available): &(&str, u32, u32)| {
             (
                 (*cluster).to_owned(),
-                Seen { asked: *asked, available: *available, running: *available, leaving: false },
+                ObservedTarget { asked: *asked, available: *available, running: *available, leaving: false },
             )
         };
         rows.iter().map(row).collect()
@@ -209,7 +210,7 @@ mod tests {
         ]
     }
 
-    fn totals(now: &BTreeMap<String, Seen>) -> (u64, u64) {
+    fn totals(now: &BTreeMap<String, ObservedTarget>) -> (u64, u64) {
         (
             sum(now.values().map(|seen| seen.asked)),
             sum(now.values().map(|seen| seen.available.min(seen.asked))),
@@ -270,8 +271,8 @@ mod tests {
             slack in prop_oneof![(0..3_u32, 0..3_u32).prop_map(|(a, b)| Slack::new(a, b)), Just(Slack::exclusive())],
         ) {
             let wanted: BTreeMap<String, u32> = NAMES.iter().map(|name| (*name).to_owned()).zip(to).collect();
-            let mut now: BTreeMap<String, Seen> = NAMES.iter().map(|name| (*name).to_owned())
-                .zip(from.into_iter().map(|n| Seen { asked: n, available: n, running: n, leaving: false })).collect();
+            let mut now: BTreeMap<String, ObservedTarget> = NAMES.iter().map(|name| (*name).to_owned())
+                .zip(from.into_iter().map(|n| ObservedTarget { asked: n, available: n, running: n, leaving: false })).collect();
             for _ in 0..100 {
                 for (cluster, asked) in next(&now, &wanted, slack) {
                     now.entry(cluster).or_default().asked = asked;

@@ -8,69 +8,71 @@ use serde_json::{Value, json};
 
 use crate::controller::Splitter;
 use crate::division::autoscaled;
-use crate::execute::dependencies::Places;
+use crate::execute::dependencies::TargetsByCluster;
 use crate::execute::events;
 use crate::execute::propagate::Problems;
 use crate::execute::record;
-use crate::placement::context::Case;
-use crate::placement::decide::Decided;
+use crate::placement::context::PlacementContext;
+use crate::placement::decide::PlacementDecision;
 use crate::placement::explain::sentence;
-use crate::placement::migration::Step;
-use crate::snapshot::mailbox_objects::{self, Copy};
-use crate::snapshot::{Class, Followed, Subject};
+use crate::placement::migration::MigrationStep;
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 use crate::status::completed;
-use crate::status::status_rule::ReadRule;
-use crate::status::{self, Report, Summary, Whole, health};
+use crate::status::status_rule::CompiledStatusRule;
+use crate::status::{self, Report, Summary, UserObject, health};
 use crate::transform::classes;
 
 /// Sums up what the targets of an object report.
-pub(crate) async fn gather(
+pub(crate) async fn aggregate_status(
     splitter: &Splitter,
-    case: &Case<'_>,
-    decided: &Decided,
+    context: &PlacementContext<'_>,
+    decided: &PlacementDecision,
     problems: &Problems,
 ) -> Result<(), CallError> {
     let now = time::now();
-    let targets = mailbox_objects::at(&case.copies, &decided.record.spec.targets);
+    let targets = mailbox_objects::at_targets(&context.copies, &decided.record.spec.targets);
     let reports: Vec<Report> =
-        indexed(targets.iter().map(|(target, copy)| case.report(target, copy)).collect(), decided);
+        indexed(targets.iter().map(|(target, copy)| context.report(target, copy)).collect(), decided);
     let unsent = problems.first().map(|(cluster, problem)| format!("{cluster}: {problem}"));
     let missing = missing_classes(&targets);
-    let whole = Whole {
-        object: case.object,
-        desired: match case.is_autoscaled() {
+    let whole = UserObject {
+        object: context.object,
+        desired: match context.is_autoscaled() {
             true => Some(reports.iter().filter_map(|report| report.share).sum()),
             false => decided.plan.total,
         },
-        is_duplicated: decided.rule.has_replicas() && decided.plan.total.is_none() && !case.is_autoscaled(),
+        is_duplicated: decided.rule.has_replicas()
+            && decided.plan.total.is_none()
+            && !context.is_autoscaled(),
         pending: decided.plan.pending,
         unplaced: decided.unplaced.as_deref().or(decided.short.as_deref()),
         unsent: unsent.as_deref(),
         missing: missing.as_deref(),
         now: &now,
     };
-    let rule = rule(splitter, case.followed, case.subject);
+    let rule = rule(splitter, context.watched, context.subject);
     // What has ended has said all it had to say, also when those are gone who said it.
     let is_heard = targets.iter().filter(|(_, copy)| copy.object.is_some()).count();
-    let is_over = completed::is_ended(case.object) && is_heard < decided.record.spec.targets.len();
+    let is_over = completed::is_completed(context.object) && is_heard < decided.record.spec.targets.len();
     let summary = match &rule {
         _ if is_over => Summary::default(),
         // What cannot be said is not said: the status stays as it is. What is exact needs no rule.
         Some(Err(mistakes)) if reports.len() > 1 => {
             Summary { mistakes: mistakes.clone(), ..Summary::default() }
         }
-        Some(Ok(rule)) => status::summarize(&whole, &reports, Some(rule)),
-        Some(Err(_)) | None => status::summarize(&whole, &reports, None),
+        Some(Ok(rule)) => status::aggregate(&whole, &reports, Some(rule)),
+        Some(Err(_)) | None => status::aggregate(&whole, &reports, None),
     };
-    write(splitter, case.followed, case.subject, case.object, &summary.status).await?;
-    scale(splitter, case, &targets).await?;
-    let status = status(case, decided, &reports, &targets, &summary, problems, &now);
-    events::tell(splitter, case, decided.record.status.as_ref(), &status).await?;
-    record::report(splitter, case.subject, &decided.record, &status).await
+    write(splitter, context.watched, context.subject, context.object, &summary.status).await?;
+    scale(splitter, context, &targets).await?;
+    let status = status(context, decided, &reports, &targets, &summary, problems, &now);
+    events::record_problems(splitter, context, decided.record.status.as_ref(), &status).await?;
+    record::report(splitter, context.subject, &decided.record, &status).await
 }
 
 /// Which classes that the copies name are missing on their physical clusters, as a sentence.
-fn missing_classes(targets: &[(&Target, &Copy)]) -> Option<String> {
+fn missing_classes(targets: &[(&Target, &MailboxObject)]) -> Option<String> {
     let told =
         targets.iter().filter(|(target, _)| mailbox_objects::is_staying(target)).filter_map(|(_, copy)| {
             let missing = classes::missing(copy.object.as_ref()?, &copy.member.object);
@@ -81,7 +83,7 @@ fn missing_classes(targets: &[(&Target, &Copy)]) -> Option<String> {
 }
 
 /// Where the indexes of a target's part of a Job begin.
-fn indexed<'a>(mut reports: Vec<Report<'a>>, decided: &Decided) -> Vec<Report<'a>> {
+fn indexed<'a>(mut reports: Vec<Report<'a>>, decided: &PlacementDecision) -> Vec<Report<'a>> {
     let mut start = 0;
     for (cluster, share) in &decided.plan.shares {
         if let Some(report) = reports.iter_mut().find(|report| report.cluster == cluster) {
@@ -95,60 +97,66 @@ fn indexed<'a>(mut reports: Vec<Report<'a>>, decided: &Decided) -> Vec<Report<'a
 /// How several statuses of a custom kind become one, if somebody said so.
 fn rule(
     splitter: &Splitter,
-    followed: &Followed,
-    subject: &Subject,
-) -> Option<Result<ReadRule, Vec<api::fleet::Mistake>>> {
-    if followed.class != Class::Custom {
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+) -> Option<Result<CompiledStatusRule, Vec<api::fleet::Mistake>>> {
+    if watched.class != KindClass::Custom {
         return None;
     }
-    let rules: Vec<StatusRule> = splitter.world.ours(&splitter.world.own.status_rules, subject.cluster());
+    let rules: Vec<StatusRule> =
+        splitter.caches.list_own(&splitter.caches.config.status_rules, subject.cluster());
     let is_for = |rule: &&StatusRule| {
-        rule.spec.target.group == followed.kind.group && rule.spec.target.kind == followed.kind.name
+        rule.spec.target.group == watched.kind.group && rule.spec.target.kind == watched.kind.name
     };
-    rules.iter().find(is_for).map(|rule| ReadRule::read(&rule.spec))
+    rules.iter().find(is_for).map(|rule| CompiledStatusRule::read(&rule.spec))
 }
 
 /// Writes a status, if it is another than the object has.
 async fn write(
     splitter: &Splitter,
-    followed: &Followed,
-    subject: &Subject,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
     object: &Value,
     status: &Value,
 ) -> Result<(), CallError> {
     let leaves = is_being_deleted(object);
-    if status.is_null() || !followed.has_status || object.get("status") == Some(status) || leaves {
+    if status.is_null() || !watched.has_status || object.get("status") == Some(status) || leaves {
         return Ok(());
     }
-    let place = Place::new(&followed.kind, &subject.key.namespace, &subject.key.name).part("status");
+    let place = Place::new(&watched.kind, &subject.key.namespace, &subject.key.name).part("status");
     let change = json!([
         { "op": "test", "path": "/metadata/uid", "value": object["metadata"]["uid"] },
         { "op": "add", "path": "/status", "value": status },
     ]);
-    let written = splitter.world.server.within(subject.cluster()).patch(place, Patch::Json, &change).await?;
-    splitter.unseen.wrote(subject, &followed.view, subject.cluster(), &written);
+    let written = splitter.caches.server.within(subject.cluster()).patch(place, Patch::Json, &change).await?;
+    splitter.expectations.expect_write(subject, &watched.view, subject.cluster(), &written);
     Ok(())
 }
 
 /// How many an autoscaler below made of it is how many there are to be, as if it had been scaled here: whoever compares what is
 /// with what was wanted would otherwise wait for ever.
-async fn scale(splitter: &Splitter, case: &Case<'_>, targets: &[(&Target, &Copy)]) -> Result<(), CallError> {
-    let Some(made) = autoscaled::made(case, targets) else { return Ok(()) };
-    let Case { followed, subject, .. } = case;
-    let place = Place::new(&followed.kind, &subject.key.namespace, &subject.key.name).part("scale");
+async fn scale(
+    splitter: &Splitter,
+    context: &PlacementContext<'_>,
+    targets: &[(&Target, &MailboxObject)],
+) -> Result<(), CallError> {
+    let Some(made) = autoscaled::made(context, targets) else { return Ok(()) };
+    let PlacementContext { watched, subject, .. } = context;
+    let place = Place::new(&watched.kind, &subject.key.namespace, &subject.key.name).part("scale");
     let change =
-        json!({ "metadata": { "uid": case.object["metadata"]["uid"] }, "spec": { "replicas": made } });
-    let written = splitter.world.server.within(subject.cluster()).patch(place, Patch::Merge, &change).await?;
-    splitter.unseen.wrote(subject, &followed.view, subject.cluster(), &written);
+        json!({ "metadata": { "uid": context.object["metadata"]["uid"] }, "spec": { "replicas": made } });
+    let written =
+        splitter.caches.server.within(subject.cluster()).patch(place, Patch::Merge, &change).await?;
+    splitter.expectations.expect_write(subject, &watched.view, subject.cluster(), &written);
     Ok(())
 }
 
 #[allow(clippy::too_many_arguments)]
 fn status(
-    case: &Case,
-    decided: &Decided,
+    context: &PlacementContext,
+    decided: &PlacementDecision,
     reports: &[Report],
-    targets: &[(&Target, &Copy)],
+    targets: &[(&Target, &MailboxObject)],
     summary: &Summary,
     problems: &Problems,
     now: &str,
@@ -157,7 +165,9 @@ fn status(
     let rows: Vec<(Role, api::fleet::TargetReport)> = reports
         .iter()
         .zip(targets)
-        .map(|(report, (target, copy))| (target.role, health::target(report, case.object, copy.is_applied())))
+        .map(|(report, (target, copy))| {
+            (target.role, health::target(report, context.object, copy.is_applied()))
+        })
         .collect();
     let condition = |said: (&str, &str, &str, String)| {
         Condition::since(&before.conditions, (said.0, said.1, said.2, &said.3), now)
@@ -170,15 +180,17 @@ fn status(
     };
     let mut conditions = vec![condition(placed)];
     match &decided.step {
-        Step::Wait { on } => conditions.push(condition(("Moving", "True", "Waiting", on.join("; ")))),
-        Step::Overdue { on } => conditions.push(condition((
+        MigrationStep::Waiting { on } => {
+            conditions.push(condition(("Moving", "True", "Waiting", on.join("; "))))
+        }
+        MigrationStep::Overdue { on } => conditions.push(condition((
             "Moving",
             "True",
             "Overdue",
             format!("still not ready, so both places are kept: {}", on.join("; ")),
         ))),
-        Step::Mark => conditions.push(condition(("Moving", "True", "Began", String::new()))),
-        Step::Rest | Step::Finish => {}
+        MigrationStep::Started => conditions.push(condition(("Moving", "True", "Began", String::new()))),
+        MigrationStep::Settled | MigrationStep::Finished => {}
     }
     if let Some(short) = &decided.short {
         conditions.push(condition(("Complete", "False", "Pending", short.clone())));
@@ -194,7 +206,7 @@ fn status(
         conditions.push(condition(said));
     }
     DistributionStatus {
-        observed_generation: Some(case.generation()),
+        observed_generation: Some(context.generation()),
         conditions,
         counts: Some(health::counts(&rows)),
         verdicts: decided.decision.verdicts.clone(),
@@ -204,22 +216,23 @@ fn status(
 }
 
 /// The status of something that goes along.
-pub(crate) async fn follower(
+pub(crate) async fn aggregate_dependency(
     splitter: &Splitter,
-    followed: &Followed,
-    subject: &Subject,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
     object: &Value,
-    copies: &[Copy],
-    places: &Places,
+    copies: &[MailboxObject],
+    places: &TargetsByCluster,
 ) -> Result<(), CallError> {
-    if !followed.has_status {
+    if !watched.has_status {
         return Ok(());
     }
     let now = time::now();
-    let there = |copy: &&Copy| copy.is_meant && copy.object.is_some() && places.contains_key(copy.name());
+    let there =
+        |copy: &&MailboxObject| copy.is_nearest && copy.object.is_some() && places.contains_key(copy.name());
     let reports: Vec<Report> =
         copies.iter().filter(there).map(|copy| copy.report(&places[copy.name()])).collect();
-    let whole = Whole {
+    let whole = UserObject {
         object,
         desired: None,
         is_duplicated: false,
@@ -232,7 +245,7 @@ pub(crate) async fn follower(
     let status = if reports.is_empty() && object["kind"] != "PersistentVolumeClaim" {
         Value::Null
     } else {
-        status::summarize(&whole, &reports, None).status
+        status::aggregate(&whole, &reports, None).status
     };
-    write(splitter, followed, subject, object, &status).await
+    write(splitter, watched, subject, object, &status).await
 }

@@ -17,27 +17,27 @@ use controller::remote::{CallError, Place};
 use serde_json::{Value, json};
 
 use crate::controller::Splitter;
-use crate::snapshot::{Class, Followed, Subject};
+use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 
 /// Lets a mailbox know the kind of an object, if it is one that somebody defined.
 pub(crate) async fn bring(
     splitter: &Splitter,
-    followed: &Followed,
-    subject: &Subject,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
     mailbox: Id,
 ) -> Result<(), CallError> {
-    if followed.class != Class::Custom {
+    if watched.class != KindClass::Custom {
         return Ok(());
     }
-    let view = &splitter.world.own.definitions;
-    let name = followed.name.to_string();
+    let view = &splitter.caches.config.definitions;
+    let name = watched.name.to_string();
     let read = |cluster: Id| {
         let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.clone() };
         view.get(&key).map(|definition| definition.read(&view.kind))
     };
     // Its definition is going, and it with it.
     let Some(own) = read(subject.cluster()) else { return Ok(()) };
-    let there = splitter.world.server.within(mailbox);
+    let there = splitter.caches.server.within(mailbox);
     match read(mailbox) {
         None => match there.create(&view.kind, "", &permissive(&own)).await {
             // Somebody else was faster; the next look sees what they wrote.
@@ -48,7 +48,7 @@ pub(crate) async fn bring(
             Some(wider) => {
                 there.replace(Place::new(&view.kind, "", &name), &wider).await?;
                 // What was there before can be seen in another version now, which no event says.
-                splitter.follow_again(&name);
+                splitter.restart_watch(&name);
                 Ok(())
             }
             None => Ok(()),
@@ -59,12 +59,12 @@ pub(crate) async fn bring(
 /// Whether the kind of an object is defined where it is. With a definition go all objects of its kind.
 pub(crate) async fn is_defined(
     splitter: &Splitter,
-    followed: &Followed,
-    subject: &Subject,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
 ) -> Result<bool, CallError> {
-    let kind = &splitter.world.own.definitions.kind;
-    let here = splitter.world.server.within(subject.cluster());
-    Ok(here.get(Place::new(kind, "", &followed.name)).await?.is_some())
+    let kind = &splitter.caches.config.definitions.kind;
+    let here = splitter.caches.server.within(subject.cluster());
+    Ok(here.get(Place::new(kind, "", &watched.name)).await?.is_some())
 }
 
 /// The same kind, with the same versions, of which an object may be anything.

@@ -8,8 +8,8 @@ use controller::remote::CallError;
 use serde_json::{Value, json};
 
 use crate::controller::Splitter;
-use crate::placement::context::Case;
-use crate::snapshot::Subject;
+use crate::placement::context::PlacementContext;
+use crate::snapshot::ObjectRef;
 use crate::status::CLASSES_FOUND;
 
 const PLACED: &str = "Placed";
@@ -17,21 +17,21 @@ const COMPLETE: &str = "Complete";
 const SENT: &str = "Sent";
 
 /// Tells it if that is new.
-pub(crate) async fn tell(
+pub(crate) async fn record_problems(
     splitter: &Splitter,
-    case: &Case<'_>,
+    context: &PlacementContext<'_>,
     before: Option<&DistributionStatus>,
     now: &DistributionStatus,
 ) -> Result<(), CallError> {
-    let Some(said) = news(before, now) else { return Ok(()) };
+    let Some(said) = new_problem(before, now) else { return Ok(()) };
     let at = &said.last_transition_time;
-    write(splitter, case.subject, case.object, (&said.reason, &said.message), at, at).await
+    write(splitter, context.subject, context.object, (&said.reason, &said.message), at, at).await
 }
 
 /// Tells why a copy cannot be as it is wanted, once for every version of its object.
-pub(crate) async fn tell_problem(
+pub(crate) async fn record_send_failure(
     splitter: &Splitter,
-    subject: &Subject,
+    subject: &ObjectRef,
     object: &Value,
     problem: &str,
 ) -> Result<(), CallError> {
@@ -40,9 +40,9 @@ pub(crate) async fn tell_problem(
 }
 
 /// Tells that a class is missing where something is sent, once for every object and cluster.
-pub(crate) async fn tell_missing(
+pub(crate) async fn record_missing_class(
     splitter: &Splitter,
-    subject: &Subject,
+    subject: &ObjectRef,
     object: &Value,
     missing: &str,
 ) -> Result<(), CallError> {
@@ -51,9 +51,9 @@ pub(crate) async fn tell_missing(
 }
 
 /// Tells that pods were deleted with their workload although it was deleted without its dependents.
-pub(crate) async fn tell_not_orphaned(
+pub(crate) async fn record_not_orphaned(
     splitter: &Splitter,
-    subject: &Subject,
+    subject: &ObjectRef,
     of: &ObjectReference,
 ) -> Result<(), CallError> {
     let object = json!({ "apiVersion": of.api_version, "kind": of.kind, "metadata": { "uid": of.uid } });
@@ -69,7 +69,7 @@ pub(crate) async fn tell_not_orphaned(
 /// Writes an Event. What is said again of the same `occasion` is not written again.
 async fn write(
     splitter: &Splitter,
-    subject: &Subject,
+    subject: &ObjectRef,
     object: &Value,
     (reason, message): (&str, &str),
     at: &str,
@@ -88,7 +88,7 @@ async fn write(
         "source": { "component": "holon-splitter" }, "reportingComponent": "holon-splitter",
         "firstTimestamp": at, "lastTimestamp": at, "count": 1,
     });
-    match splitter.world.server.within(subject.cluster()).create(&kind, namespace, &event).await {
+    match splitter.caches.server.within(subject.cluster()).create(&kind, namespace, &event).await {
         // It was told, or nothing is told any more in a namespace that goes.
         Err(error) if error.is_conflict() || error.code() == 403 => Ok(()),
         done => done.map(drop),
@@ -96,16 +96,19 @@ async fn write(
 }
 
 /// What is to be told: that it, or some of it, is pending, held or cannot be sent, for a reason that was not known before.
-fn news<'a>(before: Option<&DistributionStatus>, now: &'a DistributionStatus) -> Option<&'a Condition> {
+fn new_problem<'a>(
+    before: Option<&DistributionStatus>,
+    now: &'a DistributionStatus,
+) -> Option<&'a Condition> {
     let is_bad = |said: &Condition| {
         [PLACED, COMPLETE, SENT, CLASSES_FOUND].contains(&said.r#type.as_str()) && said.reason != PLACED
     };
     let known = before.map_or(&[][..], |before| &before.conditions);
-    let is_known = |said: &Condition| {
+    let has_synced = |said: &Condition| {
         let is_it = |known: &Condition| known.reason == said.reason && known.message == said.message;
         known.iter().any(|known| known.r#type == said.r#type && is_it(known))
     };
-    now.conditions.iter().find(|said| is_bad(said) && !is_known(said))
+    now.conditions.iter().find(|said| is_bad(said) && !has_synced(said))
 }
 
 #[cfg(test)]
@@ -123,7 +126,7 @@ mod tests {
     #[test]
     fn what_is_known_is_not_told_again() {
         let check = |before: Option<DistributionStatus>, now: DistributionStatus, tells: bool| {
-            assert_eq!(news(before.as_ref(), &now).is_some(), tells, "{before:?} {now:?}");
+            assert_eq!(new_problem(before.as_ref(), &now).is_some(), tells, "{before:?} {now:?}");
         };
         check(None, status(PLACED, "east"), false);
         check(None, status("Pending", "no room"), true);

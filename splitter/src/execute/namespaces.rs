@@ -17,49 +17,49 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
 
-use crate::controller::{Item, Splitter, lock};
-use crate::execute::dependencies::Places;
+use crate::controller::{Splitter, WorkItem, lock};
+use crate::execute::dependencies::TargetsByCluster;
 use crate::execute::propagate;
-use crate::snapshot::mailbox_objects::{self, Copy};
-use crate::snapshot::{Class, Followed, Marks, Member};
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::snapshot::{KindClass, MemberCluster, PlacementMarks, WatchedKind};
 
 /// Until a namespace that is left is empty.
-const AGAIN: Duration = Duration::from_secs(1);
+const NAMESPACE_REQUEUE: Duration = Duration::from_secs(1);
 
 /// A namespace of a mailbox.
-type Name = (Id, String);
+type MailboxNamespace = (Id, String);
 
 /// Those that are being taken away at this moment.
 #[derive(Debug, Default)]
-pub(crate) struct Emptied(Mutex<HashSet<Name>>);
+pub(crate) struct TerminatingNamespaces(Mutex<HashSet<MailboxNamespace>>);
 
 /// For as long as this is kept nothing is sent to a namespace.
-struct Emptying<'a> {
-    emptied: &'a Emptied,
-    name: Name,
+struct TerminationGuard<'a> {
+    terminating: &'a TerminatingNamespaces,
+    name: MailboxNamespace,
 }
 
-impl Emptied {
+impl TerminatingNamespaces {
     /// One look at a user's namespace is had at a time, and a copy is of one of them.
-    fn begin(&self, mailbox: Id, namespace: &str) -> Emptying<'_> {
+    fn begin(&self, mailbox: Id, namespace: &str) -> TerminationGuard<'_> {
         let name = (mailbox, namespace.to_owned());
         lock(&self.0).insert(name.clone());
-        Emptying { emptied: self, name }
+        TerminationGuard { terminating: self, name }
     }
 }
 
-impl Drop for Emptying<'_> {
+impl Drop for TerminationGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.emptied.0).remove(&self.name);
+        lock(&self.terminating.0).remove(&self.name);
     }
 }
 
 impl Splitter {
     /// Whether the namespace of a copy is on its way out, so that nothing can be sent there until it is gone.
-    pub(crate) fn is_emptied(&self, copy: &Copy) -> bool {
-        let view = &self.world.own.namespaces;
+    pub(crate) fn is_namespace_terminating(&self, copy: &MailboxObject) -> bool {
+        let view = &self.caches.config.namespaces;
         let name = (copy.mailbox, copy.namespace.clone());
-        if lock(&self.emptied.0).contains(&name) {
+        if lock(&self.terminating.0).contains(&name) {
             return true;
         }
         let key = Key { cluster: Some(copy.mailbox), namespace: String::new(), name: name.1 };
@@ -68,15 +68,16 @@ impl Splitter {
     }
 
     /// The copy of a namespace is gone: whoever waited for that goes on.
-    pub(crate) fn add_waiting(&self, cluster: Id, namespace: &str) {
-        let waiting: Vec<_> = lock(&self.book).within(cluster, namespace).map(|(it, _)| it.clone()).collect();
-        waiting.into_iter().for_each(|subject| self.queue.add(Item::Object(subject)));
+    pub(crate) fn enqueue_namespace(&self, cluster: Id, namespace: &str) {
+        let waiting: Vec<_> =
+            lock(&self.placement_index).within(cluster, namespace).map(|(it, _)| it.clone()).collect();
+        waiting.into_iter().for_each(|subject| self.queue.add(WorkItem::Object(subject)));
     }
 
     /// Where what is in a namespace runs, or is to.
-    fn places(&self, cluster: Id, namespace: &str) -> Places {
-        let mut places = Places::new();
-        for (_, entry) in lock(&self.book).within(cluster, namespace) {
+    fn places(&self, cluster: Id, namespace: &str) -> TargetsByCluster {
+        let mut places = TargetsByCluster::new();
+        for (_, entry) in lock(&self.placement_index).within(cluster, namespace) {
             for target in &entry.targets {
                 let role = places.get(&target.cluster).map_or(target.role, |known: &Target| {
                     if known.role == Role::Steady { Role::Steady } else { target.role }
@@ -90,34 +91,36 @@ impl Splitter {
 }
 
 /// A user's namespace: says on it where what is in it runs, and removes its copies that hold nothing any more.
-pub(crate) async fn look(splitter: &Splitter, cluster: Id, name: &str) -> Result<Outcome, CallError> {
-    let world = &splitter.world;
+pub(crate) async fn reconcile(splitter: &Splitter, cluster: Id, name: &str) -> Result<Outcome, CallError> {
+    let caches = &splitter.caches;
     let places = splitter.places(cluster, name);
     let targets: Vec<Target> = places.values().cloned().collect();
     let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
-    let kind = &world.own.namespaces.kind;
-    if let Some(own) = world.own.namespaces.get(&key) {
-        let said = world.namespace(cluster, name).annotations.get(TARGETS).cloned();
+    let kind = &caches.config.namespaces.kind;
+    if let Some(own) = caches.config.namespaces.get(&key) {
+        let said = caches.namespace(cluster, name).annotations.get(TARGETS).cloned();
         let says = (!targets.is_empty()).then(|| crate::placement::explain::sentence(&targets));
         if said != says {
             let change = json!({ "metadata": { "uid": own.uid, "annotations": { TARGETS: says } } });
-            world.server.within(cluster).patch(Place::new(kind, "", name), Patch::Merge, &change).await?;
+            caches.server.within(cluster).patch(Place::new(kind, "", name), Patch::Merge, &change).await?;
         }
         let own = own.read(kind);
-        for member in splitter.seen_from(cluster).iter().filter(|member| places.contains_key(member.name())) {
+        for member in
+            splitter.visible_from(cluster).iter().filter(|member| places.contains_key(member.name()))
+        {
             if let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) {
-                propagate::label(splitter, member, mailbox, &own, &copy).await?;
+                propagate::update_namespace_labels(splitter, member, mailbox, &own, &copy).await?;
             }
         }
     }
-    take_away(splitter, cluster, name, &places).await
+    delete_unused(splitter, cluster, name, &places).await
 }
 
 /// The copy of a namespace in the mailbox of a physical cluster, if there is one that is not on its way out.
-fn copy_at(splitter: &Splitter, member: &Member, cluster: Id, name: &str) -> Option<(Id, Value)> {
-    let view = &splitter.world.own.namespaces;
+fn copy_at(splitter: &Splitter, member: &MemberCluster, cluster: Id, name: &str) -> Option<(Id, Value)> {
+    let view = &splitter.caches.config.namespaces;
     let mailbox = member.mailbox()?;
-    let there = mailbox_objects::namespace_there(member, cluster, name);
+    let there = mailbox_objects::namespace_on(member, cluster, name);
     let copy = view.get(&Key { cluster: Some(mailbox), namespace: String::new(), name: there })?;
     let copy = copy.read(&view.kind);
     let of = mailbox_objects::locator(&copy)?;
@@ -126,51 +129,53 @@ fn copy_at(splitter: &Splitter, member: &Member, cluster: Id, name: &str) -> Opt
 }
 
 /// Copies of a namespace in which nothing is any more, and nothing is to be.
-async fn take_away(
+async fn delete_unused(
     splitter: &Splitter,
     cluster: Id,
     name: &str,
-    places: &Places,
+    places: &TargetsByCluster,
 ) -> Result<Outcome, CallError> {
-    let world = &splitter.world;
+    let caches = &splitter.caches;
     let members = {
-        let clusters = world.clusters();
-        world.members().all(&clusters)
+        let clusters = caches.clusters();
+        caches.members().all(&clusters)
     };
-    let meant = splitter.seen_from(cluster);
-    let is_meant = |member: &Member| meant.iter().any(|one| one.mailbox() == member.mailbox());
-    let is_place = |places: &Places, member: &Member| places.contains_key(member.name()) && is_meant(member);
+    let meant = splitter.visible_from(cluster);
+    let is_nearest = |member: &MemberCluster| meant.iter().any(|one| one.mailbox() == member.mailbox());
+    let is_place = |places: &TargetsByCluster, member: &MemberCluster| {
+        places.contains_key(member.name()) && is_nearest(member)
+    };
     let own = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
-    let lives = world.own.namespaces.get(&own).is_some();
+    let lives = caches.config.namespaces.get(&own).is_some();
     let mut waits = false;
     for member in members.iter().filter(|member| !is_place(places, member)) {
         let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) else { continue };
         let text = |field: &str| copy["metadata"][field].as_str().unwrap_or_default();
         let there = text("name");
         // What is only shown there goes with it; while the user has the namespace, claims and their data do not.
-        let holds = |followed: &Arc<Followed>| {
+        let holds = |watched: &Arc<WatchedKind>| {
             let is_placed =
-                |key: &Key| followed.view.get(key).is_some_and(|one| !Marks::of(&one).is_projected);
-            let keys = followed.view.keys_within(mailbox, Some(there));
-            followed.class != Class::Shown && keys.iter().any(|key| lives || is_placed(key))
+                |key: &Key| watched.view.get(key).is_some_and(|one| !PlacementMarks::of(&one).is_projected);
+            let keys = watched.view.keys_within(mailbox, Some(there));
+            watched.class != KindClass::Projected && keys.iter().any(|key| lives || is_placed(key))
         };
-        if !splitter.is_entered(cluster, name) || world.kinds().iter().any(holds) {
+        if !splitter.is_indexed(cluster, name) || caches.watched_kinds().iter().any(holds) {
             waits = true;
             continue;
         }
         // With the copy goes the data of its claims. A view may be late, the server is not.
-        let own = Place::new(&world.own.namespaces.kind, "", name);
-        if !lives && world.server.within(cluster).get(own).await?.is_some() {
+        let own = Place::new(&caches.config.namespaces.kind, "", name);
+        if !lives && caches.server.within(cluster).get(own).await?.is_some() {
             waits = true;
             continue;
         }
-        let _emptying = splitter.emptied.begin(mailbox, there);
+        let _emptying = splitter.terminating.begin(mailbox, there);
         // Somebody may have entered it since.
         if is_place(&splitter.places(cluster, name), member) {
             continue;
         }
-        let place = Place::new(&world.own.namespaces.kind, "", there);
-        world.server.within(mailbox).delete(place, text("uid")).await?;
+        let place = Place::new(&caches.config.namespaces.kind, "", there);
+        caches.server.within(mailbox).delete(place, text("uid")).await?;
     }
-    Ok(if waits { Outcome::Again(AGAIN) } else { Outcome::Done })
+    Ok(if waits { Outcome::Again(NAMESPACE_REQUEUE) } else { Outcome::Done })
 }

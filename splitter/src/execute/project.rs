@@ -36,11 +36,11 @@ use controller::remote::CallError;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::controller::{Item, Splitter};
-use crate::snapshot::Subject;
+use crate::controller::{Splitter, WorkItem};
+use crate::snapshot::ObjectRef;
 
-pub(crate) use index::Index;
-pub(crate) use metrics::is_measured;
+pub(crate) use index::ProjectionIndex;
+pub(crate) use metrics::is_metrics_definition;
 pub(crate) use nodes::nodes;
 
 const DEPLOYMENTS: &str = "deployments.apps";
@@ -48,24 +48,25 @@ const SETS: &str = "replicasets.apps";
 const NAMESPACES: &str = "namespaces";
 
 /// A source in a mailbox; a Deployment whose ReplicaSets are to be shown; or a set that was shown and has no Deployment.
-pub(crate) async fn show(splitter: &Splitter, subject: &Subject) -> Result<Outcome, CallError> {
+pub(crate) async fn reconcile(splitter: &Splitter, subject: &ObjectRef) -> Result<Outcome, CallError> {
     match &*subject.kind {
-        DEPLOYMENTS => replica_sets::show(splitter, subject).await,
+        DEPLOYMENTS => replica_sets::reconcile(splitter, subject).await,
         SETS if is_stray(splitter, subject) => replica_sets::remove_stray(splitter, subject).await,
-        _ => object::show(splitter, subject).await,
+        _ => object::reconcile(splitter, subject).await,
     }
 }
 
 /// Whether it is shown to a user and nobody's any more.
-fn is_stray(splitter: &Splitter, subject: &Subject) -> bool {
-    let found = splitter.world.kind(&subject.kind).and_then(|followed| followed.view.get(&subject.key));
-    found.is_some_and(|found| Head::of(&found).is_shown()) && !splitter.world.is_mailbox(subject.cluster())
+fn is_stray(splitter: &Splitter, subject: &ObjectRef) -> bool {
+    let found = splitter.caches.by_resource(&subject.kind).and_then(|watched| watched.view.get(&subject.key));
+    found.is_some_and(|found| ProjectionMetadata::of(&found).is_shown())
+        && !splitter.caches.is_mailbox(subject.cluster())
 }
 
 /// As much of an object as says what it shows and whose it is.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Head {
+struct ProjectionMetadata {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     owner_references: Vec<Owner>,
@@ -80,11 +81,11 @@ struct Owner {
     controller: bool,
 }
 
-impl Head {
-    fn of(object: &Object) -> Head {
+impl ProjectionMetadata {
+    fn of(object: &Object) -> ProjectionMetadata {
         #[derive(Deserialize)]
         struct Whole {
-            metadata: Head,
+            metadata: ProjectionMetadata,
         }
         object.parse::<Whole>().map(|whole| whole.metadata).unwrap_or_default()
     }
@@ -95,94 +96,96 @@ impl Head {
     }
 
     /// What something shown to a user shows.
-    fn source(&self, kind: &Arc<str>) -> Option<Subject> {
+    fn source(&self, kind: &Arc<str>) -> Option<ObjectRef> {
         let mailbox: Id = self.annotations.get(MAILBOX)?.parse().ok()?;
         let (namespace, name) = self.annotations.get(LOCATOR_BELOW)?.split_once('/')?;
         let key = Key { cluster: Some(mailbox), namespace: namespace.to_owned(), name: name.to_owned() };
-        Some(Subject { kind: kind.clone(), key })
+        Some(ObjectRef { kind: kind.clone(), key })
     }
 
     /// The Deployment a ReplicaSet is of, beside it.
-    fn deployment(&self, set: &Key) -> Option<Subject> {
+    fn deployment(&self, set: &Key) -> Option<ObjectRef> {
         let owner = self.owner_references.iter().find(|owner| owner.controller)?;
         let key = Key { name: owner.name.clone(), ..set.clone() };
-        (owner.kind == "Deployment").then(|| Subject { kind: DEPLOYMENTS.into(), key })
+        (owner.kind == "Deployment").then(|| ObjectRef { kind: DEPLOYMENTS.into(), key })
     }
 }
 
 /// Something happened to what a mailbox shows, or to what may own it.
-pub(crate) fn hear_from_mailbox(splitter: &Splitter, kind: &Arc<str>, object: &Object, gone: bool) {
-    let subject = Subject { kind: kind.clone(), key: object.key.clone() };
-    splitter.tree.wake(&splitter.queue, &subject);
+pub(crate) fn handle_mailbox_object(splitter: &Splitter, kind: &Arc<str>, object: &Object, gone: bool) {
+    let subject = ObjectRef { kind: kind.clone(), key: object.key.clone() };
+    splitter.projections.wake_waiting(&splitter.queue, &subject);
     if &**kind == NAMESPACES {
-        return look_into(splitter, &subject.key, gone);
+        return enqueue_namespace_projections(splitter, &subject.key, gone);
     }
-    let head = Head::of(object);
+    let head = ProjectionMetadata::of(object);
     if !head.is_shown() {
         return;
     }
     match head.deployment(&object.key).filter(|_| &**kind == SETS) {
-        None => splitter.queue.add(Item::Shown(subject)),
+        None => splitter.queue.add(WorkItem::Projected(subject)),
         Some(below) => {
-            splitter.tree.set(&below, &object.key.name, gone);
-            let here = origin::home(&splitter.world, subject.cluster(), &subject.key.namespace);
+            splitter.projections.set(&below, &object.key.name, gone);
+            let here = origin::user_namespace(&splitter.caches, subject.cluster(), &subject.key.namespace);
             if let Some((cluster, namespace)) = here {
                 let key = Key { cluster: Some(cluster), namespace, name: below.key.name.clone() };
-                splitter.queue.add(Item::Shown(Subject { kind: below.kind.clone(), key }));
+                splitter.queue.add(WorkItem::Projected(ObjectRef { kind: below.kind.clone(), key }));
             }
         }
     }
 }
 
 /// Whose a namespace of a mailbox is was said, or it is gone with all that was in it.
-fn look_into(splitter: &Splitter, namespace: &Key, gone: bool) {
+fn enqueue_namespace_projections(splitter: &Splitter, namespace: &Key, gone: bool) {
     let Some(cluster) = namespace.cluster else { return };
-    let sources = splitter.tree.sources(cluster, Some(&namespace.name));
-    sources.into_iter().filter(|_| gone).for_each(|source| splitter.queue.add(Item::Shown(source)));
-    let Some((user, here)) = origin::home(&splitter.world, cluster, &namespace.name) else { return };
-    let deployments = splitter.world.kind(DEPLOYMENTS);
-    for key in deployments.iter().flat_map(|followed| followed.view.keys_within(user, Some(&here))) {
-        splitter.queue.add(Item::Shown(Subject { kind: DEPLOYMENTS.into(), key }));
+    let sources = splitter.projections.sources(cluster, Some(&namespace.name));
+    sources.into_iter().filter(|_| gone).for_each(|source| splitter.queue.add(WorkItem::Projected(source)));
+    let Some((user, here)) = origin::user_namespace(&splitter.caches, cluster, &namespace.name) else {
+        return;
+    };
+    let deployments = splitter.caches.by_resource(DEPLOYMENTS);
+    for key in deployments.iter().flat_map(|watched| watched.view.keys_within(user, Some(&here))) {
+        splitter.queue.add(WorkItem::Projected(ObjectRef { kind: DEPLOYMENTS.into(), key }));
     }
 }
 
 /// Something happened to what is shown to a user.
-pub(crate) fn hear_of_shown(splitter: &Splitter, kind: &Arc<str>, object: &Object, gone: bool) {
-    let head = Head::of(object);
-    let subject = Subject { kind: kind.clone(), key: object.key.clone() };
+pub(crate) fn handle_projected(splitter: &Splitter, kind: &Arc<str>, object: &Object, gone: bool) {
+    let head = ProjectionMetadata::of(object);
+    let subject = ObjectRef { kind: kind.clone(), key: object.key.clone() };
     if &**kind == "nodes" {
-        return splitter.queue.add(Item::Nodes(subject.cluster()));
+        return splitter.queue.add(WorkItem::Nodes(subject.cluster()));
     }
     if let Some(source) = head.source(kind) {
-        splitter.tree.show(&source, &object.key, gone);
-        splitter.tree.wake(&splitter.queue, &source);
-        return splitter.queue.add(Item::Shown(source));
+        splitter.projections.show(&source, &object.key, gone);
+        splitter.projections.wake_waiting(&splitter.queue, &source);
+        return splitter.queue.add(WorkItem::Projected(source));
     }
     match head.deployment(&object.key).filter(|_| &**kind == SETS) {
         Some(deployment) => {
-            splitter.tree.set(&deployment, &object.key.name, gone);
-            splitter.tree.wake(&splitter.queue, &deployment);
-            splitter.queue.add(Item::Shown(deployment));
+            splitter.projections.set(&deployment, &object.key.name, gone);
+            splitter.projections.wake_waiting(&splitter.queue, &deployment);
+            splitter.queue.add(WorkItem::Projected(deployment));
         }
         // Left alone when its Deployment was deleted without what it owns.
-        None if &**kind == SETS && !gone => splitter.queue.add(Item::Shown(subject)),
+        None if &**kind == SETS && !gone => splitter.queue.add(WorkItem::Projected(subject)),
         None => {}
     }
 }
 
 /// What is recorded about an object was said, and by that which physical clusters are used. None: it is gone.
-pub(crate) fn hear_of_record(splitter: &Splitter, key: &Key, record: Option<&Distribution>) {
+pub(crate) fn handle_record(splitter: &Splitter, key: &Key, record: Option<&Distribution>) {
     let targets = record.iter().flat_map(|record| &record.spec.targets);
     let names = targets.map(|target| target.cluster.clone()).collect();
-    if let Some(cluster) = key.cluster.filter(|_| splitter.tree.record(key, names)) {
-        splitter.queue.add(Item::Nodes(cluster));
+    if let Some(cluster) = key.cluster.filter(|_| splitter.projections.record(key, names)) {
+        splitter.queue.add(WorkItem::Nodes(cluster));
     }
 }
 
 /// Whether a physical cluster reports has changed, so what is to go because of its owners need not wait, or has to.
-pub(crate) fn look_again(splitter: &Splitter, mailbox: Id) {
-    let sources = splitter.tree.sources(mailbox, None);
-    sources.into_iter().for_each(|source| splitter.queue.add(Item::Shown(source)));
+pub(crate) fn enqueue_mailbox(splitter: &Splitter, mailbox: Id) {
+    let sources = splitter.projections.sources(mailbox, None);
+    sources.into_iter().for_each(|source| splitter.queue.add(WorkItem::Projected(source)));
 }
 
 fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {

@@ -19,20 +19,20 @@ use serde_json::{Value, json};
 
 use crate::controller::Splitter;
 use crate::execute::api_access;
-use crate::placement::context::Case;
-use crate::placement::decide::{Decided, readiness};
+use crate::placement::context::PlacementContext;
+use crate::placement::decide::{PlacementDecision, readiness};
 use crate::placement::migration::Readiness;
-use crate::snapshot::mailbox_objects::{self, Copy};
-use crate::transform::{self, Lowered};
-use target_writes::Order;
-pub(crate) use write::{Sent, delete, label, put};
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::transform::{self, Transformed};
+use target_writes::TargetWrite;
+pub(crate) use write::{SendResult, delete, update_namespace_labels, write_object};
 
 /// What could not be done, by cluster.
 pub(crate) type Problems = Vec<(String, String)>;
 
 /// Whether anything was written, and what could not be.
 #[derive(Debug, Default)]
-pub(crate) struct Spread {
+pub(crate) struct Propagation {
     pub(crate) wrote: bool,
     /// A mailbox refused something, or cannot take it yet. That is no reason to leave the others as they are, but one to try
     /// again.
@@ -46,66 +46,70 @@ pub(crate) fn is_refused(error: &CallError) -> bool {
 }
 
 /// Makes the mailboxes as the record says, as far as that may be done now.
-pub(crate) async fn spread(
+pub(crate) async fn propagate(
     splitter: &Splitter,
-    case: &Case<'_>,
-    decided: &Decided,
-) -> Result<Spread, CallError> {
-    let mut done = Spread::default();
+    context: &PlacementContext<'_>,
+    decided: &PlacementDecision,
+) -> Result<Propagation, CallError> {
+    let mut done = Propagation::default();
     let targets = &decided.record.spec.targets;
-    for (target, copy) in mailbox_objects::at(&case.copies, targets) {
-        let order = target_writes::of(case, decided, target, copy);
-        match desired(case, decided, target, copy, order) {
-            Ok(Some(_)) if copy.object.is_none() && splitter.is_emptied(copy) => done.unfinished = true,
-            Ok(Some(wanted)) => match put(splitter, case.followed, case.subject, copy, wanted).await {
-                Err(error) if is_refused(&error) => {
-                    done.unfinished = true;
-                    done.problems.push((target.cluster.clone(), error.to_string()));
-                }
-                sent => match sent? {
-                    Sent::Unchanged => {}
-                    Sent::Written => done.wrote = true,
-                    Sent::Denied(why) => {
-                        done.problems.push((target.cluster.clone(), why.told(&target.cluster)))
+    for (target, copy) in mailbox_objects::at_targets(&context.copies, targets) {
+        let order = target_writes::of(context, decided, target, copy);
+        match desired(context, decided, target, copy, order) {
+            Ok(Some(_)) if copy.object.is_none() && splitter.is_namespace_terminating(copy) => {
+                done.unfinished = true
+            }
+            Ok(Some(wanted)) => {
+                match write_object(splitter, context.watched, context.subject, copy, wanted).await {
+                    Err(error) if is_refused(&error) => {
+                        done.unfinished = true;
+                        done.problems.push((target.cluster.clone(), error.to_string()));
                     }
-                },
-            },
+                    sent => match sent? {
+                        SendResult::Unchanged => {}
+                        SendResult::Written => done.wrote = true,
+                        SendResult::Denied(why) => {
+                            done.problems.push((target.cluster.clone(), why.told(&target.cluster)))
+                        }
+                    },
+                }
+            }
             Ok(None) => {}
             Err(problem) => done.problems.push((target.cluster.clone(), problem)),
         }
     }
-    let readiness = readiness(case);
+    let readiness = readiness(context);
     // A physical cluster of the same name came nearer: what runs on the one that was meant before stays until it is ready.
-    let is_awaited = |copy: &Copy| {
+    let is_awaited = |copy: &MailboxObject| {
         let is_target = targets.iter().any(|target| target.cluster == copy.name());
         is_target && readiness.get(copy.name()) != Some(&Readiness::Ready)
     };
-    let leftover = case
+    let leftover = context
         .copies
         .iter()
         .filter(|copy| copy.object.is_some() && !is_target(&decided.record, copy))
-        .filter(|copy| copy.is_meant || !is_awaited(copy));
+        .filter(|copy| copy.is_nearest || !is_awaited(copy));
     for copy in leftover {
-        done.wrote |= delete(splitter, case.followed, case.subject, copy).await?;
+        done.wrote |= delete(splitter, context.watched, context.subject, copy).await?;
     }
     Ok(done)
 }
 
-fn is_target(record: &Distribution, copy: &Copy) -> bool {
+fn is_target(record: &Distribution, copy: &MailboxObject) -> bool {
     record.spec.targets.iter().any(|target| copy.is_at(&target.cluster))
 }
 
 /// The copy as it should be now; none if it stays as it is.
 fn desired(
-    case: &Case,
-    decided: &Decided,
+    context: &PlacementContext,
+    decided: &PlacementDecision,
     target: &Target,
-    copy: &Copy,
-    order: Order,
+    copy: &MailboxObject,
+    order: TargetWrite,
 ) -> Result<Option<Value>, String> {
     let (part, keeps_template) = match order {
-        Order::Rest => return Ok(None),
-        Order::Only(part) => {
+        TargetWrite::Skip => return Ok(None),
+        TargetWrite::Fields(part) => {
             let Some(mut present) = copy.object.clone() else { return Ok(None) };
             part.apply(&mut present);
             // Nobody below has a say in that any more.
@@ -114,20 +118,23 @@ fn desired(
             }
             return Ok(Some(write::comparable(present)));
         }
-        Order::Send { part, keeps_template } => (part, keeps_template),
+        TargetWrite::Full { part, keeps_template } => (part, keeps_template),
     };
     let planned = decided.plan.part(&target.cluster).cloned().unwrap_or_default();
-    let home = api_access::at(case.home.as_ref(), case.object, copy);
-    let cluster = case.subject.cluster().to_string();
-    let way = case.way(&cluster, copy, home.as_deref());
-    let lowered = transform::lower(case.object, Some(&planned), &way).map_err(|error| error.to_string())?;
-    let mut wanted = match lowered {
-        Lowered::Sent(wanted) => wanted,
-        Lowered::Stays(why) => return Err(why.to_owned()),
+    let api_access = api_access::at(context.api_access.as_ref(), context.object, copy);
+    let cluster = context.subject.cluster().to_string();
+    let destination = context.destination(&cluster, copy, api_access.as_deref());
+    let transformed = transform::transform(context.object, Some(&planned), &destination)
+        .map_err(|error| error.to_string())?;
+    let mut wanted = match transformed {
+        Transformed::Object(wanted) => wanted,
+        Transformed::NotPropagated(why) => return Err(why.to_owned()),
     };
     let mut template = match &copy.object {
-        Some(_) => case.template_for(copy).map(str::to_owned),
-        None => transform::template_there(case.object, &way).map_err(|error| error.to_string())?,
+        Some(_) => context.template_for(copy).map(str::to_owned),
+        None => {
+            transform::template_hash_on(context.object, &destination).map_err(|error| error.to_string())?
+        }
     };
     if keeps_template && let Some(present) = &copy.object {
         // The template it is to have is written as it always is: what a server filled in would make it another, and write it
@@ -142,12 +149,12 @@ fn desired(
         template = copy.template().map(str::to_owned);
     }
     part.apply(&mut wanted);
-    if let Some(home) = &home {
-        wanted["metadata"]["annotations"][API_HOME] = json!(home).to_string().into();
+    if let Some(api_access) = &api_access {
+        wanted["metadata"]["annotations"][API_HOME] = json!(api_access).to_string().into();
     }
-    wanted["metadata"]["annotations"][STANDS_FOR] = case.generation().to_string().into();
-    let scaled = target_writes::scaled(case, decided, target, copy);
-    if case.is_autoscaled() && scaled.is_none_or(|ask| ask.left_alone) {
+    wanted["metadata"]["annotations"][STANDS_FOR] = context.generation().to_string().into();
+    let scaled = target_writes::scaled(context, decided, target, copy);
+    if context.is_autoscaled() && scaled.is_none_or(|ask| ask.left_alone) {
         wanted["metadata"]["annotations"][SCALED_BELOW] = TRUE.into();
     }
     if let Some(template) = template {

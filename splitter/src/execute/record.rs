@@ -15,15 +15,15 @@ use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
 
 use crate::controller::Splitter;
-use crate::snapshot::{Class, Followed, Subject};
+use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 
 const NAME_BYTES_MAX: usize = 253;
 
 /// What the record of an object is called.
-pub(crate) fn name(followed: &Followed, name: &str) -> String {
-    let kind = followed.kind.name.to_lowercase();
-    let whole = match followed.class {
-        Class::Custom => format!("{kind}.{}-{name}", followed.kind.group),
+pub(crate) fn name(watched: &WatchedKind, name: &str) -> String {
+    let kind = watched.kind.name.to_lowercase();
+    let whole = match watched.class {
+        KindClass::Custom => format!("{kind}.{}-{name}", watched.kind.group),
         _ => format!("{kind}-{name}"),
     };
     if whole.len() <= NAME_BYTES_MAX {
@@ -33,14 +33,14 @@ pub(crate) fn name(followed: &Followed, name: &str) -> String {
     format!("{}-{hash}", whole.get(..NAME_BYTES_MAX - 13).unwrap_or(&kind).trim_end_matches(['-', '.']))
 }
 
-pub(crate) fn key(followed: &Followed, subject: &Subject) -> Key {
-    Key { name: name(followed, &subject.key.name), ..subject.key.clone() }
+pub(crate) fn key(watched: &WatchedKind, subject: &ObjectRef) -> Key {
+    Key { name: name(watched, &subject.key.name), ..subject.key.clone() }
 }
 
 /// The record of an object, as it is seen now.
-pub(crate) fn find(splitter: &Splitter, followed: &Followed, subject: &Subject) -> Option<Distribution> {
-    let view = &splitter.world.own.distributions;
-    splitter.world.our(view, &key(followed, subject))
+pub(crate) fn find(splitter: &Splitter, watched: &WatchedKind, subject: &ObjectRef) -> Option<Distribution> {
+    let view = &splitter.caches.config.distributions;
+    splitter.caches.get_own(view, &key(watched, subject))
 }
 
 pub(crate) fn is_leaving(record: &Distribution) -> bool {
@@ -65,7 +65,7 @@ fn reference(object: &Value) -> ObjectReference {
 
 /// A record that says this of an object, as it is to be written.
 pub(crate) fn written(
-    followed: &Followed,
+    watched: &WatchedKind,
     object: &Value,
     before: Option<&Distribution>,
     spec: DistributionSpec,
@@ -73,7 +73,7 @@ pub(crate) fn written(
 ) -> Distribution {
     let of = reference(object);
     let mut metadata = before.map(|before| before.metadata.clone()).unwrap_or_else(|| Metadata {
-        name: name(followed, &of.name),
+        name: name(watched, &of.name),
         namespace: object["metadata"]["namespace"].as_str().map(str::to_owned),
         finalizers: vec![SPLITTER.to_owned()],
         ..Metadata::default()
@@ -99,11 +99,11 @@ pub(crate) fn written(
 /// Writes a record, new or changed; as the server has it then.
 pub(crate) async fn commit(
     splitter: &Splitter,
-    subject: &Subject,
+    subject: &ObjectRef,
     record: &Distribution,
 ) -> Result<Distribution, CallError> {
-    let here = splitter.world.server.within(subject.cluster());
-    let view = &splitter.world.own.distributions;
+    let here = splitter.caches.server.within(subject.cluster());
+    let view = &splitter.caches.config.distributions;
     let mut body = serde_json::to_value(record).map_err(|error| CallError::Garbled(error.to_string()))?;
     body["apiVersion"] = view.kind.api_version().into();
     body["kind"] = view.kind.name.clone().into();
@@ -112,44 +112,44 @@ pub(crate) async fn commit(
         true => here.create(&view.kind, namespace, &body).await?,
         false => here.replace(Place::new(&view.kind, namespace, &record.metadata.name), &body).await?,
     };
-    splitter.unseen.wrote(subject, view, subject.cluster(), &written);
+    splitter.expectations.expect_write(subject, view, subject.cluster(), &written);
     serde_json::from_value(written).map_err(|error| CallError::Garbled(error.to_string()))
 }
 
 /// Writes what came of it, if that is new.
 pub(crate) async fn report(
     splitter: &Splitter,
-    subject: &Subject,
+    subject: &ObjectRef,
     record: &Distribution,
     status: &DistributionStatus,
 ) -> Result<(), CallError> {
     if record.status.as_ref() == Some(status) {
         return Ok(());
     }
-    let kind = &splitter.world.own.distributions.kind;
+    let kind = &splitter.caches.config.distributions.kind;
     let place = Place::new(kind, &subject.key.namespace, &record.metadata.name).part("status");
     let change = json!([
         { "op": "test", "path": "/metadata/uid", "value": record.metadata.uid },
         { "op": "add", "path": "/status", "value": status },
     ]);
-    splitter.world.server.within(subject.cluster()).patch(place, Patch::Json, &change).await.map(drop)
+    splitter.caches.server.within(subject.cluster()).patch(place, Patch::Json, &change).await.map(drop)
 }
 
 /// Deletes a record whose object is no longer decided about.
 pub(crate) async fn delete(
     splitter: &Splitter,
-    subject: &Subject,
+    subject: &ObjectRef,
     record: &Distribution,
 ) -> Result<(), CallError> {
-    let kind = &splitter.world.own.distributions.kind;
+    let kind = &splitter.caches.config.distributions.kind;
     let place = Place::new(kind, &subject.key.namespace, &record.metadata.name);
-    splitter.world.server.within(subject.cluster()).delete(place, &record.metadata.uid).await.map(drop)
+    splitter.caches.server.within(subject.cluster()).delete(place, &record.metadata.uid).await.map(drop)
 }
 
 /// Lets a record go: its copies are gone, or stay on purpose.
 pub(crate) async fn release(
     splitter: &Splitter,
-    subject: &Subject,
+    subject: &ObjectRef,
     record: &Distribution,
 ) -> Result<(), CallError> {
     let mut finalizers = record.metadata.finalizers.clone();
@@ -157,12 +157,12 @@ pub(crate) async fn release(
     if finalizers.len() == record.metadata.finalizers.len() {
         return Ok(());
     }
-    let kind = &splitter.world.own.distributions.kind;
+    let kind = &splitter.caches.config.distributions.kind;
     let place = Place::new(kind, &subject.key.namespace, &record.metadata.name);
     let change = json!({ "metadata": {
         "uid": record.metadata.uid, "resourceVersion": record.metadata.resource_version, "finalizers": finalizers,
     } });
-    match splitter.world.server.within(subject.cluster()).patch(place, Patch::Merge, &change).await {
+    match splitter.caches.server.within(subject.cluster()).patch(place, Patch::Merge, &change).await {
         Err(error) if error.is_not_found() => Ok(()),
         done => done.map(drop),
     }

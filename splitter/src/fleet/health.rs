@@ -20,11 +20,11 @@ const SILENCE: Duration = Duration::from_secs(40);
 const BEATS_BACK: u32 = 2;
 
 /// How often users are told when somebody was heard last.
-const TELL_SECONDS: i64 = 60;
+const DISPLAY_SECONDS: i64 = 60;
 
 /// What was heard of one physical cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct HeartbeatState {
     /// The version of the lease.
     beat: String,
     heard: Instant,
@@ -34,14 +34,14 @@ pub(crate) struct Pulse {
 
 /// What was said about it last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Before {
+pub(crate) enum PreviousHealth {
     Nothing,
     Alive,
     Silent,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Health {
+pub(crate) enum HeartbeatHealth {
     /// There has never been a heartbeat.
     NeverHeard,
     /// And is judged anew after this long.
@@ -49,13 +49,13 @@ pub(crate) enum Health {
     Silent,
 }
 
-impl Pulse {
+impl HeartbeatState {
     /// The first look at a lease: how old it is nobody knows.
-    fn new(beat: &str, now: Instant) -> Pulse {
-        Pulse { beat: beat.to_owned(), heard: now, beats: 0 }
+    fn new(beat: &str, now: Instant) -> HeartbeatState {
+        HeartbeatState { beat: beat.to_owned(), heard: now, beats: 0 }
     }
 
-    fn hear(&mut self, beat: &str, now: Instant) {
+    fn record_beat(&mut self, beat: &str, now: Instant) {
         if self.beat == beat {
             return;
         }
@@ -65,31 +65,40 @@ impl Pulse {
 }
 
 /// Judges by the lease as it is now, if there is one.
-pub(crate) fn judge(pulse: &mut Option<Pulse>, beat: Option<&str>, before: Before, now: Instant) -> Health {
-    match (&mut *pulse, beat) {
-        (Some(pulse), Some(beat)) => pulse.hear(beat, now),
-        (None, Some(beat)) => *pulse = Some(Pulse::new(beat, now)),
+pub(crate) fn evaluate_heartbeat(
+    heartbeat: &mut Option<HeartbeatState>,
+    beat: Option<&str>,
+    before: PreviousHealth,
+    now: Instant,
+) -> HeartbeatHealth {
+    match (&mut *heartbeat, beat) {
+        (Some(heartbeat), Some(beat)) => heartbeat.record_beat(beat, now),
+        (None, Some(beat)) => *heartbeat = Some(HeartbeatState::new(beat, now)),
         // A lease that is taken away is no beat.
         (_, None) => {}
     }
-    let Some(pulse) = pulse else {
-        return if before == Before::Nothing { Health::NeverHeard } else { Health::Silent };
+    let Some(heartbeat) = heartbeat else {
+        return if before == PreviousHealth::Nothing {
+            HeartbeatHealth::NeverHeard
+        } else {
+            HeartbeatHealth::Silent
+        };
     };
-    let left = SILENCE.saturating_sub(now.duration_since(pulse.heard));
+    let left = SILENCE.saturating_sub(now.duration_since(heartbeat.heard));
     match before {
-        _ if left.is_zero() => Health::Silent,
-        Before::Silent if pulse.beats < BEATS_BACK => Health::Silent,
-        _ => Health::Alive(left),
+        _ if left.is_zero() => HeartbeatHealth::Silent,
+        PreviousHealth::Silent if heartbeat.beats < BEATS_BACK => HeartbeatHealth::Silent,
+        _ => HeartbeatHealth::Alive(left),
     }
 }
 
 /// The time of the last heartbeat as it is told to users: with other news, or once a minute. Each is a write.
-pub(crate) fn told(said: Option<&str>, beat: Option<&str>, is_news: bool) -> Option<String> {
+pub(crate) fn displayed_heartbeat(said: Option<&str>, beat: Option<&str>, is_news: bool) -> Option<String> {
     let time = |text: &str| text.parse::<Timestamp>().ok();
     let since = |said: &str, beat: &str| Some(time(beat)?.duration_since(time(said)?).as_secs());
     let (Some(beat), Some(said)) = (beat, said) else { return beat.or(said).map(second) };
     // A clock that was put back is news as well.
-    let is_late = since(said, beat).is_none_or(|seconds| !(0..TELL_SECONDS).contains(&seconds));
+    let is_late = since(said, beat).is_none_or(|seconds| !(0..DISPLAY_SECONDS).contains(&seconds));
     Some(if is_news || is_late { second(beat) } else { said.to_owned() })
 }
 
@@ -106,7 +115,11 @@ mod tests {
     #[test]
     fn a_heartbeat_is_told_once_a_minute_and_with_other_news() {
         let check = |said, beat, is_news, expected: Option<&str>| {
-            assert_eq!(told(said, beat, is_news).as_deref(), expected, "{said:?} {beat:?} {is_news}");
+            assert_eq!(
+                displayed_heartbeat(said, beat, is_news).as_deref(),
+                expected,
+                "{said:?} {beat:?} {is_news}"
+            );
         };
         let (first, soon, late) =
             ("2026-01-01T00:00:00Z", "2026-01-01T00:00:59.900000Z", "2026-01-01T00:01:00.500000Z");
@@ -121,20 +134,20 @@ mod tests {
 
     /// Each step: seconds since the beginning, the lease, and what is made of it.
     #[track_caller]
-    fn story(mut before: Before, steps: &[(u64, Option<&str>, Before)]) {
-        let (mut pulse, begun) = (None, Instant::now());
+    fn story(mut before: PreviousHealth, steps: &[(u64, Option<&str>, PreviousHealth)]) {
+        let (mut heartbeat, begun) = (None, Instant::now());
         for (at, beat, expected) in steps {
-            let health = judge(&mut pulse, *beat, before, begun + Duration::from_secs(*at));
+            let health = evaluate_heartbeat(&mut heartbeat, *beat, before, begun + Duration::from_secs(*at));
             before = match health {
-                Health::NeverHeard => Before::Nothing,
-                Health::Alive(_) => Before::Alive,
-                Health::Silent => Before::Silent,
+                HeartbeatHealth::NeverHeard => PreviousHealth::Nothing,
+                HeartbeatHealth::Alive(_) => PreviousHealth::Alive,
+                HeartbeatHealth::Silent => PreviousHealth::Silent,
             };
             assert_eq!(before, *expected, "after {at} s");
         }
     }
 
-    use Before::{Alive, Nothing, Silent};
+    use PreviousHealth::{Alive, Nothing, Silent};
 
     #[test]
     fn the_first_beat_is_enough_for_who_is_new() {

@@ -21,7 +21,7 @@ pub(super) fn logical_cluster(physical_cluster: &str) -> Value {
 }
 
 /// What is in it: kind, namespace, object.
-pub(super) fn furnishings() -> [(Kind, &'static str, Value); 3] {
+pub(super) fn bootstrap_objects() -> [(Kind, &'static str, Value); 3] {
     let account = json!({ "metadata": { "name": SYNCER_ACCOUNT, "namespace": NAMESPACE } });
     let binding = json!({
         "metadata": { "name": ROLE },

@@ -23,24 +23,24 @@ use serde_json::json;
 const LAST: [(&str, &str); 2] = [("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces")];
 
 /// Deletes everything that is placed in a mailbox, as far as it may go now. How much is still there.
-pub(super) async fn empty(mailbox: &Remote) -> Result<usize, CallError> {
+pub(super) async fn delete_placed(mailbox: &Remote) -> Result<usize, CallError> {
     let is_last = |kind: &Kind| LAST.iter().any(|last| *last == (&*kind.group, &*kind.plural));
     let (last, first): (Vec<Kind>, Vec<Kind>) = kinds(mailbox).await?.into_iter().partition(is_last);
     let mut left = 0;
     for kind in &first {
-        left += gone(mailbox, kind).await?;
+        left += delete_placed_of(mailbox, kind).await?;
     }
     for (group, plural) in LAST {
         let kind = last.iter().find(|kind| (&*kind.group, &*kind.plural) == (group, plural));
         if let Some(kind) = kind.filter(|_| left == 0) {
-            left += gone(mailbox, kind).await?;
+            left += delete_placed_of(mailbox, kind).await?;
         }
     }
     Ok(left)
 }
 
 /// Deletes what is placed of a kind. How much is still there.
-async fn gone(mailbox: &Remote, kind: &Kind) -> Result<usize, CallError> {
+async fn delete_placed_of(mailbox: &Remote, kind: &Kind) -> Result<usize, CallError> {
     let path = format!("{}?labelSelector={PLACED}%3D{TRUE}", kind.path(""));
     let placed = mailbox.read(&path).await?;
     let placed = placed["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -63,12 +63,12 @@ async fn kinds(mailbox: &Remote) -> Result<Vec<Kind>, CallError> {
 
 /// What came of telling a syncer that it may go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Told {
-    Yes,
+pub(super) enum Dismissal {
+    Requested,
     /// It has heard that.
-    Heard,
+    Acknowledged,
     /// It never reported, so there is nowhere to say it.
-    Nobody,
+    NoSyncer,
 }
 
 /// Tells the syncer of a mailbox, by its report, that nothing is left for it to do.
@@ -76,22 +76,22 @@ pub(super) async fn dismiss(
     mailbox: &Remote,
     kind: &Kind,
     report: Option<&PhysicalCluster>,
-) -> Result<Told, CallError> {
-    let Some(report) = report else { return Ok(Told::Nobody) };
+) -> Result<Dismissal, CallError> {
+    let Some(report) = report else { return Ok(Dismissal::NoSyncer) };
     match report.metadata.annotations.get(DISMISSED).map(String::as_str) {
-        Some(HEARD) => return Ok(Told::Heard),
-        Some(TRUE) => return Ok(Told::Yes),
+        Some(HEARD) => return Ok(Dismissal::Acknowledged),
+        Some(TRUE) => return Ok(Dismissal::Requested),
         _ => {}
     }
     let change = json!({ "metadata": { "annotations": { DISMISSED: TRUE } } });
     mailbox.patch(Place::new(kind, "", &report.metadata.name), Patch::Merge, &change).await?;
-    Ok(Told::Yes)
+    Ok(Dismissal::Requested)
 }
 
 /// Deletes the mailbox itself.
-pub(super) async fn close(home: &Remote, kind: &Kind, name: &str) -> Result<(), CallError> {
+pub(super) async fn delete_mailbox(owner: &Remote, kind: &Kind, name: &str) -> Result<(), CallError> {
     let path = format!("{}/{name}", kind.path(""));
-    let deleted = home.text(Method::DELETE, &path, "", Vec::new(), controller::remote::PATIENCE).await;
+    let deleted = owner.text(Method::DELETE, &path, "", Vec::new(), controller::remote::PATIENCE).await;
     match deleted {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),

@@ -12,49 +12,49 @@ use crate::controller::Splitter;
 use crate::division::autoscaled;
 use crate::division::{self, Plan, REPLICAS, Rule};
 use crate::execute::api_access;
-use crate::placement::migration::{self, Exclusive};
-use crate::placement::policy::{self, Labels, Level, Wish};
-use crate::placement::reservations::Name;
+use crate::placement::migration::{self, ExclusiveReason};
+use crate::placement::policy::{self, EffectivePlacement, Labels, Level};
+use crate::placement::reservations::ClusterName;
 use crate::placement::targets::Extent;
-use crate::snapshot::mailbox_objects::{self, Copy};
-use crate::snapshot::pod_count::Crowd;
-use crate::snapshot::{Followed, Member, Subject, Tables};
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::snapshot::pod_count::PodCounter;
+use crate::snapshot::{LabelsAndAnnotations, MemberCluster, ObjectRef, WatchedKind};
 use crate::status::Report;
-use crate::status::degraded::Ailing;
-use crate::transform::api_access::Home;
+use crate::status::degraded::DegradedTargets;
+use crate::transform::api_access::ApiAccess;
 use crate::transform::references::pod_spec_at;
-use crate::transform::{self, Way};
+use crate::transform::{self, Destination};
 
 /// An object, and all that is said about it.
 #[derive(Debug)]
-pub(crate) struct Case<'a> {
-    pub(crate) followed: &'a Followed,
-    pub(crate) subject: &'a Subject,
+pub(crate) struct PlacementContext<'a> {
+    pub(crate) watched: &'a WatchedKind,
+    pub(crate) subject: &'a ObjectRef,
     pub(crate) object: &'a Value,
     pub(crate) record: Option<Distribution>,
-    pub(crate) copies: Vec<Copy>,
-    pub(crate) members: Vec<Arc<Member>>,
-    pub(crate) namespace: Tables,
+    pub(crate) copies: Vec<MailboxObject>,
+    pub(crate) members: Vec<Arc<MemberCluster>>,
+    pub(crate) namespace: LabelsAndAnnotations,
     pub(crate) placements: Vec<Placement>,
     pub(crate) overrides: Vec<Override>,
     /// Those of them that may not be used.
-    pub(crate) refused: HashSet<Name>,
+    pub(crate) refused: HashSet<ClusterName>,
     /// The most an autoscaler makes of it. None if no autoscaler says how many there are, on each target for itself.
     pub(crate) scaled_to: Option<u32>,
     /// The claims it mounts, each with the physical clusters that have it.
     pub(crate) claims: BTreeMap<String, BTreeSet<String>>,
     /// How many pods there are, by mailbox, of what has to be gone before it begins elsewhere. A Deployment does not count
     /// those that are told to stop and have not yet.
-    pub(crate) lingering: BTreeMap<Id, u32>,
+    pub(crate) terminating_pods: BTreeMap<Id, u32>,
     /// Where it is broken and waits for a new template.
-    pub(crate) ailing: Ailing,
+    pub(crate) degraded: DegradedTargets,
     /// How its pods reach its logical cluster, if they do.
-    pub(crate) home: Option<Home>,
+    pub(crate) api_access: Option<ApiAccess>,
     /// Which template each copy should have, by mailbox. None if it cannot be made for that physical cluster.
     pub(crate) templates: BTreeMap<Id, Option<String>>,
 }
 
-impl Case<'_> {
+impl PlacementContext<'_> {
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.subject.key.namespace, self.subject.key.name)
     }
@@ -72,12 +72,12 @@ impl Case<'_> {
     }
 
     pub(crate) fn rule(&self) -> Rule {
-        self.followed.rule(self.object)
+        self.watched.rule(self.object)
     }
 
     /// How many pods each target has, or is to have by this plan, where that is known.
     pub(crate) fn pods(&self, targets: &[Target], plan: &Plan) -> BTreeMap<String, u32> {
-        let crowd = Crowd {
+        let counter = PodCounter {
             object: self.object,
             rule: self.rule(),
             replicas_at: self.replicas_at(),
@@ -85,13 +85,13 @@ impl Case<'_> {
         };
         let count = |target: &Target| {
             let copy = self.copies.iter().find(|copy| copy.is_at(&target.cluster));
-            Some((target.cluster.clone(), crowd.at(target, copy, plan.part(&target.cluster))?))
+            Some((target.cluster.clone(), counter.at(target, copy, plan.part(&target.cluster))?))
         };
         targets.iter().filter_map(count).collect()
     }
 
     pub(crate) fn replicas_at(&self) -> &str {
-        self.followed.replicas_at.as_deref().unwrap_or(REPLICAS)
+        self.watched.replicas_at.as_deref().unwrap_or(REPLICAS)
     }
 
     pub(crate) fn is_autoscaled(&self) -> bool {
@@ -99,7 +99,7 @@ impl Case<'_> {
     }
 
     /// How many a copy is to have: what it is asked for, or what its autoscaler made of that.
-    pub(crate) fn wanted_of(&self, copy: &Copy) -> Option<u32> {
+    pub(crate) fn wanted_of(&self, copy: &MailboxObject) -> Option<u32> {
         match self.is_autoscaled() {
             true => autoscaled::there(copy, self.replicas_at()),
             false => copy.number(self.replicas_at()),
@@ -111,65 +111,70 @@ impl Case<'_> {
     }
 
     /// The same object, with the pods that have to be gone first, if it has to wait for any.
-    pub(crate) fn with_lingering(self, splitter: &Splitter) -> Self {
+    pub(crate) fn with_terminating_pods(self, splitter: &Splitter) -> Self {
         let is_recreated = self.object.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate");
         let is_awaited = is_recreated && autoscaled::is_moving(self.recorded());
         let awaited = self.copies.iter().filter(|copy| is_awaited && copy.object.is_some());
-        let count = |copy: &Copy| {
-            let pods = mailbox_objects::pods(&splitter.world, copy).len();
+        let count = |copy: &MailboxObject| {
+            let pods = mailbox_objects::pods_of(&splitter.caches, copy).len();
             (copy.mailbox, u32::try_from(pods).unwrap_or(u32::MAX))
         };
-        let lingering = awaited.map(count).collect();
-        Self { lingering, ..self }
+        let terminating_pods = awaited.map(count).collect();
+        Self { terminating_pods, ..self }
     }
 
     /// The same object, with the template every copy should have. What is rewritten for a physical cluster may be changed by
     /// others than the user: by an Override, or by whoever says where Holon is.
     pub(crate) fn with_templates(self) -> Self {
         let cluster = self.subject.cluster().to_string();
-        let word = |copy: &Copy| {
-            let home = api_access::at(self.home.as_ref(), self.object, copy);
-            let way = self.way(&cluster, copy, home.as_deref());
-            transform::template_there(self.object, &way).ok().flatten()
+        let word = |copy: &MailboxObject| {
+            let api_access = api_access::at(self.api_access.as_ref(), self.object, copy);
+            let destination = self.destination(&cluster, copy, api_access.as_deref());
+            transform::template_hash_on(self.object, &destination).ok().flatten()
         };
         let has_template = self.object.pointer("/spec/template").is_some();
         let present =
-            self.copies.iter().filter(|copy| has_template && copy.is_meant && copy.object.is_some());
+            self.copies.iter().filter(|copy| has_template && copy.is_nearest && copy.object.is_some());
         let templates = present.map(|copy| (copy.mailbox, word(copy))).collect();
         Self { templates, ..self }
     }
 
     /// The same object, with where it is broken. Templates are known before.
-    pub(crate) fn with_ailing(self, splitter: &Splitter) -> Self {
-        let ailing = Ailing::of(splitter, &self);
-        Self { ailing, ..self }
+    pub(crate) fn with_degraded(self, splitter: &Splitter) -> Self {
+        let degraded = DegradedTargets::of(splitter, &self);
+        Self { degraded, ..self }
     }
 
     /// The way of a copy to its mailbox.
-    pub(crate) fn way<'b>(&'b self, cluster: &'b str, copy: &'b Copy, home: Option<&'b Home>) -> Way<'b> {
-        Way {
+    pub(crate) fn destination<'b>(
+        &'b self,
+        cluster: &'b str,
+        copy: &'b MailboxObject,
+        api_access: Option<&'b ApiAccess>,
+    ) -> Destination<'b> {
+        Destination {
             logical_cluster: cluster,
             cluster: &copy.member.object,
             overrides: &self.overrides,
             namespace_labels: &self.namespace.labels,
-            home,
+            api_access,
         }
     }
 
     /// Which template a copy that is there should have, if one can be made for its physical cluster.
-    pub(crate) fn template_for(&self, copy: &Copy) -> Option<&str> {
+    pub(crate) fn template_for(&self, copy: &MailboxObject) -> Option<&str> {
         self.templates.get(&copy.mailbox)?.as_deref()
     }
 
     /// Whether a copy has the template it should have. What nobody can make it does not have; what has no template has
     /// nothing to wait for.
-    pub(crate) fn is_current(&self, copy: &Copy) -> bool {
+    pub(crate) fn is_current(&self, copy: &MailboxObject) -> bool {
         let has_none = !self.templates.contains_key(&copy.mailbox);
         has_none || self.template_for(copy).is_some_and(|word| copy.template() == Some(word))
     }
 
     /// What a copy says, as a target's.
-    pub(crate) fn report<'a>(&self, target: &Target, copy: &'a Copy) -> Report<'a> {
+    pub(crate) fn report<'a>(&self, target: &Target, copy: &'a MailboxObject) -> Report<'a> {
         let report = Report { current: self.is_current(copy), ..copy.report(target) };
         let share = match self.is_autoscaled() {
             true => autoscaled::there(copy, self.replicas_at()),
@@ -178,24 +183,27 @@ impl Case<'_> {
         Report { share, ..report }
     }
 
-    pub(crate) fn wish(&self, splitter: &Splitter) -> (Option<Level>, Result<Wish, policy::Unreadable>) {
+    pub(crate) fn effective_placement(
+        &self,
+        splitter: &Splitter,
+    ) -> (Option<Level>, Result<EffectivePlacement, policy::InvalidAnnotation>) {
         let (labels, annotations) = (self.labels(), self.annotations());
         let above: Labels = splitter
-            .world
+            .caches
             .clusters()
             .placement(self.subject.cluster())
             .map(|text| (api::names::PLACEMENT.to_owned(), text.to_owned()))
             .into_iter()
             .collect();
         let nearest = policy::nearest(&annotations, &self.namespace.annotations, &above);
-        let subject = policy::Subject {
-            group: &self.followed.kind.group,
-            kind: &self.followed.kind.name,
+        let subject = policy::ObjectAttributes {
+            group: &self.watched.kind.group,
+            kind: &self.watched.kind.name,
             name: &self.subject.key.name,
             labels: &labels,
             namespace_labels: &self.namespace.labels,
         };
-        (nearest.map(|(level, _)| level), policy::wish(&subject, nearest, &self.placements))
+        (nearest.map(|(level, _)| level), policy::effective_placement(&subject, nearest, &self.placements))
     }
 
     /// What one replica asks for.
@@ -227,8 +235,8 @@ impl Case<'_> {
     }
 
     /// What must not run twice, if anything.
-    pub(crate) fn exclusive(&self, splitter: &Splitter) -> Option<Exclusive> {
-        let claims = splitter.world.named("", "PersistentVolumeClaim");
+    pub(crate) fn exclusive(&self, splitter: &Splitter) -> Option<ExclusiveReason> {
+        let claims = splitter.caches.by_group_kind("", "PersistentVolumeClaim");
         migration::exclusive(self.object, |claim| {
             let key = controller::informer::Key { name: claim.to_owned(), ..self.subject.key.clone() };
             let found = claims.as_ref().and_then(|claims| claims.get(&key));

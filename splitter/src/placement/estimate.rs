@@ -21,57 +21,57 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::controller::{Item, Splitter, lock};
+use crate::controller::{Splitter, WorkItem, lock};
 use crate::division::Rule;
-use crate::placement::context::{Case, table};
+use crate::placement::context::{PlacementContext, table};
 use crate::placement::policy::Labels;
-use crate::snapshot::mailbox_objects::{self, Copy};
-use crate::snapshot::placement_index::Entry;
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::snapshot::placement_index::PlacementEntry;
 
 /// How long a pod waits before that says something. A scheduler tries again several times within it.
-pub(crate) const WAITS: Duration = Duration::from_secs(60);
+pub(crate) const UNSCHEDULABLE_AFTER: Duration = Duration::from_secs(60);
 /// How long a finding holds. Adding a node takes minutes.
-const HOLDS: Duration = Duration::from_secs(600);
+const ESTIMATE_TTL: Duration = Duration::from_secs(600);
 
 /// How many fit, and when that was found out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Finding {
+pub(crate) struct CapacityEstimate {
     pub(crate) fits: u32,
     at: Timestamp,
 }
 
 /// What was found out about an app, by cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Findings {
-    by_cluster: BTreeMap<String, Finding>,
+pub(crate) struct CapacityEstimates {
+    by_cluster: BTreeMap<String, CapacityEstimate>,
     /// How many pods wait for a node at this moment.
     waiting: BTreeMap<String, u32>,
     /// When to look again, if nothing happens.
     pub(crate) again: Option<Duration>,
 }
 
-impl Findings {
+impl CapacityEstimates {
     /// What is written down about it, and what is to be seen now.
-    pub(crate) fn of(splitter: &Splitter, case: &Case) -> Findings {
-        let text = case.record.as_ref().and_then(|record| record.metadata.annotations.get(ESTIMATES));
+    pub(crate) fn of(splitter: &Splitter, context: &PlacementContext) -> CapacityEstimates {
+        let text = context.record.as_ref().and_then(|record| record.metadata.annotations.get(ESTIMATES));
         let by_cluster = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let mut findings = Findings { by_cluster, ..Findings::default() };
+        let mut estimates = CapacityEstimates { by_cluster, ..CapacityEstimates::default() };
         let now = Timestamp::now();
-        findings.forget(now);
-        if case.rule() == Rule::Replicas {
-            let at = case.replicas_at();
-            let short = mailbox_objects::at(&case.copies, case.recorded())
+        estimates.forget(now);
+        if context.rule() == Rule::Replicas {
+            let at = context.replicas_at();
+            let short = mailbox_objects::at_targets(&context.copies, context.recorded())
                 .into_iter()
                 .filter_map(|(_, copy)| Some((copy, copy.number(at)?)))
                 .filter(|(copy, asked)| copy.reported("availableReplicas").unwrap_or_default() < *asked);
-            short.for_each(|(copy, _)| findings.find(copy.name(), &pods(splitter, copy), now));
+            short.for_each(|(copy, _)| estimates.find(copy.name(), &pods(splitter, copy), now));
         }
-        findings
+        estimates
     }
 
     fn forget(&mut self, now: Timestamp) {
-        self.by_cluster.retain(|_, finding| since(finding.at, now) < HOLDS);
-        let last = self.by_cluster.values().map(|finding| HOLDS - since(finding.at, now)).min();
+        self.by_cluster.retain(|_, finding| since(finding.at, now) < ESTIMATE_TTL);
+        let last = self.by_cluster.values().map(|finding| ESTIMATE_TTL - since(finding.at, now)).min();
         self.again = last;
     }
 
@@ -82,14 +82,14 @@ impl Findings {
         if let Ok(count @ 1..) = u32::try_from(waiting().count()) {
             self.waiting.insert(cluster.to_owned(), count);
         }
-        let long = waiting().filter(|begun| since(**begun, now) >= WAITS).count();
-        let left = waiting().map(|begun| WAITS.saturating_sub(since(*begun, now)));
+        let long = waiting().filter(|begun| since(**begun, now) >= UNSCHEDULABLE_AFTER).count();
+        let left = waiting().map(|begun| UNSCHEDULABLE_AFTER.saturating_sub(since(*begun, now)));
         let next = left.filter(|left| !left.is_zero()).min();
         self.again = self.again.into_iter().chain(next).min();
         let fits = u32::try_from(pods.len() - long).unwrap_or(u32::MAX);
         // What is known already is not written again.
         if long > 0 && self.fits(cluster) != Some(fits) {
-            self.by_cluster.insert(cluster.to_owned(), Finding { fits, at: now });
+            self.by_cluster.insert(cluster.to_owned(), CapacityEstimate { fits, at: now });
         }
     }
 
@@ -104,10 +104,10 @@ impl Findings {
     }
 
     /// The same if so many have no other place: they wait where they would have been, for whoever adds nodes to see them.
-    pub(crate) fn with_no_other_place(&self, pending: u32) -> Option<Findings> {
-        let mut findings = self.clone();
-        findings.by_cluster.values_mut().next()?.fits += pending;
-        Some(findings)
+    pub(crate) fn with_no_other_place(&self, pending: u32) -> Option<CapacityEstimates> {
+        let mut estimates = self.clone();
+        estimates.by_cluster.values_mut().next()?.fits += pending;
+        Some(estimates)
     }
 
     /// As it is written down.
@@ -119,21 +119,21 @@ impl Findings {
 
 /// A pod of a mailbox waits for room: whoever brought it about is looked after, now and when it has waited for long enough.
 /// Nothing else would tell: an app says how many of its pods are available, and not why others are not.
-pub(crate) fn hear(splitter: &Splitter, pod: &Object) {
+pub(crate) fn handle_pod(splitter: &Splitter, pod: &Object) {
     let Some(read) = pod.parse::<Value>().filter(|pod| unschedulable(pod).is_some()) else { return };
-    add_makers(splitter, pod, &read, |_| true);
+    enqueue_pod_makers(splitter, pod, &read, |_| true);
 }
 
 /// A pod of a mailbox is gone: whoever moves may wait for that.
-pub(crate) fn hear_gone(splitter: &Splitter, pod: &Object) {
+pub(crate) fn handle_deleted_pod(splitter: &Splitter, pod: &Object) {
     if let Some(read) = pod.parse::<Value>() {
-        add_makers(splitter, pod, &read, Entry::is_moving);
+        enqueue_pod_makers(splitter, pod, &read, PlacementEntry::is_moving);
     }
 }
 
 /// Looks after those of a pod's namespace that make such pods.
-fn add_makers(splitter: &Splitter, pod: &Object, read: &Value, is_meant: fn(&Entry) -> bool) {
-    let namespaces = &splitter.world.own.namespaces;
+fn enqueue_pod_makers(splitter: &Splitter, pod: &Object, read: &Value, matches: fn(&PlacementEntry) -> bool) {
+    let namespaces = &splitter.caches.config.namespaces;
     let key = Key { namespace: String::new(), name: pod.key.namespace.clone(), ..pod.key.clone() };
     let locator =
         namespaces.get(&key).and_then(|found| mailbox_objects::locator(&found.read(&namespaces.kind)));
@@ -141,10 +141,10 @@ fn add_makers(splitter: &Splitter, pod: &Object, read: &Value, is_meant: fn(&Ent
     let Ok(cluster) = of.logical_cluster.parse() else { return };
     let labels = table(&read["metadata"]["labels"]);
     let has = |own: &Labels| own.iter().all(|(name, value)| labels.get(name) == Some(value));
-    let book = lock(&splitter.book);
-    let makes = |entry: &Entry| is_meant(entry) && entry.pod_labels.as_ref().is_some_and(has);
-    let apps = book.within(cluster, &of.name).filter(|(_, entry)| makes(entry));
-    apps.for_each(|(app, _)| splitter.queue.add(Item::Object(app.clone())));
+    let placement_index = lock(&splitter.placement_index);
+    let makes = |entry: &PlacementEntry| matches(entry) && entry.pod_labels.as_ref().is_some_and(has);
+    let apps = placement_index.within(cluster, &of.name).filter(|(_, entry)| makes(entry));
+    apps.for_each(|(app, _)| splitter.queue.add(WorkItem::Object(app.clone())));
 }
 
 pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
@@ -152,8 +152,8 @@ pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
 }
 
 /// The pods of a copy that are to stay, and since when no node there has room for them, if none has.
-fn pods(splitter: &Splitter, copy: &Copy) -> Vec<Option<Timestamp>> {
-    let pods = mailbox_objects::pods(&splitter.world, copy);
+fn pods(splitter: &Splitter, copy: &MailboxObject) -> Vec<Option<Timestamp>> {
+    let pods = mailbox_objects::pods_of(&splitter.caches, copy);
     let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
     staying.map(unschedulable).collect()
 }
@@ -174,18 +174,20 @@ mod tests {
     #[test]
     fn a_finding_is_written_down_and_holds_for_a_while() {
         let now = Timestamp::now();
-        let mut findings = Findings::default();
-        let finding = |fits: u32, seconds: u64| Finding { fits, at: now - Duration::from_secs(seconds) };
-        findings.by_cluster.insert("a".to_owned(), finding(3, 599));
-        findings.by_cluster.insert("b".to_owned(), finding(1, 600));
-        findings.forget(now);
-        assert_eq!((findings.fits("a"), findings.fits("b")), (Some(3), None));
-        assert_eq!(findings.again, Some(Duration::from_secs(1)));
-        let read: BTreeMap<String, Finding> = serde_json::from_str(&findings.text().unwrap()).unwrap();
-        assert_eq!(read, findings.by_cluster);
+        let mut estimates = CapacityEstimates::default();
+        let finding =
+            |fits: u32, seconds: u64| CapacityEstimate { fits, at: now - Duration::from_secs(seconds) };
+        estimates.by_cluster.insert("a".to_owned(), finding(3, 599));
+        estimates.by_cluster.insert("b".to_owned(), finding(1, 600));
+        estimates.forget(now);
+        assert_eq!((estimates.fits("a"), estimates.fits("b")), (Some(3), None));
+        assert_eq!(estimates.again, Some(Duration::from_secs(1)));
+        let read: BTreeMap<String, CapacityEstimate> =
+            serde_json::from_str(&estimates.text().unwrap()).unwrap();
+        assert_eq!(read, estimates.by_cluster);
         // Nobody else has room for two of them.
-        assert_eq!(findings.with_no_other_place(2).unwrap().fits("a"), Some(5));
-        assert_eq!(Findings::default().text(), None);
+        assert_eq!(estimates.with_no_other_place(2).unwrap().fits("a"), Some(5));
+        assert_eq!(CapacityEstimates::default().text(), None);
     }
 
     /// Two of five waited, so three fit, and less was asked for. Until the two were gone they were taken off what was asked for
@@ -194,10 +196,10 @@ mod tests {
     fn what_was_found_out_is_not_found_out_twice() {
         let now = Timestamp::now();
         let long = Some(now - Duration::from_secs(3600));
-        let mut findings = Findings::default();
+        let mut estimates = CapacityEstimates::default();
         let mut check = |pods: &[Option<Timestamp>], expected: Option<u32>| {
-            findings.find("a", pods, now);
-            assert_eq!(findings.fits("a"), expected, "{pods:?}");
+            estimates.find("a", pods, now);
+            assert_eq!(estimates.fits("a"), expected, "{pods:?}");
         };
         check(&[None, None, None, None, Some(now)], None);
         check(&[None, None, None, long, long], Some(3));

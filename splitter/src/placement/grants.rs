@@ -26,9 +26,9 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, NAMES};
 use serde_json::{Value, json};
 
-use crate::controller::{Item, Splitter, lock};
-use crate::placement::reservations::Name;
-use crate::snapshot::Member;
+use crate::controller::{Splitter, WorkItem, lock};
+use crate::placement::reservations::ClusterName;
+use crate::snapshot::MemberCluster;
 
 /// The user that a logical cluster is where physical ones are, less its path.
 const USER: &str = "system:holon:logicalcluster:";
@@ -36,14 +36,14 @@ const USER: &str = "system:holon:logicalcluster:";
 const ALL: &str = "system:holon:logicalclusters";
 const USE: &str = "use";
 /// How often it is looked at whether a policy is another.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const POLICY_RESYNC: Duration = Duration::from_secs(5);
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// What was answered.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     /// By physical cluster and the logical cluster that asks.
-    known: Mutex<HashMap<(Name, Id), bool>>,
+    known: Mutex<HashMap<(ClusterName, Id), bool>>,
     /// The policy of a home when it was asked last, as a hash.
     policies: Mutex<HashMap<Id, u64>>,
 }
@@ -52,11 +52,11 @@ pub(crate) struct Grants {
 pub(crate) async fn refused(
     splitter: &Splitter,
     user: Id,
-    members: &[Arc<Member>],
-) -> Result<HashSet<Name>, CallError> {
+    members: &[Arc<MemberCluster>],
+) -> Result<HashSet<ClusterName>, CallError> {
     let mut refused = HashSet::new();
     for member in members {
-        let name: Name = (member.home, member.name().to_owned());
+        let name: ClusterName = (member.owner, member.name().to_owned());
         let known = lock(&splitter.grants.known).get(&(name.clone(), user)).copied();
         let is_granted = match known {
             Some(known) => known,
@@ -64,7 +64,7 @@ pub(crate) async fn refused(
                 let answer = ask(splitter, &name, user).await?;
                 if let Some(answer) = answer {
                     lock(&splitter.grants.known).insert((name.clone(), user), answer);
-                    splitter.queue.add(Item::Grants(member.home));
+                    splitter.queue.add(WorkItem::Grants(member.owner));
                 }
                 answer.unwrap_or(false)
             }
@@ -77,44 +77,44 @@ pub(crate) async fn refused(
 }
 
 /// Asks everything anew that was asked of a home, if its policy is another.
-pub(crate) async fn look(splitter: &Splitter, home: Id) -> Result<Outcome, CallError> {
+pub(crate) async fn reconcile(splitter: &Splitter, owner: Id) -> Result<Outcome, CallError> {
     let grants = &splitter.grants;
-    let asked: Vec<(Name, Id)> = {
+    let asked: Vec<(ClusterName, Id)> = {
         let mut known = lock(&grants.known);
-        known.retain(|((at, name), user), _| *at != home || is_there(splitter, home, name, *user));
-        known.keys().filter(|((at, _), _)| *at == home).cloned().collect()
+        known.retain(|((at, name), user), _| *at != owner || is_there(splitter, owner, name, *user));
+        known.keys().filter(|((at, _), _)| *at == owner).cloned().collect()
     };
     if asked.is_empty() {
-        lock(&grants.policies).remove(&home);
+        lock(&grants.policies).remove(&owner);
         return Ok(Outcome::Done);
     }
-    let policy = policy(splitter, home).await?;
-    if lock(&grants.policies).get(&home) == Some(&policy) {
-        return Ok(Outcome::Again(LOOK_EVERY));
+    let policy = policy(splitter, owner).await?;
+    if lock(&grants.policies).get(&owner) == Some(&policy) {
+        return Ok(Outcome::Again(POLICY_RESYNC));
     }
     for (name, user) in asked {
         let Some(answer) = ask(splitter, &name, user).await? else { continue };
         if lock(&grants.known).insert((name, user), answer) != Some(answer) {
-            splitter.add_all(Some(user), None);
+            splitter.enqueue_all(Some(user), None);
         }
     }
     // Only now: what could not be asked is asked again.
-    lock(&grants.policies).insert(home, policy);
-    Ok(Outcome::Again(LOOK_EVERY))
+    lock(&grants.policies).insert(owner, policy);
+    Ok(Outcome::Again(POLICY_RESYNC))
 }
 
-fn is_there(splitter: &Splitter, home: Id, name: &str, user: Id) -> bool {
-    let clusters = splitter.world.clusters();
-    let seen = splitter.world.members().seen_from(user, &clusters);
-    seen.iter().any(|member| (member.home, member.name()) == (home, name))
+fn is_there(splitter: &Splitter, owner: Id, name: &str, user: Id) -> bool {
+    let clusters = splitter.caches.clusters();
+    let seen = splitter.caches.members().visible_from(user, &clusters);
+    seen.iter().any(|member| (member.owner, member.name()) == (owner, name))
 }
 
 /// Tells a policy from what it was. Only roles of a whole logical cluster can grant something that is in no namespace.
-async fn policy(splitter: &Splitter, home: Id) -> Result<u64, CallError> {
+async fn policy(splitter: &Splitter, owner: Id) -> Result<u64, CallError> {
     let mut hasher = DefaultHasher::new();
     for plural in ["clusterroles", "clusterrolebindings"] {
         let kind = Kind::new(RBAC, "v1", plural, "", false);
-        let list = splitter.world.server.within(home).read_as(&kind.path(""), NAMES).await?;
+        let list = splitter.caches.server.within(owner).read_as(&kind.path(""), NAMES).await?;
         for item in list["items"].as_array().into_iter().flatten() {
             let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
             (text("name"), text("uid"), text("resourceVersion")).hash(&mut hasher);
@@ -125,11 +125,11 @@ async fn policy(splitter: &Splitter, home: Id) -> Result<u64, CallError> {
 
 /// Whether a logical cluster may use a physical one, by the policy of the latter's home. None if it is not known what it is
 /// called: not yet, or not any more.
-async fn ask(splitter: &Splitter, (home, name): &Name, user: Id) -> Result<Option<bool>, CallError> {
-    let path = splitter.world.clusters().path(user);
+async fn ask(splitter: &Splitter, (owner, name): &ClusterName, user: Id) -> Result<Option<bool>, CallError> {
+    let path = splitter.caches.clusters().path(user);
     let Some(path) = path else { return Ok(None) };
     let kind = Kind::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false);
-    let answer = splitter.world.server.within(*home).create(&kind, "", &question(&path, name)).await?;
+    let answer = splitter.caches.server.within(*owner).create(&kind, "", &question(&path, name)).await?;
     Ok(Some(answer["status"]["allowed"] == true))
 }
 

@@ -33,21 +33,21 @@ pub enum Readiness {
 
 /// What is to be recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Next {
+pub struct MigrationPlan {
     pub targets: Vec<Target>,
-    pub step: Step,
+    pub step: MigrationStep,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum MigrationStep {
     /// As it is. Nothing to write, unless shares have changed.
-    Rest,
+    Settled,
     /// What comes and goes is marked.
-    Mark,
+    Started,
     /// Everything is ready: what was to go is gone from the record, and its mailboxes are to be emptied.
-    Finish,
+    Finished,
     /// Not ready, and why. Both are kept.
-    Wait { on: Vec<String> },
+    Waiting { on: Vec<String> },
     /// The same, for longer than a move should take.
     Overdue { on: Vec<String> },
 }
@@ -57,32 +57,33 @@ pub const DEADLINE_S: u64 = 600;
 
 /// The next record. `wanted` are the clusters of the decision with their shares; `moving_s` says how long ago the present
 /// move was marked.
-pub fn next(
+pub fn plan_migration(
     recorded: &[Target],
     wanted: &[(String, Option<i64>)],
     readiness: &BTreeMap<String, Readiness>,
     moving_s: u64,
-) -> Next {
+) -> MigrationPlan {
     if wanted.is_empty() {
-        return Next { targets: recorded.to_vec(), step: Step::Rest };
+        return MigrationPlan { targets: recorded.to_vec(), step: MigrationStep::Settled };
     }
     let marked = mark(recorded, wanted);
     if roles(&marked) != roles(recorded) {
-        return Next { targets: marked, step: Step::Mark };
+        return MigrationPlan { targets: marked, step: MigrationStep::Started };
     }
     if marked.iter().all(|target| target.role == Role::Steady) {
-        return Next { targets: marked, step: Step::Rest };
+        return MigrationPlan { targets: marked, step: MigrationStep::Settled };
     }
     let mut on = unready(&marked, readiness);
     // Whoever is to take over more than was recorded was seen ready with less.
     on.extend(grown(recorded, &marked));
     if !on.is_empty() {
-        let step = if moving_s > DEADLINE_S { Step::Overdue { on } } else { Step::Wait { on } };
-        return Next { targets: marked, step };
+        let step =
+            if moving_s > DEADLINE_S { MigrationStep::Overdue { on } } else { MigrationStep::Waiting { on } };
+        return MigrationPlan { targets: marked, step };
     }
     let stay = marked.into_iter().filter(|target| target.role != Role::Leaving);
     let targets = stay.map(|target| Target { role: Role::Steady, ..target }).collect();
-    Next { targets, step: Step::Finish }
+    MigrationPlan { targets, step: MigrationStep::Finished }
 }
 
 /// Roles by what is wanted. Shares of those that leave stay as they are.
@@ -132,37 +133,37 @@ fn grown(recorded: &[Target], marked: &[Target]) -> Vec<String> {
 }
 
 /// Where it ran before the present move: what to want to go back.
-pub fn before(recorded: &[Target]) -> Vec<(String, Option<i64>)> {
+pub fn sources(recorded: &[Target]) -> Vec<(String, Option<i64>)> {
     let old = recorded.iter().filter(|target| target.role != Role::Arriving);
     old.map(|target| (target.cluster.clone(), target.share)).collect()
 }
 
 /// What must not run twice, even for a moment, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Exclusive {
+pub enum ExclusiveReason {
     Recreate,
     BarePod,
     Ordinals,
     RunningJob,
-    EndedJob,
+    CompletedJob,
     Volume,
 }
 
 /// Whether an object must be gone from the old place before it begins in the new one. `once_only` says of a claim of its
 /// namespace that it can be mounted in one place only (ReadWriteOnce and ReadWriteOncePod).
-pub fn exclusive(object: &Value, once_only: impl Fn(&str) -> bool) -> Option<Exclusive> {
+pub fn exclusive(object: &Value, once_only: impl Fn(&str) -> bool) -> Option<ExclusiveReason> {
     match object["kind"].as_str().unwrap_or_default() {
-        "Pod" => return Some(Exclusive::BarePod),
-        "StatefulSet" => return Some(Exclusive::Ordinals),
-        "Job" if completed::is_ended(object) => return Some(Exclusive::EndedJob),
-        "Job" => return Some(Exclusive::RunningJob),
+        "Pod" => return Some(ExclusiveReason::BarePod),
+        "StatefulSet" => return Some(ExclusiveReason::Ordinals),
+        "Job" if completed::is_completed(object) => return Some(ExclusiveReason::CompletedJob),
+        "Job" => return Some(ExclusiveReason::RunningJob),
         "Deployment" if object.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate") => {
-            return Some(Exclusive::Recreate);
+            return Some(ExclusiveReason::Recreate);
         }
         _ => {}
     }
     let claims = crate::transform::references::claims(object);
-    claims.iter().any(|claim| once_only(claim)).then_some(Exclusive::Volume)
+    claims.iter().any(|claim| once_only(claim)).then_some(ExclusiveReason::Volume)
 }
 
 /// Whether something is at a place.
@@ -236,39 +237,40 @@ mod tests {
 
     #[test]
     fn one_commit_at_a_time() {
-        let check = |recorded: &str, wanted: &str, seen_ready: &str, expected: &str, step: Step| {
-            let next = next(&record(recorded), &wants(wanted), &ready(seen_ready), 0);
+        let check = |recorded: &str, wanted: &str, seen_ready: &str, expected: &str, step: MigrationStep| {
+            let next = plan_migration(&record(recorded), &wants(wanted), &ready(seen_ready), 0);
             assert_eq!(
                 (written(&next.targets).as_str(), &next.step),
                 (expected, &step),
                 "{recorded} -> {wanted}"
             );
         };
-        let wait =
-            |on: &[&str]| Step::Wait { on: on.iter().map(|on| format!("{on}: no report yet")).collect() };
-        check("", "A", "", "A", Step::Mark);
-        check("", "A B", "", "A B", Step::Mark);
-        check("A", "A", "", "A", Step::Rest);
-        check("A", "B", "A", "+B -A", Step::Mark);
+        let wait = |on: &[&str]| MigrationStep::Waiting {
+            on: on.iter().map(|on| format!("{on}: no report yet")).collect(),
+        };
+        check("", "A", "", "A", MigrationStep::Started);
+        check("", "A B", "", "A B", MigrationStep::Started);
+        check("A", "A", "", "A", MigrationStep::Settled);
+        check("A", "B", "A", "+B -A", MigrationStep::Started);
         // A report from before the record says nothing: the same commit never marks and finishes.
-        check("A", "B", "A B", "+B -A", Step::Mark);
+        check("A", "B", "A B", "+B -A", MigrationStep::Started);
         check("+B -A", "B", "A", "+B -A", wait(&["B"]));
-        check("+B -A", "B", "A B", "B", Step::Finish);
-        check("A", "A B", "", "A +B", Step::Mark);
-        check("A +B", "A B", "B", "A B", Step::Finish);
+        check("+B -A", "B", "A B", "B", MigrationStep::Finished);
+        check("A", "A B", "", "A +B", MigrationStep::Started);
+        check("A +B", "A B", "B", "A B", MigrationStep::Finished);
         // A's share grows when B leaves: A must be ready with it.
-        check("A B", "A", "A B", "A -B", Step::Mark);
+        check("A B", "A", "A B", "A -B", MigrationStep::Started);
         check("A -B", "A", "", "A -B", wait(&["A"]));
-        check("A -B", "A", "A", "A", Step::Finish);
+        check("A -B", "A", "A", "A", MigrationStep::Finished);
         // The wish changes on the way.
-        check("+B -A", "C", "", "+C -B -A", Step::Mark);
-        check("+C -B -A", "C", "C", "C", Step::Finish);
-        check("+B -A", "A", "", "A -B", Step::Mark);
-        check("A -B", "A", "A", "A", Step::Finish);
+        check("+B -A", "C", "", "+C -B -A", MigrationStep::Started);
+        check("+C -B -A", "C", "C", "C", MigrationStep::Finished);
+        check("+B -A", "A", "", "A -B", MigrationStep::Started);
+        check("A -B", "A", "A", "A", MigrationStep::Finished);
         // No wish is no wish to run nowhere. kcp (2041, 2671) and Karmada (6098, 5406) took an empty answer for one, and
         // deleted what ran.
-        check("A B", "", "A B", "A B", Step::Rest);
-        check("+B -A", "", "A B", "+B -A", Step::Rest);
+        check("A B", "", "A B", "A B", MigrationStep::Settled);
+        check("+B -A", "", "A B", "+B -A", MigrationStep::Settled);
     }
 
     /// There was room for four of six, and then for all: ready with four was taken for ready with six, and the old place was
@@ -278,39 +280,45 @@ mod tests {
         let at = |cluster: &str, role, share| Target { cluster: cluster.into(), role, share: Some(share) };
         let leaving = at("A", Role::Leaving, 6);
         let wanted = [("B".to_owned(), Some(6))];
-        let first = next(&[at("B", Role::Arriving, 4), leaving.clone()], &wanted, &ready("B"), 0);
-        assert_eq!(first.step, Step::Wait { on: vec!["B: it takes over more".into()] });
+        let first = plan_migration(&[at("B", Role::Arriving, 4), leaving.clone()], &wanted, &ready("B"), 0);
+        assert_eq!(first.step, MigrationStep::Waiting { on: vec!["B: it takes over more".into()] });
         assert_eq!(first.targets, [at("B", Role::Arriving, 6), leaving]);
-        let then = next(&first.targets, &wanted, &ready("B"), 0);
-        assert_eq!((then.step, then.targets), (Step::Finish, vec![at("B", Role::Steady, 6)]));
+        let then = plan_migration(&first.targets, &wanted, &ready("B"), 0);
+        assert_eq!((then.step, then.targets), (MigrationStep::Finished, vec![at("B", Role::Steady, 6)]));
     }
 
     #[test]
     fn a_move_that_takes_too_long_is_held_and_said() {
         let unready = [("B".to_owned(), Readiness::Unready { why: "0 of 3 available".into() })].into();
-        let at = |moving_s| next(&record("+B -A"), &wants("B"), &unready, moving_s);
-        assert_eq!(at(DEADLINE_S).step, Step::Wait { on: vec!["B: 0 of 3 available".into()] });
-        assert_eq!(at(DEADLINE_S + 1).step, Step::Overdue { on: vec!["B: 0 of 3 available".into()] });
+        let at = |moving_s| plan_migration(&record("+B -A"), &wants("B"), &unready, moving_s);
+        assert_eq!(at(DEADLINE_S).step, MigrationStep::Waiting { on: vec!["B: 0 of 3 available".into()] });
+        assert_eq!(
+            at(DEADLINE_S + 1).step,
+            MigrationStep::Overdue { on: vec!["B: 0 of 3 available".into()] }
+        );
         assert_eq!(written(&at(DEADLINE_S + 1).targets), "+B -A");
-        assert_eq!(before(&record("+B -A C")), wants("A C"));
+        assert_eq!(sources(&record("+B -A C")), wants("A C"));
     }
 
     #[test]
     fn what_must_not_run_twice() {
-        let check = |object: Value, expected: Option<Exclusive>| {
+        let check = |object: Value, expected: Option<ExclusiveReason>| {
             assert_eq!(exclusive(&object, |claim| claim == "data"), expected, "{object}");
         };
         let mounts = |claim: &str| json!({ "template": { "spec": { "containers": [], "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": claim } }] } } });
-        check(json!({ "kind": "Pod" }), Some(Exclusive::BarePod));
-        check(json!({ "kind": "StatefulSet" }), Some(Exclusive::Ordinals));
-        check(json!({ "kind": "Job" }), Some(Exclusive::RunningJob));
+        check(json!({ "kind": "Pod" }), Some(ExclusiveReason::BarePod));
+        check(json!({ "kind": "StatefulSet" }), Some(ExclusiveReason::Ordinals));
+        check(json!({ "kind": "Job" }), Some(ExclusiveReason::RunningJob));
         let done = json!({ "conditions": [{ "type": "Complete", "status": "True" }] });
-        check(json!({ "apiVersion": "batch/v1", "kind": "Job", "status": done }), Some(Exclusive::EndedJob));
+        check(
+            json!({ "apiVersion": "batch/v1", "kind": "Job", "status": done }),
+            Some(ExclusiveReason::CompletedJob),
+        );
         check(
             json!({ "kind": "Deployment", "spec": { "strategy": { "type": "Recreate" } } }),
-            Some(Exclusive::Recreate),
+            Some(ExclusiveReason::Recreate),
         );
-        check(json!({ "kind": "Deployment", "spec": mounts("data") }), Some(Exclusive::Volume));
+        check(json!({ "kind": "Deployment", "spec": mounts("data") }), Some(ExclusiveReason::Volume));
         check(json!({ "kind": "Deployment", "spec": mounts("shared") }), None);
         check(json!({ "kind": "ConfigMap" }), None);
     }
@@ -337,7 +345,7 @@ mod tests {
             let mut recorded = record("");
             for (wanted, seen_ready) in acts {
                 let (wanted, seen) = (wants(&text(&wanted)), ready(&text(&seen_ready)));
-                let next = next(&recorded, &wanted, &seen, 0);
+                let next = plan_migration(&recorded, &wanted, &seen, 0);
                 let kept = |target: &&Target| next.targets.iter().any(|other| other.cluster == target.cluster);
                 let dropped = recorded.iter().filter(|target| !kept(target)).count();
                 prop_assert!(dropped == 0 || next.targets.iter().all(|target| seen.contains_key(&target.cluster)));

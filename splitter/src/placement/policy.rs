@@ -27,7 +27,7 @@ pub type Labels = BTreeMap<String, String>;
 
 /// What a rule is asked about: an object and where it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct ObjectAttributes<'a> {
     pub group: &'a str,
     pub kind: &'a str,
     pub name: &'a str,
@@ -45,16 +45,16 @@ pub enum Level {
 
 /// What is wanted for an object.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Wish {
+pub struct EffectivePlacement {
     pub by: Chosen,
     pub spec: PlacementSpec,
 }
 
-impl Wish {
+impl EffectivePlacement {
     /// Nobody said anything: one cluster, whichever has the most room.
-    pub fn default_choice() -> Wish {
+    pub fn default_choice() -> EffectivePlacement {
         let spec = PlacementSpec { number_of_clusters: Some(1), ..PlacementSpec::default() };
-        Wish { by: Chosen::default(), spec }
+        EffectivePlacement { by: Chosen::default(), spec }
     }
 
     /// What a decision was made under. If it has changed, somebody wants something else.
@@ -68,13 +68,13 @@ impl Wish {
 
 /// A value that cannot be followed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unreadable {
+pub struct InvalidAnnotation {
     pub level: Level,
     pub text: String,
     pub error: AnnotationError,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for InvalidAnnotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let holder = match self.level {
             Level::Object => "the object",
@@ -89,7 +89,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for InvalidAnnotation {}
 
 /// The annotation that counts, of those on the object, its namespace and its logical cluster.
 pub fn nearest<'a>(
@@ -103,23 +103,23 @@ pub fn nearest<'a>(
 }
 
 /// What is wanted for an object, given the annotation that counts and the Placements of its logical cluster.
-pub fn wish(
-    subject: &Subject,
+pub fn effective_placement(
+    subject: &ObjectAttributes,
     annotation: Option<(Level, &str)>,
     placements: &[Placement],
-) -> Result<Wish, Unreadable> {
+) -> Result<EffectivePlacement, InvalidAnnotation> {
     let chosen = best(subject, placements);
     let Some((level, text)) = annotation else {
-        let by_placement = |placement: &Placement| Wish {
+        let by_placement = |placement: &Placement| EffectivePlacement {
             by: Chosen { source: Source::Placement, name: placement.metadata.name.clone() },
             spec: placement.spec.clone(),
         };
-        return Ok(chosen.map_or_else(Wish::default_choice, by_placement));
+        return Ok(chosen.map_or_else(EffectivePlacement::default_choice, by_placement));
     };
     let selector =
-        annotation::parse(text).map_err(|error| Unreadable { level, text: text.to_owned(), error })?;
+        annotation::parse(text).map_err(|error| InvalidAnnotation { level, text: text.to_owned(), error })?;
     let by = Chosen { source: Source::Annotation, name: text.to_owned() };
-    Ok(Wish { by, spec: named(selector, chosen) })
+    Ok(EffectivePlacement { by, spec: named(selector, chosen) })
 }
 
 /// The annotation says where. How numbers are divided and what is tolerated it does not say; that the Placement still does.
@@ -135,7 +135,7 @@ fn named(cluster_selector: ClusterSelector, placement: Option<&Placement>) -> Pl
 }
 
 /// Of the Placements that select an object, the one that counts: by priority, then the most specific, then by name.
-pub fn best<'a>(subject: &Subject, placements: &'a [Placement]) -> Option<&'a Placement> {
+pub fn best<'a>(subject: &ObjectAttributes, placements: &'a [Placement]) -> Option<&'a Placement> {
     let selecting = placements.iter().filter(|placement| selects(&placement.spec, subject));
     selecting.min_by_key(|placement| {
         let spec = &placement.spec;
@@ -143,7 +143,7 @@ pub fn best<'a>(subject: &Subject, placements: &'a [Placement]) -> Option<&'a Pl
     })
 }
 
-fn selects(spec: &PlacementSpec, subject: &Subject) -> bool {
+fn selects(spec: &PlacementSpec, subject: &ObjectAttributes) -> bool {
     select::labels(&spec.namespace_selector, subject.namespace_labels) == Selected::Yes
         && select::object(&spec.object_selector, subject)
 }

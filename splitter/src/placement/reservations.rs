@@ -10,33 +10,33 @@ use api::cluster::Id;
 use api::fleet::Target;
 use api::meta::quantity::{self, Amounts};
 
-use crate::snapshot::{Member, Subject};
+use crate::snapshot::{MemberCluster, ObjectRef};
 
 /// A physical cluster: where its object is, and its name.
-pub(crate) type Name = (Id, String);
+pub(crate) type ClusterName = (Id, String);
 
 /// What targets take that have so many pods each. Of what is not known there is one.
 pub(crate) fn asks(
     each: &Amounts,
     targets: &[Target],
-    members: &[Arc<Member>],
+    members: &[Arc<MemberCluster>],
     pods: &BTreeMap<String, u32>,
-) -> Vec<(Name, Amounts)> {
+) -> Vec<(ClusterName, Amounts)> {
     let ask = |target: &Target| {
-        let home = members.iter().find(|member| member.name() == target.cluster)?.home;
+        let owner = members.iter().find(|member| member.name() == target.cluster)?.owner;
         let mut amounts = Amounts::new();
         quantity::add(&mut amounts, each, pods.get(&target.cluster).copied().unwrap_or(1));
-        Some(((home, target.cluster.clone()), amounts))
+        Some(((owner, target.cluster.clone()), amounts))
     };
     if each.is_empty() { Vec::new() } else { targets.iter().filter_map(ask).collect() }
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    totals: HashMap<Name, Amounts>,
-    of: HashMap<Subject, Vec<(Name, Amounts)>>,
+pub(crate) struct CapacityReservations {
+    totals: HashMap<ClusterName, Amounts>,
+    of: HashMap<ObjectRef, Vec<(ClusterName, Amounts)>>,
     /// Who mounts claims, which, and where they run, by namespace. A claim is wherever the first of them is.
-    mounts: HashMap<(Id, String), BTreeMap<Subject, Mounts>>,
+    mounts: HashMap<(Id, String), BTreeMap<ObjectRef, Mounts>>,
     /// Where a namespace goes if nobody says otherwise.
     defaults: HashMap<(Id, String), String>,
     /// Whether all that was recorded before is in it.
@@ -49,15 +49,15 @@ struct Mounts {
     clusters: BTreeSet<String>,
 }
 
-impl Ledger {
+impl CapacityReservations {
     /// What an object asks for now, instead of what it asked for. Whether there is more room for others somewhere.
-    pub(crate) fn set(&mut self, subject: &Subject, asks: Vec<(Name, Amounts)>) -> bool {
+    pub(crate) fn set(&mut self, subject: &ObjectRef, asks: Vec<(ClusterName, Amounts)>) -> bool {
         let before = match asks.is_empty() {
             true => self.of.remove(subject),
             false => self.of.insert(subject.clone(), asks.clone()),
         };
         let before = before.unwrap_or_default();
-        let now = |at: &Name| asks.iter().find(|(name, _)| name == at).map(|(_, amounts)| amounts);
+        let now = |at: &ClusterName| asks.iter().find(|(name, _)| name == at).map(|(_, amounts)| amounts);
         let is_freed = before.iter().any(|(name, amounts)| {
             let now = |resource: &String| now(name).and_then(|amounts| amounts.get(resource).copied());
             amounts.iter().any(|(resource, amount)| now(resource).unwrap_or_default() < *amount)
@@ -76,14 +76,14 @@ impl Ledger {
 
     /// What all others ask for there. What an object asks for itself is not in its own way, whether or not that was
     /// recorded in the end.
-    pub(crate) fn taken_from(&self, subject: &Subject, name: &Name) -> Amounts {
+    pub(crate) fn taken_from(&self, subject: &ObjectRef, name: &ClusterName) -> Amounts {
         let total = self.totals.get(name).cloned().unwrap_or_default();
         let own = self.of.get(subject).into_iter().flatten().filter(|(at, _)| at == name);
         own.fold(total, |left, (_, asked)| quantity::minus(&left, asked))
     }
 
     /// An object mounts these claims at its targets from now on.
-    pub(crate) fn mount(&mut self, subject: &Subject, claims: &[String], targets: &[Target]) {
+    pub(crate) fn mount(&mut self, subject: &ObjectRef, claims: &[String], targets: &[Target]) {
         let clusters: BTreeSet<String> = targets.iter().map(|target| target.cluster.clone()).collect();
         let place = (subject.cluster(), subject.key.namespace.clone());
         if claims.is_empty() || clusters.is_empty() {
@@ -99,7 +99,7 @@ impl Ledger {
     }
 
     /// Where others are to run that mount a claim.
-    pub(crate) fn mounted(&self, subject: &Subject, claim: &str) -> BTreeSet<String> {
+    pub(crate) fn mounted(&self, subject: &ObjectRef, claim: &str) -> BTreeSet<String> {
         let here = self.mounts.get(&(subject.cluster(), subject.key.namespace.clone()));
         let others = here
             .into_iter()
@@ -109,7 +109,7 @@ impl Ledger {
     }
 
     /// Nothing is asked for it any more. Whether there is more room for others.
-    pub(crate) fn forget(&mut self, subject: &Subject) -> bool {
+    pub(crate) fn forget(&mut self, subject: &ObjectRef) -> bool {
         self.mount(subject, &[], &[]);
         self.set(subject, Vec::new())
     }

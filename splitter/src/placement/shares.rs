@@ -17,7 +17,7 @@ use api::meta::hash::hash;
 
 /// A cluster that may get a share.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Member<'a> {
+pub struct WeightedCluster<'a> {
     pub cluster: &'a str,
     /// 0 excludes the cluster, whatever its minimum.
     pub weight: u64,
@@ -28,19 +28,19 @@ pub struct Member<'a> {
     pub capacity: Option<u32>,
 }
 
-impl<'a> Member<'a> {
+impl<'a> WeightedCluster<'a> {
     /// With weight 1 and no bounds.
-    pub fn new(cluster: &'a str) -> Member<'a> {
-        Member { cluster, weight: 1, min: 0, max: None, capacity: None }
+    pub fn new(cluster: &'a str) -> WeightedCluster<'a> {
+        WeightedCluster { cluster, weight: 1, min: 0, max: None, capacity: None }
     }
 
     /// Keeps what it has: a cordoned or briefly silent cluster neither gains nor loses.
-    pub fn held(cluster: &'a str, share: u32) -> Member<'a> {
-        Member { cluster, weight: 1, min: share, max: Some(share), capacity: None }
+    pub fn held(cluster: &'a str, share: u32) -> WeightedCluster<'a> {
+        WeightedCluster { cluster, weight: 1, min: share, max: Some(share), capacity: None }
     }
 
-    pub fn weighing(self, weight: u64) -> Member<'a> {
-        Member { weight, ..self }
+    pub fn weighing(self, weight: u64) -> WeightedCluster<'a> {
+        WeightedCluster { weight, ..self }
     }
 
     pub(crate) fn most(&self) -> u32 {
@@ -61,13 +61,13 @@ pub struct Shares {
 }
 
 /// Divides `total`. The key (`namespace/name`) decides ties, so that not every app prefers the same cluster.
-pub fn divide(total: u32, key: &str, members: &[Member]) -> Shares {
-    let seats: Vec<Seat> = members.iter().map(|member| Seat::of(member, key)).collect();
-    let least: u64 = seats.iter().map(|seat| u64::from(seat.least)).sum();
+pub fn divide(total: u32, key: &str, members: &[WeightedCluster]) -> Shares {
+    let clusters: Vec<BoundedWeight> = members.iter().map(|member| BoundedWeight::of(member, key)).collect();
+    let least: u64 = clusters.iter().map(|cluster| u64::from(cluster.least)).sum();
     let of = match least > u64::from(total) {
         // Not even the minimums can be met: they become the weights, and nobody gets more than his minimum.
-        true => fill(total, &seats.iter().map(Seat::scaled).collect::<Vec<_>>()),
-        false => fill(total, &seats),
+        true => fill(total, &clusters.iter().map(BoundedWeight::scaled).collect::<Vec<_>>()),
+        false => fill(total, &clusters),
     };
     let given: u64 = of.iter().map(|share| u64::from(*share)).sum();
     let pending = u64::from(total) - given;
@@ -75,21 +75,21 @@ pub fn divide(total: u32, key: &str, members: &[Member]) -> Shares {
 }
 
 /// A member with its bounds worked out.
-struct Seat {
+struct BoundedWeight {
     weight: u64,
     least: u32,
     most: u32,
     tie: u64,
 }
 
-impl Seat {
-    fn of(member: &Member, key: &str) -> Seat {
+impl BoundedWeight {
+    fn of(member: &WeightedCluster, key: &str) -> BoundedWeight {
         let tie = hash(&[key, member.cluster]);
-        Seat { weight: member.weight, least: member.least(), most: member.most(), tie }
+        BoundedWeight { weight: member.weight, least: member.least(), most: member.most(), tie }
     }
 
-    fn scaled(&self) -> Seat {
-        Seat { weight: u64::from(self.least), least: 0, most: self.least, tie: self.tie }
+    fn scaled(&self) -> BoundedWeight {
+        BoundedWeight { weight: u64::from(self.least), least: 0, most: self.least, tie: self.tie }
     }
 
     /// How many this seat has once everybody has what comes at `weight / (2·share + 1) ≥ heaviest / level` or before.
@@ -103,13 +103,14 @@ impl Seat {
 }
 
 /// Gives out one at a time; but what surely comes first is given at once, so that two billion replicas take no longer than two.
-fn fill(total: u32, seats: &[Seat]) -> Vec<u32> {
-    let heaviest = seats.iter().map(|seat| seat.weight).max().unwrap_or_default().max(1);
-    let mut shares = at_level(total, heaviest, seats);
+fn fill(total: u32, clusters: &[BoundedWeight]) -> Vec<u32> {
+    let heaviest = clusters.iter().map(|cluster| cluster.weight).max().unwrap_or_default().max(1);
+    let mut shares = at_level(total, heaviest, clusters);
     let given: u64 = shares.iter().map(|share| u64::from(*share)).sum();
     for _ in given..u64::from(total) {
-        let open = (0..seats.len()).filter(|at| shares[*at] < seats[*at].most);
-        let Some(first) = open.min_by(|a, b| order(&seats[*a], shares[*a], &seats[*b], shares[*b])) else {
+        let open = (0..clusters.len()).filter(|at| shares[*at] < clusters[*at].most);
+        let Some(first) = open.min_by(|a, b| order(&clusters[*a], shares[*a], &clusters[*b], shares[*b]))
+        else {
             break;
         };
         shares[first] += 1;
@@ -119,8 +120,9 @@ fn fill(total: u32, seats: &[Seat]) -> Vec<u32> {
 
 /// The shares at the highest level that gives out no more than there is. One level further gives each seat at most one
 /// more, because no seat is heavier than the heaviest; so fewer than there are seats are left to give.
-fn at_level(total: u32, heaviest: u64, seats: &[Seat]) -> Vec<u32> {
-    let at = |level: u128| -> Vec<u32> { seats.iter().map(|seat| seat.at(level, heaviest)).collect() };
+fn at_level(total: u32, heaviest: u64, clusters: &[BoundedWeight]) -> Vec<u32> {
+    let at =
+        |level: u128| -> Vec<u32> { clusters.iter().map(|cluster| cluster.at(level, heaviest)).collect() };
     let fits = |level: u128| at(level).iter().map(|share| u64::from(*share)).sum::<u64>() <= u64::from(total);
     // At the highest level even a seat of weight 1 has earned more than any total.
     let (mut low, mut high) = (0, u128::from(heaviest) << 34);
@@ -132,8 +134,9 @@ fn at_level(total: u32, heaviest: u64, seats: &[Seat]) -> Vec<u32> {
 }
 
 /// Who is to get the next one, first.
-fn order(a: &Seat, a_has: u32, b: &Seat, b_has: u32) -> Ordering {
-    let claim = |seat: &Seat, other: u32| u128::from(seat.weight) * (2 * u128::from(other) + 1);
+fn order(a: &BoundedWeight, a_has: u32, b: &BoundedWeight, b_has: u32) -> Ordering {
+    let claim =
+        |cluster: &BoundedWeight, other: u32| u128::from(cluster.weight) * (2 * u128::from(other) + 1);
     claim(b, a_has).cmp(&claim(a, b_has)).then(a_has.cmp(&b_has)).then(a.tie.cmp(&b.tie))
 }
 
@@ -144,13 +147,13 @@ mod tests {
 
     const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-    fn weighing(weights: &[u64]) -> Vec<Member<'static>> {
-        NAMES.iter().zip(weights).map(|(name, weight)| Member::new(name).weighing(*weight)).collect()
+    fn weighing(weights: &[u64]) -> Vec<WeightedCluster<'static>> {
+        NAMES.iter().zip(weights).map(|(name, weight)| WeightedCluster::new(name).weighing(*weight)).collect()
     }
 
     #[test]
     fn the_vectors_of_the_contract() {
-        let check = |total: u32, members: &[Member], expected: &[u32]| {
+        let check = |total: u32, members: &[WeightedCluster], expected: &[u32]| {
             let shares = divide(total, "shop/web", members);
             assert_eq!((shares.of.as_slice(), shares.pending), (expected, 0), "{total} over {members:?}");
         };
@@ -174,26 +177,27 @@ mod tests {
         check(2, &weighing(&[3, 1]), &[1, 1]);
         check(2, &weighing(&[1, 3]), &[1, 1]);
         check(12, &weighing(&[6, 12, 18]), &[2, 4, 6]);
-        let [a, b, c] = [Member::new("a"), Member::new("b"), Member::new("c")];
-        check(10, &[Member { max: Some(2), ..a }, b, Member { min: 1, ..c }], &[2, 4, 4]);
+        let [a, b, c] = [WeightedCluster::new("a"), WeightedCluster::new("b"), WeightedCluster::new("c")];
+        check(10, &[WeightedCluster { max: Some(2), ..a }, b, WeightedCluster { min: 1, ..c }], &[2, 4, 4]);
     }
 
     #[test]
     fn minimums_that_cannot_be_met_are_scaled_and_balanced() {
-        let four = |name| Member { min: 4, ..Member::new(name) };
+        let four = |name| WeightedCluster { min: 4, ..WeightedCluster::new(name) };
         let mut shares = divide(5, "shop/web", &[four("a"), four("b")]).of;
         shares.sort_unstable();
         assert_eq!(shares, [2, 3]);
-        let shares = divide(3, "shop/web", &[Member { min: 8, ..Member::new("a") }, four("b")]).of;
+        let shares =
+            divide(3, "shop/web", &[WeightedCluster { min: 8, ..WeightedCluster::new("a") }, four("b")]).of;
         assert_eq!(shares, [2, 1]);
     }
 
     #[test]
     fn what_fits_nowhere_is_pending() {
-        let two = |name| Member { max: Some(2), ..Member::new(name) };
+        let two = |name| WeightedCluster { max: Some(2), ..WeightedCluster::new(name) };
         assert_eq!(divide(7, "shop/web", &[two("a"), two("b")]), Shares { of: vec![2, 2], pending: 3 });
         assert_eq!(divide(7, "shop/web", &[]), Shares { of: vec![], pending: 7 });
-        let excluded = Member { min: 3, ..Member::new("a") }.weighing(0);
+        let excluded = WeightedCluster { min: 3, ..WeightedCluster::new("a") }.weighing(0);
         assert_eq!(divide(7, "shop/web", &[excluded]), Shares { of: vec![0], pending: 7 });
     }
 
@@ -201,7 +205,7 @@ mod tests {
     /// one left (6951). Here it keeps what it has, whichever way the total goes.
     #[test]
     fn a_held_cluster_neither_gains_nor_loses() {
-        let members = [Member::held("a", 3), Member::new("b"), Member::new("c")];
+        let members = [WeightedCluster::held("a", 3), WeightedCluster::new("b"), WeightedCluster::new("c")];
         let check = |total, expected: [u32; 3]| {
             assert_eq!(divide(total, "shop/web", &members).of, expected, "{total}");
         };
@@ -220,8 +224,8 @@ mod tests {
         assert_eq!(shares.of, [0, u32::MAX, 0]);
         let shares = divide(u32::MAX, "shop/web", &weighing(&[1, 1, 1]));
         assert_eq!((shares.pending, shares.of), (0, vec![u32::MAX / 3; 3]));
-        let bounded = Member { max: Some(5), ..Member::new("b").weighing(u64::MAX) };
-        assert_eq!(divide(u32::MAX, "x", &[Member::new("a"), bounded]).of, [u32::MAX - 5, 5]);
+        let bounded = WeightedCluster { max: Some(5), ..WeightedCluster::new("b").weighing(u64::MAX) };
+        assert_eq!(divide(u32::MAX, "x", &[WeightedCluster::new("a"), bounded]).of, [u32::MAX - 5, 5]);
     }
 
     #[test]
@@ -239,25 +243,32 @@ mod tests {
         (prop_oneof![4 => 0..200_u64, 1 => any::<u64>()], prop_oneof![Just(0), 0..9_u32], bound(), bound())
     }
 
-    fn members() -> impl Strategy<Value = Vec<Member<'static>>> {
+    fn members() -> impl Strategy<Value = Vec<WeightedCluster<'static>>> {
         prop::collection::vec(member(), 0..NAMES.len()).prop_map(|rows| {
             let named = NAMES.iter().zip(rows);
             named
-                .map(|(cluster, (weight, min, max, capacity))| Member { cluster, weight, min, max, capacity })
+                .map(|(cluster, (weight, min, max, capacity))| WeightedCluster {
+                    cluster,
+                    weight,
+                    min,
+                    max,
+                    capacity,
+                })
                 .collect()
         })
     }
 
     /// The definition, word by word.
-    fn one_at_a_time(total: u32, members: &[Member]) -> Vec<u32> {
-        let mut seats: Vec<Seat> = members.iter().map(|member| Seat::of(member, "shop/web")).collect();
-        if seats.iter().map(|seat| seat.least).sum::<u32>() > total {
-            seats = seats.iter().map(Seat::scaled).collect();
+    fn one_at_a_time(total: u32, members: &[WeightedCluster]) -> Vec<u32> {
+        let mut clusters: Vec<BoundedWeight> =
+            members.iter().map(|member| BoundedWeight::of(member, "shop/web")).collect();
+        if clusters.iter().map(|cluster| cluster.least).sum::<u32>() > total {
+            clusters = clusters.iter().map(BoundedWeight::scaled).collect();
         }
-        let mut shares: Vec<u32> = seats.iter().map(|seat| seat.least).collect();
+        let mut shares: Vec<u32> = clusters.iter().map(|cluster| cluster.least).collect();
         for _ in shares.iter().sum::<u32>()..total {
-            let open = (0..seats.len()).filter(|at| shares[*at] < seats[*at].most);
-            match open.min_by(|a, b| order(&seats[*a], shares[*a], &seats[*b], shares[*b])) {
+            let open = (0..clusters.len()).filter(|at| shares[*at] < clusters[*at].most);
+            match open.min_by(|a, b| order(&clusters[*a], shares[*a], &clusters[*b], shares[*b])) {
                 Some(first) => shares[first] += 1,
                 None => break,
             }

@@ -23,11 +23,11 @@ use std::collections::BTreeMap;
 use api::fleet::{Chosen, GroupKind, PhysicalCluster, PlacementSpec, Role, Target, Verdict};
 use api::meta::quantity::Amounts;
 
-use crate::placement::policy::Wish;
-use crate::placement::shares::{Member, divide};
+use crate::placement::policy::EffectivePlacement;
+use crate::placement::shares::{WeightedCluster, divide};
 
 pub use evaluate::lacks_kind;
-pub use verdict::{Ceiling, Rejection};
+pub use verdict::{Rejection, ShareLimit};
 
 /// A physical cluster, and what is known about it besides.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub struct Candidate<'a> {
     /// The logical cluster it is, if its own work could be placed there again.
     pub circular: Option<String>,
     /// A claim that is mounted and whose data is elsewhere, if there is one.
-    pub apart_from: Option<Claim>,
+    pub apart_from: Option<ClaimLocation>,
     /// Why what runs there must go, if it must: silent for too long, or this app does not work there.
     pub failed: Option<String>,
 }
@@ -73,14 +73,14 @@ impl<'a> Candidate<'a> {
 
 /// A claim, and the cluster its data is on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Claim {
+pub struct ClaimLocation {
     pub name: String,
     pub at: String,
 }
 
 /// What is to be placed.
 #[derive(Clone, Debug)]
-pub struct Work<'a> {
+pub struct PlacementRequest<'a> {
     /// `namespace/name`, which decides ties.
     pub key: &'a str,
     /// The path of its logical cluster.
@@ -110,13 +110,13 @@ pub enum Extent {
 
 /// Where it runs now, and under which wish that was decided.
 #[derive(Clone, Debug, Default)]
-pub struct Standing<'a> {
+pub struct CurrentPlacement<'a> {
     pub targets: &'a [Target],
     /// [`Wish::fingerprint`].
     pub under: Option<&'a str>,
 }
 
-impl Standing<'_> {
+impl CurrentPlacement<'_> {
     /// Its share on a cluster, if it runs there and is not about to leave. Something that is not divided has a share of 0.
     fn share(&self, cluster: &str) -> Option<u32> {
         let target =
@@ -127,15 +127,15 @@ impl Standing<'_> {
 
 /// What was decided.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Decision {
+pub struct TargetChoice {
     pub picks: Vec<Pick>,
     /// For every cluster, in the order of their names.
     pub verdicts: Vec<Verdict>,
-    pub outcome: Outcome,
+    pub outcome: ChoiceOutcome,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum ChoiceOutcome {
     Placed,
     /// Nothing that is wanted can be had. It stays where it is.
     Held {
@@ -158,7 +158,7 @@ pub struct Pick {
     pub max: Option<u32>,
     pub capacity: Option<u32>,
     /// What makes `max` or `capacity`, whichever is less, what it is.
-    pub limit: Option<Ceiling>,
+    pub limit: Option<ShareLimit>,
     /// It is cordoned or silent: it keeps exactly this.
     pub held: Option<u32>,
 }
@@ -176,10 +176,10 @@ impl Pick {
         Pick { min: self.min.max(1).min(most), ..self.clone() }
     }
 
-    pub(crate) fn member(&self) -> Member<'_> {
+    pub(crate) fn member(&self) -> WeightedCluster<'_> {
         match self.held {
-            Some(share) => Member::held(&self.cluster, share),
-            None => Member {
+            Some(share) => WeightedCluster::held(&self.cluster, share),
+            None => WeightedCluster {
                 cluster: &self.cluster,
                 weight: self.weight,
                 min: self.min,
@@ -191,30 +191,35 @@ impl Pick {
 }
 
 /// Chooses.
-pub fn choose(wish: &Wish, work: &Work, fleet: &[Candidate], standing: &Standing) -> Decision {
-    let judged = evaluate::fleet(wish, work, fleet, standing);
-    let picked = pick::tiers(&wish.spec, work, &judged);
+pub fn choose(
+    effective: &EffectivePlacement,
+    work: &PlacementRequest,
+    fleet: &[Candidate],
+    standing: &CurrentPlacement,
+) -> TargetChoice {
+    let judged = evaluate::fleet(effective, work, fleet, standing);
+    let picked = pick::tiers(&effective.spec, work, &judged);
     let mut picks: Vec<Pick> = picked.iter().map(|(tier, at)| judged[*at].pick(*tier)).collect();
     let outcome = match (&picked.is_empty(), standing.targets.is_empty()) {
-        (false, _) => Outcome::Placed,
-        (true, true) => Outcome::Pending { why: verdict::why_none(wish, &judged) },
-        (true, false) => Outcome::Held { why: verdict::why_none(wish, &judged) },
+        (false, _) => ChoiceOutcome::Placed,
+        (true, true) => ChoiceOutcome::Pending { why: verdict::why_none(effective, &judged) },
+        (true, false) => ChoiceOutcome::Held { why: verdict::why_none(effective, &judged) },
     };
-    if let Outcome::Held { .. } = outcome {
+    if let ChoiceOutcome::Held { .. } = outcome {
         picks = standing.targets.iter().filter(|target| target.role != Role::Leaving).map(kept).collect();
     }
-    Decision { verdicts: verdict::rows(wish, work, &judged, &picks), picks, outcome }
+    TargetChoice { verdicts: verdict::rows(effective, work, &judged, &picks), picks, outcome }
 }
 
 /// Nobody can read where it should run: it stays where it is. Each cluster is judged all the same, by everything else.
-pub fn stay(why: &str, work: &Work, fleet: &[Candidate], targets: &[Target]) -> Decision {
-    let anywhere = Wish { by: Chosen::default(), spec: PlacementSpec::default() };
-    let judged = evaluate::fleet(&anywhere, work, fleet, &Standing { targets, under: None });
+pub fn stay(why: &str, work: &PlacementRequest, fleet: &[Candidate], targets: &[Target]) -> TargetChoice {
+    let anywhere = EffectivePlacement { by: Chosen::default(), spec: PlacementSpec::default() };
+    let judged = evaluate::fleet(&anywhere, work, fleet, &CurrentPlacement { targets, under: None });
     let picks: Vec<Pick> = targets.iter().filter(|target| target.role != Role::Leaving).map(kept).collect();
     let verdicts = verdict::unread(&anywhere, work, &judged, &picks, why);
     let why = why.to_owned();
-    let outcome = if picks.is_empty() { Outcome::Pending { why } } else { Outcome::Held { why } };
-    Decision { picks, verdicts, outcome }
+    let outcome = if picks.is_empty() { ChoiceOutcome::Pending { why } } else { ChoiceOutcome::Held { why } };
+    TargetChoice { picks, verdicts, outcome }
 }
 
 /// A target about which nothing can be decided now.
@@ -230,7 +235,7 @@ pub fn shares(total: u32, key: &str, picks: &[Pick]) -> (BTreeMap<String, u32>, 
     let (mut by_cluster, mut left) = (BTreeMap::new(), total);
     for tier in 0..tiers {
         let here: Vec<&Pick> = picks.iter().filter(|pick| pick.tier == tier).collect();
-        let members: Vec<Member> = here.iter().map(|pick| pick.member()).collect();
+        let members: Vec<WeightedCluster> = here.iter().map(|pick| pick.member()).collect();
         let divided = divide(left, key, &members);
         by_cluster.extend(here.iter().map(|pick| pick.cluster.clone()).zip(divided.of));
         left = divided.pending;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// What has to be known of a kind to follow it and to write to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct CustomKind {
     pub(crate) kind: Kind,
     /// Where it says how many there are to be, if it can be scaled.
     pub(crate) replicas_at: Option<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Shape {
 }
 
 /// A definition: the kind in every version that is served, the one it is stored in first.
-fn shapes(definition: &Value) -> Vec<Shape> {
+fn shapes(definition: &Value) -> Vec<CustomKind> {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let shape = |version: &Value| {
@@ -35,7 +35,7 @@ fn shapes(definition: &Value) -> Vec<Shape> {
         };
         let path = version.pointer("/subresources/scale/specReplicasPath").and_then(Value::as_str);
         let replicas_at = path.and_then(crate::division::pointer_of);
-        Some(Shape { kind, replicas_at, has_status: version.pointer("/subresources/status").is_some() })
+        Some(CustomKind { kind, replicas_at, has_status: version.pointer("/subresources/status").is_some() })
     };
     // Cluster-wide ones stay where they are.
     let versions = spec["versions"].as_array().filter(|_| spec["scope"] == "Namespaced");
@@ -47,24 +47,30 @@ fn shapes(definition: &Value) -> Vec<Shape> {
 
 /// What becomes of a kind when a definition of it comes, changes or goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Became {
+pub(crate) enum KindChange {
     /// It is followed in this shape from now on.
-    Shaped(Shape),
+    Watch(CustomKind),
     /// It is what it was.
-    Same,
+    Unchanged,
     /// Nobody defines it any more.
-    Undefined,
+    Removed,
 }
 
 /// All definitions of users, by the name of the kind.
 #[derive(Debug, Default)]
-pub(crate) struct Definitions {
-    by_name: HashMap<String, BTreeMap<Id, Vec<Shape>>>,
+pub(crate) struct CustomKinds {
+    by_name: HashMap<String, BTreeMap<Id, Vec<CustomKind>>>,
 }
 
-impl Definitions {
+impl CustomKinds {
     /// `now` is the shape in which it is followed, if it is.
-    pub(crate) fn put(&mut self, name: &str, cluster: Id, definition: &Value, now: Option<&Shape>) -> Became {
+    pub(crate) fn put(
+        &mut self,
+        name: &str,
+        cluster: Id,
+        definition: &Value,
+        now: Option<&CustomKind>,
+    ) -> KindChange {
         let shapes = shapes(definition);
         if shapes.is_empty() {
             return self.remove(name, cluster, now);
@@ -74,20 +80,20 @@ impl Definitions {
         of.insert(cluster, shapes);
         match chosen(of, now) {
             // It may be that nobody follows it since the last definition went.
-            Some(shape) if is_first || Some(&shape) != now => Became::Shaped(shape),
-            _ => Became::Same,
+            Some(shape) if is_first || Some(&shape) != now => KindChange::Watch(shape),
+            _ => KindChange::Unchanged,
         }
     }
 
-    pub(crate) fn remove(&mut self, name: &str, cluster: Id, now: Option<&Shape>) -> Became {
-        let Some(of) = self.by_name.get_mut(name) else { return Became::Same };
+    pub(crate) fn remove(&mut self, name: &str, cluster: Id, now: Option<&CustomKind>) -> KindChange {
+        let Some(of) = self.by_name.get_mut(name) else { return KindChange::Unchanged };
         of.remove(&cluster);
         match chosen(of, now) {
-            Some(shape) if Some(&shape) != now => Became::Shaped(shape),
-            Some(_) => Became::Same,
+            Some(shape) if Some(&shape) != now => KindChange::Watch(shape),
+            Some(_) => KindChange::Unchanged,
             None => {
                 self.by_name.remove(name);
-                Became::Undefined
+                KindChange::Removed
             }
         }
     }
@@ -98,11 +104,11 @@ impl Definitions {
 }
 
 /// The version that most logical clusters serve; of several, the present one, then one that somebody stores.
-fn chosen(of: &BTreeMap<Id, Vec<Shape>>, now: Option<&Shape>) -> Option<Shape> {
+fn chosen(of: &BTreeMap<Id, Vec<CustomKind>>, now: Option<&CustomKind>) -> Option<CustomKind> {
     let served: BTreeSet<&str> = of.values().flatten().map(|shape| shape.kind.version.as_str()).collect();
     let shaped = |version: &'_ str| {
         let those = of.values().flatten().filter(move |shape| shape.kind.version == version);
-        those.cloned().collect::<Vec<Shape>>()
+        those.cloned().collect::<Vec<CustomKind>>()
     };
     let best = served.into_iter().min_by_key(|version| {
         let stores =
@@ -113,7 +119,7 @@ fn chosen(of: &BTreeMap<Id, Vec<Shape>>, now: Option<&Shape>) -> Option<Shape> {
     let mut those = shaped(best).into_iter();
     let first = those.next()?;
     // Where one says how it is scaled or has a status of its own, the others have not yet said otherwise.
-    Some(those.fold(first, |all, one| Shape {
+    Some(those.fold(first, |all, one| CustomKind {
         replicas_at: all.replicas_at.or(one.replicas_at),
         has_status: all.has_status || one.has_status,
         ..all
@@ -146,19 +152,19 @@ mod tests {
     /// only was never seen.
     #[test]
     fn a_kind_is_followed_as_most_serve_it() {
-        let (mut all, mut now) = (Definitions::default(), None);
+        let (mut all, mut now) = (CustomKinds::default(), None);
         let mut check = |cluster: u8, versions: &str, expected: &str| {
             let became = match versions {
                 "" => all.remove("widgets.example.com", id(cluster), now.as_ref()),
                 _ => all.put("widgets.example.com", id(cluster), &definition(versions), now.as_ref()),
             };
             let said = match &became {
-                Became::Shaped(shape) => shape.kind.version.clone(),
-                Became::Same => "same".to_owned(),
-                Became::Undefined => "undefined".to_owned(),
+                KindChange::Watch(shape) => shape.kind.version.clone(),
+                KindChange::Unchanged => "same".to_owned(),
+                KindChange::Removed => "undefined".to_owned(),
             };
             assert_eq!(said, expected, "{cluster}: {versions}");
-            if let Became::Shaped(shape) = became {
+            if let KindChange::Watch(shape) = became {
                 now = Some(shape);
             }
         };

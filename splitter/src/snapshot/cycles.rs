@@ -13,11 +13,15 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 
-use super::{Clusters, Member};
+use super::{LogicalClusters, MemberCluster};
 use crate::fleet::CIRCULAR;
 
 /// The logical cluster of this server that a physical cluster is, if its own work could be placed there again.
-pub(super) fn closed_by(member: &Member, members: &[Arc<Member>], clusters: &Clusters) -> Option<Id> {
+pub(super) fn closed_by(
+    member: &MemberCluster,
+    members: &[Arc<MemberCluster>],
+    clusters: &LogicalClusters,
+) -> Option<Id> {
     let first = clusters.with_identity(member.identity()?)?;
     let (mut seen, mut queue) = (BTreeSet::from([first]), VecDeque::from([first]));
     while let Some(at) = queue.pop_front() {
@@ -34,20 +38,20 @@ pub(super) fn closed_by(member: &Member, members: &[Arc<Member>], clusters: &Clu
 
 /// Whether work of a logical cluster could be placed on a physical one: it is seen from there, and not dedicated to another.
 /// Grants are not asked: they may be given later.
-fn can_use(cluster: Id, member: &Member, clusters: &Clusters) -> bool {
+fn can_use(cluster: Id, member: &MemberCluster, clusters: &LogicalClusters) -> bool {
     let is_for = |to: &String| clusters.path(cluster).is_some_and(|path| path.as_str() == to);
-    clusters.lineage(cluster).contains(&member.home)
+    clusters.lineage(cluster).contains(&member.owner)
         && member.object.spec.dedicated_to.as_ref().is_none_or(is_for)
 }
 
-impl Member {
+impl MemberCluster {
     /// The uid of its namespace `kube-system`, by which a cluster is told from every other.
     pub(super) fn identity(&self) -> Option<&str> {
         self.object.status.as_ref()?.uid.as_deref()
     }
 
     /// Whether it is a logical cluster of this server, or was said to be one.
-    pub(crate) fn may_be_circular(&self, clusters: &Clusters) -> bool {
+    pub(crate) fn may_be_circular(&self, clusters: &LogicalClusters) -> bool {
         let conditions = self.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
         conditions.iter().any(|said| said.r#type == CIRCULAR)
             || self.identity().is_some_and(|uid| clusters.with_identity(uid).is_some())
@@ -56,7 +60,7 @@ impl Member {
     /// Sorts physical clusters by when they were created.
     fn age(&self) -> (&str, Id, &str) {
         let created = self.object.metadata.rest.get("creationTimestamp").and_then(|time| time.as_str());
-        (created.unwrap_or_default(), self.home, self.name())
+        (created.unwrap_or_default(), self.owner, self.name())
     }
 }
 
@@ -72,8 +76,8 @@ mod tests {
     }
 
     /// root ─ 1 ─ 11, root ─ 2. The identity of a logical cluster is `uid-` and its number.
-    fn clusters() -> Clusters {
-        let mut clusters = Clusters::default();
+    fn clusters() -> LogicalClusters {
+        let mut clusters = LogicalClusters::default();
         for (cluster, parent) in [(1, Id::ROOT), (11, id(1)), (2, Id::ROOT)] {
             clusters.know(id(cluster), parent, &format!("c{cluster}"));
             clusters.set_identity(&format!("uid-{cluster}"), Some(id(cluster)));
@@ -81,20 +85,20 @@ mod tests {
         clusters
     }
 
-    fn member(home: Id, name: &str, created: &str, uid: &str) -> Arc<Member> {
+    fn member(owner: Id, name: &str, created: &str, uid: &str) -> Arc<MemberCluster> {
         let object: PhysicalCluster = serde_json::from_value(json!({
             "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster",
             "metadata": { "name": name, "creationTimestamp": created }, "spec": {}, "status": { "uid": uid },
         }))
         .unwrap();
-        Arc::new(Member { home, object, mailbox: None })
+        Arc::new(MemberCluster { owner, object, mailbox: None })
     }
 
     /// A logical cluster that joined itself had 24,000 namespaces after 80 seconds.
     #[test]
     fn the_newest_join_that_closes_a_circle_is_not_used() {
         let clusters = clusters();
-        let check = |members: &[Arc<Member>], expected: &[Option<Id>]| {
+        let check = |members: &[Arc<MemberCluster>], expected: &[Option<Id>]| {
             let found: Vec<Option<Id>> =
                 members.iter().map(|member| closed_by(member, members, &clusters)).collect();
             assert_eq!(found, expected, "{members:?}");

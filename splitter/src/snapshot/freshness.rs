@@ -17,38 +17,38 @@ use controller::remote::{CallError, NAMES, Place};
 use serde_json::Value;
 
 use crate::controller::{Splitter, lock};
-use crate::snapshot::Subject;
+use crate::snapshot::ObjectRef;
 
 /// What was last asked about each logical cluster, for as long as somebody wants to know.
 #[derive(Debug, Default)]
-pub(crate) struct Questions(Mutex<HashMap<Id, Arc<tokio::sync::Mutex<Option<Asked>>>>>);
+pub(crate) struct FreshnessChecks(Mutex<HashMap<Id, Arc<tokio::sync::Mutex<Option<LastCheck>>>>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct LastCheck {
     at: Instant,
     is_behind: bool,
 }
 
 /// Whether something that is said about an object has not been seen yet.
-pub(crate) async fn is_behind(splitter: &Splitter, subject: &Subject) -> Result<bool, CallError> {
+pub(crate) async fn is_behind(splitter: &Splitter, subject: &ObjectRef) -> Result<bool, CallError> {
     let came = Instant::now();
     if misses_namespace(splitter, subject).await? {
         return Ok(true);
     }
     let cluster = subject.cluster();
-    let question = lock(&splitter.questions.0).entry(cluster).or_default().clone();
+    let question = lock(&splitter.freshness.0).entry(cluster).or_default().clone();
     let mut last = question.lock().await;
     let answer = match *last {
         Some(last) if last.at > came => Ok(last.is_behind),
         _ => {
             let at = Instant::now();
             let answer = misses_any(splitter, cluster).await;
-            *last = answer.as_ref().ok().map(|is_behind| Asked { at, is_behind: *is_behind });
+            *last = answer.as_ref().ok().map(|is_behind| LastCheck { at, is_behind: *is_behind });
             answer
         }
     };
     drop(last);
-    let mut questions = lock(&splitter.questions.0);
+    let mut questions = lock(&splitter.freshness.0);
     // One is in the table, one is ours.
     if Arc::strong_count(&question) <= 2 {
         questions.remove(&cluster);
@@ -56,10 +56,10 @@ pub(crate) async fn is_behind(splitter: &Splitter, subject: &Subject) -> Result<
     answer
 }
 
-async fn misses_namespace(splitter: &Splitter, subject: &Subject) -> Result<bool, CallError> {
-    let view = &splitter.world.own.namespaces;
+async fn misses_namespace(splitter: &Splitter, subject: &ObjectRef) -> Result<bool, CallError> {
+    let view = &splitter.caches.config.namespaces;
     let name = &subject.key.namespace;
-    let here = splitter.world.server.within(subject.cluster());
+    let here = splitter.caches.server.within(subject.cluster());
     let namespace = here.get(Place::new(&view.kind, "", name)).await?;
     let key = Key { cluster: subject.key.cluster, namespace: String::new(), name: name.clone() };
     let seen = seen(view, &key);
@@ -68,17 +68,17 @@ async fn misses_namespace(splitter: &Splitter, subject: &Subject) -> Result<bool
 
 /// Whether a Placement of a logical cluster has not been seen, or a physical cluster that can be used from it.
 async fn misses_any(splitter: &Splitter, cluster: Id) -> Result<bool, CallError> {
-    let own = &splitter.world.own;
+    let own = &splitter.caches.config;
     let said = versions(splitter, cluster, &own.placements).await?;
     let keys = own.placements.keys_within(cluster, None).into_iter();
     let known = keys.filter_map(|key| Some((key.name.clone(), seen(&own.placements, &key)?))).collect();
     if differs(said, &known) {
         return Ok(true);
     }
-    let homes = splitter.world.clusters().lineage(cluster);
-    for home in homes {
-        let said = versions(splitter, home, &own.physical).await?;
-        if differs(said, &splitter.world.members().versions(home)) {
+    let owners = splitter.caches.clusters().lineage(cluster);
+    for owner in owners {
+        let said = versions(splitter, owner, &own.physical).await?;
+        if differs(said, &splitter.caches.members().versions(owner)) {
             return Ok(true);
         }
     }
@@ -89,7 +89,7 @@ async fn misses_any(splitter: &Splitter, cluster: Id) -> Result<bool, CallError>
 type Versions = HashMap<String, u64>;
 
 async fn versions(splitter: &Splitter, cluster: Id, view: &View) -> Result<Versions, CallError> {
-    let list = splitter.world.server.within(cluster).read_as(&view.kind.path(""), NAMES).await?;
+    let list = splitter.caches.server.within(cluster).read_as(&view.kind.path(""), NAMES).await?;
     let items = list["items"].as_array().into_iter().flatten();
     Ok(items
         .map(|one| (one["metadata"]["name"].as_str().unwrap_or_default().to_owned(), version(one)))

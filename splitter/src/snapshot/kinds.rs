@@ -8,31 +8,31 @@ use controller::informer::{Key, View};
 use controller::kind::Kind;
 use serde_json::Value;
 
-use super::Shape;
+use super::CustomKind;
 use crate::division::{self, Rule};
 
 /// What decides where an object goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Class {
+pub enum KindClass {
     /// It is decided about: it runs.
-    Work,
+    Workload,
     /// The same, of a kind some logical cluster defines, where a physical cluster knows it too.
     Custom,
     /// It goes where something is that names it.
-    Needed,
+    Dependency,
     /// It goes where the pods are that it is about.
-    About,
+    FollowsPods,
     /// It stays here; what is below is shown.
-    Shown,
+    Projected,
 }
 
 /// A kind, and all its objects.
 #[derive(Debug)]
-pub struct Followed {
+pub struct WatchedKind {
     /// `deployments.apps`
     pub name: Arc<str>,
     pub kind: Kind,
-    pub class: Class,
+    pub class: KindClass,
     /// Where it says how many there are to be, if it is a custom kind that can be scaled.
     pub replicas_at: Option<String>,
     /// Whether its status is written apart from the rest.
@@ -43,42 +43,42 @@ pub struct Followed {
 /// Built-in kinds that report nothing.
 const SILENT: &[&str] = &["ConfigMap", "Secret", "ServiceAccount", "NetworkPolicy", "Event", "EndpointSlice"];
 
-const BUILT_IN: &[(&str, &str, &str, &str, Class)] = &[
-    ("apps", "v1", "deployments", "Deployment", Class::Work),
-    ("apps", "v1", "replicasets", "ReplicaSet", Class::Work),
-    ("apps", "v1", "statefulsets", "StatefulSet", Class::Work),
-    ("apps", "v1", "daemonsets", "DaemonSet", Class::Work),
-    ("batch", "v1", "jobs", "Job", Class::Work),
-    ("batch", "v1", "cronjobs", "CronJob", Class::Work),
-    ("", "v1", "replicationcontrollers", "ReplicationController", Class::Work),
-    ("", "v1", "pods", "Pod", Class::Work),
-    ("", "v1", "configmaps", "ConfigMap", Class::Needed),
-    ("", "v1", "secrets", "Secret", Class::Needed),
-    ("", "v1", "serviceaccounts", "ServiceAccount", Class::Needed),
-    ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Class::Needed),
-    ("", "v1", "services", "Service", Class::About),
-    ("networking.k8s.io", "v1", "ingresses", "Ingress", Class::About),
-    ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", Class::About),
-    ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", Class::About),
-    ("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Class::About),
-    ("", "v1", "events", "Event", Class::Shown),
-    ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", Class::Shown),
+const BUILT_IN: &[(&str, &str, &str, &str, KindClass)] = &[
+    ("apps", "v1", "deployments", "Deployment", KindClass::Workload),
+    ("apps", "v1", "replicasets", "ReplicaSet", KindClass::Workload),
+    ("apps", "v1", "statefulsets", "StatefulSet", KindClass::Workload),
+    ("apps", "v1", "daemonsets", "DaemonSet", KindClass::Workload),
+    ("batch", "v1", "jobs", "Job", KindClass::Workload),
+    ("batch", "v1", "cronjobs", "CronJob", KindClass::Workload),
+    ("", "v1", "replicationcontrollers", "ReplicationController", KindClass::Workload),
+    ("", "v1", "pods", "Pod", KindClass::Workload),
+    ("", "v1", "configmaps", "ConfigMap", KindClass::Dependency),
+    ("", "v1", "secrets", "Secret", KindClass::Dependency),
+    ("", "v1", "serviceaccounts", "ServiceAccount", KindClass::Dependency),
+    ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", KindClass::Dependency),
+    ("", "v1", "services", "Service", KindClass::FollowsPods),
+    ("networking.k8s.io", "v1", "ingresses", "Ingress", KindClass::FollowsPods),
+    ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", KindClass::FollowsPods),
+    ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", KindClass::FollowsPods),
+    ("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", KindClass::FollowsPods),
+    ("", "v1", "events", "Event", KindClass::Projected),
+    ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", KindClass::Projected),
 ];
 
-pub(super) fn built_in() -> BTreeMap<Arc<str>, Arc<Followed>> {
-    let row = |(group, version, plural, kind, class): &(&str, &str, &str, &str, Class)| {
-        Followed::new(Kind::new(group, version, plural, kind, true), *class, None)
+pub(super) fn built_in() -> BTreeMap<Arc<str>, Arc<WatchedKind>> {
+    let row = |(group, version, plural, kind, class): &(&str, &str, &str, &str, KindClass)| {
+        WatchedKind::new(Kind::new(group, version, plural, kind, true), *class, None)
     };
-    let nodes = Followed::new(Kind::new("", "v1", "nodes", "Node", false), Class::Shown, None);
-    let named = |followed: Followed| (followed.name.clone(), Arc::new(followed));
+    let nodes = WatchedKind::new(Kind::new("", "v1", "nodes", "Node", false), KindClass::Projected, None);
+    let named = |watched: WatchedKind| (watched.name.clone(), Arc::new(watched));
     BUILT_IN.iter().map(row).chain([nodes]).map(named).collect()
 }
 
-impl Followed {
-    fn new(kind: Kind, class: Class, replicas_at: Option<String>) -> Followed {
+impl WatchedKind {
+    fn new(kind: Kind, class: KindClass, replicas_at: Option<String>) -> WatchedKind {
         let view = Arc::new(View::new(kind.clone()));
         let has_status = !SILENT.contains(&kind.name.as_str());
-        Followed { name: kind.to_string().into(), kind, class, replicas_at, has_status, view }
+        WatchedKind { name: kind.to_string().into(), kind, class, replicas_at, has_status, view }
     }
 
     /// An object as it is seen now, without what a list over all logical clusters adds to it.
@@ -92,13 +92,17 @@ impl Followed {
     }
 
     /// The same kind, seen anew.
-    pub(crate) fn defined(shape: Shape) -> Followed {
-        let Shape { kind, replicas_at, has_status } = shape;
-        Followed { has_status, ..Followed::new(kind, Class::Custom, replicas_at) }
+    pub(crate) fn defined(shape: CustomKind) -> WatchedKind {
+        let CustomKind { kind, replicas_at, has_status } = shape;
+        WatchedKind { has_status, ..WatchedKind::new(kind, KindClass::Custom, replicas_at) }
     }
 
-    pub(crate) fn shape(&self) -> Shape {
-        Shape { kind: self.kind.clone(), replicas_at: self.replicas_at.clone(), has_status: self.has_status }
+    pub(crate) fn shape(&self) -> CustomKind {
+        CustomKind {
+            kind: self.kind.clone(),
+            replicas_at: self.replicas_at.clone(),
+            has_status: self.has_status,
+        }
     }
 
     /// How an object of this kind is divided.

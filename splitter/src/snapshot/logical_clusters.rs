@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// What is known about logical clusters, by their ids.
 #[derive(Debug, Default)]
-pub struct Clusters {
+pub struct LogicalClusters {
     by_id: HashMap<Id, Known>,
     mailboxes: HashMap<(Id, String), Id>,
     /// Those directly below each.
@@ -29,7 +29,7 @@ struct Known {
 
 #[derive(Deserialize)]
 struct Read {
-    metadata: super::Tables,
+    metadata: super::LabelsAndAnnotations,
     status: Option<Status>,
 }
 
@@ -38,7 +38,7 @@ struct Status {
     id: Option<String>,
 }
 
-impl Clusters {
+impl LogicalClusters {
     /// What its object says. Returns its id, if anything about it is new.
     pub fn put(&mut self, object: &Object) -> Option<Id> {
         let read: Read = object.parse()?;
@@ -118,8 +118,8 @@ impl Clusters {
     }
 
     /// The mailbox of a physical cluster.
-    pub fn mailbox_of(&self, home: Id, name: &str) -> Option<Id> {
-        self.mailboxes.get(&(home, name.to_owned())).copied()
+    pub fn mailbox_of(&self, owner: Id, name: &str) -> Option<Id> {
+        self.mailboxes.get(&(owner, name.to_owned())).copied()
     }
 
     pub fn placement(&self, id: Id) -> Option<&str> {

@@ -11,48 +11,53 @@ use controller::informer::Key;
 use serde_json::Value;
 
 use crate::placement::policy::select::{self, Selected};
-use crate::snapshot::{Followed, Member, Subject, World};
+use crate::snapshot::{Caches, MemberCluster, ObjectRef, WatchedKind};
 use crate::status::Report;
 use crate::transform::physical_namespace;
 
 /// An object in one mailbox, if it is there.
 #[derive(Clone, Debug)]
-pub(crate) struct Copy {
-    pub(crate) member: Arc<Member>,
+pub(crate) struct MailboxObject {
+    pub(crate) member: Arc<MemberCluster>,
     pub(crate) mailbox: Id,
     /// What the namespace is called there.
     pub(crate) namespace: String,
     /// Whether its physical cluster is the one that is meant by its name. Another logical cluster may have one of the same
     /// name; what is in that mailbox is only ever taken away.
-    pub(crate) is_meant: bool,
+    pub(crate) is_nearest: bool,
     pub(crate) object: Option<Value>,
 }
 
 /// For every physical cluster there is. What is there under the same name and is not of this object is not seen.
-pub(crate) fn of(world: &World, followed: &Followed, subject: &Subject) -> Vec<Copy> {
-    let clusters = world.clusters();
-    let members = world.members().all(&clusters);
-    let meant: HashSet<Id> = world
+pub(crate) fn list(caches: &Caches, watched: &WatchedKind, subject: &ObjectRef) -> Vec<MailboxObject> {
+    let clusters = caches.clusters();
+    let members = caches.members().all(&clusters);
+    let meant: HashSet<Id> = caches
         .members()
-        .seen_from(subject.cluster(), &clusters)
+        .visible_from(subject.cluster(), &clusters)
         .iter()
         .filter_map(|member| member.mailbox())
         .collect();
     drop(clusters);
-    let copy = |member: Arc<Member>| {
+    let copy = |member: Arc<MemberCluster>| {
         let mailbox = member.mailbox()?;
-        let namespace = namespace_there(&member, subject.cluster(), &subject.key.namespace);
+        let namespace = namespace_on(&member, subject.cluster(), &subject.key.namespace);
         let key =
             Key { cluster: Some(mailbox), namespace: namespace.clone(), name: subject.key.name.clone() };
-        let object = followed.get(&key).filter(|object| is_of(object, subject));
-        Some(Copy { member, mailbox, namespace, is_meant: meant.contains(&mailbox), object })
+        let object = watched.get(&key).filter(|object| is_of(object, subject));
+        Some(MailboxObject { member, mailbox, namespace, is_nearest: meant.contains(&mailbox), object })
     };
     members.into_iter().filter_map(copy).collect()
 }
 
 /// The same, of this very object: what a copy of an earlier one of its name still says was not said of this one.
-pub(crate) fn of_this(world: &World, followed: &Followed, subject: &Subject, object: &Value) -> Vec<Copy> {
-    let mut copies = of(world, followed, subject);
+pub(crate) fn list_current(
+    caches: &Caches,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    object: &Value,
+) -> Vec<MailboxObject> {
+    let mut copies = list(caches, watched, subject);
     let is_earlier = |copy: &Value| locator(copy).is_some_and(|of| object["metadata"]["uid"] != *of.uid);
     for copy in copies.iter_mut().filter_map(|copy| copy.object.as_mut()) {
         if is_earlier(copy)
@@ -65,7 +70,7 @@ pub(crate) fn of_this(world: &World, followed: &Followed, subject: &Subject, obj
 }
 
 /// What a namespace of a logical cluster is called on a physical cluster.
-pub(crate) fn namespace_there(member: &Member, cluster: Id, namespace: &str) -> String {
+pub(crate) fn namespace_on(member: &MemberCluster, cluster: Id, namespace: &str) -> String {
     match member.object.spec.dedicated_to {
         Some(_) => namespace.to_owned(),
         None => physical_namespace(&cluster.to_string(), namespace),
@@ -77,7 +82,7 @@ pub(crate) fn locator(object: &Value) -> Option<Locator> {
     serde_json::from_str(object["metadata"]["annotations"][LOCATOR].as_str()?).ok()
 }
 
-fn is_of(object: &Value, subject: &Subject) -> bool {
+fn is_of(object: &Value, subject: &ObjectRef) -> bool {
     locator(object).is_some_and(|of| {
         of.logical_cluster == subject.cluster().to_string()
             && of.name == subject.key.name
@@ -86,8 +91,10 @@ fn is_of(object: &Value, subject: &Subject) -> bool {
 }
 
 /// The pods of a copy, as its mailbox shows them.
-pub(crate) fn pods(world: &World, copy: &Copy) -> Vec<Value> {
-    let (Some(pods), Some(object)) = (world.named("", "Pod"), &copy.object) else { return Vec::new() };
+pub(crate) fn pods_of(caches: &Caches, copy: &MailboxObject) -> Vec<Value> {
+    let (Some(pods), Some(object)) = (caches.by_group_kind("", "Pod"), &copy.object) else {
+        return Vec::new();
+    };
     let Ok(selector) = serde_json::from_value::<LabelSelector>(object["spec"]["selector"].clone()) else {
         return Vec::new();
     };
@@ -99,14 +106,14 @@ pub(crate) fn pods(world: &World, copy: &Copy) -> Vec<Value> {
     keys.iter().filter_map(|key| pods.get(key)).filter(is_own).collect()
 }
 
-impl Copy {
+impl MailboxObject {
     pub(crate) fn name(&self) -> &str {
         self.member.name()
     }
 
     /// Whether it is at this target.
     pub(crate) fn is_at(&self, cluster: &str) -> bool {
-        self.is_meant && self.name() == cluster
+        self.is_nearest && self.name() == cluster
     }
 
     fn annotation(&self, name: &str) -> Option<&str> {
@@ -183,7 +190,10 @@ fn is_empty(status: &Value) -> bool {
 }
 
 /// The copies at the targets of a record, in the record's order.
-pub(crate) fn at<'a>(copies: &'a [Copy], targets: &'a [Target]) -> Vec<(&'a Target, &'a Copy)> {
+pub(crate) fn at_targets<'a>(
+    copies: &'a [MailboxObject],
+    targets: &'a [Target],
+) -> Vec<(&'a Target, &'a MailboxObject)> {
     let copy = |target: &'a Target| {
         let copy = copies.iter().find(|copy| copy.is_at(&target.cluster))?;
         Some((target, copy))

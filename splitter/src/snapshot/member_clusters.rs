@@ -7,20 +7,20 @@ use api::cluster::Id;
 use api::fleet::PhysicalCluster;
 use controller::informer::{Key, Object};
 
-use super::Clusters;
+use super::LogicalClusters;
 
 /// A physical cluster, and where its mailbox is.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Member {
+pub struct MemberCluster {
     /// The logical cluster its object is in.
-    pub home: Id,
+    pub owner: Id,
     pub object: PhysicalCluster,
     /// Its mailbox, by the logical cluster of that name below its home. `status.mailbox` only shows it: tenants have written
     /// another cluster's mailbox there, and ran pods on that cluster.
     pub(crate) mailbox: Option<Id>,
 }
 
-impl Member {
+impl MemberCluster {
     pub fn name(&self) -> &str {
         &self.object.metadata.name
     }
@@ -38,66 +38,67 @@ impl Member {
 
 /// What about a physical cluster is different.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Changed {
-    Nothing,
+pub enum ClusterChange {
+    Unchanged,
     /// How much room there is.
-    Room,
+    Capacity,
     /// What it is, what it may be used for, or whether it is there.
-    Nature,
+    Properties,
 }
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Members {
-    all: BTreeMap<(Id, String), Arc<Member>>,
+pub struct MemberClusters {
+    all: BTreeMap<(Id, String), Arc<MemberCluster>>,
 }
 
-impl Members {
-    pub fn put(&mut self, object: &Object, clusters: &Clusters) -> Changed {
-        let Some(home) = object.key.cluster else { return Changed::Nothing };
-        let Some(read) = object.parse::<PhysicalCluster>() else { return Changed::Nothing };
-        let name = (home, object.key.name.clone());
-        let mailbox = clusters.mailbox_of(home, &name.1);
-        let member = Arc::new(Member { home, object: read, mailbox });
+impl MemberClusters {
+    pub fn put(&mut self, object: &Object, clusters: &LogicalClusters) -> ClusterChange {
+        let Some(owner) = object.key.cluster else { return ClusterChange::Unchanged };
+        let Some(read) = object.parse::<PhysicalCluster>() else { return ClusterChange::Unchanged };
+        let name = (owner, object.key.name.clone());
+        let mailbox = clusters.mailbox_of(owner, &name.1);
+        let member = Arc::new(MemberCluster { owner, object: read, mailbox });
         match self.all.insert(name, member.clone()) {
             Some(before) => changed(&before, &member),
-            None => Changed::Nature,
+            None => ClusterChange::Properties,
         }
     }
 
     /// The mailbox of a physical cluster appeared or went.
-    pub fn set_mailbox(&mut self, home: Id, name: &str, mailbox: Option<Id>) -> Changed {
-        match self.all.get_mut(&(home, name.to_owned())) {
+    pub fn set_mailbox(&mut self, owner: Id, name: &str, mailbox: Option<Id>) -> ClusterChange {
+        match self.all.get_mut(&(owner, name.to_owned())) {
             Some(member) if member.mailbox != mailbox => {
                 Arc::make_mut(member).mailbox = mailbox;
-                Changed::Nature
+                ClusterChange::Properties
             }
-            _ => Changed::Nothing,
+            _ => ClusterChange::Unchanged,
         }
     }
 
     pub fn remove(&mut self, key: &Key) {
-        if let Some(home) = key.cluster {
-            self.all.remove(&(home, key.name.clone()));
+        if let Some(owner) = key.cluster {
+            self.all.remove(&(owner, key.name.clone()));
         }
     }
 
-    fn within(&self, home: Id) -> impl Iterator<Item = (&str, &Arc<Member>)> {
-        let from = self.all.range((home, String::new())..).take_while(move |((at, _), _)| *at == home);
+    fn within(&self, owner: Id) -> impl Iterator<Item = (&str, &Arc<MemberCluster>)> {
+        let from = self.all.range((owner, String::new())..).take_while(move |((at, _), _)| *at == owner);
         from.map(|((_, name), member)| (name.as_str(), member))
     }
 
     /// Which versions are known of those of one logical cluster.
-    pub fn versions(&self, home: Id) -> HashMap<String, u64> {
-        let version = |member: &Member| member.object.metadata.resource_version.parse().unwrap_or_default();
-        self.within(home).map(|(name, member)| (name.to_owned(), version(member))).collect()
+    pub fn versions(&self, owner: Id) -> HashMap<String, u64> {
+        let version =
+            |member: &MemberCluster| member.object.metadata.resource_version.parse().unwrap_or_default();
+        self.within(owner).map(|(name, member)| (name.to_owned(), version(member))).collect()
     }
 
     /// What can be seen from a logical cluster: its own and those of all it is below. Of several of one name, the nearest.
-    pub fn seen_from(&self, cluster: Id, clusters: &Clusters) -> Vec<Arc<Member>> {
-        let mut seen: BTreeMap<&str, &Arc<Member>> = BTreeMap::new();
-        for home in clusters.lineage(cluster) {
-            for (name, member) in self.within(home) {
+    pub fn visible_from(&self, cluster: Id, clusters: &LogicalClusters) -> Vec<Arc<MemberCluster>> {
+        let mut seen: BTreeMap<&str, &Arc<MemberCluster>> = BTreeMap::new();
+        for owner in clusters.lineage(cluster) {
+            for (name, member) in self.within(owner) {
                 seen.entry(name).or_insert(member);
             }
         }
@@ -105,22 +106,22 @@ impl Members {
     }
 
     /// Those that are not themselves reports in mailboxes.
-    pub fn all(&self, clusters: &Clusters) -> Vec<Arc<Member>> {
-        let members = self.all.values().filter(|member| !clusters.is_mailbox(member.home));
+    pub fn all(&self, clusters: &LogicalClusters) -> Vec<Arc<MemberCluster>> {
+        let members = self.all.values().filter(|member| !clusters.is_mailbox(member.owner));
         members.cloned().collect()
     }
 
-    pub fn get(&self, home: Id, name: &str) -> Option<Arc<Member>> {
-        self.all.get(&(home, name.to_owned())).cloned()
+    pub fn get(&self, owner: Id, name: &str) -> Option<Arc<MemberCluster>> {
+        self.all.get(&(owner, name.to_owned())).cloned()
     }
 
-    pub fn by_mailbox(&self, mailbox: Id) -> Option<Arc<Member>> {
+    pub fn by_mailbox(&self, mailbox: Id) -> Option<Arc<MemberCluster>> {
         self.all.values().find(|member| member.mailbox() == Some(mailbox)).cloned()
     }
 }
 
-fn changed(before: &Member, now: &Member) -> Changed {
-    let nature = |member: &Member| {
+fn changed(before: &MemberCluster, now: &MemberCluster) -> ClusterChange {
+    let nature = |member: &MemberCluster| {
         let status = member.object.status.clone().unwrap_or_default();
         let metadata = &member.object.metadata;
         (
@@ -132,15 +133,15 @@ fn changed(before: &Member, now: &Member) -> Changed {
             (status.uid.clone(), status.classes.clone()),
         )
     };
-    let room = |member: &Member| {
+    let room = |member: &MemberCluster| {
         let status = member.object.status.clone().unwrap_or_default();
         (status.allocatable, status.requested, status.quotas, status.capacity)
     };
     if before.object.spec != now.object.spec || nature(before) != nature(now) {
-        Changed::Nature
+        ClusterChange::Properties
     } else if room(before) != room(now) {
-        Changed::Room
+        ClusterChange::Capacity
     } else {
-        Changed::Nothing
+        ClusterChange::Unchanged
     }
 }

@@ -6,50 +6,50 @@ use api::cluster::Id;
 use api::fleet::{Distribution, Role, Target};
 use serde_json::Value;
 
-use crate::execute::api_access::Access;
+use crate::execute::api_access::PodApiAccess;
 use crate::placement::policy::Labels;
-use crate::snapshot::Subject;
-use crate::transform::references::{self, Need};
+use crate::snapshot::ObjectRef;
+use crate::transform::references::{self, DependencyRef};
 
 /// An object that is decided about.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct PlacementEntry {
     pub(crate) group: String,
     pub(crate) kind: String,
     pub(crate) name: String,
-    pub(crate) needs: BTreeSet<Need>,
+    pub(crate) dependencies: BTreeSet<DependencyRef>,
     /// Of the pods it makes. None if it makes none.
     pub(crate) pod_labels: Option<Labels>,
     /// As whom its pods call the API, if they do.
-    pub(crate) access: Option<Access>,
+    pub(crate) api_access: Option<PodApiAccess>,
     pub(crate) targets: Vec<Target>,
     /// How many pods each target has, where that is known.
-    pub(crate) pods: BTreeMap<String, u32>,
+    pub(crate) pod_counts: BTreeMap<String, u32>,
     /// Whether it has run to its end.
-    pub(crate) is_ended: bool,
+    pub(crate) is_completed: bool,
     /// Whether nobody said where it runs.
     pub(crate) by_default: bool,
     /// The targets where it is ready, while it moves.
     pub(crate) ready: BTreeSet<String>,
 }
 
-impl Entry {
-    pub(crate) fn of(object: &Value, record: Option<&Distribution>) -> Entry {
+impl PlacementEntry {
+    pub(crate) fn of(object: &Value, record: Option<&Distribution>) -> PlacementEntry {
         let (group, kind) = crate::transform::group_kind(object);
         let text =
             |(name, value): (&String, &Value)| Some((name.clone(), value.as_str().unwrap_or("").to_owned()));
         let pod_labels =
             references::makes_pods(object).then(|| references::pod_labels(object).into_iter().flatten());
-        Entry {
+        PlacementEntry {
             group: group.to_owned(),
             kind: kind.to_owned(),
             name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
-            needs: references::dependencies(object),
+            dependencies: references::dependencies(object),
             pod_labels: pod_labels.map(|labels| labels.filter_map(text).collect()),
-            access: Access::of(object),
+            api_access: PodApiAccess::of(object),
             targets: record.map(|record| record.spec.targets.clone()).unwrap_or_default(),
-            pods: BTreeMap::new(),
-            is_ended: crate::status::completed::is_ended(object),
+            pod_counts: BTreeMap::new(),
+            is_completed: crate::status::completed::is_completed(object),
             by_default: record
                 .is_some_and(|record| record.spec.chosen_by.source == api::fleet::Source::Default),
             ready: BTreeSet::new(),
@@ -59,18 +59,18 @@ impl Entry {
     /// Its targets, with as many pods as there are for their share. What is not divided has none.
     pub(crate) fn counted(&self) -> impl Iterator<Item = Target> {
         self.targets.iter().map(|target| {
-            let pods = self.pods.get(&target.cluster).map(|pods| i64::from(*pods));
+            let pods = self.pod_counts.get(&target.cluster).map(|pods| i64::from(*pods));
             Target { share: target.share.map(|share| pods.unwrap_or(share)), ..target.clone() }
         })
     }
 
     /// Whether a cluster is needed for it.
     pub(crate) fn needs_cluster(&self, cluster: &str) -> bool {
-        !self.is_ended && self.targets.iter().any(|target| target.cluster == cluster)
+        !self.is_completed && self.targets.iter().any(|target| target.cluster == cluster)
     }
 
     /// Whether it comes to a cluster and is not ready there.
-    pub(crate) fn is_awaited_at(&self, cluster: &str) -> bool {
+    pub(crate) fn is_unready_at(&self, cluster: &str) -> bool {
         let comes = |target: &Target| target.cluster == cluster && target.role == Role::Arriving;
         self.targets.iter().any(comes) && !self.ready.contains(cluster)
     }
@@ -84,21 +84,21 @@ type Namespace = (Id, String);
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
-    namespaces: HashMap<Namespace, BTreeMap<Subject, Entry>>,
+pub(crate) struct PlacementIndex {
+    namespaces: HashMap<Namespace, BTreeMap<ObjectRef, PlacementEntry>>,
 }
 
-impl Book {
-    fn place(subject: &Subject) -> Namespace {
+impl PlacementIndex {
+    fn place(subject: &ObjectRef) -> Namespace {
         (subject.cluster(), subject.key.namespace.clone())
     }
 
     /// What was known of it before.
-    pub(crate) fn put(&mut self, subject: &Subject, entry: Entry) -> Option<Entry> {
+    pub(crate) fn put(&mut self, subject: &ObjectRef, entry: PlacementEntry) -> Option<PlacementEntry> {
         self.namespaces.entry(Self::place(subject)).or_default().insert(subject.clone(), entry)
     }
 
-    pub(crate) fn remove(&mut self, subject: &Subject) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, subject: &ObjectRef) -> Option<PlacementEntry> {
         let place = Self::place(subject);
         let entries = self.namespaces.get_mut(&place)?;
         let removed = entries.remove(subject);
@@ -108,11 +108,15 @@ impl Book {
         removed
     }
 
-    pub(crate) fn get(&self, subject: &Subject) -> Option<&Entry> {
+    pub(crate) fn get(&self, subject: &ObjectRef) -> Option<&PlacementEntry> {
         self.namespaces.get(&Self::place(subject))?.get(subject)
     }
 
-    pub(crate) fn within(&self, cluster: Id, namespace: &str) -> impl Iterator<Item = (&Subject, &Entry)> {
+    pub(crate) fn within(
+        &self,
+        cluster: Id,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&ObjectRef, &PlacementEntry)> {
         self.namespaces.get(&(cluster, namespace.to_owned())).into_iter().flatten()
     }
 
@@ -127,7 +131,7 @@ impl Book {
     }
 
     /// All that one has.
-    pub(crate) fn of(&self, cluster: Id) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn of(&self, cluster: Id) -> impl Iterator<Item = &PlacementEntry> {
         let here = self.namespaces.iter().filter(move |((at, _), _)| *at == cluster);
         here.flat_map(|(_, entries)| entries.values())
     }

@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use crate::division::autoscaled;
 use crate::division::{self, Part, Rule, job};
-use crate::snapshot::mailbox_objects::Copy;
+use crate::snapshot::mailbox_objects::MailboxObject;
 use crate::status::completed;
 
 /// An object, and how it is divided.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowd<'a> {
+pub(crate) struct PodCounter<'a> {
     pub(crate) object: &'a Value,
     pub(crate) rule: Rule,
     pub(crate) replicas_at: &'a str,
@@ -18,10 +18,15 @@ pub(crate) struct Crowd<'a> {
     pub(crate) is_autoscaled: bool,
 }
 
-impl Crowd<'_> {
+impl PodCounter<'_> {
     /// At a target that is to have this part of it. None if nobody knows: there is one on every node, or it makes none.
-    pub(crate) fn at(&self, target: &Target, copy: Option<&Copy>, part: Option<&Part>) -> Option<u32> {
-        if completed::is_ended(self.object) {
+    pub(crate) fn at(
+        &self,
+        target: &Target,
+        copy: Option<&MailboxObject>,
+        part: Option<&Part>,
+    ) -> Option<u32> {
+        if completed::is_completed(self.object) {
             return Some(0);
         }
         let share = || target.share.and_then(|share| u32::try_from(share).ok());

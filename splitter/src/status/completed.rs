@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 /// The condition that says so, if one does.
-fn end(object: &Value) -> Option<&Value> {
+fn completion(object: &Value) -> Option<&Value> {
     if object["kind"] != "Job" || object["apiVersion"] != "batch/v1" {
         return None;
     }
@@ -19,13 +19,13 @@ fn end(object: &Value) -> Option<&Value> {
         .find(|said| said["status"] == "True" && (said["type"] == "Complete" || said["type"] == "Failed"))
 }
 
-pub(crate) fn is_ended(object: &Value) -> bool {
-    end(object).is_some()
+pub(crate) fn is_completed(object: &Value) -> bool {
+    completion(object).is_some()
 }
 
 /// How long it is still kept. None if it has not ended, or is kept until somebody deletes it.
-pub(crate) fn kept_for(object: &Value, now: Timestamp) -> Option<Duration> {
-    let end = end(object)?;
+pub(crate) fn ttl_left(object: &Value, now: Timestamp) -> Option<Duration> {
+    let end = completion(object)?;
     let kept = object.pointer("/spec/ttlSecondsAfterFinished")?.as_i64()?;
     let ended: Timestamp = end["lastTransitionTime"].as_str()?.parse().ok()?;
     let kept = Duration::from_secs(u64::try_from(kept).ok()?);
@@ -49,7 +49,7 @@ mod tests {
         };
         let check = |job: Value, after: i64, expected: Option<u64>| {
             let now = Timestamp::from_second(1_767_225_600 + after).unwrap();
-            assert_eq!(kept_for(&job, now).map(|left| left.as_secs()), expected, "{job}");
+            assert_eq!(ttl_left(&job, now).map(|left| left.as_secs()), expected, "{job}");
         };
         check(job("Complete", "True", json!(60)), 0, Some(60));
         check(job("Complete", "True", json!(60)), 59, Some(1));

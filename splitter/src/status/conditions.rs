@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{OBSERVED, Report, Whole};
+use super::{OBSERVED, Report, UserObject};
 
 /// Longer messages say no more to anybody.
 const MESSAGE_CHARS_MAX: usize = 2000;
@@ -20,7 +20,7 @@ pub(super) fn find<'a>(report: &Report<'a>, name: &str) -> Option<&'a Value> {
 }
 
 /// All types, in the order they are first met.
-pub(super) fn merged(whole: &Whole, reports: &[&Report], without: &[&str]) -> Vec<Value> {
+pub(super) fn merged(whole: &UserObject, reports: &[&Report], without: &[&str]) -> Vec<Value> {
     let mut names: Vec<&str> = Vec::new();
     for name in
         reports.iter().flat_map(|report| of(report)).filter_map(|condition| condition["type"].as_str())
@@ -33,7 +33,7 @@ pub(super) fn merged(whole: &Whole, reports: &[&Report], without: &[&str]) -> Ve
 }
 
 /// One type.
-pub(super) fn one(whole: &Whole, reports: &[&Report], name: &str) -> Value {
+pub(super) fn one(whole: &UserObject, reports: &[&Report], name: &str) -> Value {
     let found: Vec<(&Report, &Value)> =
         reports.iter().filter_map(|report| Some((*report, find(report, name)?))).collect();
     let is = |wanted: &str| found.iter().any(|(_, condition)| condition["status"] == wanted);
@@ -92,7 +92,13 @@ fn message(all: &[(&Report, &Value)], deciding: &[&(&Report, &Value)]) -> String
 }
 
 /// A condition of our own making. As long as it says the same it is as old as it was.
-pub(super) fn kept_or_new(whole: &Whole, name: &str, status: &str, reason: &str, message: String) -> Value {
+pub(super) fn kept_or_new(
+    whole: &UserObject,
+    name: &str,
+    status: &str,
+    reason: &str,
+    message: String,
+) -> Value {
     let old = whole.before("/conditions").and_then(Value::as_array).into_iter().flatten();
     let old = old.into_iter().find(|condition| condition["type"] == name);
     let time = |field: &str, same: bool| match old.filter(|_| same).and_then(|old| old.get(field)) {

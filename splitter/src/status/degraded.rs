@@ -14,40 +14,40 @@ use serde_json::Value;
 
 use crate::controller::Splitter;
 use crate::division::Rule;
-use crate::placement::context::Case;
-use crate::placement::estimate::{WAITS, since};
+use crate::placement::context::PlacementContext;
+use crate::placement::estimate::{UNSCHEDULABLE_AFTER, since};
 use crate::snapshot::mailbox_objects;
 
 /// Where an app that waits for a new template is broken.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Ailing {
+pub(crate) struct DegradedTargets {
     pub(crate) mailboxes: BTreeSet<Id>,
     /// When to look again, if nothing happens.
     pub(crate) again: Option<Duration>,
 }
 
-impl Ailing {
-    pub(crate) fn of(splitter: &Splitter, case: &Case) -> Ailing {
-        let mut ailing = Ailing::default();
-        if case.rule() != Rule::Replicas {
-            return ailing;
+impl DegradedTargets {
+    pub(crate) fn of(splitter: &Splitter, context: &PlacementContext) -> DegradedTargets {
+        let mut degraded = DegradedTargets::default();
+        if context.rule() != Rule::Replicas {
+            return degraded;
         }
         let now = Timestamp::now();
-        for copy in case.copies.iter().filter(|copy| !case.is_current(copy)) {
+        for copy in context.copies.iter().filter(|copy| !context.is_current(copy)) {
             let Some(object) = &copy.object else { continue };
-            if case.wanted_of(copy).is_none_or(|wanted| copy.available() >= wanted) {
+            if context.wanted_of(copy).is_none_or(|wanted| copy.available() >= wanted) {
                 continue;
             }
-            let pods = mailbox_objects::pods(&splitter.world, copy);
+            let pods = mailbox_objects::pods_of(&splitter.caches, copy);
             let Some(begun) = down_since(object, &pods) else { continue };
-            let left = WAITS.saturating_sub(since(begun, now));
+            let left = UNSCHEDULABLE_AFTER.saturating_sub(since(begun, now));
             if left.is_zero() {
-                ailing.mailboxes.insert(copy.mailbox);
+                degraded.mailboxes.insert(copy.mailbox);
             } else {
-                ailing.again = ailing.again.into_iter().chain([left]).min();
+                degraded.again = degraded.again.into_iter().chain([left]).min();
             }
         }
-        ailing
+        degraded
     }
 }
 

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Report, Whole, conditions, kinds};
+use super::{Report, UserObject, conditions, kinds};
 use crate::division::rollout;
 use api::fleet::Role;
 
 /// Conditions as the Deployment controller would give them, had it seen all targets as one.
-pub(super) fn finish(whole: &Whole, reports: &[&Report], status: &mut Value) {
+pub(super) fn finish(whole: &UserObject, reports: &[&Report], status: &mut Value) {
     let spec_replicas = crate::division::number(whole.object, "/spec/replicas", 1);
     let desired = whole.desired.unwrap_or(spec_replicas);
     let number = |status: &Value, field: &str| status[field].as_i64().unwrap_or_default();
@@ -40,7 +40,7 @@ pub(super) fn finish(whole: &Whole, reports: &[&Report], status: &mut Value) {
     status["conditions"] = Value::Array(list);
 }
 
-fn availability(whole: &Whole, available: bool) -> Value {
+fn availability(whole: &UserObject, available: bool) -> Value {
     let (status, reason, message) = match available {
         true => ("True", "MinimumReplicasAvailable", "Deployment has minimum availability."),
         false => ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."),
@@ -50,7 +50,7 @@ fn availability(whole: &Whole, available: bool) -> Value {
 
 /// Who waits its turn, or has not seen what it was sent, speaks of a template that nobody wants any more: that it got stuck
 /// with that is over.
-fn progress(whole: &Whole, reports: &[&Report], complete: bool) -> Value {
+fn progress(whole: &UserObject, reports: &[&Report], complete: bool) -> Value {
     let with = |wanted: &str| -> Vec<&Report> {
         let is = |report: &&&Report| {
             conditions::find(report, "Progressing").is_some_and(|condition| condition["status"] == wanted)
@@ -74,7 +74,7 @@ fn progress(whole: &Whole, reports: &[&Report], complete: bool) -> Value {
 }
 
 /// A condition some targets have, with their reason and a message that names them.
-fn named(whole: &Whole, reports: &[&Report], name: &str, status: &str) -> Value {
+fn named(whole: &UserObject, reports: &[&Report], name: &str, status: &str) -> Value {
     let merged = conditions::one(whole, reports, name);
     let said: Vec<String> = reports
         .iter()
@@ -90,7 +90,7 @@ fn named(whole: &Whole, reports: &[&Report], name: &str, status: &str) -> Value 
 /// The revision that is rolled out is the one of those who have what is wanted now; the current one differs from it as long
 /// as anybody's does, which is how a client sees that the update is not over. Revisions of one cluster say nothing about
 /// another's: where something is rewritten for one of them, they differ for ever. So each is compared with its own.
-pub(super) fn revisions(_: &Whole, reports: &[&Report], status: &mut Value) {
+pub(super) fn revisions(_: &UserObject, reports: &[&Report], status: &mut Value) {
     let text = |report: &Report, field: &str| report.field(field).and_then(Value::as_str).map(str::to_owned);
     let staying = || reports.iter().filter(|report| report.role != Role::Leaving);
     let update = staying().filter(|report| report.current).find_map(|report| text(report, "updateRevision"));

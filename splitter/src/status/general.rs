@@ -6,8 +6,8 @@
 use api::fleet::{Disagreement, Opinion, Role};
 use serde_json::{Map, Value};
 
-use super::kinds::Kind;
-use super::{OBSERVED, Report, Summary, Whole, conditions};
+use super::kinds::KindRules;
+use super::{OBSERVED, Report, Summary, UserObject, conditions};
 
 /// Integers that count pods or the like, besides those that end in `Replicas`.
 const COUNTERS: &[&str] = &["replicas", "active", "succeeded", "failed"];
@@ -15,7 +15,7 @@ const COUNTERS: &[&str] = &["replicas", "active", "succeeded", "failed"];
 const DEPTH_MAX: usize = 64;
 
 /// The status on several targets.
-pub(super) fn several(kind: &Kind, whole: &Whole, reports: &[&Report]) -> Summary {
+pub(super) fn several(kind: &KindRules, whole: &UserObject, reports: &[&Report]) -> Summary {
     let mut merge = Merge { whole, reports, disagreements: Vec::new() };
     let values: Vec<(&Report, &Value)> =
         reports.iter().filter_map(|report| Some((*report, report.status?))).collect();
@@ -77,7 +77,7 @@ fn least(reports: &[&Report], field: &str, counted: Option<fn(&Report) -> bool>)
 }
 
 struct Merge<'a> {
-    whole: &'a Whole<'a>,
+    whole: &'a UserObject<'a>,
     reports: &'a [&'a Report<'a>],
     disagreements: Vec<Disagreement>,
 }

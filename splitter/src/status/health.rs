@@ -3,7 +3,7 @@
 use api::fleet::{Counts, Health, Role, TargetReport};
 use serde_json::Value;
 
-use super::kinds::{self, Expected, Kind};
+use super::kinds::{self, Expected, KindRules};
 use super::{Report, conditions};
 use crate::division;
 
@@ -70,7 +70,7 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
 
 /// How many are available, and how many were asked for, if it is something that is counted. Kubernetes omits counters that
 /// are zero, so a missing one is zero.
-fn numbers(kind: &Kind, report: &Report, object: &Value) -> Option<(i64, i64)> {
+fn numbers(kind: &KindRules, report: &Report, object: &Value) -> Option<(i64, i64)> {
     if let Some((available, expected)) = kind.availability {
         let wanted = match expected {
             Expected::Counter(name) => report.number(name),

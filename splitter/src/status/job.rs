@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Report, Whole, conditions};
+use super::{Report, UserObject, conditions};
 
 /// Complete when all are; Failed when no one can still succeed and one has failed. Not at the first that fails: the others
 /// still work, and what they finish counts.
-pub(super) fn finish(whole: &Whole, reports: &[&Report], status: &mut Value) {
+pub(super) fn finish(whole: &UserObject, reports: &[&Report], status: &mut Value) {
     let has = |report: &Report, name: &str| {
         conditions::find(report, name).is_some_and(|condition| condition["status"] == "True")
     };

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Report, Whole, deployment, job, services_and_budgets};
+use super::{Report, UserObject, deployment, job, services_and_budgets};
 use crate::transform::group_kind;
 
 /// What is special about a kind.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct KindRules {
     group: &'static str,
     kind: &'static str,
     /// Added up.
@@ -42,9 +42,9 @@ pub(super) enum Expected {
 }
 
 /// Puts the last fields into a status.
-pub(super) type Finish = fn(&Whole, &[&Report], &mut Value);
+pub(super) type Finish = fn(&UserObject, &[&Report], &mut Value);
 
-const PLAIN: Kind = Kind {
+const PLAIN: KindRules = KindRules {
     group: "",
     kind: "",
     sums: &[],
@@ -60,8 +60,8 @@ const PLAIN: Kind = Kind {
     finish: None,
 };
 
-const KINDS: &[Kind] = &[
-    Kind {
+const KINDS: &[KindRules] = &[
+    KindRules {
         group: "apps",
         kind: "Deployment",
         sums: &[
@@ -79,7 +79,7 @@ const KINDS: &[Kind] = &[
         finish: Some(deployment::finish),
         ..PLAIN
     },
-    Kind {
+    KindRules {
         group: "apps",
         kind: "ReplicaSet",
         sums: &[
@@ -94,7 +94,7 @@ const KINDS: &[Kind] = &[
         availability: Some(("availableReplicas", Expected::Replicas)),
         ..PLAIN
     },
-    Kind {
+    KindRules {
         group: "apps",
         kind: "StatefulSet",
         sums: &["replicas", "readyReplicas", "availableReplicas", "currentReplicas"],
@@ -106,7 +106,7 @@ const KINDS: &[Kind] = &[
         finish: Some(deployment::revisions),
         ..PLAIN
     },
-    Kind {
+    KindRules {
         group: "apps",
         kind: "DaemonSet",
         sums: &[
@@ -124,7 +124,7 @@ const KINDS: &[Kind] = &[
         availability: Some(("numberAvailable", Expected::Counter("desiredNumberScheduled"))),
         ..PLAIN
     },
-    Kind {
+    KindRules {
         group: "",
         kind: "ReplicationController",
         sums: &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
@@ -133,7 +133,7 @@ const KINDS: &[Kind] = &[
         availability: Some(("availableReplicas", Expected::Replicas)),
         ..PLAIN
     },
-    Kind {
+    KindRules {
         group: "batch",
         kind: "Job",
         sums: &["active", "ready", "succeeded", "failed", "terminating"],
@@ -142,21 +142,26 @@ const KINDS: &[Kind] = &[
         finish: Some(job::finish),
         ..PLAIN
     },
-    Kind { group: "batch", kind: "CronJob", latest: &["lastScheduleTime", "lastSuccessfulTime"], ..PLAIN },
-    Kind {
+    KindRules {
+        group: "batch",
+        kind: "CronJob",
+        latest: &["lastScheduleTime", "lastSuccessfulTime"],
+        ..PLAIN
+    },
+    KindRules {
         group: "",
         kind: "Service",
         has_conditions: true,
         finish: Some(services_and_budgets::load_balancer),
         ..PLAIN
     },
-    Kind {
+    KindRules {
         group: "networking.k8s.io",
         kind: "Ingress",
         finish: Some(services_and_budgets::load_balancer),
         ..PLAIN
     },
-    Kind {
+    KindRules {
         group: "",
         kind: "PersistentVolumeClaim",
         exact: true,
@@ -164,8 +169,8 @@ const KINDS: &[Kind] = &[
         has_conditions: true,
         ..PLAIN
     },
-    Kind { group: "", kind: "PersistentVolume", exact: true, phase_nowhere: Some("Pending"), ..PLAIN },
-    Kind {
+    KindRules { group: "", kind: "PersistentVolume", exact: true, phase_nowhere: Some("Pending"), ..PLAIN },
+    KindRules {
         group: "",
         kind: "Pod",
         exact: true,
@@ -173,7 +178,7 @@ const KINDS: &[Kind] = &[
         has_conditions: true,
         ..PLAIN
     },
-    Kind {
+    KindRules {
         group: "policy",
         kind: "PodDisruptionBudget",
         sums: &["currentHealthy", "desiredHealthy", "expectedPods"],
@@ -182,7 +187,7 @@ const KINDS: &[Kind] = &[
         finish: Some(services_and_budgets::budget),
         ..PLAIN
     },
-    Kind {
+    KindRules {
         group: "autoscaling",
         kind: "HorizontalPodAutoscaler",
         sums: &["currentReplicas", "desiredReplicas"],
@@ -192,7 +197,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-pub(super) fn of(object: &Value) -> &'static Kind {
+pub(super) fn of(object: &Value) -> &'static KindRules {
     let (group, kind) = group_kind(object);
     KINDS.iter().find(|row| row.group == group && row.kind == kind).unwrap_or(&PLAIN)
 }

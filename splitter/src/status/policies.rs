@@ -22,8 +22,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::controller::{Splitter, lock};
-use crate::snapshot::Own;
-use crate::status::status_rule::ReadRule;
+use crate::snapshot::ConfigCaches;
+use crate::status::status_rule::CompiledStatusRule;
 
 /// Which kind of policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -35,7 +35,7 @@ pub enum Policy {
 
 impl Policy {
     /// Which kind a view has, if it has one of them.
-    pub(crate) fn of(own: &Own, view: &View) -> Option<Policy> {
+    pub(crate) fn of(own: &ConfigCaches, view: &View) -> Option<Policy> {
         let rows = [
             (&own.placements, Policy::Placement),
             (&own.overrides, Policy::Override),
@@ -46,17 +46,17 @@ impl Policy {
 }
 
 /// Looks after one of them.
-pub(crate) async fn look(
+pub(crate) async fn reconcile(
     splitter: &Splitter,
     policy: Policy,
     cluster: Id,
     name: &str,
 ) -> Result<Outcome, CallError> {
-    let own = &splitter.world.own;
+    let own = &splitter.caches.config;
     let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
     match policy {
         Policy::Placement => {
-            let counts = lock(&splitter.tally).of(cluster, name);
+            let counts = lock(&splitter.placement_counts).of(cluster, name);
             say(splitter, &own.placements, &key, |policy: &Placement, before: &PlacementStatus| {
                 PlacementStatus {
                     observed_generation: policy.metadata.generation,
@@ -94,7 +94,7 @@ async fn say<Spec: DeserializeOwned + Default, Status: Serialize + DeserializeOw
     key: &Key,
     status: impl Fn(&Object<Spec, Status>, &Status) -> Status,
 ) -> Result<Outcome, CallError> {
-    let Some(policy) = splitter.world.our::<Object<Spec, Status>>(view, key) else {
+    let Some(policy) = splitter.caches.get_own::<Object<Spec, Status>>(view, key) else {
         return Ok(Outcome::Done);
     };
     let nothing = Status::default();
@@ -107,7 +107,7 @@ async fn say<Spec: DeserializeOwned + Default, Status: Serialize + DeserializeOw
         { "op": "test", "path": "/metadata/uid", "value": policy.metadata.uid },
         { "op": "add", "path": "/status", "value": now },
     ]);
-    let here = splitter.world.server.within(key.cluster.unwrap_or(Id::ROOT));
+    let here = splitter.caches.server.within(key.cluster.unwrap_or(Id::ROOT));
     here.patch(place, Patch::Json, &change).await?;
     Ok(Outcome::Done)
 }
@@ -179,7 +179,7 @@ pub(crate) fn told(mistake: &Mistake) -> String {
 }
 
 fn rule_mistakes(spec: &StatusRuleSpec) -> Vec<Mistake> {
-    ReadRule::read(spec).err().unwrap_or_default()
+    CompiledStatusRule::read(spec).err().unwrap_or_default()
 }
 
 fn placement_mistakes(spec: &PlacementSpec) -> Vec<Mistake> {
@@ -220,13 +220,13 @@ fn mistake(field: String, text: &str, variables: &[&str]) -> Option<Mistake> {
 
 /// What came of all objects that a Placement places, added up as their records change.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct PlacementCounts {
     /// By record: whose it is, and what it adds.
     records: HashMap<Key, (String, Counts)>,
     totals: HashMap<(Id, String), Counts>,
 }
 
-impl Tally {
+impl PlacementCounts {
     /// A record is so now; none: it is gone. The Placements whose counts are others.
     pub(crate) fn put(&mut self, key: &Key, record: Option<&Distribution>) -> Vec<String> {
         let by = record.filter(|record| record.spec.chosen_by.source == Source::Placement);
@@ -282,18 +282,25 @@ mod tests {
 
     #[test]
     fn counts_follow_records_wherever_they_go() {
-        let (mut tally, at) =
-            (Tally::default(), Key { cluster: Some(Id::ROOT), ..Key::new("shop", "deployment-web") });
-        let totals =
-            |tally: &Tally, name: &str| (tally.of(Id::ROOT, name).total, tally.of(Id::ROOT, name).available);
-        assert_eq!(tally.put(&at, Some(&record("all", 3))), ["all"]);
-        assert_eq!(tally.put(&at, Some(&record("all", 3))), Vec::<String>::new(), "nothing is counted twice");
-        assert_eq!(tally.put(&Key::new("shop", "other"), Some(&record("all", 2))), ["all"]);
-        assert_eq!(totals(&tally, "all"), (5, 2));
-        assert_eq!(tally.put(&at, Some(&record("eu", 3))), ["all", "eu"]);
-        assert_eq!((totals(&tally, "all"), totals(&tally, "eu")), ((2, 1), (3, 1)));
-        assert_eq!(tally.put(&at, None), ["eu"]);
-        assert_eq!(totals(&tally, "eu"), (0, 0));
+        let (mut placement_counts, at) = (
+            PlacementCounts::default(),
+            Key { cluster: Some(Id::ROOT), ..Key::new("shop", "deployment-web") },
+        );
+        let totals = |placement_counts: &PlacementCounts, name: &str| {
+            (placement_counts.of(Id::ROOT, name).total, placement_counts.of(Id::ROOT, name).available)
+        };
+        assert_eq!(placement_counts.put(&at, Some(&record("all", 3))), ["all"]);
+        assert_eq!(
+            placement_counts.put(&at, Some(&record("all", 3))),
+            Vec::<String>::new(),
+            "nothing is counted twice"
+        );
+        assert_eq!(placement_counts.put(&Key::new("shop", "other"), Some(&record("all", 2))), ["all"]);
+        assert_eq!(totals(&placement_counts, "all"), (5, 2));
+        assert_eq!(placement_counts.put(&at, Some(&record("eu", 3))), ["all", "eu"]);
+        assert_eq!((totals(&placement_counts, "all"), totals(&placement_counts, "eu")), ((2, 1), (3, 1)));
+        assert_eq!(placement_counts.put(&at, None), ["eu"]);
+        assert_eq!(totals(&placement_counts, "eu"), (0, 0));
     }
 
     #[test]

@@ -9,7 +9,7 @@ fn object(version: &str, kind: &str) -> Value {
 
 fn merged(object: &Value, statuses: [&Value; 2]) -> Value {
     let reports = [report("a", statuses[0]), report("b", statuses[1])];
-    summarize(&whole(object), &reports, None).status
+    aggregate(&whole(object), &reports, None).status
 }
 
 /// Karmada 2218, 2252 and 2457: a Deployment, later a StatefulSet and a DaemonSet, on two clusters was Progressing for ever
@@ -69,7 +69,7 @@ fn nothing_of_a_sum_is_left_when_there_is_one_target() {
     let extra = json!({ "readyReplicas": 1, "address": "10.0.0.1", "conditions": [condition("Ready", "True", "t1", "")] });
     object["status"] = merged(&object, [&of(3), &extra]);
     assert_eq!(object["status"]["readyReplicas"], 4);
-    assert_eq!(summarize(&whole(&object), &[report("a", &of(3))], None).status, of(3));
+    assert_eq!(aggregate(&whole(&object), &[report("a", &of(3))], None).status, of(3));
 }
 
 /// OCM work 83: a condition did not say of which generation it was, so who had just changed something could not tell
@@ -80,7 +80,7 @@ fn a_condition_says_of_which_generation_it_is() {
     let mut object = object("example.com/v1", "Widget");
     object["status"] = json!({ "observedGeneration": 2 });
     for (below, above) in [(7, 3), (6, 2)] {
-        let status = summarize(&whole(&object), &[report("a", &ready(below))], None).status;
+        let status = aggregate(&whole(&object), &[report("a", &ready(below))], None).status;
         assert_eq!(status["conditions"][0]["observedGeneration"], above);
     }
 }
@@ -98,7 +98,7 @@ fn who_waits_his_turn_says_nothing_about_what_is_rolled_out() {
     let behind = of(6, "False", "ProgressDeadlineExceeded");
     let check = |second: Report, expected: &str| {
         let deployment = object("apps/v1", "Deployment");
-        let status = summarize(&whole(&deployment), &[report("a", &good), second], None).status;
+        let status = aggregate(&whole(&deployment), &[report("a", &good), second], None).status;
         let progress = told(&status).into_iter().find(|row| row[0] == "Progressing").unwrap();
         assert_eq!(progress[1], expected, "{status:#}");
     };

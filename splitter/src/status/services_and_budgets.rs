@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Report, Whole, conditions};
+use super::{Report, UserObject, conditions};
 
 /// The addresses of all, each once, in order.
-pub(super) fn load_balancer(_: &Whole, reports: &[&Report], status: &mut Value) {
+pub(super) fn load_balancer(_: &UserObject, reports: &[&Report], status: &mut Value) {
     let ingress = |report: &&Report| report.status?.pointer("/loadBalancer/ingress")?.as_array().cloned();
     let mut seen = BTreeSet::new();
     let mut all: Vec<Value> = reports.iter().filter_map(ingress).flatten().collect();
@@ -17,7 +17,7 @@ pub(super) fn load_balancer(_: &Whole, reports: &[&Report], status: &mut Value) 
 }
 
 /// Whether another pod may be disrupted is a question about all of them: what one target could spare, another may lack.
-pub(super) fn budget(whole: &Whole, reports: &[&Report], status: &mut Value) {
+pub(super) fn budget(whole: &UserObject, reports: &[&Report], status: &mut Value) {
     let number = |field: &str| status[field].as_i64().unwrap_or_default();
     let spare = (number("currentHealthy") - number("desiredHealthy")).max(0);
     let granted: i64 = reports.iter().map(|report| report.number("disruptionsAllowed")).sum();

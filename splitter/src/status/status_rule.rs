@@ -17,31 +17,31 @@ use super::Report;
 
 /// A rule that was read.
 #[derive(Debug)]
-pub struct ReadRule {
-    fields: Vec<ReadField>,
-    rows: Vec<ReadRows>,
+pub struct CompiledStatusRule {
+    fields: Vec<CompiledField>,
+    rows: Vec<CompiledRows>,
 }
 
 /// An expression, and where it is in the spec.
 #[derive(Debug)]
-struct Said {
+struct CompiledExpression {
     at: String,
     program: Program,
 }
 
 #[derive(Debug)]
-struct ReadField {
+struct CompiledField {
     path: String,
-    value: Said,
+    value: CompiledExpression,
 }
 
 #[derive(Debug)]
-struct ReadRows {
+struct CompiledRows {
     at: String,
     path: String,
-    filter: Option<Said>,
-    group_by: Vec<(String, Said)>,
-    columns: Vec<(String, Said)>,
+    filter: Option<CompiledExpression>,
+    group_by: Vec<(String, CompiledExpression)>,
+    columns: Vec<(String, CompiledExpression)>,
 }
 
 const OF_ALL: &[&str] = &["targets", "object"];
@@ -56,10 +56,10 @@ fn mistake(at: &str, found: &ExpressionError) -> Mistake {
     }
 }
 
-impl Said {
-    fn read(at: String, text: &str, variables: &[&str]) -> Result<Said, Mistake> {
+impl CompiledExpression {
+    fn read(at: String, text: &str, variables: &[&str]) -> Result<CompiledExpression, Mistake> {
         match Program::compile(text, variables) {
-            Ok(program) => Ok(Said { at, program }),
+            Ok(program) => Ok(CompiledExpression { at, program }),
             Err(found) => Err(mistake(&at, &found)),
         }
     }
@@ -69,11 +69,11 @@ impl Said {
     }
 }
 
-impl ReadRule {
+impl CompiledStatusRule {
     /// Reads all of it, and tells all that is wrong.
-    pub fn read(spec: &StatusRuleSpec) -> Result<ReadRule, Vec<Mistake>> {
+    pub fn read(spec: &StatusRuleSpec) -> Result<CompiledStatusRule, Vec<Mistake>> {
         let mut mistakes = Vec::new();
-        let mut rule = ReadRule { fields: Vec::new(), rows: Vec::new() };
+        let mut rule = CompiledStatusRule { fields: Vec::new(), rows: Vec::new() };
         for (at, field) in spec.fields.iter().enumerate() {
             match read_field(&format!("spec.fields[{at}]"), field) {
                 Ok(field) => rule.fields.push(field),
@@ -144,29 +144,32 @@ fn check_path(at: &str, path: &str) -> Result<(), Mistake> {
     }
 }
 
-fn read_field(at: &str, field: &FieldRule) -> Result<ReadField, Mistake> {
+fn read_field(at: &str, field: &FieldRule) -> Result<CompiledField, Mistake> {
     check_path(at, &field.path)?;
-    let value = Said::read(format!("{at}.expression"), &field.expression, OF_ALL)?;
-    Ok(ReadField { path: field.path.clone(), value })
+    let value = CompiledExpression::read(format!("{at}.expression"), &field.expression, OF_ALL)?;
+    Ok(CompiledField { path: field.path.clone(), value })
 }
 
-fn read_rows(at: &str, rows: &RowsRule) -> Result<ReadRows, Mistake> {
+fn read_rows(at: &str, rows: &RowsRule) -> Result<CompiledRows, Mistake> {
     check_path(at, &rows.path)?;
-    let filter =
-        rows.filter.as_deref().map(|text| Said::read(format!("{at}.filter"), text, OF_ONE)).transpose()?;
+    let filter = rows
+        .filter
+        .as_deref()
+        .map(|text| CompiledExpression::read(format!("{at}.filter"), text, OF_ONE))
+        .transpose()?;
     let named = |list: &str, expressions: &[NamedExpression], variables: &[&str]| {
         let read = |(index, one): (usize, &NamedExpression)| {
             let at = format!("{at}.{list}[{index}].expression");
-            Ok((one.name.clone(), Said::read(at, &one.expression, variables)?))
+            Ok((one.name.clone(), CompiledExpression::read(at, &one.expression, variables)?))
         };
         expressions.iter().enumerate().map(read).collect::<Result<Vec<_>, Mistake>>()
     };
     let group_by = named("groupBy", &rows.group_by, OF_ONE)?;
     let columns = named("columns", &rows.columns, OF_ALL)?;
-    Ok(ReadRows { at: format!("{at}.path"), path: rows.path.clone(), filter, group_by, columns })
+    Ok(CompiledRows { at: format!("{at}.path"), path: rows.path.clone(), filter, group_by, columns })
 }
 
-impl ReadRows {
+impl CompiledRows {
     /// One row per group, in the order of what they are grouped by.
     fn value(&self, object: &Value, targets: &[Value]) -> Result<Value, Mistake> {
         let mut groups: Vec<(Vec<Value>, Vec<Value>)> = Vec::new();

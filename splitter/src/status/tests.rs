@@ -20,8 +20,8 @@ pub(super) fn report<'a>(cluster: &'a str, status: &'a Value) -> Report<'a> {
     }
 }
 
-pub(super) fn whole(object: &Value) -> Whole<'_> {
-    Whole {
+pub(super) fn whole(object: &Value) -> UserObject<'_> {
+    UserObject {
         object,
         desired: None,
         is_duplicated: false,
@@ -61,7 +61,7 @@ mod exact {
             };
             let object = json!({ "apiVersion": "example.com/v1", "kind": "Widget", "status": { "observedGeneration": before } });
             let below = status(observed);
-            assert_eq!(summarize(&whole(&object), &[report("east", &below)], None).status, status(expected));
+            assert_eq!(aggregate(&whole(&object), &[report("east", &below)], None).status, status(expected));
         };
         check(7, 2, 3);
         check(8, 2, 3);
@@ -76,11 +76,11 @@ mod exact {
     fn a_claim_that_is_nowhere_is_pending_and_never_bound() {
         let claim =
             json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "status": { "phase": "Bound" } });
-        assert_eq!(summarize(&whole(&claim), &[], None).status, json!({ "phase": "Pending" }));
+        assert_eq!(aggregate(&whole(&claim), &[], None).status, json!({ "phase": "Pending" }));
         // On its way, it is what the new place says, once that says anything.
         let (bound, lost, silent) = (json!({ "phase": "Bound" }), json!({ "phase": "Lost" }), Value::Null);
         let old = Report { role: Role::Leaving, ..report("a", &lost) };
-        let of = |new: &Value| summarize(&whole(&claim), &[old.clone(), report("b", new)], None).status;
+        let of = |new: &Value| aggregate(&whole(&claim), &[old.clone(), report("b", new)], None).status;
         assert_eq!(of(&bound), bound);
         assert_eq!(of(&silent), lost);
     }
@@ -88,8 +88,9 @@ mod exact {
     #[test]
     fn what_runs_nowhere_says_why() {
         let web = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" }, "spec": {} });
-        let nowhere = Whole { unplaced: Some("there is no physical cluster yet; join one"), ..whole(&web) };
-        let told = told(&summarize(&nowhere, &[], None).status);
+        let nowhere =
+            UserObject { unplaced: Some("there is no physical cluster yet; join one"), ..whole(&web) };
+        let told = told(&aggregate(&nowhere, &[], None).status);
         assert_eq!(told, [row("Placed", "False", "NoTarget", "there is no physical cluster yet; join one")]);
     }
 }
@@ -110,7 +111,7 @@ mod deployments {
     #[test]
     fn numbers_are_added_up() {
         let (web, east, west) = (web(10), status(7, 6, 6, 6), status(7, 4, 4, 4));
-        let summary = summarize(&whole(&web), &[report("west", &west), report("east", &east)], None);
+        let summary = aggregate(&whole(&web), &[report("west", &west), report("east", &east)], None);
         let conditions = json!([
             { "type": "Available", "status": "True", "reason": "MinimumReplicasAvailable", "lastTransitionTime": NOW,
               "lastUpdateTime": NOW, "message": "Deployment has minimum availability." },
@@ -129,9 +130,9 @@ mod deployments {
         // Later, with the same reports: nothing changes, times included.
         let mut later = web.clone();
         later["status"] = summary.status.clone();
-        let again = Whole { now: "2026-03-02T00:00:00Z", ..whole(&later) };
+        let again = UserObject { now: "2026-03-02T00:00:00Z", ..whole(&later) };
         assert_eq!(
-            summarize(&again, &[report("west", &west), report("east", &east)], None).status,
+            aggregate(&again, &[report("west", &west), report("east", &east)], None).status,
             summary.status
         );
     }
@@ -140,11 +141,11 @@ mod deployments {
     fn the_generation_is_observed_once_every_steady_target_has_observed_it() {
         let mut web = web(10);
         web["status"] = json!({ "observedGeneration": 2 });
-        let (seen, unseen, none) = (status(7, 5, 5, 5), status(6, 5, 5, 5), Value::Null);
+        let (seen, expectations, none) = (status(7, 5, 5, 5), status(6, 5, 5, 5), Value::Null);
         let observed =
-            |reports: &[Report]| summarize(&whole(&web), reports, None).status["observedGeneration"].clone();
+            |reports: &[Report]| aggregate(&whole(&web), reports, None).status["observedGeneration"].clone();
         assert_eq!(observed(&[report("a", &seen), report("b", &seen)]), 3);
-        assert_eq!(observed(&[report("a", &seen), report("b", &unseen)]), 2);
+        assert_eq!(observed(&[report("a", &seen), report("b", &expectations)]), 2);
         assert_eq!(observed(&[report("a", &seen), report("b", &none)]), 2);
         // One was made from an older generation still.
         assert_eq!(observed(&[report("a", &seen), Report { stands_for: 1, ..report("b", &seen) }]), 1);
@@ -160,7 +161,7 @@ mod deployments {
     fn a_target_that_waits_its_turn_has_updated_nothing() {
         let (web, one) = (web(2), status(7, 1, 1, 1));
         let waiting = Report { current: false, ..report("b", &one) };
-        let summary = summarize(&whole(&web), &[report("a", &one), waiting], None).status;
+        let summary = aggregate(&whole(&web), &[report("a", &one), waiting], None).status;
         assert_eq!(
             (&summary["observedGeneration"], &summary["replicas"], &summary["updatedReplicas"]),
             (&json!(3), &json!(2), &json!(1))
@@ -171,7 +172,7 @@ mod deployments {
         );
         // The same in a move: what is to leave is there, and is not what is wanted.
         let moved = Report { role: Role::Leaving, ..report("b", &one) };
-        let summary = summarize(&whole(&web), &[report("a", &one), moved], None).status;
+        let summary = aggregate(&whole(&web), &[report("a", &one), moved], None).status;
         assert_eq!((&summary["replicas"], &summary["updatedReplicas"]), (&json!(2), &json!(1)));
     }
 
@@ -204,7 +205,7 @@ mod deployments {
                         std::cmp::Ordering::Greater => Report { current: false, ..report(NAMES[at], &new) },
                     };
                     let reports: Vec<Report> = (0..targets).map(report).collect();
-                    let status = summarize(&whole(&web), &reports, None).status;
+                    let status = aggregate(&whole(&web), &reports, None).status;
                     let told = is_rolled_out(3, 2 * targets as i64, &status);
                     assert_eq!(told, finished == targets, "{finished} of {targets}, busy: {busy}: {status}");
                 }
@@ -217,8 +218,11 @@ mod deployments {
         let web = web(10);
         let available = |a: i64, b: i64, pending: u32| {
             let (east, west) = (status(7, 5, 5, a), status(7, 5, 5, b));
-            let summary =
-                summarize(&Whole { pending, ..whole(&web) }, &[report("a", &east), report("b", &west)], None);
+            let summary = aggregate(
+                &UserObject { pending, ..whole(&web) },
+                &[report("a", &east), report("b", &west)],
+                None,
+            );
             (told(&summary.status)[0][1].clone(), summary.status["unavailableReplicas"].clone())
         };
         assert_eq!(available(5, 5, 0).0, "True");
@@ -234,7 +238,7 @@ mod deployments {
         let reason = json!({ "type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out", "lastTransitionTime": "t" });
         let failure = json!({ "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota", "lastTransitionTime": "t" });
         late["conditions"] = json!([reason, failure]);
-        let told = told(&summarize(&whole(&web), &[report("a", &good), report("b", &late)], None).status);
+        let told = told(&aggregate(&whole(&web), &[report("a", &good), report("b", &late)], None).status);
         assert_eq!(
             told[1..],
             [
@@ -250,13 +254,13 @@ mod deployments {
     fn a_silent_target_counts_and_is_named() {
         let (web, half) = (web(10), status(7, 5, 5, 5));
         let silent = Report { stale: true, ..report("b", &half) };
-        let summary = summarize(&whole(&web), &[report("a", &half), silent.clone()], None).status;
+        let summary = aggregate(&whole(&web), &[report("a", &half), silent.clone()], None).status;
         assert_eq!(summary["availableReplicas"], 10);
         assert_eq!(
             told(&summary)[2],
             row("StatusStale", "True", "Silent", "no report from b; its last known numbers are shown")
         );
-        let alone = summarize(&whole(&web), &[silent], None).status;
+        let alone = aggregate(&whole(&web), &[silent], None).status;
         assert_eq!((&alone["availableReplicas"], told(&alone)[1][0].as_str()), (&json!(5), "StatusStale"));
     }
 }
@@ -266,7 +270,7 @@ mod others {
 
     fn merged(version: &str, kind: &str, a: Value, b: Value) -> Summary {
         let object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "x" } });
-        summarize(&whole(&object), &[report("a", &a), report("b", &b)], None)
+        aggregate(&whole(&object), &[report("a", &a), report("b", &b)], None)
     }
 
     #[test]
@@ -351,7 +355,7 @@ mod others {
             json!({ "completedIndexes": "0,2", "failedIndexes": "1" }),
         );
         let reports = [report("a", &a), Report { index_start: 5, ..report("b", &b) }];
-        let status = summarize(&whole(&object), &reports, None).status;
+        let status = aggregate(&whole(&object), &reports, None).status;
         assert_eq!(
             (&status["completedIndexes"], &status["failedIndexes"]),
             (&json!("0-2,4,5,7"), &json!("6"))
@@ -453,17 +457,17 @@ mod others {
 mod rules {
     use super::*;
 
-    fn read(spec: Value) -> Result<ReadRule, Vec<Mistake>> {
+    fn read(spec: Value) -> Result<CompiledStatusRule, Vec<Mistake>> {
         let mut whole = json!({ "target": { "group": "example.com", "kind": "Widget" } });
         json_patch::merge(&mut whole, &spec);
-        ReadRule::read(&serde_json::from_value::<StatusRuleSpec>(whole).unwrap())
+        CompiledStatusRule::read(&serde_json::from_value::<StatusRuleSpec>(whole).unwrap())
     }
 
     fn widget() -> Value {
         json!({ "apiVersion": "example.com/v1", "kind": "Widget", "spec": { "want": 10 }, "status": { "old": true } })
     }
 
-    fn apply(rule: &ReadRule) -> Summary {
+    fn apply(rule: &CompiledStatusRule) -> Summary {
         let zone = |zone: &str| -> Labels { [("zone".to_owned(), zone.to_owned())].into() };
         let (object, eu, us) = (widget(), zone("eu"), zone("us"));
         let of = |ready: i64, ok: bool| json!({ "ready": ready, "ok": ok });
@@ -473,7 +477,7 @@ mod rules {
             Report { labels: &us, ..report("b", &b) },
             Report { labels: &eu, stale: true, ..report("c", &c) },
         ];
-        summarize(&whole(&object), &reports, Some(rule))
+        aggregate(&whole(&object), &reports, Some(rule))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::references::pod_spec_at;
 
 /// How a pod reaches its logical cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Home {
+pub struct ApiAccess {
     pub host: String,
     pub port: u16,
     /// A Secret beside the pod with `token`, `ca.crt` and `namespace`.
@@ -25,22 +25,22 @@ const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "holon-api-access";
 const ROOT_CERTIFICATE: &str = "kube-root-ca.crt";
 
-pub(super) fn rewrite(object: &mut Value, home: &Home) {
+pub(super) fn rewrite(object: &mut Value, api_access: &ApiAccess) {
     let Some(spec) = pod_spec_at(object).and_then(|at| object.pointer_mut(at)) else { return };
     if !spec.is_object() {
         return;
     }
     for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
-        redirect(volume, home);
+        redirect(volume, api_access);
     }
-    let mounts = home.mounts && spec["automountServiceAccountToken"] != false;
+    let mounts = api_access.mounts && spec["automountServiceAccountToken"] != false;
     spec["automountServiceAccountToken"] = false.into();
     if mounts {
-        push(spec, "volumes", json!({ "name": VOLUME, "secret": { "secretName": home.secret } }));
+        push(spec, "volumes", json!({ "name": VOLUME, "secret": { "secretName": api_access.secret } }));
     }
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            set_variables(container, home);
+            set_variables(container, api_access);
             if mounts {
                 mount(container);
             }
@@ -48,10 +48,10 @@ pub(super) fn rewrite(object: &mut Value, home: &Home) {
     }
 }
 
-fn set_variables(container: &mut Value, home: &Home) {
-    let port = home.port.to_string();
+fn set_variables(container: &mut Value, api_access: &ApiAccess) {
+    let port = api_access.port.to_string();
     let ours = [
-        ("KUBERNETES_SERVICE_HOST", &home.host),
+        ("KUBERNETES_SERVICE_HOST", &api_access.host),
         ("KUBERNETES_SERVICE_PORT", &port),
         ("KUBERNETES_SERVICE_PORT_HTTPS", &port),
     ];
@@ -97,7 +97,7 @@ fn is_certificate(source: &Value) -> bool {
 }
 
 /// A volume that a user put together from the same things.
-fn redirect(volume: &mut Value, home: &Home) {
+fn redirect(volume: &mut Value, api_access: &ApiAccess) {
     let sources = volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut);
     for source in sources.into_iter().flatten() {
         let items = match source.pointer("/configMap/items") {
@@ -108,6 +108,6 @@ fn redirect(volume: &mut Value, home: &Home) {
             Some(items) => items.clone(),
             None => json!([{ "key": "ca.crt", "path": "ca.crt" }]),
         };
-        *source = json!({ "secret": { "name": home.secret, "items": items } });
+        *source = json!({ "secret": { "name": api_access.secret, "items": items } });
     }
 }

@@ -2,28 +2,28 @@
 
 /// `registry/repository:tag@digest`. What comes before the first slash is a registry if it looks like a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Name<'a> {
+struct ImageName<'a> {
     registry: Option<&'a str>,
     repository: &'a str,
     tag: Option<&'a str>,
     digest: Option<&'a str>,
 }
 
-impl<'a> Name<'a> {
-    fn parse(text: &'a str) -> Name<'a> {
+impl<'a> ImageName<'a> {
+    fn parse(text: &'a str) -> ImageName<'a> {
         let is_host = |part: &&str| part.contains(['.', ':']) || *part == "localhost";
         let first = text.split_once('/').map(|(first, _)| first).filter(is_host);
         let rest = first.map_or(text, |registry| &text[registry.len() + 1..]);
         let (rest, digest) = rest.split_once('@').map_or((rest, None), |(rest, digest)| (rest, Some(digest)));
         let (repository, tag) = rest.rsplit_once(':').map_or((rest, None), |(rest, tag)| (rest, Some(tag)));
-        Name { registry: first, repository, tag, digest }
+        ImageName { registry: first, repository, tag, digest }
     }
 }
 
 /// The name with another registry, and another tag or digest. A digest says exactly which image it is, so with another tag
 /// it goes.
 pub fn renamed(image: &str, registry: Option<&str>, tag: Option<&str>) -> String {
-    let mut name = Name::parse(image);
+    let mut name = ImageName::parse(image);
     name.registry = registry.or(name.registry);
     match tag {
         Some(digest) if digest.starts_with("sha256:") => (name.tag, name.digest) = (None, Some(digest)),

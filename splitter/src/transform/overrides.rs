@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::image::renamed;
 use super::references::pod_spec_at;
-use crate::placement::policy::Subject;
+use crate::placement::policy::ObjectAttributes;
 use crate::placement::policy::select::{self, Selected};
 
 /// What an object may grow to, in values, while `copy` steps are taken. An object of the largest accepted size has fewer.
@@ -30,7 +30,7 @@ pub struct OverrideError {
 /// The object with all that applies to it there.
 pub fn apply(
     mut object: Value,
-    subject: &Subject,
+    subject: &ObjectAttributes,
     cluster: &PhysicalCluster,
     overrides: &[Override],
 ) -> Result<Value, OverrideError> {
@@ -57,7 +57,7 @@ pub fn apply(
     Ok(object)
 }
 
-fn is_for(one: &Override, subject: &Subject) -> bool {
+fn is_for(one: &Override, subject: &ObjectAttributes) -> bool {
     select::labels(&one.spec.namespace_selector, subject.namespace_labels) == Selected::Yes
         && select::object(&one.spec.object_selector, subject)
 }

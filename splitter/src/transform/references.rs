@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Something by name, of the core group.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Need {
+pub struct DependencyRef {
     pub kind: &'static str,
     pub name: String,
 }
@@ -92,7 +92,7 @@ pub fn makes_pods(object: &Value) -> bool {
 }
 
 /// What an object needs in its namespace.
-pub fn dependencies(object: &Value) -> BTreeSet<Need> {
+pub fn dependencies(object: &Value) -> BTreeSet<DependencyRef> {
     let mut needs = BTreeSet::new();
     let (group, kind) = super::group_kind(object);
     for (_, _, needed, path) in OF_KINDS.iter().filter(|(of, name, _, _)| *of == group && *name == kind) {
@@ -105,7 +105,7 @@ pub fn dependencies(object: &Value) -> BTreeSet<Need> {
     needs
 }
 
-fn of_pod(spec: &Value, needs: &mut BTreeSet<Need>) {
+fn of_pod(spec: &Value, needs: &mut BTreeSet<DependencyRef>) {
     for (kind, path) in OF_PODS {
         collect(spec, path, kind, needs);
     }
@@ -116,9 +116,9 @@ fn of_pod(spec: &Value, needs: &mut BTreeSet<Need>) {
     }
 }
 
-fn collect(value: &Value, path: &[&str], kind: &'static str, needs: &mut BTreeSet<Need>) {
+fn collect(value: &Value, path: &[&str], kind: &'static str, needs: &mut BTreeSet<DependencyRef>) {
     match (path.split_first(), value) {
-        (None, Value::String(name)) => drop(needs.insert(Need { kind, name: name.clone() })),
+        (None, Value::String(name)) => drop(needs.insert(DependencyRef { kind, name: name.clone() })),
         (Some((&"*", rest)), Value::Array(items)) => {
             items.iter().for_each(|item| collect(item, rest, kind, needs));
         }

@@ -77,7 +77,7 @@ const FIELDS: &[Field] = &[
 /// Volumes that a server adds to every pod, by how their names begin.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
-pub(super) fn strip(object: &mut Value) {
+pub(super) fn strip_server_fields(object: &mut Value) {
     let (group, kind) = super::group_kind(object);
     let (group, kind) = (group.to_owned(), kind.to_owned());
     let applies = |field: &&Field| {

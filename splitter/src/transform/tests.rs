@@ -1,6 +1,6 @@
 use api::fleet::Metadata;
 
-use super::references::{Need, dependencies, serves};
+use super::references::{DependencyRef, dependencies, serves};
 use super::*;
 
 const ID: &str = "~gchtrspnbgkpnvqb";
@@ -14,14 +14,14 @@ fn cluster(name: &str, labels: Value) -> PhysicalCluster {
     PhysicalCluster { metadata, ..PhysicalCluster::default() }
 }
 
-fn way<'a>(cluster: &'a PhysicalCluster, overrides: &'a [Override]) -> Way<'a> {
-    Way { logical_cluster: ID, cluster, overrides, namespace_labels: &NO_LABELS, home: None }
+fn destination<'a>(cluster: &'a PhysicalCluster, overrides: &'a [Override]) -> Destination<'a> {
+    Destination { logical_cluster: ID, cluster, overrides, namespace_labels: &NO_LABELS, api_access: None }
 }
 
-fn sent(object: &Value, way: &Way) -> Value {
-    match lower(object, None, way).unwrap() {
-        Lowered::Sent(object) => object,
-        Lowered::Stays(why) => panic!("{why}"),
+fn sent(object: &Value, destination: &Destination) -> Value {
+    match transform(object, None, destination).unwrap() {
+        Transformed::Object(object) => object,
+        Transformed::NotPropagated(why) => panic!("{why}"),
     }
 }
 
@@ -34,9 +34,9 @@ fn namespaces_of_different_logical_clusters_do_not_meet() {
     assert_ne!(physical_namespace(ID, &long), physical_namespace(ID, &longer));
     assert!(!physical_namespace(ID, &format!("{}-{}", "x".repeat(53), "y".repeat(9))).contains("--"));
     let mut east = cluster("east", json!({}));
-    assert_eq!(way(&east, &[]).namespace("shop"), "shop-m41cmv47");
+    assert_eq!(destination(&east, &[]).namespace("shop"), "shop-m41cmv47");
     east.spec.dedicated_to = Some("root:team-a".into());
-    assert_eq!(way(&east, &[]).namespace("shop"), "shop");
+    assert_eq!(destination(&east, &[]).namespace("shop"), "shop");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn what_the_server_set_is_taken_away_and_marks_are_put_on() {
     let east = cluster("east", json!({}));
     let locator = format!(r#"{{"logicalCluster":"{ID}","namespace":"shop","name":"web","uid":"u-1"}}"#);
     assert_eq!(
-        sent(&object, &way(&east, &[])),
+        sent(&object, &destination(&east, &[])),
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {
@@ -69,7 +69,9 @@ fn what_the_server_set_is_taken_away_and_marks_are_put_on() {
         })
     );
     let part = Part(vec![("/spec/replicas".into(), json!(1))]);
-    let Ok(Lowered::Sent(divided)) = lower(&object, Some(&part), &way(&east, &[])) else { panic!() };
+    let Ok(Transformed::Object(divided)) = transform(&object, Some(&part), &destination(&east, &[])) else {
+        panic!()
+    };
     assert_eq!(divided["spec"], json!({ "replicas": 1 }));
 }
 
@@ -80,11 +82,11 @@ fn kinds_lose_what_is_each_servers_own() {
         let mut object =
             json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "x", "namespace": "shop" } });
         json_patch::merge(&mut object, &fields);
-        let mut lowered = sent(&object, &way(&east, &[]));
-        lowered["metadata"]["labels"].as_object_mut().unwrap().remove(PLACED);
-        lowered["metadata"]["annotations"].as_object_mut().unwrap().remove(LOCATOR);
+        let mut transformed = sent(&object, &destination(&east, &[]));
+        transformed["metadata"]["labels"].as_object_mut().unwrap().remove(PLACED);
+        transformed["metadata"]["annotations"].as_object_mut().unwrap().remove(LOCATOR);
         for (field, expected) in expected.as_object().unwrap() {
-            assert_eq!(&lowered[field], expected, "{object}");
+            assert_eq!(&transformed[field], expected, "{object}");
         }
     };
     check(
@@ -159,8 +161,8 @@ fn what_is_nothing_for_a_physical_cluster_stays() {
     let check = |object: Value, stays: bool| {
         let mut object = object;
         object["metadata"]["namespace"] = "shop".into();
-        let lowered = lower(&object, None, &way(&east, &[])).unwrap();
-        assert_eq!(matches!(lowered, Lowered::Stays(_)), stays, "{object}");
+        let transformed = transform(&object, None, &destination(&east, &[])).unwrap();
+        assert_eq!(matches!(transformed, Transformed::NotPropagated(_)), stays, "{object}");
     };
     check(
         json!({ "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token" }),
@@ -180,8 +182,8 @@ fn what_is_nothing_for_a_physical_cluster_stays() {
     check(json!({ "apiVersion": "example.com/v1", "kind": "Event" }), false);
     // On a cluster that others use too, nothing may be everybody's.
     let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "all" } });
-    assert!(matches!(lower(&binding, None, &way(&east, &[])), Ok(Lowered::Stays(_))));
-    assert!(matches!(lower(&binding, None, &way(&own, &[])), Ok(Lowered::Sent(_))));
+    assert!(matches!(transform(&binding, None, &destination(&east, &[])), Ok(Transformed::NotPropagated(_))));
+    assert!(matches!(transform(&binding, None, &destination(&own, &[])), Ok(Transformed::Object(_))));
 }
 
 #[test]
@@ -217,7 +219,10 @@ fn what_a_pod_names_goes_with_it() {
         "ServiceAccount/runner",
     ];
     let names = |object: &Value| -> Vec<String> {
-        dependencies(object).into_iter().map(|Need { kind, name }| format!("{kind}/{name}")).collect()
+        dependencies(object)
+            .into_iter()
+            .map(|DependencyRef { kind, name }| format!("{kind}/{name}"))
+            .collect()
     };
     let template = json!({ "spec": spec });
     assert_eq!(names(&json!({ "apiVersion": "v1", "kind": "Pod", "spec": spec })), expected);
@@ -301,9 +306,13 @@ fn an_override_changes_what_some_clusters_get() {
         let mut rule = rule;
         rule["clusterSelector"] = json!({ "matchLabels": { "region": "eu" } });
         let overrides = [over("o", 0, json!([rule]))];
-        let changed = sent(&web(), &way(&east, &overrides));
+        let changed = sent(&web(), &destination(&east, &overrides));
         assert_eq!(changed.pointer(pointer), Some(&expected), "{rule} {changed}");
-        assert_eq!(sent(&web(), &way(&west, &overrides)), sent(&web(), &way(&west, &[])), "{rule}");
+        assert_eq!(
+            sent(&web(), &destination(&west, &overrides)),
+            sent(&web(), &destination(&west, &[])),
+            "{rule}"
+        );
     };
     let main = "/spec/template/spec/containers/0";
     check(
@@ -371,10 +380,11 @@ fn overrides_come_in_order_and_all_or_none() {
     let step = |value: u32| json!([{ "jsonPatch": [{ "op": "add", "path": "/spec/x", "value": value }] }]);
     let overrides =
         [over("b", 0, step(2)), over("z", -1, step(1)), over("a", 5, step(5)), over("c", 0, step(3))];
-    assert_eq!(sent(&web(), &way(&east, &overrides))["spec"]["x"], 5);
-    assert_eq!(sent(&web(), &way(&east, &overrides[..2]))["spec"]["x"], 2);
+    assert_eq!(sent(&web(), &destination(&east, &overrides))["spec"]["x"], 5);
+    assert_eq!(sent(&web(), &destination(&east, &overrides[..2]))["spec"]["x"], 2);
     let fails = |rules: Value, words: &str| {
-        let error = lower(&web(), None, &way(&east, &[over("bad", 0, rules.clone())])).unwrap_err();
+        let error =
+            transform(&web(), None, &destination(&east, &[over("bad", 0, rules.clone())])).unwrap_err();
         assert!(error.to_string().contains(words), "{rules}: {error}");
     };
     fails(
@@ -409,21 +419,22 @@ fn overrides_come_in_order_and_all_or_none() {
         0,
         json!([{ "annotations": { "set": { LOCATOR: "{}" } }, "labels": { "remove": [PLACED] } }]),
     )];
-    let lowered = sent(&web(), &way(&east, &forged));
-    assert!(lowered["metadata"]["annotations"][LOCATOR].as_str().unwrap().contains(ID));
-    assert_eq!(lowered["metadata"]["labels"][PLACED], "true");
+    let transformed = sent(&web(), &destination(&east, &forged));
+    assert!(transformed["metadata"]["annotations"][LOCATOR].as_str().unwrap().contains(ID));
+    assert_eq!(transformed["metadata"]["labels"][PLACED], "true");
 }
 
 #[test]
 fn pods_call_the_api_they_were_applied_to() {
-    let home = Home { host: "holon.example".into(), port: 6443, secret: "runner-api".into(), mounts: true };
+    let api_access =
+        ApiAccess { host: "holon.example".into(), port: 6443, secret: "runner-api".into(), mounts: true };
     let east = cluster("east", json!({}));
     let rewritten = |spec: Value| {
         let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "op", "namespace": "shop" }, "spec": { "template": { "spec": spec } } });
-        let way = Way { home: Some(&home), ..way(&east, &[]) };
-        let once = sent(&object, &way);
+        let destination = Destination { api_access: Some(&api_access), ..destination(&east, &[]) };
+        let once = sent(&object, &destination);
         let mut again = once.clone();
-        api_access::rewrite(&mut again, &home);
+        api_access::rewrite(&mut again, &api_access);
         assert_eq!(once, again, "twice changes nothing");
         once["spec"]["template"]["spec"].clone()
     };

@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Account, Door};
-use crate::snapshot::Tables;
+use super::{ApiEndpoint, ServiceAccountRef};
+use crate::snapshot::LabelsAndAnnotations;
 
 const PREFIX: &str = "holon-api-access-";
 /// As for any name.
@@ -33,8 +33,8 @@ pub(super) fn name(account: &str) -> String {
 
 /// Such a Secret, as far as it matters.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Secret {
-    pub(super) account: Account,
+pub(super) struct AccessSecret {
+    pub(super) account: ServiceAccountRef,
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) is_being_deleted: bool,
@@ -47,23 +47,23 @@ pub(super) struct Secret {
 
 #[derive(serde::Deserialize)]
 pub(super) struct Marked {
-    metadata: Tables,
+    metadata: LabelsAndAnnotations,
 }
 
 /// The account a Secret is of, and that account's uid.
-pub(super) fn owner(object: &Marked) -> Option<(Account, String)> {
+pub(super) fn owner(object: &Marked) -> Option<(ServiceAccountRef, String)> {
     let of: Locator = serde_json::from_str(object.metadata.annotations.get(API_ACCESS)?).ok()?;
     let (cluster, namespace) = (of.logical_cluster.parse().ok()?, of.namespace?);
-    Some((Account { cluster, namespace, name: of.name }, of.uid))
+    Some((ServiceAccountRef { cluster, namespace, name: of.name }, of.uid))
 }
 
-impl Secret {
+impl AccessSecret {
     /// None if it is not one of ours.
-    pub(super) fn read(object: &Value) -> Option<Secret> {
+    pub(super) fn read(object: &Value) -> Option<AccessSecret> {
         let metadata = &object["metadata"];
         let (account, account_uid) = owner(&serde_json::from_value(object.clone()).ok()?)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        Some(Secret {
+        Some(AccessSecret {
             account,
             account_uid,
             name: text(&metadata["name"]),
@@ -78,9 +78,10 @@ impl Secret {
 
     /// How long it may stay as it is. None if it is to be written anew: its time has come, its account is another of the
     /// same name, or Holon is vouched for by somebody else.
-    pub(super) fn good_for(&self, account_uid: &str, door: &Door) -> Option<Duration> {
+    pub(super) fn good_for(&self, account_uid: &str, api_endpoint: &ApiEndpoint) -> Option<Duration> {
         let left = self.renew_after?.duration_since(Timestamp::now());
-        let is_same = self.account_uid == account_uid && self.authority == STANDARD.encode(&door.authority);
+        let is_same =
+            self.account_uid == account_uid && self.authority == STANDARD.encode(&api_endpoint.authority);
         Duration::try_from(left).ok().filter(|left| is_same && !left.is_zero())
     }
 }
@@ -88,12 +89,12 @@ impl Secret {
 /// The Secret with this token, as it is to be written, and how long it may stay so: two thirds of the token's life, so that
 /// the last third is left for whatever keeps Holon from renewing it.
 pub(super) fn written(
-    account: &Account,
+    account: &ServiceAccountRef,
     account_uid: &str,
     namespace: &str,
-    door: &Door,
+    api_endpoint: &ApiEndpoint,
     answer: &Value,
-    before: Option<&Secret>,
+    before: Option<&AccessSecret>,
 ) -> (Value, Duration) {
     let now = Timestamp::now();
     let ends = answer["status"]["expirationTimestamp"].as_str().and_then(|time| time.parse().ok());
@@ -116,7 +117,7 @@ pub(super) fn written(
         },
         "data": {
             "token": encoded(answer["status"]["token"].as_str().unwrap_or_default()),
-            "ca.crt": encoded(&door.authority),
+            "ca.crt": encoded(&api_endpoint.authority),
             "namespace": encoded(&account.namespace),
         },
     });

@@ -7,7 +7,7 @@ use super::*;
 fn pods_call_the_api_as_their_account_unless_somebody_says_otherwise() {
     let check = |spec: Value, expected: Option<(&str, bool)>| {
         let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "spec": { "template": { "spec": spec } } });
-        let found = Access::of(&object);
+        let found = PodApiAccess::of(&object);
         let found = found.as_ref().map(|access| (access.account.as_str(), access.always));
         assert_eq!(found, expected, "{object}");
     };
@@ -31,36 +31,36 @@ fn pods_call_the_api_as_their_account_unless_somebody_says_otherwise() {
         json!({ "containers": containers, "automountServiceAccountToken": false, "volumes": project(vault) }),
         None,
     );
-    assert_eq!(Access::of(&json!({ "kind": "ConfigMap", "data": {} })), None);
+    assert_eq!(PodApiAccess::of(&json!({ "kind": "ConfigMap", "data": {} })), None);
 }
 
-fn account() -> Account {
-    Account { cluster: Id::ROOT, namespace: "shop".to_owned(), name: "bot".to_owned() }
+fn account() -> ServiceAccountRef {
+    ServiceAccountRef { cluster: Id::ROOT, namespace: "shop".to_owned(), name: "bot".to_owned() }
 }
 
-fn door(authority: &str) -> Door {
-    Door { host: "holon.example".to_owned(), port: 6443, authority: authority.to_owned() }
+fn api_endpoint(authority: &str) -> ApiEndpoint {
+    ApiEndpoint { host: "holon.example".to_owned(), port: 6443, authority: authority.to_owned() }
 }
 
 #[test]
 fn a_secret_is_good_for_two_thirds_of_its_tokens_life_and_for_one_account() {
     let ends = Timestamp::now() + SignedDuration::from_secs(24 * 60 * 60);
     let answer = json!({ "status": { "token": "t", "expirationTimestamp": ends.to_string() } });
-    let (written, left) = secret::written(&account(), "u1", "shop-1", &door("ca"), &answer, None);
+    let (written, left) = secret::written(&account(), "u1", "shop-1", &api_endpoint("ca"), &answer, None);
     assert!((57_590..=57_600).contains(&left.as_secs()), "{left:?}");
-    let read = Secret::read(&written).unwrap();
+    let read = AccessSecret::read(&written).unwrap();
     assert_eq!((&read.account, read.name.as_str()), (&account(), "holon-api-access-bot"));
-    assert!(read.good_for("u1", &door("ca")).is_some_and(|left| left.as_secs() > 57_000));
+    assert!(read.good_for("u1", &api_endpoint("ca")).is_some_and(|left| left.as_secs() > 57_000));
     // Another account of the same name, another authority, a time that has come.
-    assert_eq!(read.good_for("u2", &door("ca")), None);
-    assert_eq!(read.good_for("u1", &door("another")), None);
+    assert_eq!(read.good_for("u2", &api_endpoint("ca")), None);
+    assert_eq!(read.good_for("u1", &api_endpoint("another")), None);
     let mut old = written.clone();
     old["metadata"]["annotations"][RENEW_AFTER] = "2020-01-01T00:00:00Z".into();
-    assert_eq!(Secret::read(&old).unwrap().good_for("u1", &door("ca")), None);
+    assert_eq!(AccessSecret::read(&old).unwrap().good_for("u1", &api_endpoint("ca")), None);
     // What somebody else made under this name is not ours.
     let mut other = written;
     other["metadata"]["annotations"][API_ACCESS] = Value::Null;
-    assert_eq!(Secret::read(&other), None);
+    assert_eq!(AccessSecret::read(&other), None);
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn every_account_has_a_secret_of_its_own_however_long_its_name() {
 
 #[test]
 fn what_cannot_be_changed_keeps_the_address_it_was_given() {
-    let home = Home { host: "new".into(), port: 1, secret: "s".into(), mounts: true };
-    let old = Home { host: "old".into(), ..home.clone() };
-    let member = Arc::new(Member { home: Id::ROOT, object: Default::default(), mailbox: None });
-    let copy = |object: Option<Value>| Copy {
-        is_meant: true,
+    let api_access = ApiAccess { host: "new".into(), port: 1, secret: "s".into(), mounts: true };
+    let old = ApiAccess { host: "old".into(), ..api_access.clone() };
+    let member = Arc::new(MemberCluster { owner: Id::ROOT, object: Default::default(), mailbox: None });
+    let copy = |object: Option<Value>| MailboxObject {
+        is_nearest: true,
         member: member.clone(),
         mailbox: Id::ROOT,
         namespace: String::new(),
@@ -86,8 +86,12 @@ fn what_cannot_be_changed_keeps_the_address_it_was_given() {
     let sent = json!({ "metadata": { "annotations": { API_HOME: json!(old).to_string() } } });
     let check = |kind: (&str, &str), present: Option<&Value>, expected: Option<&str>| {
         let object = json!({ "apiVersion": kind.0, "kind": kind.1 });
-        let found = at(Some(&home), &object, &copy(present.cloned()));
-        assert_eq!(found.map(|home| home.host.clone()).as_deref(), expected, "{kind:?} {present:?}");
+        let found = at(Some(&api_access), &object, &copy(present.cloned()));
+        assert_eq!(
+            found.map(|api_access| api_access.host.clone()).as_deref(),
+            expected,
+            "{kind:?} {present:?}"
+        );
     };
     check(("apps/v1", "Deployment"), Some(&sent), Some("new"));
     check(("batch/v1", "Job"), Some(&sent), Some("old"));

@@ -7,21 +7,21 @@ use api::cluster::Id;
 use controller::informer::Key;
 use controller::queue::Queue;
 
-use crate::controller::{Item, lock};
-use crate::snapshot::Subject;
+use crate::controller::{WorkItem, lock};
+use crate::snapshot::ObjectRef;
 
 #[derive(Debug, Default)]
-pub(crate) struct Index(Mutex<State>);
+pub(crate) struct ProjectionIndex(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     /// By source. There is more than one only for a moment.
-    shown: HashMap<Subject, BTreeSet<Key>>,
+    shown: HashMap<ObjectRef, BTreeSet<Key>>,
     /// The ReplicaSets of a Deployment that are shown beside it, in a mailbox or to a user.
-    sets: HashMap<Subject, BTreeSet<String>>,
+    sets: HashMap<ObjectRef, BTreeSet<String>>,
     /// What each source waits for, which is one thing at a time.
-    awaited: HashMap<Subject, Subject>,
-    waiting: HashMap<Subject, BTreeSet<Subject>>,
+    awaited: HashMap<ObjectRef, ObjectRef>,
+    waiting: HashMap<ObjectRef, BTreeSet<ObjectRef>>,
     /// The physical clusters each record names.
     targets: HashMap<Key, BTreeSet<String>>,
     /// How many records of a logical cluster name one.
@@ -44,30 +44,30 @@ fn note<K: std::hash::Hash + Eq + Clone, V: Ord>(
     }
 }
 
-impl Index {
+impl ProjectionIndex {
     /// A user sees something of this source, or no longer does.
-    pub(super) fn show(&self, source: &Subject, key: &Key, gone: bool) {
+    pub(super) fn show(&self, source: &ObjectRef, key: &Key, gone: bool) {
         note(&mut lock(&self.0).shown, source, key.clone(), gone);
     }
 
-    pub(super) fn shown(&self, source: &Subject) -> Vec<Key> {
+    pub(super) fn shown(&self, source: &ObjectRef) -> Vec<Key> {
         lock(&self.0).shown.get(source).into_iter().flatten().cloned().collect()
     }
 
     /// All that is shown from a mailbox, or from one of its namespaces.
-    pub(super) fn sources(&self, mailbox: Id, namespace: Option<&str>) -> Vec<Subject> {
-        let is_there = |source: &&Subject| {
+    pub(super) fn sources(&self, mailbox: Id, namespace: Option<&str>) -> Vec<ObjectRef> {
+        let is_there = |source: &&ObjectRef| {
             source.cluster() == mailbox && namespace.is_none_or(|name| source.key.namespace == name)
         };
         lock(&self.0).shown.keys().filter(is_there).cloned().collect()
     }
 
     /// A Deployment has this ReplicaSet, or no longer does.
-    pub(super) fn set(&self, deployment: &Subject, name: &str, gone: bool) {
+    pub(super) fn set(&self, deployment: &ObjectRef, name: &str, gone: bool) {
         note(&mut lock(&self.0).sets, deployment, name.to_owned(), gone);
     }
 
-    pub(super) fn sets(&self, deployment: &Subject) -> Vec<Key> {
+    pub(super) fn sets(&self, deployment: &ObjectRef) -> Vec<Key> {
         let state = lock(&self.0);
         let names = state.sets.get(deployment).into_iter().flatten();
         names.map(|name| Key { name: name.clone(), ..deployment.key.clone() }).collect()
@@ -109,7 +109,7 @@ impl Index {
     }
 
     /// Looks at a source again once something happens to this.
-    pub(super) fn wait(&self, source: &Subject, on: Subject) {
+    pub(super) fn wait(&self, source: &ObjectRef, on: ObjectRef) {
         let state = &mut *lock(&self.0);
         if let Some(before) = state.awaited.insert(source.clone(), on.clone()) {
             note(&mut state.waiting, &before, source.clone(), true);
@@ -118,21 +118,21 @@ impl Index {
     }
 
     /// It waits for nothing.
-    pub(super) fn rest(&self, source: &Subject) {
+    pub(super) fn stop_waiting(&self, source: &ObjectRef) {
         let state = &mut *lock(&self.0);
         if let Some(on) = state.awaited.remove(source) {
             note(&mut state.waiting, &on, source.clone(), true);
         }
     }
 
-    pub(super) fn wake(&self, queue: &Queue<Item>, on: &Subject) {
+    pub(super) fn wake_waiting(&self, queue: &Queue<WorkItem>, on: &ObjectRef) {
         let woken = {
             let state = &mut *lock(&self.0);
             let woken = state.waiting.remove(on).unwrap_or_default();
             woken.iter().for_each(|source| drop(state.awaited.remove(source)));
             woken
         };
-        woken.into_iter().for_each(|source| queue.add(Item::Shown(source)));
+        woken.into_iter().for_each(|source| queue.add(WorkItem::Projected(source)));
     }
 }
 
@@ -140,31 +140,31 @@ impl Index {
 mod tests {
     use super::*;
 
-    fn subject(name: &str) -> Subject {
-        Subject { kind: "pods".into(), key: Key { cluster: Some(Id::new(7)), ..Key::new("shop", name) } }
+    fn subject(name: &str) -> ObjectRef {
+        ObjectRef { kind: "pods".into(), key: Key { cluster: Some(Id::new(7)), ..Key::new("shop", name) } }
     }
 
     #[tokio::test]
     async fn what_waits_waits_for_one_thing_and_is_woken_once() {
-        let (index, queue) = (Index::default(), Queue::new());
+        let (index, queue) = (ProjectionIndex::default(), Queue::new());
         let (pod, set, other) = (subject("pod"), subject("set"), subject("other"));
         index.wait(&pod, set.clone());
         index.wait(&pod, other.clone());
-        index.wake(&queue, &set);
+        index.wake_waiting(&queue, &set);
         assert!(queue.is_empty(), "it waits for something else by now");
-        index.wake(&queue, &other);
-        assert_eq!(queue.next().await, Item::Shown(pod.clone()));
-        index.wake(&queue, &other);
+        index.wake_waiting(&queue, &other);
+        assert_eq!(queue.next().await, WorkItem::Projected(pod.clone()));
+        index.wake_waiting(&queue, &other);
         index.wait(&pod, set.clone());
-        index.rest(&pod);
-        index.wake(&queue, &set);
+        index.stop_waiting(&pod);
+        index.wake_waiting(&queue, &set);
         assert_eq!(queue.len(), 1, "only what is in hand");
         assert!(lock(&index.0).waiting.is_empty() && lock(&index.0).awaited.is_empty());
     }
 
     #[test]
     fn a_cluster_is_used_as_long_as_a_record_names_it() {
-        let index = Index::default();
+        let index = ProjectionIndex::default();
         let key = |name: &str| Key { cluster: Some(Id::new(7)), ..Key::new("shop", name) };
         let targets = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert!(index.record(&key("a"), targets(&["east", "west"])));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_known_by_its_source() {
-        let (index, source, key) = (Index::default(), subject("a"), Key::new("shop", "a-east"));
+        let (index, source, key) = (ProjectionIndex::default(), subject("a"), Key::new("shop", "a-east"));
         index.show(&source, &key, false);
         assert_eq!(
             (index.shown(&source), index.sources(Id::new(7), Some("shop"))),

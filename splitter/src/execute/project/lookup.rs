@@ -5,41 +5,43 @@ use api::names::BELOW_UID;
 use controller::informer::Key;
 use serde_json::{Value, json};
 
-use super::origin::{Origin, Unknown};
-use super::{DEPLOYMENTS, Head, SETS, annotation};
+use super::origin::{Origin, OriginError};
+use super::{DEPLOYMENTS, ProjectionMetadata, SETS, annotation};
 use crate::controller::Splitter;
-use crate::snapshot::{Followed, Marks, Subject};
-use crate::transform::projection::object_references::Seen;
+use crate::snapshot::{ObjectRef, PlacementMarks, WatchedKind};
+use crate::transform::projection::object_references::ProjectedRef;
 use crate::transform::projection::replica_sets;
 
 /// What the user sees of what is named here by kind, name and uid, as in a reference to an owner.
-pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Result<Seen, Unknown> {
+pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Result<ProjectedRef, OriginError> {
     let text = |field: &str| named[field].as_str().unwrap_or_default();
     let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let followed = splitter.world.named(group, text("kind")).ok_or(Unknown::Nobodys)?;
+    let watched = splitter.caches.by_group_kind(group, text("kind")).ok_or(OriginError::NotOurs)?;
     let key = Key {
         cluster: Some(origin.mailbox),
-        namespace: origin.namespace_there.clone(),
+        namespace: origin.namespace_on.clone(),
         name: text("name").to_owned(),
     };
-    let there = Subject { kind: followed.name.clone(), key };
-    let object = followed.view.get(&there.key).ok_or_else(|| Unknown::Yet(there.clone()))?;
-    let head = Head::of(&object);
+    let there = ObjectRef { kind: watched.name.clone(), key };
+    let object = watched.view.get(&there.key).ok_or_else(|| OriginError::NotYet(there.clone()))?;
+    let head = ProjectionMetadata::of(&object);
     // Owners are named by their uids in the mailbox, pods of a Service by those below.
     let is_it = |uid: &str| {
         [Some(&object.uid), head.annotations.get(BELOW_UID)].into_iter().flatten().any(|one| one == uid)
     };
     if !text("uid").is_empty() && !is_it(text("uid")) {
-        return Err(Unknown::Yet(there));
+        return Err(OriginError::NotYet(there));
     }
     if head.is_shown() {
-        return shown(splitter, origin, &followed, &there, &head);
+        return shown(splitter, origin, &watched, &there, &head);
     }
-    let locator = Marks::of(&object).locator.ok_or(Unknown::Nobodys)?;
+    let locator = PlacementMarks::of(&object).locator.ok_or(OriginError::NotOurs)?;
     let key = Key { cluster: Some(origin.cluster), namespace: origin.namespace.clone(), name: locator.name };
-    match followed.view.get(&key) {
-        Some(found) if found.uid == locator.uid => Ok(Seen { name: key.name, uid: found.uid.clone() }),
-        _ => Err(Unknown::Nobodys),
+    match watched.view.get(&key) {
+        Some(found) if found.uid == locator.uid => {
+            Ok(ProjectedRef { name: key.name, uid: found.uid.clone() })
+        }
+        _ => Err(OriginError::NotOurs),
     }
 }
 
@@ -47,50 +49,50 @@ pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Resul
 fn shown(
     splitter: &Splitter,
     origin: &Origin,
-    followed: &Followed,
-    there: &Subject,
-    head: &Head,
-) -> Result<Seen, Unknown> {
-    let deployment = head.deployment(&there.key).filter(|_| &*followed.name == SETS);
+    watched: &WatchedKind,
+    there: &ObjectRef,
+    head: &ProjectionMetadata,
+) -> Result<ProjectedRef, OriginError> {
+    let deployment = head.deployment(&there.key).filter(|_| &*watched.name == SETS);
     if let Some(deployment) = deployment {
-        return set(splitter, origin, followed, there, &deployment.key.name);
+        return set(splitter, origin, watched, there, &deployment.key.name);
     }
     let below = head.annotations.get(BELOW_UID);
-    for key in splitter.tree.shown(there) {
-        let Some(found) = followed.view.get(&key) else { continue };
-        if Head::of(&found).annotations.get(BELOW_UID) == below {
-            return Ok(Seen { name: key.name, uid: found.uid.clone() });
+    for key in splitter.projections.shown(there) {
+        let Some(found) = watched.view.get(&key) else { continue };
+        if ProjectionMetadata::of(&found).annotations.get(BELOW_UID) == below {
+            return Ok(ProjectedRef { name: key.name, uid: found.uid.clone() });
         }
     }
-    Err(Unknown::Yet(there.clone()))
+    Err(OriginError::NotYet(there.clone()))
 }
 
 /// The ReplicaSet the user sees for this template.
 fn set(
     splitter: &Splitter,
     origin: &Origin,
-    followed: &Followed,
-    there: &Subject,
+    watched: &WatchedKind,
+    there: &ObjectRef,
     deployment: &str,
-) -> Result<Seen, Unknown> {
+) -> Result<ProjectedRef, OriginError> {
     let key = Key {
         cluster: Some(origin.cluster),
         namespace: origin.namespace.clone(),
         name: deployment.to_owned(),
     };
-    let deployment = Subject { kind: DEPLOYMENTS.into(), key };
-    let of = |key: &Key| followed.get(key);
+    let deployment = ObjectRef { kind: DEPLOYMENTS.into(), key };
+    let of = |key: &Key| watched.get(key);
     let template = of(&there.key).as_ref().map(replica_sets::key);
-    let sets = splitter.tree.sets(&deployment);
+    let sets = splitter.projections.sets(&deployment);
     let found = sets.iter().filter_map(of).find(|set| Some(replica_sets::key(set)) == template);
-    let found = found.ok_or(Unknown::Yet(deployment))?;
-    Ok(Seen { name: text(&found, "name").to_owned(), uid: text(&found, "uid").to_owned() })
+    let found = found.ok_or(OriginError::NotYet(deployment))?;
+    Ok(ProjectedRef { name: text(&found, "name").to_owned(), uid: text(&found, "uid").to_owned() })
 }
 
 /// The owners of something, as the user sees them. Those he does not see are left out, as long as there are others.
-pub(super) fn owners(splitter: &Splitter, origin: &Origin, there: &Value) -> Result<Vec<Value>, Unknown> {
+pub(super) fn owners(splitter: &Splitter, origin: &Origin, there: &Value) -> Result<Vec<Value>, OriginError> {
     let mut owners = Vec::new();
-    let mut unknown = Unknown::Nobodys;
+    let mut unknown = OriginError::NotOurs;
     for owner in there["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
         match seen(splitter, origin, owner) {
             Ok(seen) => {
@@ -102,7 +104,7 @@ pub(super) fn owners(splitter: &Splitter, origin: &Origin, there: &Value) -> Res
                 }
                 owners.push(here);
             }
-            Err(Unknown::Nobodys) => {}
+            Err(OriginError::NotOurs) => {}
             Err(yet) => unknown = yet,
         }
     }

@@ -9,28 +9,32 @@ use api::names::{PROJECTED, TRUE};
 use controller::informer::Key;
 use controller::remote::{CallError, Place};
 
-use super::Head;
+use super::ProjectionMetadata;
 use crate::controller::Splitter;
 
 /// Whether a definition is of what is measured.
-pub(crate) fn is_measured(definition: &str) -> bool {
+pub(crate) fn is_metrics_definition(definition: &str) -> bool {
     definition.split_once('.').is_some_and(|(_, group)| group == METRICS.0)
 }
 
 /// Keeps the definitions of a logical cluster that uses these mailboxes.
-pub(super) async fn keep(splitter: &Splitter, cluster: Id, mailboxes: &[Id]) -> Result<(), CallError> {
-    let view = &splitter.world.own.definitions;
+pub(super) async fn ensure_definitions(
+    splitter: &Splitter,
+    cluster: Id,
+    mailboxes: &[Id],
+) -> Result<(), CallError> {
+    let view = &splitter.caches.config.definitions;
     let find = |cluster: Id, name: &str| view.get(&Key { cluster: Some(cluster), ..Key::new("", name) });
-    let server = splitter.world.server.within(cluster);
+    let server = splitter.caches.server.within(cluster);
     for mut definition in metrics::definitions() {
         let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let is_measured = mailboxes.iter().any(|mailbox| find(*mailbox, &name).is_some());
+        let is_metrics_definition = mailboxes.iter().any(|mailbox| find(*mailbox, &name).is_some());
         match find(cluster, &name) {
-            None if is_measured => {
+            None if is_metrics_definition => {
                 definition["metadata"]["labels"][PROJECTED] = TRUE.into();
                 server.create(&view.kind, "", &definition).await?;
             }
-            Some(found) if !is_measured && Head::of(&found).is_shown() => {
+            Some(found) if !is_metrics_definition && ProjectionMetadata::of(&found).is_shown() => {
                 server.delete(Place::new(&view.kind, "", &name), &found.uid).await?;
             }
             // Somebody's own of this name stays.

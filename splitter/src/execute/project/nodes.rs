@@ -11,31 +11,31 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place, Remote};
 use serde_json::{Value, json};
 
-use super::{Head, annotation, metrics};
+use super::{ProjectionMetadata, annotation, metrics};
 use crate::controller::Splitter;
-use crate::snapshot::{Followed, Member};
+use crate::snapshot::{MemberCluster, WatchedKind};
 use crate::transform::projection::nodes::node;
 
 /// What is compared, and written, of a node's status.
 const SAID: [&str; 4] = ["capacity", "allocatable", "conditions", "nodeInfo"];
 
 pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, CallError> {
-    let world = &splitter.world;
-    let Some(followed) = world.named("", "Node").filter(|_| !world.is_mailbox(cluster)) else {
+    let caches = &splitter.caches;
+    let Some(watched) = caches.by_group_kind("", "Node").filter(|_| !caches.is_mailbox(cluster)) else {
         return Ok(Outcome::Done);
     };
-    let used = splitter.tree.used(cluster);
-    let seen = splitter.seen_from(cluster);
-    let wanted: BTreeMap<&str, &Arc<Member>> =
+    let used = splitter.projections.used(cluster);
+    let seen = splitter.visible_from(cluster);
+    let wanted: BTreeMap<&str, &Arc<MemberCluster>> =
         seen.iter().map(|member| (member.name(), member)).filter(|(name, _)| used.contains(*name)).collect();
-    let server = world.server.within(cluster);
-    let hand = Hand { server: &server, followed: &followed };
+    let server = caches.server.within(cluster);
+    let writer = NodeWriter { server: &server, watched: &watched };
     for member in wanted.values() {
-        let node = pictured(member);
-        match followed.view.get(&key(cluster, member.name())) {
-            None => hand.create(&node).await?,
-            Some(found) if Head::of(&found).is_shown() => {
-                hand.update(&node, &found.read(&followed.kind)).await?;
+        let node = desired_node(member);
+        match watched.view.get(&key(cluster, member.name())) {
+            None => writer.create(&node).await?,
+            Some(found) if ProjectionMetadata::of(&found).is_shown() => {
+                writer.update(&node, &found.read(&watched.kind)).await?;
             }
             // Somebody's own of this name.
             Some(_) => {
@@ -43,16 +43,17 @@ pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, C
             }
         }
     }
-    for key in followed.view.keys_within(cluster, None) {
-        let Some(found) = followed.view.get(&key).filter(|found| Head::of(found).is_shown()) else {
+    for key in watched.view.keys_within(cluster, None) {
+        let Some(found) = watched.view.get(&key).filter(|found| ProjectionMetadata::of(found).is_shown())
+        else {
             continue;
         };
         if !wanted.contains_key(&*key.name) {
-            hand.remove(&key, &found.uid).await?;
+            writer.remove(&key, &found.uid).await?;
         }
     }
     let mailboxes: Vec<Id> = wanted.values().filter_map(|member| member.mailbox()).collect();
-    metrics::keep(splitter, cluster, &mailboxes).await?;
+    metrics::ensure_definitions(splitter, cluster, &mailboxes).await?;
     Ok(Outcome::Done)
 }
 
@@ -60,25 +61,25 @@ fn key(cluster: Id, name: &str) -> Key {
     Key { cluster: Some(cluster), ..Key::new("", name) }
 }
 
-fn pictured(member: &Member) -> Value {
+fn desired_node(member: &MemberCluster) -> Value {
     let mut node = node(&member.object);
     let said = json!([node["metadata"]["labels"], node["spec"]]).to_string();
     node["metadata"]["annotations"] = json!({ api::names::SHOWN: word(&[&said], 12) });
     node
 }
 
-struct Hand<'a> {
+struct NodeWriter<'a> {
     server: &'a Remote,
-    followed: &'a Followed,
+    watched: &'a WatchedKind,
 }
 
-impl Hand<'_> {
+impl NodeWriter<'_> {
     async fn create(&self, node: &Value) -> Result<(), CallError> {
-        self.server.create(&self.followed.kind, "", node).await.map(drop)
+        self.server.create(&self.watched.kind, "", node).await.map(drop)
     }
 
     async fn update(&self, node: &Value, shown: &Value) -> Result<(), CallError> {
-        let place = Place::new(&self.followed.kind, "", text(node, "name"));
+        let place = Place::new(&self.watched.kind, "", text(node, "name"));
         if annotation(shown, api::names::SHOWN) != annotation(node, api::names::SHOWN) {
             let mut object = node.clone();
             object["metadata"]["resourceVersion"] = shown["metadata"]["resourceVersion"].clone();
@@ -93,7 +94,7 @@ impl Hand<'_> {
     }
 
     async fn remove(&self, key: &Key, uid: &str) -> Result<(), CallError> {
-        self.server.delete(Place::new(&self.followed.kind, "", &key.name), uid).await.map(drop)
+        self.server.delete(Place::new(&self.watched.kind, "", &key.name), uid).await.map(drop)
     }
 }
 

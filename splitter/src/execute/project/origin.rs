@@ -13,15 +13,15 @@ use api::names::LOCATOR;
 use controller::informer::Key;
 
 use super::NAMESPACES;
-use crate::snapshot::{Member, Subject, World};
+use crate::snapshot::{Caches, MemberCluster, ObjectRef};
 
 /// Where something comes from, and where it belongs.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
-    pub(super) member: Arc<Member>,
+    pub(super) member: Arc<MemberCluster>,
     pub(super) mailbox: Id,
     /// In the mailbox.
-    pub(super) namespace_there: String,
+    pub(super) namespace_on: String,
     /// The user's.
     pub(super) cluster: Id,
     pub(super) namespace: String,
@@ -29,36 +29,36 @@ pub(super) struct Origin {
 
 /// What is not known of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Unknown {
+pub(super) enum OriginError {
     /// It may be once something happens to this.
-    Yet(Subject),
+    NotYet(ObjectRef),
     /// It is nobody's.
-    Nobodys,
+    NotOurs,
 }
 
 /// The namespace of a user that one of a mailbox stands for.
-pub(super) fn home(world: &World, mailbox: Id, namespace: &str) -> Option<(Id, String)> {
-    let tables = world.namespace(mailbox, namespace);
+pub(super) fn user_namespace(caches: &Caches, mailbox: Id, namespace: &str) -> Option<(Id, String)> {
+    let tables = caches.namespace(mailbox, namespace);
     let locator: Locator = serde_json::from_str(tables.annotations.get(LOCATOR)?).ok()?;
     Some((locator.logical_cluster.parse().ok()?, locator.name))
 }
 
-pub(super) fn origin(world: &World, source: &Subject) -> Result<Origin, Unknown> {
-    let (mailbox, namespace_there) = (source.cluster(), &source.key.namespace);
-    let member = world.members().by_mailbox(mailbox).ok_or(Unknown::Nobodys)?;
-    let Some((cluster, namespace)) = home(world, mailbox, namespace_there) else {
-        let key = Key { cluster: Some(mailbox), namespace: String::new(), name: namespace_there.clone() };
-        return Err(Unknown::Yet(Subject { kind: NAMESPACES.into(), key }));
+pub(super) fn origin(caches: &Caches, source: &ObjectRef) -> Result<Origin, OriginError> {
+    let (mailbox, namespace_on) = (source.cluster(), &source.key.namespace);
+    let member = caches.members().by_mailbox(mailbox).ok_or(OriginError::NotOurs)?;
+    let Some((cluster, namespace)) = user_namespace(caches, mailbox, namespace_on) else {
+        let key = Key { cluster: Some(mailbox), namespace: String::new(), name: namespace_on.clone() };
+        return Err(OriginError::NotYet(ObjectRef { kind: NAMESPACES.into(), key }));
     };
-    if !world.clusters().lineage(cluster).contains(&member.home) {
-        return Err(Unknown::Nobodys);
+    if !caches.clusters().lineage(cluster).contains(&member.owner) {
+        return Err(OriginError::NotOurs);
     }
-    Ok(Origin { member, mailbox, namespace_there: namespace_there.clone(), cluster, namespace })
+    Ok(Origin { member, mailbox, namespace_on: namespace_on.clone(), cluster, namespace })
 }
 
 /// Whether a namespace is there and stays.
-pub(super) fn stays(world: &World, cluster: Id, namespace: &str) -> bool {
+pub(super) fn is_namespace_active(caches: &Caches, cluster: Id, namespace: &str) -> bool {
     let key = Key { cluster: Some(cluster), namespace: String::new(), name: namespace.to_owned() };
-    let found = world.own.namespaces.get(&key);
-    found.is_some_and(|found| !is_being_deleted(&found.read(&world.own.namespaces.kind)))
+    let found = caches.config.namespaces.get(&key);
+    found.is_some_and(|found| !is_being_deleted(&found.read(&caches.config.namespaces.kind)))
 }

@@ -7,46 +7,47 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place, Remote};
 use serde_json::{Value, json};
 
-use super::{Head, annotation, origin};
+use super::{ProjectionMetadata, annotation, origin};
 use crate::controller::Splitter;
-use crate::snapshot::mailbox_objects::namespace_there;
-use crate::snapshot::{Followed, Subject};
-use crate::transform::projection::replica_sets::{REVISION, merged};
+use crate::snapshot::mailbox_objects::namespace_on;
+use crate::snapshot::{ObjectRef, WatchedKind};
+use crate::transform::projection::replica_sets::{REVISION, merge_replica_sets};
 
 /// Looks after all sets of a Deployment at once: which is the newest of them is something between them.
-pub(super) async fn show(splitter: &Splitter, deployment: &Subject) -> Result<Outcome, CallError> {
-    let world = &splitter.world;
-    let Some(sets) = world.named("apps", "ReplicaSet") else { return Ok(Outcome::Done) };
+pub(super) async fn reconcile(splitter: &Splitter, deployment: &ObjectRef) -> Result<Outcome, CallError> {
+    let caches = &splitter.caches;
+    let Some(sets) = caches.by_group_kind("apps", "ReplicaSet") else { return Ok(Outcome::Done) };
     // What a Deployment that goes has had goes with it, as it owns it.
-    let found = world.kind(&deployment.kind).and_then(|followed| followed.get(&deployment.key));
+    let found = caches.by_resource(&deployment.kind).and_then(|watched| watched.get(&deployment.key));
     let Some(object) = found.filter(|found| !is_being_deleted(found)) else { return Ok(Outcome::Done) };
-    if world.is_mailbox(deployment.cluster()) {
+    if caches.is_mailbox(deployment.cluster()) {
         return Ok(Outcome::Done);
     }
     let below = below(splitter, deployment, &sets);
-    let shown: Vec<Value> = splitter.tree.sets(deployment).iter().filter_map(|key| sets.get(key)).collect();
+    let shown: Vec<Value> =
+        splitter.projections.sets(deployment).iter().filter_map(|key| sets.get(key)).collect();
     let (own, foreign): (Vec<&Value>, Vec<&Value>) = shown
         .iter()
         .partition(|set| set["metadata"]["ownerReferences"][0]["uid"] == object["metadata"]["uid"]);
-    let wanted = merged(&object, &below.iter().collect::<Vec<_>>(), &own);
+    let wanted = merge_replica_sets(&object, &below.iter().collect::<Vec<_>>(), &own);
     if below.is_empty() && own.is_empty() {
         return Ok(Outcome::Done);
     }
-    let server = world.server.within(deployment.cluster());
-    let hand = Hand { server: &server, sets: &sets };
+    let server = caches.server.within(deployment.cluster());
+    let writer = ReplicaSetWriter { server: &server, sets: &sets };
     for set in &wanted.sets {
         match own.iter().find(|shown| text(shown, "name") == text(set, "name")) {
-            Some(shown) => hand.update(set, shown).await?,
+            Some(shown) => writer.update(set, shown).await?,
             // Those of another that was called the same are about to go.
             None if foreign.iter().any(|shown| text(shown, "name") == text(set, "name")) => {
                 return Ok(Outcome::Failed);
             }
-            None => hand.create(set).await?,
+            None => writer.create(set).await?,
         }
     }
     for shown in own {
         if !wanted.sets.iter().any(|set| text(set, "name") == text(shown, "name")) {
-            hand.remove(shown).await?;
+            writer.remove(shown).await?;
         }
     }
     if let Some(revision) = wanted.revision {
@@ -56,34 +57,36 @@ pub(super) async fn show(splitter: &Splitter, deployment: &Subject) -> Result<Ou
 }
 
 /// The sets of this Deployment in all mailboxes that are shown to its user.
-fn below(splitter: &Splitter, deployment: &Subject, sets: &Followed) -> Vec<Value> {
-    let world = &splitter.world;
+fn below(splitter: &Splitter, deployment: &ObjectRef, sets: &WatchedKind) -> Vec<Value> {
+    let caches = &splitter.caches;
     let id = deployment.cluster();
     let (members, lineage) = {
-        let clusters = world.clusters();
-        (world.members().all(&clusters), clusters.lineage(id))
+        let clusters = caches.clusters();
+        (caches.members().all(&clusters), clusters.lineage(id))
     };
     let mut below = Vec::new();
-    for member in members.iter().filter(|member| lineage.contains(&member.home)) {
+    for member in members.iter().filter(|member| lineage.contains(&member.owner)) {
         let Some(mailbox) = member.mailbox() else { continue };
-        let there = namespace_there(member, id, &deployment.key.namespace);
-        if origin::home(world, mailbox, &there).as_ref() != Some(&(id, deployment.key.namespace.clone())) {
+        let there = namespace_on(member, id, &deployment.key.namespace);
+        if origin::user_namespace(caches, mailbox, &there).as_ref()
+            != Some(&(id, deployment.key.namespace.clone()))
+        {
             continue;
         }
         let key = Key { cluster: Some(mailbox), namespace: there, name: deployment.key.name.clone() };
-        let found = splitter.tree.sets(&Subject { kind: deployment.kind.clone(), key });
+        let found = splitter.projections.sets(&ObjectRef { kind: deployment.kind.clone(), key });
         below.extend(found.iter().filter_map(|key| sets.get(key)));
     }
     below
 }
 
 /// A set that no Deployment has.
-pub(super) async fn remove_stray(splitter: &Splitter, subject: &Subject) -> Result<Outcome, CallError> {
-    let Some(sets) = splitter.world.kind(&subject.kind) else { return Ok(Outcome::Done) };
+pub(super) async fn remove_stray(splitter: &Splitter, subject: &ObjectRef) -> Result<Outcome, CallError> {
+    let Some(sets) = splitter.caches.by_resource(&subject.kind) else { return Ok(Outcome::Done) };
     let Some(found) = sets.view.get(&subject.key) else { return Ok(Outcome::Done) };
-    if Head::of(&found).owner_references.is_empty() {
-        let server = splitter.world.server.within(subject.cluster());
-        Hand { server: &server, sets: &sets }.remove(&found.read(&sets.kind)).await?;
+    if ProjectionMetadata::of(&found).owner_references.is_empty() {
+        let server = splitter.caches.server.within(subject.cluster());
+        ReplicaSetWriter { server: &server, sets: &sets }.remove(&found.read(&sets.kind)).await?;
     }
     Ok(Outcome::Done)
 }
@@ -92,7 +95,7 @@ pub(super) async fn remove_stray(splitter: &Splitter, subject: &Subject) -> Resu
 async fn say_revision(
     splitter: &Splitter,
     server: &Remote,
-    deployment: &Subject,
+    deployment: &ObjectRef,
     object: &Value,
     revision: u64,
 ) -> Result<(), CallError> {
@@ -100,19 +103,19 @@ async fn say_revision(
     if annotation(object, REVISION) == revision {
         return Ok(());
     }
-    let Some(followed) = splitter.world.kind(&deployment.kind) else { return Ok(()) };
+    let Some(watched) = splitter.caches.by_resource(&deployment.kind) else { return Ok(()) };
     let change = json!({ "metadata": { "uid": text(object, "uid"), "annotations": { REVISION: revision } } });
     // As part of its status: it is no change of what the user wants, and no new generation.
-    let place = Place::new(&followed.kind, &deployment.key.namespace, &deployment.key.name).part("status");
+    let place = Place::new(&watched.kind, &deployment.key.namespace, &deployment.key.name).part("status");
     server.patch(place, Patch::Merge, &change).await.map(drop)
 }
 
-struct Hand<'a> {
+struct ReplicaSetWriter<'a> {
     server: &'a Remote,
-    sets: &'a Followed,
+    sets: &'a WatchedKind,
 }
 
-impl Hand<'_> {
+impl ReplicaSetWriter<'_> {
     fn place<'a>(&'a self, set: &'a Value) -> Place<'a> {
         Place::new(&self.sets.kind, text(set, "namespace"), text(set, "name"))
     }

@@ -9,23 +9,23 @@ use controller::remote::{CallError, Patch, Place, Remote};
 use serde_json::{Value, json};
 
 use super::annotation;
-use crate::snapshot::Followed;
+use crate::snapshot::WatchedKind;
 
 /// What a user is to see, in two parts, because servers take a status apart from the rest.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Picture {
+pub(super) struct ProjectedObject {
     object: Value,
     status: Option<Value>,
     /// Of what the status says.
     generation: Option<i64>,
 }
 
-impl Picture {
-    pub(super) fn new(mut object: Value, generation: Option<i64>) -> Picture {
+impl ProjectedObject {
+    pub(super) fn new(mut object: Value, generation: Option<i64>) -> ProjectedObject {
         let status = object.as_object_mut().and_then(|fields| fields.remove("status"));
         let hash = word(&[&object.to_string()], 12);
         object["metadata"]["annotations"][SHOWN] = hash.into();
-        Picture { object, status: status.filter(|status| !status.is_null()), generation }
+        ProjectedObject { object, status: status.filter(|status| !status.is_null()), generation }
     }
 
     pub(super) fn owners(&self) -> &Value {
@@ -52,24 +52,24 @@ impl Picture {
 
 /// The user's logical cluster, and a kind there.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wall<'a> {
+pub(super) struct ProjectionWriter<'a> {
     pub(super) server: &'a Remote,
-    pub(super) followed: &'a Followed,
+    pub(super) watched: &'a WatchedKind,
 }
 
 /// Whether something is there now as it should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hung {
-    Yes,
+pub(super) enum UpdateOutcome {
+    Updated,
     /// It was in the way of itself, and is gone: it has to be made anew.
-    Anew,
+    Deleted,
 }
 
 /// Containers that are added to a pod that runs.
 const EPHEMERAL: &str = "ephemeralContainers";
 
 /// No pod is created with containers that came later: those are added to it, as they were below.
-fn at_birth(mut object: Value) -> Value {
+fn without_ephemeral_containers(mut object: Value) -> Value {
     let spec = object["spec"].as_object_mut();
     if spec.is_some_and(|spec| spec.remove(EPHEMERAL).is_some()) {
         // It is not all that is to be shown.
@@ -78,55 +78,60 @@ fn at_birth(mut object: Value) -> Value {
     object
 }
 
-impl Wall<'_> {
+impl ProjectionWriter<'_> {
     fn place<'a>(&'a self, key: &'a Key) -> Place<'a> {
-        Place::new(&self.followed.kind, &key.namespace, &key.name)
+        Place::new(&self.watched.kind, &key.namespace, &key.name)
     }
 
-    pub(super) async fn create(&self, key: &Key, picture: &Picture) -> Result<(), CallError> {
-        let object = at_birth(picture.object.clone());
-        let created = self.server.create(&self.followed.kind, &key.namespace, &object).await?;
-        self.write_status(key, picture, &created).await
+    pub(super) async fn create(&self, key: &Key, desired: &ProjectedObject) -> Result<(), CallError> {
+        let object = without_ephemeral_containers(desired.object.clone());
+        let created = self.server.create(&self.watched.kind, &key.namespace, &object).await?;
+        self.write_status(key, desired, &created).await
     }
 
     /// Makes what is shown as it should be.
     pub(super) async fn update(
         &self,
         key: &Key,
-        picture: &Picture,
+        desired: &ProjectedObject,
         shown: &Value,
-    ) -> Result<Hung, CallError> {
+    ) -> Result<UpdateOutcome, CallError> {
         let mut now = shown.clone();
-        if !picture.is_shown_by(shown) && !is_being_deleted(shown) {
-            match self.rewrite(key, picture, shown).await? {
+        if !desired.is_shown_by(shown) && !is_being_deleted(shown) {
+            match self.rewrite(key, desired, shown).await? {
                 Some(written) => now = written,
-                None => return Ok(Hung::Anew),
+                None => return Ok(UpdateOutcome::Deleted),
             }
         }
-        self.write_status(key, picture, &now).await?;
-        Ok(Hung::Yes)
+        self.write_status(key, desired, &now).await?;
+        Ok(UpdateOutcome::Updated)
     }
 
-    async fn rewrite(&self, key: &Key, picture: &Picture, shown: &Value) -> Result<Option<Value>, CallError> {
+    async fn rewrite(
+        &self,
+        key: &Key,
+        desired: &ProjectedObject,
+        shown: &Value,
+    ) -> Result<Option<Value>, CallError> {
         let node = |object: &Value| object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
         let mut version = shown["metadata"]["resourceVersion"].clone();
         // A pod gets its node only this way.
-        if node(shown).is_empty() && !node(&picture.object).is_empty() {
+        if node(shown).is_empty() && !node(&desired.object).is_empty() {
             let binding = json!({
                 "apiVersion": "v1", "kind": "Binding", "metadata": { "name": key.name, "uid": text(shown, "uid") },
-                "target": { "apiVersion": "v1", "kind": "Node", "name": node(&picture.object) },
+                "target": { "apiVersion": "v1", "kind": "Node", "name": node(&desired.object) },
             });
             self.server.post(self.place(key).part("binding"), &binding).await?;
             version = Value::Null;
         }
         let later = |object: &Value| object["spec"][EPHEMERAL].clone();
-        if !later(&picture.object).is_null() && later(shown) != later(&picture.object) {
-            let change = json!({ "spec": { EPHEMERAL: later(&picture.object) } });
+        if !later(&desired.object).is_null() && later(shown) != later(&desired.object) {
+            let change = json!({ "spec": { EPHEMERAL: later(&desired.object) } });
             let place = self.place(key).part("ephemeralcontainers");
             self.server.patch(place, Patch::Merge, &change).await?;
             version = Value::Null;
         }
-        let mut object = picture.object.clone();
+        let mut object = desired.object.clone();
         object["metadata"]["uid"] = text(shown, "uid").into();
         object["metadata"]["resourceVersion"] = version;
         match self.server.replace(self.place(key), &object).await {
@@ -140,8 +145,13 @@ impl Wall<'_> {
         }
     }
 
-    async fn write_status(&self, key: &Key, picture: &Picture, shown: &Value) -> Result<(), CallError> {
-        let Some(status) = picture.status_of(shown).filter(|status| *status != shown["status"]) else {
+    async fn write_status(
+        &self,
+        key: &Key,
+        desired: &ProjectedObject,
+        shown: &Value,
+    ) -> Result<(), CallError> {
+        let Some(status) = desired.status_of(shown).filter(|status| *status != shown["status"]) else {
             return Ok(());
         };
         let change = json!([
@@ -201,15 +211,15 @@ mod tests {
             "metadata": { "name": "a", "annotations": {}, "ownerReferences": [{ "uid": "u" }] },
             "spec": { "x": 1 }, "status": { "phase": "Running" },
         });
-        let picture = Picture::new(object.clone(), None);
-        assert!(picture.object.get("status").is_none());
-        let mut shown = picture.object.clone();
-        assert!(picture.is_shown_by(&shown) && !picture.is_shown_by(&object));
+        let desired = ProjectedObject::new(object.clone(), None);
+        assert!(desired.object.get("status").is_none());
+        let mut shown = desired.object.clone();
+        assert!(desired.is_shown_by(&shown) && !desired.is_shown_by(&object));
         shown["metadata"]["ownerReferences"] = Value::Null;
-        assert!(!picture.is_shown_by(&shown));
+        assert!(!desired.is_shown_by(&shown));
         let mut other = object.clone();
         other["status"] = json!({ "phase": "Failed" });
-        assert_eq!(Picture::new(other, None).object, picture.object, "a status is apart");
+        assert_eq!(ProjectedObject::new(other, None).object, desired.object, "a status is apart");
     }
 
     #[test]
@@ -218,7 +228,7 @@ mod tests {
             let object =
                 json!({ "metadata": { "annotations": {} }, "status": { "observedGeneration": observed } });
             let shown = json!({ "metadata": { "generation": 5 } });
-            let status = Picture::new(object, Some(there)).status_of(&shown);
+            let status = ProjectedObject::new(object, Some(there)).status_of(&shown);
             assert_eq!(status, Some(json!({ "observedGeneration": expected })));
         };
         check(3, 3, 5);

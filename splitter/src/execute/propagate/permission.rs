@@ -14,34 +14,34 @@ use crate::controller::Splitter;
 use crate::placement::grants;
 use crate::placement::pod_security;
 use crate::placement::targets::{Rejection, lacks_kind};
-use crate::snapshot::mailbox_objects::Copy;
-use crate::snapshot::{Followed, Subject};
+use crate::snapshot::mailbox_objects::MailboxObject;
+use crate::snapshot::{ObjectRef, WatchedKind};
 
 /// Why this may not be sent there, if so.
-pub(super) async fn denial(
+pub(super) async fn check(
     splitter: &Splitter,
-    followed: &Followed,
-    subject: &Subject,
-    copy: &Copy,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    copy: &MailboxObject,
     wanted: &Value,
 ) -> Result<Option<Rejection>, CallError> {
     let members = std::slice::from_ref(&copy.member);
     if !grants::refused(splitter, subject.cluster(), members).await?.is_empty() {
         return Ok(Some(Rejection::NotGranted));
     }
-    if let Some(path) = splitter.world.circle(&copy.member) {
+    if let Some(path) = splitter.caches.cycle_through(&copy.member) {
         return Ok(Some(Rejection::Circular { is: Some(path) }));
     }
     if came_through(splitter, subject, copy.mailbox) {
         return Ok(Some(Rejection::Circular { is: None }));
     }
     let cluster = &copy.member.object;
-    let path = splitter.world.clusters().path(subject.cluster());
+    let path = splitter.caches.clusters().path(subject.cluster());
     let is_other = |to: &&String| path.as_ref().is_none_or(|path| path.as_str() != to.as_str());
     if let Some(to) = cluster.spec.dedicated_to.as_ref().filter(is_other) {
         return Ok(Some(Rejection::Dedicated { to: to.clone() }));
     }
-    let kind = GroupKind { group: followed.kind.group.clone(), kind: followed.kind.name.clone() };
+    let kind = GroupKind { group: watched.kind.group.clone(), kind: watched.kind.name.clone() };
     if lacks_kind(cluster, &kind) {
         return Ok(Some(Rejection::NotServed(kind)));
     }
@@ -54,8 +54,8 @@ pub(super) async fn denial(
 
 /// Whether the namespace of an object was itself sent through a mailbox, by this Holon or another. More than
 /// [`MAILBOXES_MAX`] mailboxes are a circle of which nobody has noticed.
-fn came_through(splitter: &Splitter, subject: &Subject, mailbox: Id) -> bool {
-    let namespace = splitter.world.namespace(subject.cluster(), &subject.key.namespace);
+fn came_through(splitter: &Splitter, subject: &ObjectRef, mailbox: Id) -> bool {
+    let namespace = splitter.caches.namespace(subject.cluster(), &subject.key.namespace);
     let via = namespace.annotations.get(VIA).map(String::as_str).unwrap_or_default();
     let mailbox = mailbox.to_string();
     via.split(',').any(|passed| passed == mailbox) || via.split(',').count() > MAILBOXES_MAX

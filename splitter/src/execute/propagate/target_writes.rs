@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::division::autoscaled::{self, Ask};
 use crate::division::ordinals::{self, Range};
-use crate::division::rollout::{self, Bounds, Grant, Stage, Turn};
-use crate::division::scaling_order::{self, Seen, Slack};
+use crate::division::rollout::{self, Bounds, RolloutGrant, RolloutStage, RolloutTarget};
+use crate::division::scaling_order::{self, ObservedTarget, Slack};
 use crate::division::{self, Part, REPLICAS, Rule};
-use crate::placement::context::Case;
-use crate::placement::decide::Decided;
-use crate::snapshot::mailbox_objects::{self, Copy};
+use crate::placement::context::PlacementContext;
+use crate::placement::decide::PlacementDecision;
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::status::completed;
 
 const START: &str = "/spec/ordinals/start";
@@ -24,63 +24,75 @@ const SUSPEND: &str = "/spec/suspend";
 
 /// What is to be done at one target.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Order {
+pub(super) enum TargetWrite {
     /// Nothing: its turn has not come, or it only waits to leave.
-    Rest,
+    Skip,
     /// Only this changes in what is there.
-    Only(Part),
+    Fields(Part),
     /// All of it as it is wanted now, with this besides; and with the template it has, if it must wait for the new one.
-    Send { part: Part, keeps_template: bool },
+    Full { part: Part, keeps_template: bool },
 }
 
-pub(super) fn of(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Order {
+pub(super) fn of(
+    context: &PlacementContext,
+    decided: &PlacementDecision,
+    target: &Target,
+    copy: &MailboxObject,
+) -> TargetWrite {
     // What has ended is not begun again where it was taken away.
-    if copy.is_being_deleted() || copy.object.is_none() && completed::is_ended(case.object) {
-        return Order::Rest;
+    if copy.is_being_deleted() || copy.object.is_none() && completed::is_completed(context.object) {
+        return TargetWrite::Skip;
     }
-    let scaled = scaled(case, decided, target, copy);
+    let scaled = scaled(context, decided, target, copy);
     let number = match scaled {
         Some(ask) => Some(Number::Is(ask.number)),
-        None => counted(case, decided, target, copy),
+        None => counted(context, decided, target, copy),
     };
     let number = match number {
-        Some(Number::Waits) => return Order::Rest,
+        Some(Number::Waits) => return TargetWrite::Skip,
         Some(Number::Is(number)) => Some(number),
         None => None,
     };
-    let at = case.replicas_at();
+    let at = context.replicas_at();
     let numbered = |part: Part| match number {
         Some(number) => Part(part.0.into_iter().chain([(at.to_owned(), number.into())]).collect()),
         None => part,
     };
     if target.role == Role::Leaving {
         return match number.filter(|_| scaled.is_none_or(|ask| !ask.left_alone)) {
-            Some(_) => Order::Only(numbered(Part::default())),
-            None => Order::Rest,
+            Some(_) => TargetWrite::Fields(numbered(Part::default())),
+            None => TargetWrite::Skip,
         };
     }
-    if decided.rule == Rule::Schedule && is_elsewhere(case, copy) {
+    if decided.rule == Rule::Schedule && is_elsewhere(context, copy) {
         let part = Part(vec![(SUSPEND.to_owned(), true.into())]);
-        return Order::Send { part, keeps_template: false };
+        return TargetWrite::Full { part, keeps_template: false };
     }
-    match turn(case, decided, target, copy) {
-        Some(grant) if !grant.goes => Order::Send { part: numbered(Part::default()), keeps_template: true },
-        Some(grant) => Order::Send { part: numbered(grant.part()), keeps_template: false },
-        None => Order::Send { part: numbered(Part::default()), keeps_template: false },
+    match turn(context, decided, target, copy) {
+        Some(grant) if !grant.may_update => {
+            TargetWrite::Full { part: numbered(Part::default()), keeps_template: true }
+        }
+        Some(grant) => TargetWrite::Full { part: numbered(grant.part()), keeps_template: false },
+        None => TargetWrite::Full { part: numbered(Part::default()), keeps_template: false },
     }
 }
 
 /// What a target is asked for of what is scaled there. None if nothing is, or it has to wait for others to be gone.
-pub(super) fn scaled(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<Ask> {
-    let at = case.replicas_at();
-    if !case.is_autoscaled() || !decided.rule.has_replicas() {
+pub(super) fn scaled(
+    context: &PlacementContext,
+    decided: &PlacementDecision,
+    target: &Target,
+    copy: &MailboxObject,
+) -> Option<Ask> {
+    let at = context.replicas_at();
+    if !context.is_autoscaled() || !decided.rule.has_replicas() {
         return None;
     }
     let share = target.share.and_then(|share| u32::try_from(share).ok());
     match (decided.plan.total, share) {
         // The user wants none, and that is everybody's number.
         (Some(0), _) => Some(Ask { number: 0, left_alone: false }),
-        (Some(_), _) if is_handed_over(decided) => handed_over(case, decided, target, copy),
+        (Some(_), _) if is_handed_over(decided) => handed_over(context, decided, target, copy),
         (Some(_), Some(share)) if mailbox_objects::is_staying(target) => {
             let is_moving = autoscaled::is_moving(&decided.record.spec.targets);
             Some(autoscaled::next(autoscaled::Seen::of(copy, at), share, is_moving))
@@ -90,24 +102,29 @@ pub(super) fn scaled(case: &Case, decided: &Decided, target: &Target, copy: &Cop
 }
 
 /// Whether something leaves that must be gone before others take it over.
-fn is_handed_over(decided: &Decided) -> bool {
+fn is_handed_over(decided: &PlacementDecision) -> bool {
     decided.exclusive && decided.record.spec.targets.iter().any(|target| target.role == Role::Leaving)
 }
 
 /// An autoscaler leaves alone what has none, so what leaves is emptied as if there were no autoscaler.
-fn handed_over(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<Ask> {
-    match counted(case, decided, target, copy)? {
+fn handed_over(
+    context: &PlacementContext,
+    decided: &PlacementDecision,
+    target: &Target,
+    copy: &MailboxObject,
+) -> Option<Ask> {
+    match counted(context, decided, target, copy)? {
         Number::Waits => None,
         Number::Is(number) if mailbox_objects::is_staying(target) => {
-            Some(autoscaled::next(autoscaled::Seen::of(copy, case.replicas_at()), number, true))
+            Some(autoscaled::next(autoscaled::Seen::of(copy, context.replicas_at()), number, true))
         }
         Number::Is(number) => Some(Ask { number, left_alone: false }),
     }
 }
 
 /// Whether another mailbox has it, too, or is not known to have lost it.
-fn is_elsewhere(case: &Case, copy: &Copy) -> bool {
-    case.copies.iter().any(|other| other.mailbox != copy.mailbox && other.object.is_some())
+fn is_elsewhere(context: &PlacementContext, copy: &MailboxObject) -> bool {
+    context.copies.iter().any(|other| other.mailbox != copy.mailbox && other.object.is_some())
 }
 
 enum Number {
@@ -117,19 +134,29 @@ enum Number {
 }
 
 /// How many a target is asked for now of what the splitter counts.
-fn counted(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<Number> {
+fn counted(
+    context: &PlacementContext,
+    decided: &PlacementDecision,
+    target: &Target,
+    copy: &MailboxObject,
+) -> Option<Number> {
     decided.plan.total?;
     match decided.rule {
-        Rule::Replicas => Some(number(case, decided, target, copy)),
-        Rule::Ordinals => Some(ordinal_number(case, decided, target, copy)),
+        Rule::Replicas => Some(number(context, decided, target, copy)),
+        Rule::Ordinals => Some(ordinal_number(context, decided, target, copy)),
         _ => None,
     }
 }
 
 /// Where one replica is as good as another.
-fn number(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Number {
-    let allowed = allowed(case, decided);
-    match (allowed.get(&target.cluster), copy.number(case.replicas_at())) {
+fn number(
+    context: &PlacementContext,
+    decided: &PlacementDecision,
+    target: &Target,
+    copy: &MailboxObject,
+) -> Number {
+    let allowed = allowed(context, decided);
+    match (allowed.get(&target.cluster), copy.number(context.replicas_at())) {
         (Some(number), _) => Number::Is(*number),
         (None, Some(asked)) => Number::Is(asked),
         (None, None) if target.share == Some(0) => Number::Is(0),
@@ -138,10 +165,15 @@ fn number(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Numbe
 }
 
 /// The same where replicas have numbers of their own: a range begins where it is wanted only when all of it may.
-fn ordinal_number(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Number {
+fn ordinal_number(
+    context: &PlacementContext,
+    decided: &PlacementDecision,
+    target: &Target,
+    copy: &MailboxObject,
+) -> Number {
     let share = target.share.and_then(|share| u32::try_from(share).ok()).unwrap_or_default();
     let wanted = if mailbox_objects::is_staying(target) { share } else { 0 };
-    match (allowed(case, decided).get(&target.cluster), copy.number(REPLICAS)) {
+    match (allowed(context, decided).get(&target.cluster), copy.number(REPLICAS)) {
         (Some(number), _) if *number == wanted => Number::Is(wanted),
         (None, Some(asked)) if asked == wanted && starts_as_planned(decided, target, copy) => {
             Number::Is(asked)
@@ -151,7 +183,7 @@ fn ordinal_number(case: &Case, decided: &Decided, target: &Target, copy: &Copy) 
     }
 }
 
-fn starts_as_planned(decided: &Decided, target: &Target, copy: &Copy) -> bool {
+fn starts_as_planned(decided: &PlacementDecision, target: &Target, copy: &MailboxObject) -> bool {
     let planned =
         decided.plan.part(&target.cluster).and_then(|part| part.0.iter().find(|(at, _)| at == START));
     let start = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or_default();
@@ -160,19 +192,22 @@ fn starts_as_planned(decided: &Decided, target: &Target, copy: &Copy) -> bool {
     copy.number(REPLICAS) == Some(0) || planned.is_none_or(|(_, value)| start(Some(value)) == start(present))
 }
 
-fn allowed(case: &Case, decided: &Decided) -> BTreeMap<String, u32> {
-    let at = case.replicas_at();
-    let targets = mailbox_objects::at(&case.copies, &decided.record.spec.targets);
-    let seen = |(_, copy): &(&Target, &Copy)| {
-        let asked = case.wanted_of(copy)?;
+fn allowed(context: &PlacementContext, decided: &PlacementDecision) -> BTreeMap<String, u32> {
+    let at = context.replicas_at();
+    let targets = mailbox_objects::at_targets(&context.copies, &decided.record.spec.targets);
+    let seen = |(_, copy): &(&Target, &MailboxObject)| {
+        let asked = context.wanted_of(copy)?;
         let reported = |field: &str| copy.reported(field).unwrap_or_default();
         let running =
             if copy.has_observed() { reported("replicas") } else { asked.max(reported("replicas")) };
-        let running = running.max(case.lingering.get(&copy.mailbox).copied().unwrap_or_default());
+        let running = running.max(context.terminating_pods.get(&copy.mailbox).copied().unwrap_or_default());
         let leaving = copy.is_being_deleted();
-        Some((copy.name().to_owned(), Seen { asked, available: copy.available(), running, leaving }))
+        Some((
+            copy.name().to_owned(),
+            ObservedTarget { asked, available: copy.available(), running, leaving },
+        ))
     };
-    let seen: BTreeMap<String, Seen> = targets.iter().filter_map(seen).collect();
+    let seen: BTreeMap<String, ObservedTarget> = targets.iter().filter_map(seen).collect();
     let share = |target: &Target| Some((target.cluster.clone(), u32::try_from(target.share?).ok()?));
     let staying = decided.record.spec.targets.iter().filter(|target| mailbox_objects::is_staying(target));
     let mut wanted: BTreeMap<String, u32> = staying.filter_map(share).collect();
@@ -183,10 +218,10 @@ fn allowed(case: &Case, decided: &Decided) -> BTreeMap<String, u32> {
         pending -= kept;
         wanted.insert(target.cluster.clone(), kept);
     }
-    scaling_order::next(&seen, &wanted, slack(case, decided))
+    scaling_order::next(&seen, &wanted, slack(context, decided))
 }
 
-fn slack(case: &Case, decided: &Decided) -> Slack {
+fn slack(context: &PlacementContext, decided: &PlacementDecision) -> Slack {
     if decided.exclusive {
         return Slack::exclusive();
     }
@@ -196,7 +231,7 @@ fn slack(case: &Case, decided: &Decided) -> Slack {
     };
     let moving: u32 = decided.record.spec.targets.iter().map(leaving).sum();
     let total = decided.plan.total.unwrap_or_default();
-    let bounds = rollout::bounds(case.object, total).unwrap_or(Bounds { surge: 0, unavailable: 0 });
+    let bounds = rollout::bounds(context.object, total).unwrap_or(Bounds { surge: 0, unavailable: 0 });
     // Something may be missing only where nothing may be too many: whoever can make before it breaks, does.
     match bounds.surge.max(moving) {
         0 => Slack::new(0, bounds.unavailable),
@@ -205,39 +240,46 @@ fn slack(case: &Case, decided: &Decided) -> Slack {
 }
 
 /// Whether a target may have a new template now; none if all have it, or nobody has to wait.
-fn turn(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<Grant> {
-    let staying: Vec<(&Target, &Copy)> = mailbox_objects::at(&case.copies, &decided.record.spec.targets)
-        .into_iter()
-        .filter(|(target, copy)| mailbox_objects::is_staying(target) && copy.object.is_some())
-        .collect();
-    let is_old = |copy: &Copy| {
-        let wanted = case.template_for(copy);
+fn turn(
+    context: &PlacementContext,
+    decided: &PlacementDecision,
+    target: &Target,
+    copy: &MailboxObject,
+) -> Option<RolloutGrant> {
+    let staying: Vec<(&Target, &MailboxObject)> =
+        mailbox_objects::at_targets(&context.copies, &decided.record.spec.targets)
+            .into_iter()
+            .filter(|(target, copy)| mailbox_objects::is_staying(target) && copy.object.is_some())
+            .collect();
+    let is_old = |copy: &MailboxObject| {
+        let wanted = context.template_for(copy);
         copy.template().is_some() && wanted.is_some() && copy.template() != wanted
     };
     if staying.len() < 2 {
         return None;
     }
-    let keep = Grant { surge: 0, unavailable: 0, goes: false };
+    let keep = RolloutGrant { surge: 0, unavailable: 0, may_update: false };
     match decided.rule {
         Rule::Replicas => {
-            let next = if case.is_autoscaled() { BTreeMap::new() } else { allowed(case, decided) };
-            let turns: Vec<Turn> = staying.iter().map(|(_, copy)| replicas_turn(case, copy, &next)).collect();
+            let next = if context.is_autoscaled() { BTreeMap::new() } else { allowed(context, decided) };
+            let turns: Vec<RolloutTarget> =
+                staying.iter().map(|(_, copy)| replicas_turn(context, copy, &next)).collect();
             // The last one that is under way keeps what it was granted, too.
-            if turns.iter().all(|turn| turn.stage == Stage::Done) {
+            if turns.iter().all(|turn| turn.stage == RolloutStage::Done) {
                 return None;
             }
-            let total = match case.is_autoscaled() {
+            let total = match context.is_autoscaled() {
                 true => turns.iter().map(|turn| turn.share).sum(),
                 false => decided.plan.total?,
             };
-            let bounds = rollout::bounds(case.object, total)?;
+            let bounds = rollout::bounds(context.object, total)?;
             let at = staying.iter().position(|(other, _)| other.cluster == target.cluster)?;
-            let grant = rollout::turns(bounds, &case.key(), &turns).into_iter().nth(at)?;
+            let grant = rollout::turns(bounds, &context.key(), &turns).into_iter().nth(at)?;
             // What was granted stays as it was written.
-            if turns[at].stage == Stage::Waiting { Some(grant) } else { Some(keep) }
+            if turns[at].stage == RolloutStage::Waiting { Some(grant) } else { Some(keep) }
         }
         Rule::Ordinals if is_old(copy) => {
-            let range = |copy: &Copy| {
+            let range = |copy: &MailboxObject| {
                 let object = copy.object.as_ref();
                 let start = object.map_or(0, |object| division::number(object, START, 0));
                 Range { start, len: copy.number(REPLICAS).unwrap_or_default() }
@@ -252,37 +294,44 @@ fn turn(case: &Case, decided: &Decided, target: &Target, copy: &Copy) -> Option<
                     )
                 })
                 .collect();
-            let goes = ordinals::next_to_update(&rows) == Some(target.cluster.as_str());
-            if goes { None } else { Some(keep) }
+            let may_update = ordinals::next_to_update(&rows) == Some(target.cluster.as_str());
+            if may_update { None } else { Some(keep) }
         }
         _ => None,
     }
 }
 
 /// What is asked for `next` is not there yet, so it counts as down: numbers go before templates.
-fn replicas_turn<'a>(case: &Case, copy: &'a Copy, next: &BTreeMap<String, u32>) -> Turn<'a> {
-    let asked = case.wanted_of(copy).unwrap_or_default();
+fn replicas_turn<'a>(
+    context: &PlacementContext,
+    copy: &'a MailboxObject,
+    next: &BTreeMap<String, u32>,
+) -> RolloutTarget<'a> {
+    let asked = context.wanted_of(copy).unwrap_or_default();
     let share = next.get(copy.name()).copied().unwrap_or_default().max(asked);
     let down = share.saturating_sub(copy.available());
-    let ails = case.ailing.mailboxes.contains(&copy.mailbox);
-    let stage = match case.template_for(copy) {
-        Some(wanted) if copy.template() != Some(wanted) => Stage::Waiting,
+    let is_degraded = context.degraded.mailboxes.contains(&copy.mailbox);
+    let stage = match context.template_for(copy) {
+        Some(wanted) if copy.template() != Some(wanted) => RolloutStage::Waiting,
         // It cannot get what it should have, so nobody waits for it to have it.
-        None => Stage::Done,
-        Some(_) if is_done(copy, asked) => Stage::Done,
+        None => RolloutStage::Done,
+        Some(_) if is_done(copy, asked) => RolloutStage::Done,
         Some(_) => {
             let granted = |field: &str| {
                 let strategy = copy.object.as_ref().and_then(|object| object.pointer(STRATEGY));
                 strategy.map_or(0, |strategy| division::number(strategy, &format!("/{field}"), 0))
             };
-            Stage::Rolling(Bounds { surge: granted("maxSurge"), unavailable: granted("maxUnavailable") })
+            RolloutStage::Rolling(Bounds {
+                surge: granted("maxSurge"),
+                unavailable: granted("maxUnavailable"),
+            })
         }
     };
-    Turn { cluster: copy.name(), share, down, ails, stage }
+    RolloutTarget { cluster: copy.name(), share, down, is_degraded, stage }
 }
 
 /// Whether everything at a target is new and available.
-fn is_done(copy: &Copy, asked: u32) -> bool {
+fn is_done(copy: &MailboxObject, asked: u32) -> bool {
     copy.has_observed()
         && copy.reported("updatedReplicas") == Some(asked)
         && copy.reported("replicas") == Some(asked)

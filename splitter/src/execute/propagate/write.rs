@@ -17,8 +17,8 @@ use crate::placement::context::table;
 use crate::placement::pod_security;
 use crate::placement::policy::Labels;
 use crate::placement::targets::Rejection;
-use crate::snapshot::mailbox_objects::{Copy, locator};
-use crate::snapshot::{Followed, Member, Subject};
+use crate::snapshot::mailbox_objects::{MailboxObject, locator};
+use crate::snapshot::{MemberCluster, ObjectRef, WatchedKind};
 use crate::transform::group_kind;
 use crate::transform::server_fields::is_kept_here;
 
@@ -30,7 +30,7 @@ const BASELINE: &str = "baseline";
 
 /// What came of a send.
 #[derive(Debug)]
-pub(crate) enum Sent {
+pub(crate) enum SendResult {
     Unchanged,
     Written,
     /// Nothing was written, because it may not be sent there.
@@ -38,60 +38,60 @@ pub(crate) enum Sent {
 }
 
 /// Makes a copy as it is wanted, if that may be sent there.
-pub(crate) async fn put(
+pub(crate) async fn write_object(
     splitter: &Splitter,
-    followed: &Followed,
-    subject: &Subject,
-    copy: &Copy,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    copy: &MailboxObject,
     mut wanted: Value,
-) -> Result<Sent, CallError> {
+) -> Result<SendResult, CallError> {
     let hash = word(&[&wanted.to_string()], 12);
     wanted["metadata"]["annotations"][SPREAD] = hash.into();
-    let mailbox = splitter.world.server.within(copy.mailbox);
+    let mailbox = splitter.caches.server.within(copy.mailbox);
     let next = match &copy.object {
         // It is of an object that is gone; this one begins when it is.
         Some(present) if is_another(present, &wanted) => {
-            let deleted = delete(splitter, followed, subject, copy).await?;
-            return Ok(if deleted { Sent::Written } else { Sent::Unchanged });
+            let deleted = delete(splitter, watched, subject, copy).await?;
+            return Ok(if deleted { SendResult::Written } else { SendResult::Unchanged });
         }
         Some(present) => {
             let next = replaced(present, wanted);
             if is_current(present, &next) {
-                return Ok(Sent::Unchanged);
+                return Ok(SendResult::Unchanged);
             }
             next
         }
         None => wanted,
     };
-    if let Some(rejection) = permission::denial(splitter, followed, subject, copy, &next).await? {
-        return Ok(Sent::Denied(rejection));
+    if let Some(rejection) = permission::check(splitter, watched, subject, copy, &next).await? {
+        return Ok(SendResult::Denied(rejection));
     }
     let written = match &copy.object {
         None => {
-            definitions::bring(splitter, followed, subject, copy.mailbox).await?;
+            definitions::bring(splitter, watched, subject, copy.mailbox).await?;
             make_namespace(splitter, subject, copy).await?;
-            mailbox.create(&followed.kind, &copy.namespace, &next).await?
+            mailbox.create(&watched.kind, &copy.namespace, &next).await?
         }
         Some(_) => {
-            let place = Place::new(&followed.kind, &copy.namespace, &subject.key.name);
+            let place = Place::new(&watched.kind, &copy.namespace, &subject.key.name);
             mailbox.replace(place, &next).await?
         }
     };
-    splitter.unseen.wrote(subject, &followed.view, copy.mailbox, &written);
-    Ok(Sent::Written)
+    splitter.expectations.expect_write(subject, &watched.view, copy.mailbox, &written);
+    Ok(SendResult::Written)
 }
 
 /// Deletes a copy: this one, and what it brought about below. Whether that took a write.
 pub(crate) async fn delete(
     splitter: &Splitter,
-    followed: &Followed,
-    subject: &Subject,
-    copy: &Copy,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    copy: &MailboxObject,
 ) -> Result<bool, CallError> {
     let Some(object) = copy.object.as_ref().filter(|_| !copy.is_being_deleted()) else { return Ok(false) };
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    let place = Place::new(&followed.kind, &copy.namespace, &subject.key.name);
-    splitter.world.server.within(copy.mailbox).delete(place, uid).await
+    let place = Place::new(&watched.kind, &copy.namespace, &subject.key.name);
+    splitter.caches.server.within(copy.mailbox).delete(place, uid).await
 }
 
 fn is_another(present: &Value, wanted: &Value) -> bool {
@@ -161,18 +161,22 @@ pub(super) fn comparable(mut present: Value) -> Value {
 }
 
 /// The namespace a copy goes to.
-async fn make_namespace(splitter: &Splitter, subject: &Subject, copy: &Copy) -> Result<(), CallError> {
-    let world = &splitter.world;
+async fn make_namespace(
+    splitter: &Splitter,
+    subject: &ObjectRef,
+    copy: &MailboxObject,
+) -> Result<(), CallError> {
+    let caches = &splitter.caches;
     let there = Key { cluster: Some(copy.mailbox), namespace: String::new(), name: copy.namespace.clone() };
-    if world.own.namespaces.get(&there).is_some() {
+    if caches.config.namespaces.get(&there).is_some() {
         return Ok(());
     }
     let here = Key { name: subject.key.namespace.clone(), ..there.clone() };
     let here = Key { cluster: subject.key.cluster, ..here };
-    let Some(own) = world.own.namespaces.get(&here) else { return Ok(()) };
+    let Some(own) = caches.config.namespaces.get(&here) else { return Ok(()) };
     let locator =
         json!({ "logicalCluster": subject.cluster().to_string(), "name": here.name, "uid": own.uid });
-    let own = own.read(&world.own.namespaces.kind);
+    let own = own.read(&caches.config.namespaces.kind);
     let via = via(&own, copy.mailbox);
     let mut labels = carried(&own);
     labels.insert(PLACED.to_owned(), TRUE.to_owned());
@@ -184,7 +188,7 @@ async fn make_namespace(splitter: &Splitter, subject: &Subject, copy: &Copy) -> 
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": { "name": copy.namespace, "labels": labels, "annotations": { LOCATOR: locator.to_string(), VIA: via } },
     });
-    match world.server.within(copy.mailbox).create(&world.own.namespaces.kind, "", &namespace).await {
+    match caches.server.within(copy.mailbox).create(&caches.config.namespaces.kind, "", &namespace).await {
         Err(error) if error.is_conflict() => Ok(()),
         done => done.map(drop),
     }
@@ -208,9 +212,9 @@ fn carried(namespace: &Value) -> Labels {
 /// Gives the copy of a namespace in a mailbox the labels the user gave it since: who may do what there, and what is added to
 /// its pods, goes by them. An admin who allows all pods on a cluster allows them in the namespaces that are there. One who
 /// allows fewer changes nothing about those: what runs there stays.
-pub(crate) async fn label(
+pub(crate) async fn update_namespace_labels(
     splitter: &Splitter,
-    member: &Member,
+    member: &MemberCluster,
     mailbox: Id,
     own: &Value,
     copy: &Value,
@@ -228,14 +232,14 @@ pub(crate) async fn label(
     if change.is_empty() && !lacks_via {
         return Ok(());
     }
-    let kind = &splitter.world.own.namespaces.kind;
+    let kind = &splitter.caches.config.namespaces.kind;
     let name = copy["metadata"]["name"].as_str().unwrap_or_default();
     let mut change = json!({ "metadata": { "uid": copy["metadata"]["uid"], "labels": change } });
     if lacks_via {
         change["metadata"]["annotations"] = json!({ VIA: via(own, mailbox) });
     }
     splitter
-        .world
+        .caches
         .server
         .within(mailbox)
         .patch(Place::new(kind, "", name), Patch::Merge, &change)

@@ -4,7 +4,7 @@ use api::fleet::{ClusterSelector, Compare, LabelSelector, ObjectSelector, Physic
 use expression::{ExpressionError, compile_cached};
 use serde_json::Value;
 
-use super::{Labels, Subject};
+use super::{Labels, ObjectAttributes};
 
 /// Whether something is selected. Of several parts that say no, the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,7 +72,7 @@ pub fn text(requirement: &Requirement) -> String {
     }
 }
 
-pub fn object(selector: &ObjectSelector, subject: &Subject) -> bool {
+pub fn object(selector: &ObjectSelector, subject: &ObjectAttributes) -> bool {
     let ObjectSelector { kinds, names, labels: by_labels } = selector;
     let of_kind =
         kinds.is_empty() || kinds.iter().any(|kind| kind.group == subject.group && kind.kind == subject.kind);

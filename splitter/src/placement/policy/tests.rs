@@ -106,8 +106,8 @@ fn placement(name: &str, spec: serde_json::Value) -> Placement {
     Placement { metadata, spec: serde_json::from_value(spec).unwrap(), status: None }
 }
 
-fn web<'a>(labels: &'a Labels, namespace_labels: &'a Labels) -> Subject<'a> {
-    Subject { group: "apps", kind: "Deployment", name: "web", labels, namespace_labels }
+fn web<'a>(labels: &'a Labels, namespace_labels: &'a Labels) -> ObjectAttributes<'a> {
+    ObjectAttributes { group: "apps", kind: "Deployment", name: "web", labels, namespace_labels }
 }
 
 #[test]
@@ -153,20 +153,22 @@ fn an_annotation_says_where_and_a_placement_how() {
         json!({ "clusterSelector": { "names": ["north"] }, "numberOfClusters": 1, "weights": "Capacity",
                 "fallbackGroups": [{ "name": "cloud" }], "division": "Duplicate" }),
     )];
-    let wish = super::wish(&subject, Some((Level::Namespace, "east,west")), &placements).unwrap();
-    assert_eq!((wish.by.source, wish.by.name.as_str()), (Source::Annotation, "east,west"));
-    assert_eq!(wish.spec.cluster_selector.names, ["east", "west"]);
-    assert_eq!((wish.spec.number_of_clusters, wish.spec.fallback_groups.len()), (None, 0));
-    assert_eq!(wish.spec.division, api::fleet::Division::Duplicate);
+    let effective =
+        super::effective_placement(&subject, Some((Level::Namespace, "east,west")), &placements).unwrap();
+    assert_eq!((effective.by.source, effective.by.name.as_str()), (Source::Annotation, "east,west"));
+    assert_eq!(effective.spec.cluster_selector.names, ["east", "west"]);
+    assert_eq!((effective.spec.number_of_clusters, effective.spec.fallback_groups.len()), (None, 0));
+    assert_eq!(effective.spec.division, api::fleet::Division::Duplicate);
 
-    let wish = super::wish(&subject, None, &placements).unwrap();
-    assert_eq!((wish.by.source, wish.by.name.as_str()), (Source::Placement, "policy"));
-    let nobody = super::wish(&subject, None, &[]).unwrap();
+    let effective = super::effective_placement(&subject, None, &placements).unwrap();
+    assert_eq!((effective.by.source, effective.by.name.as_str()), (Source::Placement, "policy"));
+    let nobody = super::effective_placement(&subject, None, &[]).unwrap();
     assert_eq!((nobody.by.source, nobody.spec.number_of_clusters), (Source::Default, Some(1)));
-    assert_ne!(wish.fingerprint(), nobody.fingerprint());
+    assert_ne!(effective.fingerprint(), nobody.fingerprint());
 
     // A typing mistake must not move an app to wherever the next rule says.
-    let unreadable = super::wish(&subject, Some((Level::Object, "East")), &placements).unwrap_err();
+    let unreadable =
+        super::effective_placement(&subject, Some((Level::Object, "East")), &placements).unwrap_err();
     let told = "holon.dev/placement=\"East\" on the object, column 1: names of physical clusters are lower case; write east; \
                 nothing is moved until it is mended";
     assert_eq!((unreadable.level, unreadable.to_string().as_str()), (Level::Object, told));

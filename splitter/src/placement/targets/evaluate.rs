@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use crate::placement::pod_security;
 
-use super::{Candidate, Ceiling, Extent, Pick, Rejection, Standing, Work, score};
+use super::{Candidate, CurrentPlacement, Extent, Pick, PlacementRequest, Rejection, ShareLimit, score};
 use crate::placement::policy::select::{self, Selected};
-use crate::placement::policy::{ShareBounds, Wish, share_bounds};
+use crate::placement::policy::{EffectivePlacement, ShareBounds, share_bounds};
 
 /// What was found out about one cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Judged<'a> {
+pub(super) struct EvaluatedCluster<'a> {
     pub(super) candidate: &'a Candidate<'a>,
     /// The first tier that means it.
     pub(super) tier: Option<usize>,
@@ -35,14 +35,14 @@ pub(super) struct Judged<'a> {
     /// How many it may get: `fits`, where that counts, and bounds and quotas.
     pub(super) capacity: Option<u32>,
     /// What allows it no more, if anything does.
-    pub(super) limit: Option<Ceiling>,
+    pub(super) limit: Option<ShareLimit>,
     pub(super) bounds: ShareBounds,
     pub(super) weight: u64,
     pub(super) score: Option<u64>,
     pub(super) tie: u64,
 }
 
-impl Judged<'_> {
+impl EvaluatedCluster<'_> {
     pub(super) fn name(&self) -> &str {
         self.candidate.name()
     }
@@ -62,29 +62,29 @@ impl Judged<'_> {
 }
 
 pub(super) fn fleet<'a>(
-    wish: &Wish,
-    work: &Work,
+    effective: &EffectivePlacement,
+    work: &PlacementRequest,
     candidates: &'a [Candidate],
-    standing: &Standing,
-) -> Vec<Judged<'a>> {
+    standing: &CurrentPlacement,
+) -> Vec<EvaluatedCluster<'a>> {
     let mut sorted: Vec<&Candidate> = candidates.iter().collect();
     sorted.sort_by(|a, b| a.name().cmp(b.name()));
-    let changed = standing.under.is_some_and(|under| under != wish.fingerprint());
-    let mut judged: Vec<Judged> =
-        sorted.into_iter().map(|candidate| one(wish, work, candidate, standing, changed)).collect();
+    let changed = standing.under.is_some_and(|under| under != effective.fingerprint());
+    let mut judged: Vec<EvaluatedCluster> =
+        sorted.into_iter().map(|candidate| one(effective, work, candidate, standing, changed)).collect();
     score::give(&mut judged);
-    weigh(&wish.spec, work, &mut judged);
+    weigh(&effective.spec, work, &mut judged);
     judged
 }
 
 fn one<'a>(
-    wish: &Wish,
-    work: &Work,
+    effective: &EffectivePlacement,
+    work: &PlacementRequest,
     candidate: &'a Candidate,
-    standing: &Standing,
-    wish_changed: bool,
-) -> Judged<'a> {
-    let spec = &wish.spec;
+    standing: &CurrentPlacement,
+    placement_changed: bool,
+) -> EvaluatedCluster<'a> {
+    let spec = &effective.spec;
     let value = as_value(spec, candidate.cluster);
     let (tier, unselected) = tier_of(spec, candidate.cluster, &value);
     let bounds =
@@ -95,8 +95,8 @@ fn one<'a>(
     let weightless = work.extent != Extent::Copied
         && spec.weights == Weights::Static
         && bounds.weight.unwrap_or_default() == 0;
-    let stays = share.filter(|_| leaves.is_none() && !weightless && (tier.is_some() || !wish_changed));
-    let room = Room::of(work, candidate, share);
+    let stays = share.filter(|_| leaves.is_none() && !weightless && (tier.is_some() || !placement_changed));
+    let room = Headroom::of(work, candidate, share);
     let rejection = leaves
         .or(unselected)
         .or_else(|| closed(spec, work, candidate, weightless))
@@ -105,16 +105,16 @@ fn one<'a>(
     // grow when pods wait for room, and only bounds and experience say no.
     let free_counts = spec.weights == Weights::Capacity || !spec.fallback_groups.is_empty();
     let ceilings = [
-        (Ceiling::Maximum, bounds.max),
-        (Ceiling::Bound, room.bounded),
-        (Ceiling::Quota, room.quota),
-        (Ceiling::Experience, candidate.estimate),
-        (Ceiling::Room, room.fits.filter(|_| free_counts)),
+        (ShareLimit::Maximum, bounds.max),
+        (ShareLimit::Bound, room.bounded),
+        (ShareLimit::Quota, room.quota),
+        (ShareLimit::Estimate, candidate.estimate),
+        (ShareLimit::FreeCapacity, room.fits.filter(|_| free_counts)),
     ];
     let known = ceilings.into_iter().filter_map(|(ceiling, most)| Some((most?, ceiling)));
     let capacity = ceilings[1..].iter().filter_map(|(_, most)| *most).min();
     let avoided = untolerated(spec, candidate.cluster, Effect::PreferNoSchedule).is_some();
-    Judged {
+    EvaluatedCluster {
         tie: api::meta::hash::hash(&[work.key, candidate.name()]),
         capacity,
         limit: known.min_by_key(|(most, _)| *most).map(|(_, ceiling)| ceiling),
@@ -172,7 +172,12 @@ fn must_leave(spec: &PlacementSpec, candidate: &Candidate) -> Option<Rejection> 
 }
 
 /// What keeps new work out, whatever its size.
-fn closed(spec: &PlacementSpec, work: &Work, candidate: &Candidate, weightless: bool) -> Option<Rejection> {
+fn closed(
+    spec: &PlacementSpec,
+    work: &PlacementRequest,
+    candidate: &Candidate,
+    weightless: bool,
+) -> Option<Rejection> {
     let cluster = candidate.cluster;
     if !candidate.usable {
         return Some(Rejection::NotGranted);
@@ -236,7 +241,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 /// How much of the work there is room for. Each: none if it is unknown.
-struct Room {
+struct Headroom {
     free: Option<Amounts>,
     fits: Option<u32>,
     bounded: Option<u32>,
@@ -245,11 +250,11 @@ struct Room {
     tightest: Option<Rejection>,
 }
 
-impl Room {
+impl Headroom {
     /// What a cluster reports as taken is taken by this, too, if it runs there: its share fits on top of what is left, less
     /// the pods that wait for a node, which take nothing yet. A
     /// bound is counted without it; one that was lowered lets nothing grow, and moves nothing.
-    fn of(work: &Work, candidate: &Candidate, share: Option<u32>) -> Room {
+    fn of(work: &PlacementRequest, candidate: &Candidate, share: Option<u32>) -> Headroom {
         let here = share.unwrap_or_default();
         let more = |left: &Amounts, here: u32| fits(left, &work.each).map(|more| more.saturating_add(here));
         let status = candidate.cluster.status.as_ref();
@@ -264,7 +269,7 @@ impl Room {
         let of = |quota: bool| {
             limits.iter().filter(|limit| limit.quota.is_some() == quota).filter_map(within).min()
         };
-        Room {
+        Headroom {
             fits: free.as_ref().and_then(|free| more(free, here.saturating_sub(candidate.waiting))),
             free,
             bounded: of(false),
@@ -324,7 +329,7 @@ fn requests(amounts: Amounts) -> Amounts {
 }
 
 /// What shares are proportional to. Unknown room counts as average room.
-fn weigh(spec: &PlacementSpec, work: &Work, judged: &mut [Judged]) {
+fn weigh(spec: &PlacementSpec, work: &PlacementRequest, judged: &mut [EvaluatedCluster]) {
     let known: BTreeMap<usize, u64> = judged
         .iter()
         .enumerate()

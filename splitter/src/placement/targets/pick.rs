@@ -5,16 +5,20 @@ use std::collections::BTreeMap;
 
 use api::fleet::{Division, PlacementSpec, Spread};
 
-use super::evaluate::Judged;
-use super::{Extent, Work};
+use super::evaluate::EvaluatedCluster;
+use super::{Extent, PlacementRequest};
 
 /// The chosen ones, as places in `judged`, with their tiers. A later tier is used only while those before it cannot hold
 /// everything, so it is left first when they can again.
-pub(super) fn tiers(spec: &PlacementSpec, work: &Work, judged: &[Judged]) -> Vec<(usize, usize)> {
+pub(super) fn tiers(
+    spec: &PlacementSpec,
+    work: &PlacementRequest,
+    judged: &[EvaluatedCluster],
+) -> Vec<(usize, usize)> {
     let mut chosen: Vec<(usize, usize)> = Vec::new();
     for tier in 0..=spec.fallback_groups.len() {
         // What runs where no tier means it any more, because a label changed, counts as wanted first.
-        let here = |one: &Judged| one.tier.unwrap_or_default() == tier && one.is_open();
+        let here = |one: &EvaluatedCluster| one.tier.unwrap_or_default() == tier && one.is_open();
         let open: Vec<usize> = (0..judged.len()).filter(|at| here(&judged[*at])).collect();
         let found: Vec<(usize, usize)> =
             within(spec, work, judged, &open).into_iter().map(|at| (tier, at)).collect();
@@ -34,7 +38,12 @@ pub(super) fn tiers(spec: &PlacementSpec, work: &Work, judged: &[Judged]) -> Vec
 }
 
 /// Whether the chosen ones have room for all. Unknown room is not known to be too little.
-fn holds(spec: &PlacementSpec, work: &Work, judged: &[Judged], chosen: &[(usize, usize)]) -> bool {
+fn holds(
+    spec: &PlacementSpec,
+    work: &PlacementRequest,
+    judged: &[EvaluatedCluster],
+    chosen: &[(usize, usize)],
+) -> bool {
     let capacities = || chosen.iter().map(|(_, at)| judged[*at].capacity);
     let whole = work.extent != Extent::Divided || spec.division == Division::Duplicate;
     match whole {
@@ -47,7 +56,12 @@ fn holds(spec: &PlacementSpec, work: &Work, judged: &[Judged], chosen: &[(usize,
 }
 
 /// As many of the open ones as the policy says, one at a time.
-fn within(spec: &PlacementSpec, work: &Work, judged: &[Judged], open: &[usize]) -> Vec<usize> {
+fn within(
+    spec: &PlacementSpec,
+    work: &PlacementRequest,
+    judged: &[EvaluatedCluster],
+    open: &[usize],
+) -> Vec<usize> {
     let number = number(spec, work);
     let mut groups = Groups::new(&spec.spread, judged, open);
     let mut chosen: Vec<usize> = Vec::new();
@@ -66,7 +80,7 @@ fn within(spec: &PlacementSpec, work: &Work, judged: &[Judged], open: &[usize]) 
 }
 
 /// How many are wanted at most.
-pub(super) fn number(spec: &PlacementSpec, work: &Work) -> usize {
+pub(super) fn number(spec: &PlacementSpec, work: &PlacementRequest) -> usize {
     let asked = spec.number_of_clusters.map(|number| usize::try_from(number).unwrap_or_default());
     let possible = (work.extent == Extent::Single).then_some(1);
     asked.into_iter().chain(possible).min().unwrap_or(usize::MAX)
@@ -74,10 +88,10 @@ pub(super) fn number(spec: &PlacementSpec, work: &Work) -> usize {
 
 /// How many were taken of each group, for each way of grouping.
 struct Groups<'a> {
-    ways: Vec<Way<'a>>,
+    constraints: Vec<SpreadConstraint<'a>>,
 }
 
-struct Way<'a> {
+struct SpreadConstraint<'a> {
     spread: &'a Spread,
     /// The group each open cluster is in.
     of: BTreeMap<usize, &'a str>,
@@ -85,41 +99,45 @@ struct Way<'a> {
 }
 
 impl<'a> Groups<'a> {
-    fn new(spread: &'a [Spread], judged: &'a [Judged], open: &[usize]) -> Groups<'a> {
-        let way = |spread: &'a Spread| {
+    fn new(spread: &'a [Spread], judged: &'a [EvaluatedCluster], open: &[usize]) -> Groups<'a> {
+        let constraint = |spread: &'a Spread| {
             let label = |at: &usize| judged[*at].candidate.cluster.metadata.labels.get(&spread.label);
             let of: BTreeMap<usize, &str> =
                 open.iter().filter_map(|at| Some((*at, label(at)?.as_str()))).collect();
             let taken = of.values().map(|group| (*group, 0)).collect();
-            Way { spread, of, taken }
+            SpreadConstraint { spread, of, taken }
         };
-        Groups { ways: spread.iter().map(way).collect() }
+        Groups { constraints: spread.iter().map(constraint).collect() }
     }
 
     /// Whether one more keeps to the policy, with so many left to take.
     fn admit(&self, at: usize, left: usize) -> bool {
-        self.ways.iter().all(|way| way.admits(at, left as u64))
+        self.constraints.iter().all(|constraint| constraint.admits(at, left as u64))
     }
 
     fn taken(&self, at: usize) -> u64 {
-        let taken = |way: &Way| way.of.get(&at).and_then(|group| way.taken.get(group)).copied();
-        self.ways.iter().filter_map(taken).sum()
+        let taken = |constraint: &SpreadConstraint| {
+            constraint.of.get(&at).and_then(|group| constraint.taken.get(group)).copied()
+        };
+        self.constraints.iter().filter_map(taken).sum()
     }
 
     fn take(&mut self, at: usize) {
-        for way in &mut self.ways {
-            if let Some(taken) = way.of.get(&at).and_then(|group| way.taken.get_mut(group)) {
+        for constraint in &mut self.constraints {
+            if let Some(taken) = constraint.of.get(&at).and_then(|group| constraint.taken.get_mut(group)) {
                 *taken += 1;
             }
         }
     }
 
     fn are_enough(&self) -> bool {
-        self.ways.iter().all(|way| way.used() >= count(way.spread.min_groups).unwrap_or_default())
+        self.constraints
+            .iter()
+            .all(|constraint| constraint.used() >= count(constraint.spread.min_groups).unwrap_or_default())
     }
 }
 
-impl Way<'_> {
+impl SpreadConstraint<'_> {
     fn used(&self) -> u64 {
         self.taken.values().filter(|taken| **taken > 0).count() as u64
     }

@@ -3,12 +3,12 @@
 //! The score is its part of all that is free, in thousandths, of processors and memory equally: 500 means that half of
 //! what the fleet has left is there. A cluster whose room is unknown counts as an average one.
 
-use super::evaluate::Judged;
+use super::evaluate::EvaluatedCluster;
 
 const COMPARED: [&str; 2] = ["cpu", "memory"];
 
 /// Scores the clusters that may be chosen, against each other.
-pub(super) fn give(judged: &mut [Judged]) {
+pub(super) fn give(judged: &mut [EvaluatedCluster]) {
     let scores: Vec<Option<u64>> = judged.iter().map(|one| of(one, judged)).collect();
     let known: Vec<u64> = scores.iter().flatten().copied().collect();
     let average = known.iter().sum::<u64>().checked_div(known.len() as u64).unwrap_or_default();
@@ -17,7 +17,7 @@ pub(super) fn give(judged: &mut [Judged]) {
     }
 }
 
-fn of(one: &Judged, all: &[Judged]) -> Option<u64> {
+fn of(one: &EvaluatedCluster, all: &[EvaluatedCluster]) -> Option<u64> {
     let free = one.free.as_ref().filter(|_| one.is_open())?;
     let part = |resource: &&str| {
         let of_all = all.iter().filter(|other| other.is_open());

@@ -3,7 +3,7 @@ use api::meta::quantity::amounts_of;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::placement::policy::{self, Level, Subject};
+use crate::placement::policy::{self, Level, ObjectAttributes};
 
 mod verdicts;
 
@@ -36,9 +36,9 @@ fn plain(name: &str, free_cpu: u32) -> PhysicalCluster {
     )
 }
 
-fn work(replicas: u32) -> Work<'static> {
+fn work(replicas: u32) -> PlacementRequest<'static> {
     let each = amounts_of(&json!({ "cpu": "500m", "memory": "1Gi" }));
-    Work {
+    PlacementRequest {
         key: "shop/web",
         logical_cluster: "root:team-a",
         kinds: &[],
@@ -50,21 +50,21 @@ fn work(replicas: u32) -> Work<'static> {
     }
 }
 
-fn annotated(value: &str) -> Wish {
+fn annotated(value: &str) -> EffectivePlacement {
     let labels = policy::Labels::new();
-    let subject = Subject {
+    let subject = ObjectAttributes {
         group: "apps",
         kind: "Deployment",
         name: "web",
         labels: &labels,
         namespace_labels: &labels,
     };
-    policy::wish(&subject, Some((Level::Namespace, value)), &[]).unwrap()
+    policy::effective_placement(&subject, Some((Level::Namespace, value)), &[]).unwrap()
 }
 
-fn placed(spec: Value) -> Wish {
+fn placed(spec: Value) -> EffectivePlacement {
     let by = Chosen { source: Source::Placement, name: "policy".to_owned() };
-    Wish { by, spec: serde_json::from_value(spec).unwrap() }
+    EffectivePlacement { by, spec: serde_json::from_value(spec).unwrap() }
 }
 
 fn steady(targets: &[(&str, i64)]) -> Vec<Target> {
@@ -76,31 +76,38 @@ fn steady(targets: &[(&str, i64)]) -> Vec<Target> {
     targets.iter().map(target).collect()
 }
 
-fn names(decision: &Decision) -> Vec<&str> {
+fn names(decision: &TargetChoice) -> Vec<&str> {
     decision.picks.iter().map(|pick| pick.cluster.as_str()).collect()
 }
 
 /// Chooses with a fleet where nothing else is known.
-fn decide(wish: &Wish, clusters: &[PhysicalCluster], standing: &[(&str, i64)]) -> Decision {
+fn decide(
+    effective: &EffectivePlacement,
+    clusters: &[PhysicalCluster],
+    standing: &[(&str, i64)],
+) -> TargetChoice {
     let fleet: Vec<Candidate> = clusters.iter().map(Candidate::new).collect();
-    let (targets, under) = (steady(standing), wish.fingerprint());
-    choose(wish, &work(6), &fleet, &Standing { targets: &targets, under: Some(&under) })
+    let (targets, under) = (steady(standing), effective.fingerprint());
+    choose(effective, &work(6), &fleet, &CurrentPlacement { targets: &targets, under: Some(&under) })
 }
 
 #[test]
 fn without_a_policy_it_goes_where_there_is_most_room_and_stays() {
-    let wish = Wish::default_choice();
+    let effective = EffectivePlacement::default_choice();
     let fleet = [plain("east", 4), plain("west", 9), plain("north", 2)];
-    assert_eq!(names(&decide(&wish, &fleet, &[])), ["west"]);
-    assert_eq!(names(&decide(&wish, &fleet, &[("north", 6)])), ["north"], "it stays");
+    assert_eq!(names(&decide(&effective, &fleet, &[])), ["west"]);
+    assert_eq!(names(&decide(&effective, &fleet, &[("north", 6)])), ["north"], "it stays");
     // Unknown room counts as average: less than the roomiest, more than the fullest.
     let unknown = cluster("misty", json!({}), json!({}), json!({}));
-    assert_eq!(names(&decide(&wish, &[unknown.clone(), plain("west", 9), plain("north", 1)], &[])), ["west"]);
-    let decision = decide(&wish, &[unknown, plain("north", 1), plain("south", 1)], &[]);
-    assert_eq!(decision.outcome, Outcome::Placed);
     assert_eq!(
-        decide(&wish, &[], &[]).outcome,
-        Outcome::Pending { why: "there is no physical cluster yet; join one".into() }
+        names(&decide(&effective, &[unknown.clone(), plain("west", 9), plain("north", 1)], &[])),
+        ["west"]
+    );
+    let decision = decide(&effective, &[unknown, plain("north", 1), plain("south", 1)], &[]);
+    assert_eq!(decision.outcome, ChoiceOutcome::Placed);
+    assert_eq!(
+        decide(&effective, &[], &[]).outcome,
+        ChoiceOutcome::Pending { why: "there is no physical cluster yet; join one".into() }
     );
 }
 
@@ -108,9 +115,10 @@ fn without_a_policy_it_goes_where_there_is_most_room_and_stays() {
 fn ties_fall_by_name_and_fall_the_same_again() {
     let fleet = [plain("east", 4), plain("west", 4)];
     let fleet: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
-    let wish = Wish::default_choice();
+    let effective = EffectivePlacement::default_choice();
     let winner = |key: &str| {
-        let decision = choose(&wish, &Work { key, ..work(1) }, &fleet, &Standing::default());
+        let decision =
+            choose(&effective, &PlacementRequest { key, ..work(1) }, &fleet, &CurrentPlacement::default());
         decision.picks[0].cluster.clone()
     };
     let winners: Vec<String> = (0..20).map(|app| winner(&format!("shop/{app}"))).collect();
@@ -130,8 +138,12 @@ fn a_cordoned_cluster_keeps_what_it_has() {
         let (shares, pending) = shares(total, "shop/web", &decision.picks);
         assert_eq!((shares["east"], shares["west"], pending), (2, total - 2, 0));
     }
-    assert_eq!(names(&decide(&Wish::default_choice(), &fleet, &[("east", 6)])), ["east"]);
-    assert_eq!(names(&decide(&Wish::default_choice(), &fleet, &[])), ["west"], "and gets nothing new");
+    assert_eq!(names(&decide(&EffectivePlacement::default_choice(), &fleet, &[("east", 6)])), ["east"]);
+    assert_eq!(
+        names(&decide(&EffectivePlacement::default_choice(), &fleet, &[])),
+        ["west"],
+        "and gets nothing new"
+    );
 }
 
 #[test]
@@ -151,12 +163,13 @@ fn a_filter_never_evicts() {
         let kinds = [GroupKind { group: "apps".into(), kind: "Deployment".into() }];
         let west = plain("west", 4);
         let fleet = [Candidate::new(&east), Candidate::new(&west)];
-        let (wish, targets) = (Wish::default_choice(), steady(&[("east", 6)]));
-        let under = wish.fingerprint();
-        let work = Work { kinds: &kinds, ..work(6) };
-        let decision = choose(&wish, &work, &fleet, &Standing { targets: &targets, under: Some(&under) });
+        let (effective, targets) = (EffectivePlacement::default_choice(), steady(&[("east", 6)]));
+        let under = effective.fingerprint();
+        let work = PlacementRequest { kinds: &kinds, ..work(6) };
+        let decision =
+            choose(&effective, &work, &fleet, &CurrentPlacement { targets: &targets, under: Some(&under) });
         assert_eq!(names(&decision), ["east"], "{east:?}");
-        let decision = choose(&wish, &work, &fleet, &Standing::default());
+        let decision = choose(&effective, &work, &fleet, &CurrentPlacement::default());
         assert_eq!(names(&decision), ["west"], "{east:?}");
     }
 }
@@ -170,7 +183,7 @@ fn pods_that_wait_for_a_node_are_no_room() {
         let fleet = [Candidate { waiting, ..Candidate::new(&east) }];
         let targets = steady(&[("east", 6)]);
         let decision =
-            choose(&annotated("*"), &work(6), &fleet, &Standing { targets: &targets, under: None });
+            choose(&annotated("*"), &work(6), &fleet, &CurrentPlacement { targets: &targets, under: None });
         decision.verdicts[0].capacity.as_ref().and_then(|capacity| capacity.fits).unwrap()
     };
     let all = fits(0);
@@ -184,19 +197,24 @@ fn a_drain_a_taint_that_evicts_and_a_failure_move_it() {
         cluster("east", json!({}), json!({ "taints": [{ "key": "k", "effect": "NoExecute" }] }), json!({}));
     for east in [drained, tainted] {
         assert_eq!(
-            names(&decide(&Wish::default_choice(), &[east.clone(), plain("west", 4)], &[("east", 6)])),
+            names(&decide(
+                &EffectivePlacement::default_choice(),
+                &[east.clone(), plain("west", 4)],
+                &[("east", 6)]
+            )),
             ["west"]
         );
         // Nowhere to go: it stays, and that is said. Karmada deleted the only copy (7455).
-        let decision = decide(&Wish::default_choice(), &[east], &[("east", 6)]);
+        let decision = decide(&EffectivePlacement::default_choice(), &[east], &[("east", 6)]);
         assert_eq!(names(&decision), ["east"]);
-        assert!(matches!(decision.outcome, Outcome::Held { .. }), "{decision:?}");
+        assert!(matches!(decision.outcome, ChoiceOutcome::Held { .. }), "{decision:?}");
     }
     let (east, west) = (plain("east", 4), plain("west", 1));
     let failed = Candidate { failed: Some("silent for 6 min".into()), ..Candidate::new(&east) };
     let targets = steady(&[("east", 6)]);
-    let standing = Standing { targets: &targets, under: None };
-    let decision = choose(&Wish::default_choice(), &work(6), &[failed, Candidate::new(&west)], &standing);
+    let standing = CurrentPlacement { targets: &targets, under: None };
+    let decision =
+        choose(&EffectivePlacement::default_choice(), &work(6), &[failed, Candidate::new(&west)], &standing);
     assert_eq!(names(&decision), ["west"]);
 }
 
@@ -204,26 +222,26 @@ fn a_drain_a_taint_that_evicts_and_a_failure_move_it() {
 fn a_changed_wish_moves_it_and_a_wish_for_nothing_does_not() {
     let fleet = [plain("east", 4), plain("west", 4)];
     let candidates: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
-    let (targets, under) = (steady(&[("east", 6)]), Wish::default_choice().fingerprint());
-    let standing = Standing { targets: &targets, under: Some(&under) };
+    let (targets, under) = (steady(&[("east", 6)]), EffectivePlacement::default_choice().fingerprint());
+    let standing = CurrentPlacement { targets: &targets, under: Some(&under) };
     let to = |value: &str| choose(&annotated(value), &work(6), &candidates, &standing);
     assert_eq!(names(&to("west")), ["west"]);
     assert_eq!(names(&to("east,west")), ["east", "west"]);
     let nowhere = to("nowhere");
     assert_eq!(names(&nowhere), ["east"]);
     let why = "the annotation holon.dev/placement=nowhere: no physical cluster nowhere can be seen from this logical cluster";
-    assert_eq!(nowhere.outcome, Outcome::Held { why: why.into() });
+    assert_eq!(nowhere.outcome, ChoiceOutcome::Held { why: why.into() });
     assert_eq!(
         to("region=eu").outcome,
-        Outcome::Held {
+        ChoiceOutcome::Held {
             why: "the annotation holon.dev/placement=region=eu selects none of 2 physical clusters".into()
         }
     );
     // It is the wish that moves, not a label: a cluster that loses the label keeps what it has under the same wish.
-    let wish = annotated("region=eu");
+    let effective = annotated("region=eu");
     assert_eq!(
         names(&decide(
-            &wish,
+            &effective,
             &[plain("east", 4), cluster("west", json!({ "region": "eu" }), json!({}), json!({}))],
             &[("east", 6)]
         )),
@@ -235,10 +253,10 @@ fn a_changed_wish_moves_it_and_a_wish_for_nothing_does_not() {
 fn a_number_of_clusters_prefers_where_it_runs() {
     let fleet: Vec<PhysicalCluster> =
         [("a", 1), ("b", 9), ("c", 5), ("d", 7)].map(|(name, cpu)| plain(name, cpu)).into();
-    let wish = placed(json!({ "numberOfClusters": 2 }));
+    let effective = placed(json!({ "numberOfClusters": 2 }));
     let chosen = |standing: &[(&str, i64)]| {
         let mut names: Vec<String> =
-            decide(&wish, &fleet, standing).picks.into_iter().map(|pick| pick.cluster).collect();
+            decide(&effective, &fleet, standing).picks.into_iter().map(|pick| pick.cluster).collect();
         names.sort();
         names
     };
@@ -278,16 +296,16 @@ fn clusters_are_spread_over_groups() {
         &[("a", 1), ("b", 1), ("c", 1)],
     );
     // Where it runs comes first, as far as the groups allow.
-    let wish = placed(json!({ "spread": spread(json!({ "minGroups": 2 })), "numberOfClusters": 3 }));
-    let decision = decide(&wish, &fleet, &[("a1", 1), ("a2", 1), ("a3", 1)]);
+    let effective = placed(json!({ "spread": spread(json!({ "minGroups": 2 })), "numberOfClusters": 3 }));
+    let decision = decide(&effective, &fleet, &[("a1", 1), ("a2", 1), ("a3", 1)]);
     assert_eq!(names(&decision).iter().filter(|name| name.starts_with('a')).count(), 2, "{decision:?}");
     assert_eq!(decision.picks.len(), 3);
     let one_zone = placed(json!({ "spread": spread(json!({ "maxGroups": 1 })) }));
     assert_eq!(names(&decide(&one_zone, &fleet, &[("b1", 1)])), ["b1"]);
     let four = placed(json!({ "spread": spread(json!({ "minGroups": 4 })) }));
     let why = "Placement policy: not enough groups to spread over zone".to_owned();
-    assert_eq!(decide(&four, &fleet, &[]).outcome, Outcome::Pending { why: why.clone() });
-    assert_eq!(decide(&four, &fleet, &[("a1", 6)]).outcome, Outcome::Held { why });
+    assert_eq!(decide(&four, &fleet, &[]).outcome, ChoiceOutcome::Pending { why: why.clone() });
+    assert_eq!(decide(&four, &fleet, &[("a1", 6)]).outcome, ChoiceOutcome::Held { why });
 }
 
 #[test]
@@ -298,12 +316,12 @@ fn a_fallback_is_used_only_while_it_is_needed() {
         cluster("basement", json!({ "tier": "own" }), json!({}), status)
     };
     let cloud = cluster("cloud", json!({ "tier": "rented" }), json!({}), json!({}));
-    let wish = placed(json!({
+    let effective = placed(json!({
         "clusterSelector": { "matchLabels": { "tier": "own" } },
         "fallbackGroups": [{ "name": "cloud", "clusterSelector": { "matchLabels": { "tier": "rented" } } }],
     }));
     let check = |free: u32, standing: &[(&str, i64)], expected: &[(&str, u32)]| {
-        let decision = decide(&wish, &[on_premises(free), cloud.clone()], standing);
+        let decision = decide(&effective, &[on_premises(free), cloud.clone()], standing);
         let (shares, pending) = shares(6, "shop/web", &decision.picks);
         let shares: Vec<(&str, u32)> = shares.iter().map(|(name, share)| (name.as_str(), *share)).collect();
         assert_eq!((shares.as_slice(), pending), (expected, 0), "{free} free, {standing:?}");

@@ -3,9 +3,9 @@
 use api::fleet::{Capacity, Compare, GroupKind, Requirement, Source, Taint, Verdict, VerdictKind};
 use api::meta::quantity::{quantities, text};
 
-use super::evaluate::Judged;
-use super::{Claim, Extent, Pick, Work, pick};
-use crate::placement::policy::Wish;
+use super::evaluate::EvaluatedCluster;
+use super::{ClaimLocation, Extent, Pick, PlacementRequest, pick};
+use crate::placement::policy::EffectivePlacement;
 use crate::placement::policy::select::{self, Selected};
 
 /// What keeps work off a cluster.
@@ -35,7 +35,7 @@ pub enum Rejection {
     },
     /// What its pods ask for and the Pod Security Standard of the cluster does not allow.
     PodSecurity(Vec<String>),
-    ApartFrom(Claim),
+    ApartFrom(ClaimLocation),
     Weightless,
     /// A bound, or a quota, in thousandths.
     Exceeded {
@@ -123,7 +123,9 @@ impl Rejection {
                 "it takes what the Pod Security Standard baseline allows, which excludes {}",
                 violations.join(", ")
             ),
-            Rejection::ApartFrom(Claim { name, at }) => format!("the data of claim {name} is on {at}"),
+            Rejection::ApartFrom(ClaimLocation { name, at }) => {
+                format!("the data of claim {name} is on {at}")
+            }
             Rejection::Weightless => "its weight is 0".to_owned(),
             Rejection::Exceeded { quota, resource, most, used, asked } => {
                 let (most, used, asked) =
@@ -139,14 +141,14 @@ impl Rejection {
 
     /// What stands against something that is recorded there, and what to do about it.
     pub fn told(&self, cluster: &str) -> String {
-        format!("{}; {}", self.evidence(), self.remedy(cluster, &Wish::default_choice()))
+        format!("{}; {}", self.evidence(), self.remedy(cluster, &EffectivePlacement::default_choice()))
     }
 
     /// The smallest change that would admit it.
-    pub fn remedy(&self, cluster: &str, wish: &Wish) -> String {
-        let policy = policy(wish);
+    pub fn remedy(&self, cluster: &str, effective: &EffectivePlacement) -> String {
+        let policy = policy(effective);
         match self {
-            Rejection::NotSelected(selected) => select_it(selected, cluster, wish),
+            Rejection::NotSelected(selected) => select_it(selected, cluster, effective),
             Rejection::NotGranted => {
                 format!("grant the verb use on physicalclusters {cluster} to this logical cluster")
             }
@@ -155,7 +157,7 @@ impl Rejection {
             Rejection::Drained => format!("set spec.drain of PhysicalCluster {cluster} to false"),
             Rejection::Leaving => "join it again under another name".to_owned(),
             Rejection::Failed { .. } => "wait until it is well again".to_owned(),
-            Rejection::Tainted(taint) => match wish.by.source {
+            Rejection::Tainted(taint) => match effective.by.source {
                 Source::Placement => format!("add a toleration of {} to {policy}", tainted(taint)),
                 _ => format!("add a Placement that tolerates {}, or remove the taint", tainted(taint)),
             },
@@ -170,7 +172,7 @@ impl Rejection {
             Rejection::PodSecurity(_) => {
                 format!("set spec.podSecurity of PhysicalCluster {cluster} to privileged")
             }
-            Rejection::ApartFrom(Claim { name, at }) => {
+            Rejection::ApartFrom(ClaimLocation { name, at }) => {
                 format!("place it on {at}, or delete claim {name} and its data")
             }
             Rejection::Weightless => format!("give it a weight above 0 in spec.shares of {policy}"),
@@ -187,32 +189,32 @@ impl Rejection {
 
 /// What lets a chosen cluster have so many and no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ceiling {
+pub enum ShareLimit {
     Maximum,
     Bound,
     Quota,
     /// Pods were tried there.
-    Experience,
-    Room,
+    Estimate,
+    FreeCapacity,
 }
 
-impl Ceiling {
+impl ShareLimit {
     pub fn evidence(self) -> &'static str {
         match self {
-            Ceiling::Maximum => "its max in spec.shares",
-            Ceiling::Bound => "its spec.bounds",
-            Ceiling::Quota => "a quota of the namespace there",
-            Ceiling::Experience => "more have waited there for room",
-            Ceiling::Room => "no more fit",
+            ShareLimit::Maximum => "its max in spec.shares",
+            ShareLimit::Bound => "its spec.bounds",
+            ShareLimit::Quota => "a quota of the namespace there",
+            ShareLimit::Estimate => "more have waited there for room",
+            ShareLimit::FreeCapacity => "no more fit",
         }
     }
 
-    fn remedy(self, cluster: &str, wish: &Wish) -> String {
+    fn remedy(self, cluster: &str, effective: &EffectivePlacement) -> String {
         match self {
-            Ceiling::Maximum => format!("raise max in spec.shares of {}", policy(wish)),
-            Ceiling::Bound => format!("raise spec.bounds of PhysicalCluster {cluster}"),
-            Ceiling::Quota => format!("raise the quota of the namespace on {cluster}"),
-            Ceiling::Experience | Ceiling::Room => format!("add nodes to {cluster}"),
+            ShareLimit::Maximum => format!("raise max in spec.shares of {}", policy(effective)),
+            ShareLimit::Bound => format!("raise spec.bounds of PhysicalCluster {cluster}"),
+            ShareLimit::Quota => format!("raise the quota of the namespace on {cluster}"),
+            ShareLimit::Estimate | ShareLimit::FreeCapacity => format!("add nodes to {cluster}"),
         }
     }
 }
@@ -227,11 +229,11 @@ fn tainted(taint: &Taint) -> String {
 }
 
 /// What made the wish, as one says it.
-fn policy(wish: &Wish) -> String {
-    match wish.by.source {
-        Source::Placement => format!("Placement {}", wish.by.name),
-        Source::Annotation => format!("the annotation holon.dev/placement={}", wish.by.name),
-        Source::Dependency => format!("what needs it, {}", wish.by.name),
+fn policy(effective: &EffectivePlacement) -> String {
+    match effective.by.source {
+        Source::Placement => format!("Placement {}", effective.by.name),
+        Source::Annotation => format!("the annotation holon.dev/placement={}", effective.by.name),
+        Source::Dependency => format!("what needs it, {}", effective.by.name),
         Source::Default => "the default".to_owned(),
     }
 }
@@ -251,17 +253,19 @@ fn unselected(selected: &Selected) -> String {
     }
 }
 
-fn select_it(selected: &Selected, cluster: &str, wish: &Wish) -> String {
+fn select_it(selected: &Selected, cluster: &str, effective: &EffectivePlacement) -> String {
     match selected {
-        Selected::NotNamed => match wish.by.source {
-            Source::Annotation => format!("write holon.dev/placement={},{cluster}", wish.by.name),
-            _ => format!("add {cluster} to spec.clusterSelector.names of {}", policy(wish)),
+        Selected::NotNamed => match effective.by.source {
+            Source::Annotation => format!("write holon.dev/placement={},{cluster}", effective.by.name),
+            _ => format!("add {cluster} to spec.clusterSelector.names of {}", policy(effective)),
         },
         Selected::Label { requirement, .. } => {
             format!("kubectl label physicalcluster {cluster} {}", labelled(requirement))
         }
-        Selected::Mistaken { .. } => format!("mend the expression in {}", policy(wish)),
-        Selected::Expression { .. } | Selected::Yes => format!("change the expression in {}", policy(wish)),
+        Selected::Mistaken { .. } => format!("mend the expression in {}", policy(effective)),
+        Selected::Expression { .. } | Selected::Yes => {
+            format!("change the expression in {}", policy(effective))
+        }
     }
 }
 
@@ -278,11 +282,16 @@ fn labelled(requirement: &Requirement) -> String {
 }
 
 /// A row for every cluster, and for every name that is asked for and is none.
-pub(super) fn rows(wish: &Wish, work: &Work, judged: &[Judged], picks: &[Pick]) -> Vec<Verdict> {
+pub(super) fn rows(
+    effective: &EffectivePlacement,
+    work: &PlacementRequest,
+    judged: &[EvaluatedCluster],
+    picks: &[Pick],
+) -> Vec<Verdict> {
     let picked = |name: &str| picks.iter().find(|pick| pick.cluster == name);
     let mut rows: Vec<Verdict> =
-        judged.iter().map(|one| row(wish, work, one, picked(one.name()), judged, picks)).collect();
-    let names = &wish.spec.cluster_selector.names;
+        judged.iter().map(|one| row(effective, work, one, picked(one.name()), judged, picks)).collect();
+    let names = &effective.spec.cluster_selector.names;
     let absent = names.iter().filter(|name| !judged.iter().any(|one| one.name() == **name));
     rows.extend(absent.map(|name| missing(name)));
     rows.sort_by(|a, b| a.cluster.cmp(&b.cluster));
@@ -291,14 +300,14 @@ pub(super) fn rows(wish: &Wish, work: &Work, judged: &[Judged], picks: &[Pick]) 
 
 /// A row for every cluster, where nobody can read what is wanted: what keeps it out whatever that is, or that nothing else does.
 pub(super) fn unread(
-    anywhere: &Wish,
-    work: &Work,
-    judged: &[Judged],
+    anywhere: &EffectivePlacement,
+    work: &PlacementRequest,
+    judged: &[EvaluatedCluster],
     picks: &[Pick],
     why: &str,
 ) -> Vec<Verdict> {
     let stays = || "it is placed there and stays".to_owned();
-    let row = |one: &Judged| {
+    let row = |one: &EvaluatedCluster| {
         let is_picked = picks.iter().any(|pick| pick.cluster == one.name());
         let said = match (is_picked, &one.rejection) {
             (true, Some(but)) => {
@@ -332,11 +341,11 @@ fn missing(name: &str) -> Verdict {
 }
 
 fn row(
-    wish: &Wish,
-    work: &Work,
-    one: &Judged,
+    effective: &EffectivePlacement,
+    work: &PlacementRequest,
+    one: &EvaluatedCluster,
     pick: Option<&Pick>,
-    all: &[Judged],
+    all: &[EvaluatedCluster],
     picks: &[Pick],
 ) -> Verdict {
     let name = one.name();
@@ -346,17 +355,21 @@ fn row(
             (VerdictKind::Chosen, why.rule(), message, String::new())
         }
         (Some(pick), None) => {
-            let remedy = one.limit.map(|limit| limit.remedy(name, wish)).unwrap_or_default();
-            (VerdictKind::Chosen, "", chosen(wish, one, pick), remedy)
+            let remedy = one.limit.map(|limit| limit.remedy(name, effective)).unwrap_or_default();
+            (VerdictKind::Chosen, "", chosen(effective, one, pick), remedy)
         }
-        (None, Some(why)) => (VerdictKind::Rejected, why.rule(), why.evidence(), why.remedy(name, wish)),
-        (None, None) => passed_over(wish, work, one, all, picks),
+        (None, Some(why)) => (VerdictKind::Rejected, why.rule(), why.evidence(), why.remedy(name, effective)),
+        (None, None) => passed_over(effective, work, one, all, picks),
     };
     written(work, one, said)
 }
 
 /// With the evidence.
-fn written(work: &Work, one: &Judged, said: (VerdictKind, &str, String, String)) -> Verdict {
+fn written(
+    work: &PlacementRequest,
+    one: &EvaluatedCluster,
+    said: (VerdictKind, &str, String, String),
+) -> Verdict {
     let (verdict, rule, message, remedy) = said;
     let capacity = one.free.as_ref().map(|free| Capacity {
         free: quantities(free),
@@ -367,9 +380,9 @@ fn written(work: &Work, one: &Judged, said: (VerdictKind, &str, String, String))
     Verdict { cluster: one.name().to_owned(), verdict, rule, message, score, capacity, remedy }
 }
 
-fn chosen(wish: &Wish, one: &Judged, pick: &Pick) -> String {
+fn chosen(effective: &EffectivePlacement, one: &EvaluatedCluster, pick: &Pick) -> String {
     let room = if one.free.is_none() { "; its free capacity is unknown" } else { "" };
-    let group = match pick.tier.checked_sub(1).and_then(|group| wish.spec.fallback_groups.get(group)) {
+    let group = match pick.tier.checked_sub(1).and_then(|group| effective.spec.fallback_groups.get(group)) {
         Some(group) => {
             format!(", as fallback {}, because what comes before cannot hold everything", group.name)
         }
@@ -377,18 +390,18 @@ fn chosen(wish: &Wish, one: &Judged, pick: &Pick) -> String {
     };
     let stays = if one.stays.is_some() { "it is placed there and stays" } else { "chosen" };
     let most = pick.most().map(|most| format!("; {most}")).unwrap_or_default();
-    format!("{stays} by {}{group}{room}{most}", policy(wish))
+    format!("{stays} by {}{group}{room}{most}", policy(effective))
 }
 
 /// It would do, and was not taken.
 fn passed_over(
-    wish: &Wish,
-    work: &Work,
-    one: &Judged,
-    all: &[Judged],
+    effective: &EffectivePlacement,
+    work: &PlacementRequest,
+    one: &EvaluatedCluster,
+    all: &[EvaluatedCluster],
     picks: &[Pick],
 ) -> (VerdictKind, &'static str, String, String) {
-    let spec = &wish.spec;
+    let spec = &effective.spec;
     let labels = &one.candidate.cluster.metadata.labels;
     if let Some(spread) = spec.spread.iter().find(|spread| !labels.contains_key(&spread.label)) {
         let message = format!("it has no label {}, over which this is spread", spread.label);
@@ -403,8 +416,8 @@ fn passed_over(
     }
     let number = pick::number(spec, work);
     if picks.len() >= number {
-        let taken = |one: &&Judged| picks.iter().any(|pick| pick.cluster == one.name());
-        let others: Vec<&Judged> = all.iter().filter(taken).collect();
+        let taken = |one: &&EvaluatedCluster| picks.iter().any(|pick| pick.cluster == one.name());
+        let others: Vec<&EvaluatedCluster> = all.iter().filter(taken).collect();
         let here = others.iter().all(|other| other.stays.is_some());
         let names = others.iter().map(|other| other.name()).collect::<Vec<_>>().join(", ");
         let few = match work.extent {
@@ -415,42 +428,45 @@ fn passed_over(
             true => format!("{few}, and it is placed on {names} already"),
             false => format!("{few}, and {names} came first: more room, or the tie fell so"),
         };
-        let remedy = match wish.by.source {
+        let remedy = match effective.by.source {
             Source::Placement if work.extent != Extent::Single => {
-                format!("set spec.numberOfClusters of {} to {}", policy(wish), number + 1)
+                format!("set spec.numberOfClusters of {} to {}", policy(effective), number + 1)
             }
             _ => format!("annotate the namespace with holon.dev/placement={}", one.name()),
         };
         return (VerdictKind::Admitted, "NumberOfClusters", message, remedy);
     }
     let message = "one more in its group would break the spread that is asked for".to_owned();
-    let remedy = format!("raise maxGroups or maxSkew in spec.spread of {}", policy(wish));
+    let remedy = format!("raise maxGroups or maxSkew in spec.spread of {}", policy(effective));
     (VerdictKind::Rejected, "Spread", message, remedy)
 }
 
 /// Why nothing could be chosen, in one sentence.
-pub(super) fn why_none(wish: &Wish, judged: &[Judged]) -> String {
-    let names = &wish.spec.cluster_selector.names;
+pub(super) fn why_none(effective: &EffectivePlacement, judged: &[EvaluatedCluster]) -> String {
+    let names = &effective.spec.cluster_selector.names;
     if let Some(name) = names.iter().find(|name| !judged.iter().any(|one| one.name() == **name)) {
-        return format!("{}: no physical cluster {name} can be seen from this logical cluster", policy(wish));
+        return format!(
+            "{}: no physical cluster {name} can be seen from this logical cluster",
+            policy(effective)
+        );
     }
     if judged.is_empty() {
         return "there is no physical cluster yet; join one".to_owned();
     }
-    if judged.iter().any(Judged::is_open) {
+    if judged.iter().any(EvaluatedCluster::is_open) {
         let spread =
-            wish.spec.spread.iter().map(|spread| spread.label.as_str()).collect::<Vec<_>>().join(", ");
-        return format!("{}: not enough groups to spread over {spread}", policy(wish));
+            effective.spec.spread.iter().map(|spread| spread.label.as_str()).collect::<Vec<_>>().join(", ");
+        return format!("{}: not enough groups to spread over {spread}", policy(effective));
     }
     // Those that are meant are more interesting than those that are not.
     let meant = judged.iter().filter(|one| one.tier.is_some());
     let reasons: Vec<String> = meant.filter_map(reason).collect();
     match reasons.is_empty() {
-        true => format!("{} selects none of {} physical clusters", policy(wish), judged.len()),
-        false => format!("{}: {}", policy(wish), reasons.join("; ")),
+        true => format!("{} selects none of {} physical clusters", policy(effective), judged.len()),
+        false => format!("{}: {}", policy(effective), reasons.join("; ")),
     }
 }
 
-fn reason(one: &Judged) -> Option<String> {
+fn reason(one: &EvaluatedCluster) -> Option<String> {
     Some(format!("{}: {}", one.name(), one.rejection.as_ref()?.evidence()))
 }

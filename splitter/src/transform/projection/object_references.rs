@@ -5,18 +5,22 @@
 
 use serde_json::{Value, json};
 
-use super::pods::Below;
+use super::pods::SourceObject;
 
 /// What the user sees of something in a mailbox.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct ProjectedRef {
     pub name: String,
     pub uid: String,
 }
 
 /// An Event, about what the user sees. None if he does not see it.
-pub fn event(raised: &Value, namespace: &str, find: impl Fn(&Value) -> Option<Seen>) -> Option<Value> {
-    let mut event = raised.clone();
+pub fn event(
+    projected: &Value,
+    namespace: &str,
+    find: impl Fn(&Value) -> Option<ProjectedRef>,
+) -> Option<Value> {
+    let mut event = projected.clone();
     let about = event.get_mut("involvedObject")?;
     let seen = find(about)?;
     about["name"] = seen.name.into();
@@ -27,8 +31,13 @@ pub fn event(raised: &Value, namespace: &str, find: impl Fn(&Value) -> Option<Se
 }
 
 /// An EndpointSlice, with the pods the user sees, on the nodes he knows. What he does not see yet is named all the same.
-pub fn slice(raised: &Value, below: &Below, namespace: &str, find: impl Fn(&Value) -> Option<Seen>) -> Value {
-    let mut slice = raised.clone();
+pub fn slice(
+    projected: &Value,
+    below: &SourceObject,
+    namespace: &str,
+    find: impl Fn(&Value) -> Option<ProjectedRef>,
+) -> Value {
+    let mut slice = projected.clone();
     for endpoint in slice["endpoints"].as_array_mut().into_iter().flatten() {
         if endpoint["nodeName"].is_string() {
             endpoint["nodeName"] = below.cluster.into();
@@ -51,8 +60,8 @@ pub fn slice(raised: &Value, below: &Below, namespace: &str, find: impl Fn(&Valu
 mod tests {
     use super::*;
 
-    fn find(named: &Value) -> Option<Seen> {
-        (named["name"] == "db-0").then(|| Seen { name: "db-0-west".to_owned(), uid: "u".to_owned() })
+    fn find(named: &Value) -> Option<ProjectedRef> {
+        (named["name"] == "db-0").then(|| ProjectedRef { name: "db-0-west".to_owned(), uid: "u".to_owned() })
     }
 
     #[test]
@@ -76,7 +85,7 @@ mod tests {
             { "addresses": ["10.0.0.2"], "nodeName": "n8", "targetRef": target("db-1") },
             { "addresses": ["10.0.0.3"] },
         ] });
-        let below = Below { cluster: "west", name: "db", uid: "s" };
+        let below = SourceObject { cluster: "west", name: "db", uid: "s" };
         let expected = json!({ "endpoints": [
             { "addresses": ["10.0.0.1"], "nodeName": "west",
               "targetRef": { "kind": "Pod", "namespace": "shop", "name": "db-0-west", "uid": "u" } },

@@ -20,14 +20,14 @@ pub const CLUSTER: &str = api::names::PHYSICAL_CLUSTER;
 pub const NODE: &str = "holon.dev/node";
 
 /// What of a mailbox object's annotations is about it there.
-const NOT_RAISED: &[&str] = &[LOCATOR, LOGICAL_CLUSTER, "holon.dev/sent"];
+const NOT_PROJECTED: &[&str] = &[LOCATOR, LOGICAL_CLUSTER, "holon.dev/sent"];
 
 /// As for any name.
 const NAME_BYTES_MAX: usize = 253;
 
 /// Something on a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Below<'a> {
+pub struct SourceObject<'a> {
     pub cluster: &'a str,
     pub name: &'a str,
     /// There.
@@ -36,7 +36,7 @@ pub struct Below<'a> {
 
 /// Where it is shown, and whose it is there.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Here<'a> {
+pub struct ProjectionTarget<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub owners: Vec<Value>,
@@ -46,13 +46,13 @@ pub struct Here<'a> {
 
 /// What each is called here, by cluster and uid. `shown` are the names in use, and for what.
 pub fn names<'a>(
-    below: &[Below<'a>],
-    shown: &BTreeMap<String, Below>,
+    below: &[SourceObject<'a>],
+    shown: &BTreeMap<String, SourceObject>,
 ) -> BTreeMap<(&'a str, &'a str), String> {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut names = BTreeMap::new();
-    let is_shown = |one: &Below, as_: &str, other: &Below| {
-        other.uid == one.uid && other.cluster == one.cluster && (as_ == one.name || as_ == apart(one))
+    let is_shown = |one: &SourceObject, as_: &str, other: &SourceObject| {
+        other.uid == one.uid && other.cluster == one.cluster && (as_ == one.name || as_ == disambiguated(one))
     };
     for one in below {
         if let Some((name, _)) = shown.iter().find(|(name, other)| is_shown(one, name, other)) {
@@ -60,12 +60,12 @@ pub fn names<'a>(
             names.insert((one.cluster, one.uid), name.clone());
         }
     }
-    let mut new: Vec<&Below> =
+    let mut new: Vec<&SourceObject> =
         below.iter().filter(|one| !names.contains_key(&(one.cluster, one.uid))).collect();
     new.sort_unstable();
     for one in new {
         let own = one.name.to_owned();
-        let name = if taken.contains(&own) { apart(one) } else { own };
+        let name = if taken.contains(&own) { disambiguated(one) } else { own };
         taken.insert(name.clone());
         names.insert((one.cluster, one.uid), name);
     }
@@ -73,7 +73,7 @@ pub fn names<'a>(
 }
 
 /// The name with the cluster's. Cut where it would be too long, with a hash that tells what was cut apart.
-pub fn apart(one: &Below) -> String {
+pub fn disambiguated(one: &SourceObject) -> String {
     let whole = format!("{}-{}", one.name, one.cluster);
     if whole.len() <= NAME_BYTES_MAX {
         return whole;
@@ -90,7 +90,7 @@ pub fn is_deletable(group: &str, kind: &str) -> bool {
 
 /// Something of a mailbox as the user sees it: in his namespace, under this name, owned by his objects. With the status it
 /// has there, which servers want to be written apart.
-pub fn raised(projected: &Value, below: &Below, here: &Here) -> Value {
+pub fn project(projected: &Value, below: &SourceObject, here: &ProjectionTarget) -> Value {
     let mut shown = projected.clone();
     let kept = |field: &str, without: &[&str]| {
         let mut table = projected["metadata"][field].as_object().cloned().unwrap_or_default();
@@ -102,7 +102,7 @@ pub fn raised(projected: &Value, below: &Below, here: &Here) -> Value {
         "name": here.name,
         "namespace": here.namespace,
         "labels": kept("labels", &[PLACED]),
-        "annotations": kept("annotations", NOT_RAISED),
+        "annotations": kept("annotations", NOT_PROJECTED),
     });
     metadata["labels"][PROJECTED] = TRUE.into();
     metadata["labels"][CLUSTER] = below.cluster.into();
@@ -131,14 +131,14 @@ pub fn raised(projected: &Value, below: &Below, here: &Here) -> Value {
 mod tests {
     use super::*;
 
-    fn below<'a>(cluster: &'a str, name: &'a str, uid: &'a str) -> Below<'a> {
-        Below { cluster, name, uid }
+    fn below<'a>(cluster: &'a str, name: &'a str, uid: &'a str) -> SourceObject<'a> {
+        SourceObject { cluster, name, uid }
     }
 
     #[test]
     fn names_are_kept_and_collisions_told_apart() {
-        let check = |now: &[Below], shown: &[(&str, Below)], expected: &[&str]| {
-            let shown: BTreeMap<String, Below> =
+        let check = |now: &[SourceObject], shown: &[(&str, SourceObject)], expected: &[&str]| {
+            let shown: BTreeMap<String, SourceObject> =
                 shown.iter().map(|(name, one)| ((*name).to_owned(), *one)).collect();
             let names = names(now, &shown);
             let found: Vec<&str> = now.iter().map(|one| names[&(one.cluster, one.uid)].as_str()).collect();
@@ -168,8 +168,13 @@ mod tests {
             "status": { "phase": "Running", "podIP": "10.1.2.3" },
         });
         let owner = json!({ "kind": "ReplicaSet", "name": "web-5d", "uid": "u2" });
-        let here = Here { namespace: "shop", name: "web-x1", owners: vec![owner.clone()], mailbox: "~m" };
-        let shown = raised(&mailbox, &below("east", "web-x1", "b-1"), &here);
+        let here = ProjectionTarget {
+            namespace: "shop",
+            name: "web-x1",
+            owners: vec![owner.clone()],
+            mailbox: "~m",
+        };
+        let shown = project(&mailbox, &below("east", "web-x1", "b-1"), &here);
         assert_eq!(
             shown,
             json!({

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use api::names::{GROUP, LOGICAL_CLUSTER, PROJECTED, TEMPLATE, TRUE};
 use serde_json::{Map, Value, json};
 
-use crate::transform::template_word;
+use crate::transform::template_hash;
 
 const HASH: &str = "pod-template-hash";
 /// Annotation of a Deployment and its sets.
@@ -42,8 +42,8 @@ struct Group<'a> {
 }
 
 /// The ReplicaSets of a Deployment, from those in the mailboxes and those that are shown already.
-pub fn merged(deployment: &Value, below: &[&Value], shown: &[&Value]) -> Sets {
-    let present = template_word(deployment);
+pub fn merge_replica_sets(deployment: &Value, below: &[&Value], shown: &[&Value]) -> Sets {
+    let present = template_hash(deployment);
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     for set in below {
         groups.entry(key(set)).or_default().below.push(set);
@@ -216,7 +216,7 @@ mod tests {
     /// A ReplicaSet in a mailbox, made from this Deployment.
     fn below(of: &Value, hash: &str, revision: u32, replicas: i64, available: i64) -> Value {
         let mut template = of["spec"]["template"].clone();
-        template["metadata"]["annotations"] = json!({ TEMPLATE: template_word(of) });
+        template["metadata"]["annotations"] = json!({ TEMPLATE: template_hash(of) });
         template["spec"]["containers"][0]["env"] =
             json!([{ "name": "KUBERNETES_SERVICE_HOST", "value": "holon" }]);
         json!({
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn one_set_per_template_with_counts_added_up() {
         let (v1, v2) = (deployment("app:1"), deployment("app:2"));
-        let sets = merged(&v1, &[&below(&v1, "h1", 1, 3, 3), &below(&v1, "h1", 4, 2, 1)], &[]);
+        let sets = merge_replica_sets(&v1, &[&below(&v1, "h1", 1, 3, 3), &below(&v1, "h1", 4, 2, 1)], &[]);
         assert_eq!(rows(&sets), [row("web-h1", "1", 5, 4)]);
         assert_eq!(sets.revision, Some(1));
         let set = &sets.sets[0];
@@ -259,25 +259,31 @@ mod tests {
 
         // In the middle of an update: east has the new one, west waits.
         let in_mailboxes = [below(&v1, "h1", 1, 0, 0), below(&v2, "h2", 2, 3, 2), below(&v1, "h1", 4, 2, 2)];
-        let updating = merged(&v2, &in_mailboxes.iter().collect::<Vec<_>>(), &[set]);
+        let updating = merge_replica_sets(&v2, &in_mailboxes.iter().collect::<Vec<_>>(), &[set]);
         assert_eq!(rows(&updating), [row("web-h1", "1", 2, 2), row("web-h2", "2", 3, 2)]);
         assert_eq!(updating.sets[0]["spec"]["template"], expected, "still the user's own");
 
         // Back to the first: it becomes the newest, as with kubectl rollout undo.
-        let back =
-            merged(&v1, &in_mailboxes.iter().collect::<Vec<_>>(), &updating.sets.iter().collect::<Vec<_>>());
+        let back = merge_replica_sets(
+            &v1,
+            &in_mailboxes.iter().collect::<Vec<_>>(),
+            &updating.sets.iter().collect::<Vec<_>>(),
+        );
         assert_eq!(rows(&back), [row("web-h2", "2", 3, 2), row("web-h1", "3", 2, 2)]);
         assert_eq!(back.revision, Some(3));
-        let again =
-            merged(&v1, &in_mailboxes.iter().collect::<Vec<_>>(), &back.sets.iter().collect::<Vec<_>>());
+        let again = merge_replica_sets(
+            &v1,
+            &in_mailboxes.iter().collect::<Vec<_>>(),
+            &back.sets.iter().collect::<Vec<_>>(),
+        );
         assert_eq!(again, back, "twice changes nothing");
     }
 
     #[test]
     fn overrides_do_not_make_two_sets_of_one() {
         let v1 = deployment("app:1");
-        let sets = merged(&v1, &[&below(&v1, "h1", 1, 3, 3), &below(&v1, "other", 1, 2, 2)], &[]);
-        assert_eq!(rows(&sets), [row(&format!("web-{}", template_word(&v1)), "1", 5, 5)]);
+        let sets = merge_replica_sets(&v1, &[&below(&v1, "h1", 1, 3, 3), &below(&v1, "other", 1, 2, 2)], &[]);
+        assert_eq!(rows(&sets), [row(&format!("web-{}", template_hash(&v1)), "1", 5, 5)]);
     }
 
     #[test]
@@ -286,11 +292,12 @@ mod tests {
         v1["metadata"]["annotations"] =
             json!({ "why": "first", REVISION: "1", LOGICAL_CLUSTER: "~x", "holon.dev/placement": "east" });
         v2["metadata"]["annotations"] = json!({ "why": "second", "holon.dev/placement": "west" });
-        let first = merged(&v1, &[&below(&v1, "h1", 1, 1, 1)], &[]);
+        let first = merge_replica_sets(&v1, &[&below(&v1, "h1", 1, 1, 1)], &[]);
         let expected = json!({ "why": "first", "holon.dev/placement": "east", REVISION: "1" });
         assert_eq!(first.sets[0]["metadata"]["annotations"], expected);
         let both = [below(&v1, "h1", 1, 0, 0), below(&v2, "h2", 2, 1, 1)];
-        let second = merged(&v2, &both.iter().collect::<Vec<_>>(), &first.sets.iter().collect::<Vec<_>>());
+        let second =
+            merge_replica_sets(&v2, &both.iter().collect::<Vec<_>>(), &first.sets.iter().collect::<Vec<_>>());
         let found: Vec<&Value> = second.sets.iter().map(|set| &set["metadata"]["annotations"]).collect();
         assert_eq!(
             found,
@@ -308,7 +315,7 @@ mod tests {
         let old: Vec<Value> = (1..5)
             .map(|version| {
                 let was = deployment(&format!("app:{version}"));
-                merged(&was, &[&below(&was, &format!("h{version}"), 1, 1, 1)], &[]).sets.remove(0)
+                merge_replica_sets(&was, &[&below(&was, &format!("h{version}"), 1, 1, 1)], &[]).sets.remove(0)
             })
             .zip(1..)
             .map(|(mut set, revision): (Value, u32)| {
@@ -316,7 +323,7 @@ mod tests {
                 set
             })
             .collect();
-        let sets = merged(&now, &[&below(&now, "h9", 1, 1, 1)], &old.iter().collect::<Vec<_>>());
+        let sets = merge_replica_sets(&now, &[&below(&now, "h9", 1, 1, 1)], &old.iter().collect::<Vec<_>>());
         assert_eq!(
             rows(&sets).iter().map(|row| row.0.as_str()).collect::<Vec<_>>(),
             ["web-h3", "web-h4", "web-h9"]

@@ -14,7 +14,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
     let good = || east(json!({}), json!({}), json!({}));
     let mut asked = work(6);
     asked.kinds = &kinds;
-    let check = |wish: Wish,
+    let check = |effective: EffectivePlacement,
                  east: PhysicalCluster,
                  change: &dyn Fn(&mut Candidate),
                  rule: &str,
@@ -22,7 +22,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
                  remedy: &str| {
         let mut candidate = Candidate::new(&east);
         change(&mut candidate);
-        let decision = choose(&wish, &asked, &[candidate], &Standing::default());
+        let decision = choose(&effective, &asked, &[candidate], &CurrentPlacement::default());
         let row = decision.verdicts.iter().find(|row| row.cluster == "east").unwrap();
         let expected = if rule.is_empty() { VerdictKind::Chosen } else { VerdictKind::Rejected };
         assert_eq!(row.verdict, expected, "{row:?}");
@@ -41,7 +41,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
     check(
         any(),
         good(),
-        &|east| east.apart_from = Some(Claim { name: "data".into(), at: "west".into() }),
+        &|east| east.apart_from = Some(ClaimLocation { name: "data".into(), at: "west".into() }),
         "DataElsewhere",
         "the data of claim data is on west",
         "place it on west, or delete claim data and its data",
@@ -243,13 +243,13 @@ fn every_verdict_has_evidence_and_a_remedy() {
 #[test]
 fn those_passed_over_learn_why() {
     let fleet = [plain("east", 4), plain("west", 9)];
-    let row = |decision: &Decision, name: &str| {
+    let row = |decision: &TargetChoice, name: &str| {
         let row = decision.verdicts.iter().find(|row| row.cluster == name).unwrap().clone();
         (row.verdict, row.rule, row.message, row.remedy)
     };
     let text = |text: &str| text.to_owned();
     assert_eq!(
-        row(&decide(&Wish::default_choice(), &fleet, &[]), "east"),
+        row(&decide(&EffectivePlacement::default_choice(), &fleet, &[]), "east"),
         (
             VerdictKind::Admitted,
             text("NumberOfClusters"),
@@ -267,9 +267,9 @@ fn those_passed_over_learn_why() {
         )
     );
     let candidates: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
-    let whole = Work { extent: Extent::Single, ..work(6) };
+    let whole = PlacementRequest { extent: Extent::Single, ..work(6) };
     assert_eq!(
-        row(&choose(&annotated("*"), &whole, &candidates, &Standing::default()), "east"),
+        row(&choose(&annotated("*"), &whole, &candidates, &CurrentPlacement::default()), "east"),
         (
             VerdictKind::Admitted,
             text("NumberOfClusters"),
