@@ -205,7 +205,7 @@ impl Fleet {
             Ok(outcome) => outcome,
             Err(error) if error.is_conflict() => Outcome::Failed,
             Err(error) => {
-                tracing::warn!(physical_cluster = %key, %error, "cannot look after a physical cluster; will try again");
+                tracing::warn!(physical_cluster = %key, %error, "reconciling the physical cluster failed; it is retried");
                 Outcome::Failed
             }
         }
@@ -350,7 +350,7 @@ impl Fleet {
             return Ok(Outcome::Again(WRITE_REQUEUE));
         }
         let why = format!(
-            "there is a logical cluster {taken} that is not its mailbox; delete it, or name the physical cluster otherwise"
+            "logical cluster {taken} exists and is not the mailbox of this physical cluster; delete it, or rename the physical cluster"
         );
         self.write(owner, object, without_mailbox(object, &why)).await?;
         Ok(Outcome::Again(REMOVAL_REQUEUE))
@@ -365,25 +365,28 @@ impl Fleet {
         const FORGETTING: &str = "Forgetting";
         let is_used = object.metadata.finalizers.iter().any(|finalizer| finalizer == SPLITTER);
         if is_used && !is_forgotten(object) {
-            let message = "what runs there is moved first, and the data of claims is kept until they are deleted; \
-                 `kubectl get distributions,pvc -A` shows what that is";
+            let message = "workloads are moved to other targets first, and claims keep their data until they are deleted; \
+                 see `kubectl get distributions,pvc -A`";
             return Ok(Some(("Moving", message.to_owned())));
         }
         if is_forgotten(object) {
             // Its syncer stops first: it must not take the end of the mailbox for the wish to delete what it holds.
             let conditions = object.status.as_ref().map_or(&[][..], |status| &status.conditions);
             let told = conditions.iter().any(|said| said.r#type == LEAVING && said.reason == FORGETTING);
-            return Ok((!told).then(|| (FORGETTING, "what was sent there stays there".to_owned())));
+            return Ok(
+                (!told).then(|| (FORGETTING, "objects on the physical cluster are left in place".to_owned()))
+            );
         }
         let left = removal::delete_placed(&self.server.within(mailbox)).await?;
         if left > 0 {
-            let message =
-                format!("{left} objects are still there; to leave them there, annotate it {FORGET}={TRUE}");
+            let message = format!(
+                "{left} objects are still on the physical cluster; to leave them in place, annotate it with {FORGET}={TRUE}"
+            );
             return Ok(Some(("Emptying", message)));
         }
         let has_seat = matches!(object.spec.connection, Connection::Pull(_));
         let waits = has_seat && !self.is_syncer_gone(&object.metadata.name, mailbox).await?;
-        Ok(waits.then(|| ("Dismissing", "its syncer is told to take itself away".to_owned())))
+        Ok(waits.then(|| ("Dismissing", "the syncer is asked to uninstall itself".to_owned())))
     }
 
     /// Tells the syncer that dialled in that it may go. Whether it has, or is not there to be told, or takes too long.
@@ -452,22 +455,23 @@ fn ready(
     let of = |status, reason: &str, message: &str| (status, reason.to_owned(), message.to_owned());
     match (problem, health, said) {
         (Some(why), _, _) if !why.is_connected => of("False", CANNOT_CONNECT, &why.message),
-        (_, HeartbeatHealth::NeverHeard, _) => of("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
+        (_, HeartbeatHealth::NeverHeard, _) => of("Unknown", NEVER_HEARD, "the syncer has not reported yet"),
         // A syncer is alive before its cluster has ever answered. Nothing is sent to a cluster that may not be there.
         (_, HeartbeatHealth::Alive(_), None) => {
-            of("Unknown", NEVER_HEARD, "its syncer has not reached it yet")
+            of("Unknown", NEVER_HEARD, "the syncer has not reached the physical cluster yet")
         }
-        (_, HeartbeatHealth::Silent, _) => of("Unknown", SILENT, "its syncer has not been heard for 40 s"),
+        (_, HeartbeatHealth::Silent, _) => {
+            of("Unknown", SILENT, "the syncer has not renewed its lease for 40 s")
+        }
         (_, HeartbeatHealth::Alive(_), Some(said)) if said.status == "False" => {
             of("False", &said.reason, &said.message)
         }
         // What works goes on. Who reads this can do something before it does not.
         (Some(why), HeartbeatHealth::Alive(_), _) => {
-            let message =
-                format!("its syncer reports, but the server could not connect anew: {}", why.message);
+            let message = format!("the syncer reports, but the server cannot connect again: {}", why.message);
             of("True", "Reachable", &message)
         }
-        (None, HeartbeatHealth::Alive(_), _) => of("True", "Reachable", "its syncer reports"),
+        (None, HeartbeatHealth::Alive(_), _) => of("True", "Reachable", "the syncer reports"),
     }
 }
 
@@ -524,18 +528,21 @@ mod tests {
         fn check(found: (&str, String, String), expected: (&str, &str, &str)) {
             assert_eq!((found.0, &*found.1, &*found.2), expected);
         }
-        let reports = "its syncer reports";
+        let reports = "the syncer reports";
         check(
             ready(HeartbeatHealth::NeverHeard, None, None),
-            ("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
+            ("Unknown", NEVER_HEARD, "the syncer has not reported yet"),
         );
         check(
             ready(HeartbeatHealth::Silent, None, None),
-            ("Unknown", SILENT, "its syncer has not been heard for 40 s"),
+            ("Unknown", SILENT, "the syncer has not renewed its lease for 40 s"),
         );
         check(ready(alive, said("True"), None), ("True", "Reachable", reports));
         // An address where nobody answered: the cluster was ready before it had ever been reached, and got work.
-        check(ready(alive, None, None), ("Unknown", NEVER_HEARD, "its syncer has not reached it yet"));
+        check(
+            ready(alive, None, None),
+            ("Unknown", NEVER_HEARD, "the syncer has not reached the physical cluster yet"),
+        );
         check(ready(alive, said("False"), None), ("False", "Unreachable", "no answer"));
         for health in [HeartbeatHealth::NeverHeard, HeartbeatHealth::Silent, alive] {
             check(
@@ -544,7 +551,7 @@ mod tests {
             );
         }
         // Nothing is moved away from where things still run.
-        let but = "its syncer reports, but the server could not connect anew: there is no Secret";
+        let but = "the syncer reports, but the server cannot connect again: there is no Secret";
         check(ready(alive, said("True"), connection_problems(true)), ("True", "Reachable", but));
         check(ready(alive, said("False"), connection_problems(true)), ("False", "Unreachable", "no answer"));
     }

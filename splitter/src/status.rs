@@ -211,7 +211,7 @@ fn note(kind: &KindRules, whole: &UserObject, reports: &[&Report], status: &mut 
     }
     let silent: Vec<&str> =
         reports.iter().filter(|report| report.stale).map(|report| report.cluster).collect();
-    let message = format!("no report from {}; its last known numbers are shown", silent.join(", "));
+    let message = format!("no report from {}; the last reported numbers are shown", silent.join(", "));
     let stale = (!silent.is_empty()).then_some(("True", "Silent", message));
     let reason = if whole.pending > 0 { "NoRoom" } else { "NoTarget" };
     let unplaced = whole.unplaced.map(|why| ("False", reason, why.to_owned()));

@@ -78,14 +78,14 @@ pub enum Transformed {
 
 /// Kinds that say something about the cluster they are in, or are made there by themselves.
 const STAYS: &[(&str, &str, &str)] = &[
-    ("", "Event", "events are reported, not sent"),
-    ("events.k8s.io", "Event", "events are reported, not sent"),
-    ("", "Endpoints", "endpoints are made where the pods are"),
-    ("discovery.k8s.io", "EndpointSlice", "endpoints are made where the pods are"),
-    ("", "Node", "nodes are reported, not sent"),
-    ("coordination.k8s.io", "Lease", "a lease is about one cluster"),
-    ("apps", "ControllerRevision", "revisions are made where the workload runs"),
-    ("holon.dev", "Distribution", "our own records are about physical clusters, not for them"),
+    ("", "Event", "Events are projected, not propagated"),
+    ("events.k8s.io", "Event", "Events are projected, not propagated"),
+    ("", "Endpoints", "endpoints are created on the physical cluster"),
+    ("discovery.k8s.io", "EndpointSlice", "endpoints are created on the physical cluster"),
+    ("", "Node", "Nodes are projected, not propagated"),
+    ("coordination.k8s.io", "Lease", "a Lease belongs to one cluster"),
+    ("apps", "ControllerRevision", "revisions are created on the physical cluster"),
+    ("holon.dev", "Distribution", "a Distribution is a record of the splitter"),
 ];
 
 /// The object of a mailbox.
@@ -160,16 +160,18 @@ fn stays(object: &Value, destination: &Destination) -> Option<&'static str> {
     let named = |name: &str| object.pointer("/metadata/name").is_some_and(|found| found == name);
     match kind {
         _ if row.is_some() => row,
-        _ if object["metadata"]["labels"][PROJECTED] == TRUE => Some("it is shown here because it is there"),
+        _ if object["metadata"]["labels"][PROJECTED] == TRUE => {
+            Some("the object is projected from a physical cluster")
+        }
         "Secret" if object["type"] == "kubernetes.io/service-account-token" => {
-            Some("a token is of use only where it was issued")
+            Some("a service account token is valid only in its own cluster")
         }
-        "ConfigMap" if named("kube-root-ca.crt") => Some("every cluster has its own"),
-        "ServiceAccount" if named("default") => Some("every namespace has its own"),
+        "ConfigMap" if named("kube-root-ca.crt") => Some("every cluster has its own kube-root-ca.crt"),
+        "ServiceAccount" if named("default") => Some("every namespace has its own ServiceAccount default"),
         // A ClusterRoleBinding there would give one user rights over all, a definition would be everybody's.
-        _ if is_cluster_wide && !destination.is_dedicated() => {
-            Some("it is cluster-wide, and would be everybody's on a cluster that is not dedicated")
-        }
+        _ if is_cluster_wide && !destination.is_dedicated() => Some(
+            "the object is cluster-scoped, and the physical cluster is not dedicated to its logical cluster",
+        ),
         _ => None,
     }
 }

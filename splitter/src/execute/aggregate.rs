@@ -15,7 +15,7 @@ use crate::execute::record;
 use crate::placement::context::PlacementContext;
 use crate::placement::decide::PlacementDecision;
 use crate::placement::explain::sentence;
-use crate::placement::migration::MigrationStep;
+use crate::placement::migration::{DEADLINE_S, MigrationStep};
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 use crate::status::completed;
@@ -187,9 +187,14 @@ fn status(
             "Moving",
             "True",
             "Overdue",
-            format!("still not ready, so both places are kept: {}", on.join("; ")),
+            format!("not ready after {DEADLINE_S} s, so the old targets are kept too: {}", on.join("; ")),
         ))),
-        MigrationStep::Started => conditions.push(condition(("Moving", "True", "Began", String::new()))),
+        MigrationStep::Started => conditions.push(condition((
+            "Moving",
+            "True",
+            "Started",
+            "the move to new targets started".to_owned(),
+        ))),
         MigrationStep::Settled | MigrationStep::Finished => {}
     }
     if let Some(short) = &decided.short {
@@ -202,7 +207,7 @@ fn status(
         conditions.push(condition((status::CLASSES_FOUND, "False", "ClassNotFound", missing)));
     }
     if let Some(mistake) = summary.mistakes.first() {
-        let said = ("Summarized", "False", "RuleMistaken", crate::status::policies::told(mistake));
+        let said = ("Summarized", "False", "InvalidExpression", crate::status::policies::told(mistake));
         conditions.push(condition(said));
     }
     DistributionStatus {

@@ -92,7 +92,7 @@ fn short(plan: &Plan, picks: &[Pick]) -> Option<String> {
 }
 
 fn without_place(plan: &Plan) -> String {
-    format!("{} of {} found no place", plan.pending, plan.total.unwrap_or_default())
+    format!("{} of {} fit on no target", plan.pending, plan.total.unwrap_or_default())
 }
 
 /// What is to be recorded, and how it came about.
@@ -369,14 +369,14 @@ fn rooted(exclusive: ExclusiveReason, recorded: &[Target], picks: &[Pick]) -> Op
         .filter(|_| !picks.is_empty())?;
     let why = match exclusive {
         ExclusiveReason::Recreate | ExclusiveReason::Ordinals => return None,
-        ExclusiveReason::BarePod => "a pod cannot be moved; delete it and create it again",
-        ExclusiveReason::RunningJob => "it is running, and would begin again elsewhere",
-        ExclusiveReason::CompletedJob => "it has ended, and would begin again elsewhere",
+        ExclusiveReason::BarePod => "a Pod cannot be moved; delete it and create it again",
+        ExclusiveReason::RunningJob => "the Job is running and would start over elsewhere",
+        ExclusiveReason::CompletedJob => "the Job is completed and would start over elsewhere",
         ExclusiveReason::Volume => {
-            "it has a volume that can be mounted in one place only, and its data is there"
+            "its volume can be mounted on one physical cluster only, and the data is there"
         }
     };
-    Some(format!("it stays on {}: {why}", leaves.cluster))
+    Some(format!("the object stays on {}: {why}", leaves.cluster))
 }
 
 /// Where it is, as if that were wanted.
@@ -402,7 +402,11 @@ pub(crate) fn readiness(context: &PlacementContext) -> BTreeMap<String, Readines
                 match status::health::of(&report, object) {
                     _ if context.rule() == Rule::Replicas && share.is_some() && number < share => {
                         Readiness::Unready {
-                            why: format!("{} of {} asked for", number.unwrap_or(0), share.unwrap_or(0)),
+                            why: format!(
+                                "{} of {} replicas requested",
+                                number.unwrap_or(0),
+                                share.unwrap_or(0)
+                            ),
                         }
                     }
                     (api::fleet::Health::Available, _) => Readiness::Ready,

@@ -5,7 +5,7 @@
 //!
 //!   CLUSTER  VERDICT   SCORE  FREE             FITS  WHY
 //!   east     Chosen    600    cpu 6, memory …  12    chosen by the annotation …
-//!   west     Rejected  -      unknown          -     region=eu is asked for, and its region is us
+//!   west     Rejected  -      unknown          -     label region=us does not match region=eu
 //!                                                    → kubectl label physicalcluster west region=eu --overwrite
 //! ```
 //!
@@ -52,7 +52,7 @@ pub fn sentence(targets: &[Target]) -> String {
         }
     };
     match targets.is_empty() {
-        true => "nowhere yet".to_owned(),
+        true => "not placed yet".to_owned(),
         false => targets.iter().map(target).collect::<Vec<_>>().join(", "),
     }
 }
@@ -104,6 +104,6 @@ mod tests {
             target("still", Role::Steady, None),
         ];
         assert_eq!(sentence(&moving), "east (6), west (4, arriving), old (leaving), still");
-        assert_eq!(sentence(&[]), "nowhere yet");
+        assert_eq!(sentence(&[]), "not placed yet");
     }
 }

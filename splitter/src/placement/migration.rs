@@ -129,7 +129,7 @@ fn unready(targets: &[Target], readiness: &BTreeMap<String, Readiness>) -> Vec<S
 fn grown(recorded: &[Target], marked: &[Target]) -> Vec<String> {
     let before = |target: &Target| recorded.iter().find(|old| old.cluster == target.cluster)?.share;
     let more = |target: &&Target| target.share > before(target);
-    marked.iter().filter(more).map(|target| format!("{}: it takes over more", target.cluster)).collect()
+    marked.iter().filter(more).map(|target| format!("{}: its share grows", target.cluster)).collect()
 }
 
 /// Where it ran before the present move: what to want to go back.
@@ -281,7 +281,7 @@ mod tests {
         let leaving = at("A", Role::Leaving, 6);
         let wanted = [("B".to_owned(), Some(6))];
         let first = plan_migration(&[at("B", Role::Arriving, 4), leaving.clone()], &wanted, &ready("B"), 0);
-        assert_eq!(first.step, MigrationStep::Waiting { on: vec!["B: it takes over more".into()] });
+        assert_eq!(first.step, MigrationStep::Waiting { on: vec!["B: its share grows".into()] });
         assert_eq!(first.targets, [at("B", Role::Arriving, 6), leaving]);
         let then = plan_migration(&first.targets, &wanted, &ready("B"), 0);
         assert_eq!((then.step, then.targets), (MigrationStep::Finished, vec![at("B", Role::Steady, 6)]));

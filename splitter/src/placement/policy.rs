@@ -83,7 +83,7 @@ impl fmt::Display for InvalidAnnotation {
         };
         write!(
             f,
-            "{PLACEMENT}={:?} on {holder}, {}; nothing is moved until it is mended",
+            "annotation {PLACEMENT}={:?} on {holder} is invalid, {}; nothing is moved until it is fixed or removed",
             self.text, self.error
         )
     }

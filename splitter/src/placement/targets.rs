@@ -167,7 +167,7 @@ impl Pick {
     /// The most it takes, and why it takes no more. None if nothing is known to be too much.
     pub(crate) fn most(&self) -> Option<String> {
         let most = self.max.into_iter().chain(self.capacity).min()?;
-        Some(format!("at most {most} on {}: {}", self.cluster, self.limit?.evidence()))
+        Some(format!("{} takes at most {most}: {}", self.cluster, self.limit?.evidence()))
     }
 
     /// The same, with at least one, if it takes any.

@@ -45,7 +45,7 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
     }
     let kind = kinds::of(object);
     if !report.has_observed(kind) {
-        return (Health::Progressing, "it has not looked at the latest change yet".to_owned());
+        return (Health::Progressing, "the latest generation is not observed yet".to_owned());
     }
     if let Some((there, wanted)) = numbers(kind, report, object) {
         return match there >= wanted {
@@ -55,7 +55,7 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
     }
     let phase = report.field("phase").and_then(Value::as_str).unwrap_or_default();
     if let Some((_, health)) = PHASES.iter().find(|(name, _)| *name == phase) {
-        return (*health, format!("its phase is {phase}"));
+        return (*health, format!("phase {phase}"));
     }
     match WELL.iter().find_map(|name| condition(name)) {
         Some(well) if well["status"] == "True" => (Health::Available, String::new()),

@@ -115,7 +115,7 @@ async fn say<Spec: DeserializeOwned + Default, Status: Serialize + DeserializeOw
 fn accepted(before: &[Condition], mistakes: &[Mistake]) -> Condition {
     let said = match mistakes.first() {
         None => ("Accepted", "True", "Accepted", String::new()),
-        Some(first) => ("Accepted", "False", "Mistaken", told(first)),
+        Some(first) => ("Accepted", "False", "InvalidExpression", told(first)),
     };
     Condition::since(before, (said.0, said.1, said.2, &said.3), &time::now())
 }
@@ -139,7 +139,7 @@ pub fn mistakes(plural: &str, policy: &Value) -> Vec<Mistake> {
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
     if bytes > EXPRESSIONS_MAX_BYTES || texts.len() > EXPRESSIONS_MAX {
         let message = format!(
-            "it has {} expressions of {bytes} bytes together; {EXPRESSIONS_MAX} of {EXPRESSIONS_MAX_BYTES} bytes are the most",
+            "the policy has {} expressions of {bytes} bytes in total; at most {EXPRESSIONS_MAX} expressions of {EXPRESSIONS_MAX_BYTES} bytes are allowed",
             texts.len()
         );
         return vec![Mistake { field: "spec".to_owned(), line: 1, column: 1, message }];
@@ -175,7 +175,7 @@ fn expressions(value: &Value) -> Vec<&str> {
 /// A mistake as a sentence.
 pub(crate) fn told(mistake: &Mistake) -> String {
     let Mistake { field, line, column, message } = mistake;
-    format!("{field}, line {line}, column {column}: {message}")
+    format!("{field}: {line}:{column}: {message}")
 }
 
 fn rule_mistakes(spec: &StatusRuleSpec) -> Vec<Mistake> {

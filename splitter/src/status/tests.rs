@@ -258,7 +258,7 @@ mod deployments {
         assert_eq!(summary["availableReplicas"], 10);
         assert_eq!(
             told(&summary)[2],
-            row("StatusStale", "True", "Silent", "no report from b; its last known numbers are shown")
+            row("StatusStale", "True", "Silent", "no report from b; the last reported numbers are shown")
         );
         let alone = aggregate(&whole(&web), &[silent], None).status;
         assert_eq!((&alone["availableReplicas"], told(&alone)[1][0].as_str()), (&json!(5), "StatusStale"));
@@ -561,7 +561,7 @@ fn targets_are_counted_by_how_they_do() {
         told,
         [
             ("", true),
-            ("it has not looked at the latest change yet", false),
+            ("the latest generation is not observed yet", false),
             ("1 of 2 available", true),
             ("late", true),
             ("no report yet", false)

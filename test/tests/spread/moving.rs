@@ -342,7 +342,7 @@ async fn a_job_that_runs_stays_where_it_is() -> Result<()> {
     let record = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/job-sums";
     let record = fleet.root.until(record, |record| condition(record, "Placed")["reason"] == "Held").await?;
     let why = condition(&record, "Placed")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(why.contains("it stays on east: it is running"), "{why}");
+    assert!(why.contains("the object stays on east: the Job is running"), "{why}");
     assert_eq!(fleet.member("west").mailbox.get(&there(&format!("{jobs}/sums"))).await?, None);
     let below = fleet.member("east").below.until_there(&there(&format!("{jobs}/sums"))).await?;
     assert_eq!((&below["spec"]["parallelism"], &below["status"]["active"]), (&json!(1), &json!(1)));

@@ -51,7 +51,7 @@ impl Part<'_> {
 pub fn parse(text: &str) -> Result<ClusterSelector, AnnotationError> {
     let whole = Part { text: text.trim(), column: 1 };
     if text.len() > MAX_BYTES {
-        return Err(whole.wrong(format!("{} bytes; {MAX_BYTES} is the most", text.len())));
+        return Err(whole.wrong(format!("{} bytes, at most {MAX_BYTES} are allowed", text.len())));
     }
     match whole.text {
         "" => Err(whole.wrong(
@@ -100,7 +100,7 @@ fn parts(text: &str) -> Result<Vec<Part<'_>>, AnnotationError> {
     }
     found.push(part(start, text.len()));
     match found.iter().find(|part| part.text.is_empty()) {
-        Some(empty) => Err(empty.wrong("nothing between two commas; take one away")),
+        Some(empty) => Err(empty.wrong("nothing between two commas; remove one")),
         None => Ok(found),
     }
 }

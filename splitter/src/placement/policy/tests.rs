@@ -49,8 +49,8 @@ fn a_value_that_cannot_be_read_is_answered_with_what_to_write() {
     check("  ", 1, "empty");
     check("West", 1, "write west");
     check("east,West", 6, "write west");
-    check("east,,west", 6, "take one away");
-    check("east,", 6, "take one away");
+    check("east,,west", 6, "remove one");
+    check("east,", 6, "remove one");
     check("*,west", 1, "write it alone");
     check("region=eu,*", 11, "write it alone");
     check("-west", 1, "inner dashes");
@@ -169,8 +169,8 @@ fn an_annotation_says_where_and_a_placement_how() {
     // A typing mistake must not move an app to wherever the next rule says.
     let unreadable =
         super::effective_placement(&subject, Some((Level::Object, "East")), &placements).unwrap_err();
-    let told = "holon.dev/placement=\"East\" on the object, column 1: names of physical clusters are lower case; write east; \
-                nothing is moved until it is mended";
+    let told = "annotation holon.dev/placement=\"East\" on the object is invalid, column 1: names of physical clusters are lower case; write east; \
+                nothing is moved until it is fixed or removed";
     assert_eq!((unreadable.level, unreadable.to_string().as_str()), (Level::Object, told));
 }
 

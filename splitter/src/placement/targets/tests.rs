@@ -107,7 +107,9 @@ fn without_a_policy_it_goes_where_there_is_most_room_and_stays() {
     assert_eq!(decision.outcome, ChoiceOutcome::Placed);
     assert_eq!(
         decide(&effective, &[], &[]).outcome,
-        ChoiceOutcome::Pending { why: "there is no physical cluster yet; join one".into() }
+        ChoiceOutcome::Pending {
+            why: "no physical cluster is visible from this logical cluster; join one".into()
+        }
     );
 }
 
@@ -229,7 +231,7 @@ fn a_changed_wish_moves_it_and_a_wish_for_nothing_does_not() {
     assert_eq!(names(&to("east,west")), ["east", "west"]);
     let nowhere = to("nowhere");
     assert_eq!(names(&nowhere), ["east"]);
-    let why = "the annotation holon.dev/placement=nowhere: no physical cluster nowhere can be seen from this logical cluster";
+    let why = "the annotation holon.dev/placement=nowhere: physical cluster nowhere is not visible from this logical cluster";
     assert_eq!(nowhere.outcome, ChoiceOutcome::Held { why: why.into() });
     assert_eq!(
         to("region=eu").outcome,

@@ -71,7 +71,7 @@ impl Rejection {
         match self {
             Rejection::NotSelected(Selected::NotNamed) => "NotNamed",
             Rejection::NotSelected(Selected::Label { .. }) => "LabelMismatch",
-            Rejection::NotSelected(Selected::Mistaken { .. }) => "ExpressionMistaken",
+            Rejection::NotSelected(Selected::Mistaken { .. }) => "InvalidExpression",
             Rejection::NotSelected(_) => "ExpressionFalse",
             Rejection::NotGranted => "UseNotGranted",
             Rejection::Dedicated { .. } => "Dedicated",
@@ -96,45 +96,45 @@ impl Rejection {
     pub fn evidence(&self) -> String {
         match self {
             Rejection::NotSelected(selected) => unselected(selected),
-            Rejection::NotGranted => "this logical cluster may not use it".to_owned(),
-            Rejection::Dedicated { to } => format!("it is dedicated to logical cluster {to}"),
-            Rejection::Cordoned => "it is not schedulable".to_owned(),
-            Rejection::Drained => "it is being drained".to_owned(),
-            Rejection::Leaving => "it is being deleted".to_owned(),
+            Rejection::NotGranted => "this logical cluster may not use the physical cluster".to_owned(),
+            Rejection::Dedicated { to } => format!("the physical cluster is dedicated to logical cluster {to}"),
+            Rejection::Cordoned => "the physical cluster is cordoned: spec.schedulable is false".to_owned(),
+            Rejection::Drained => "the physical cluster is being drained".to_owned(),
+            Rejection::Leaving => "the physical cluster is being deleted".to_owned(),
             Rejection::Failed { why } => why.clone(),
             Rejection::Tainted(taint) => {
-                format!("it has the taint {}, which is not tolerated", tainted(taint))
+                format!("the physical cluster has the untolerated taint {}", tainted(taint))
             }
-            Rejection::NeverSeen => "it has never reported; whether it is ready is unknown".to_owned(),
+            Rejection::NeverSeen => "the syncer of the physical cluster has not reported yet".to_owned(),
             Rejection::NotReady { status, message } => {
                 let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-                format!("its condition Ready is {status}{message}")
+                format!("condition Ready is {status}{message}")
             }
-            Rejection::NotServed(kind) => format!("it does not serve the kind {}", kind_name(kind)),
+            Rejection::NotServed(kind) => format!("the physical cluster does not serve the kind {}", kind_name(kind)),
             Rejection::Circular { is: Some(path) } => {
                 format!(
-                    "it is logical cluster {path} of this server, whose own work could be placed on it again"
+                    "the physical cluster is logical cluster {path} of this server, so its own objects could be placed on it again"
                 )
             }
             Rejection::Circular { is: None } => {
-                "this namespace was itself sent through it, so it would come back for ever".to_owned()
+                "this namespace came through the mailbox of the physical cluster, so its objects would be sent in a cycle".to_owned()
             }
             Rejection::PodSecurity(violations) => format!(
-                "it takes what the Pod Security Standard baseline allows, which excludes {}",
+                "the physical cluster enforces the Pod Security Standard baseline, which does not allow {}",
                 violations.join(", ")
             ),
             Rejection::ApartFrom(ClaimLocation { name, at }) => {
-                format!("the data of claim {name} is on {at}")
+                format!("the data of PersistentVolumeClaim {name} is on {at}")
             }
-            Rejection::Weightless => "its weight is 0".to_owned(),
+            Rejection::Weightless => "the weight of the physical cluster is 0".to_owned(),
             Rejection::Exceeded { quota, resource, most, used, asked } => {
                 let (most, used, asked) =
                     (text(resource, *most), text(resource, *used), text(resource, *asked));
                 let limit = match quota {
-                    None => "its bound".to_owned(),
-                    Some(quota) => format!("the quota {quota} there"),
+                    None => format!("spec.bounds.{resource}"),
+                    Some(quota) => format!("{resource} of ResourceQuota {quota}"),
                 };
-                format!("{limit} on {resource} is {most}, of which {used} are taken; {asked} are asked for")
+                format!("{limit} is {most}, of which {used} are used; {asked} are requested")
             }
         }
     }
@@ -155,17 +155,21 @@ impl Rejection {
             Rejection::Dedicated { .. } => format!("remove spec.dedicatedTo from PhysicalCluster {cluster}"),
             Rejection::Cordoned => format!("set spec.schedulable of PhysicalCluster {cluster} to true"),
             Rejection::Drained => format!("set spec.drain of PhysicalCluster {cluster} to false"),
-            Rejection::Leaving => "join it again under another name".to_owned(),
-            Rejection::Failed { .. } => "wait until it is well again".to_owned(),
+            Rejection::Leaving => "join the cluster under another name".to_owned(),
+            Rejection::Failed { .. } => "wait until the workload recovers there".to_owned(),
             Rejection::Tainted(taint) => match effective.by.source {
                 Source::Placement => format!("add a toleration of {} to {policy}", tainted(taint)),
                 _ => format!("add a Placement that tolerates {}, or remove the taint", tainted(taint)),
             },
-            Rejection::NeverSeen => format!("join it: its syncer has not reported to mailbox-{cluster}"),
-            Rejection::NotReady { .. } => {
-                "look at its syncer; it comes back after two good reports".to_owned()
+            Rejection::NeverSeen => {
+                format!("check that the syncer of {cluster} runs: it has not reported to mailbox-{cluster}")
             }
-            Rejection::NotServed(kind) => format!("install the definition of {} there", kind_name(kind)),
+            Rejection::NotReady { .. } => {
+                format!("check the syncer of {cluster}; after two heartbeats the cluster is used again")
+            }
+            Rejection::NotServed(kind) => {
+                format!("install the CustomResourceDefinition of {} on {cluster}", kind_name(kind))
+            }
             Rejection::Circular { .. } => {
                 format!("join another cluster as {cluster}, or place this elsewhere")
             }
@@ -173,14 +177,14 @@ impl Rejection {
                 format!("set spec.podSecurity of PhysicalCluster {cluster} to privileged")
             }
             Rejection::ApartFrom(ClaimLocation { name, at }) => {
-                format!("place it on {at}, or delete claim {name} and its data")
+                format!("place the object on {at}, or delete PersistentVolumeClaim {name} and its data")
             }
-            Rejection::Weightless => format!("give it a weight above 0 in spec.shares of {policy}"),
+            Rejection::Weightless => format!("set a weight above 0 in spec.shares of {policy}"),
             Rejection::Exceeded { quota, resource, used, asked, .. } => {
                 let enough = text(resource, used + asked);
                 match quota {
                     None => format!("raise spec.bounds.{resource} of PhysicalCluster {cluster} to {enough}"),
-                    Some(quota) => format!("raise {resource} of the quota {quota} there to {enough}"),
+                    Some(quota) => format!("raise {resource} of ResourceQuota {quota} to {enough}"),
                 }
             }
         }
@@ -201,11 +205,11 @@ pub enum ShareLimit {
 impl ShareLimit {
     pub fn evidence(self) -> &'static str {
         match self {
-            ShareLimit::Maximum => "its max in spec.shares",
-            ShareLimit::Bound => "its spec.bounds",
-            ShareLimit::Quota => "a quota of the namespace there",
-            ShareLimit::Estimate => "more have waited there for room",
-            ShareLimit::FreeCapacity => "no more fit",
+            ShareLimit::Maximum => "max in spec.shares",
+            ShareLimit::Bound => "spec.bounds of the PhysicalCluster",
+            ShareLimit::Quota => "a ResourceQuota of the namespace there",
+            ShareLimit::Estimate => "more pods were unschedulable there",
+            ShareLimit::FreeCapacity => "free capacity",
         }
     }
 
@@ -233,7 +237,7 @@ fn policy(effective: &EffectivePlacement) -> String {
     match effective.by.source {
         Source::Placement => format!("Placement {}", effective.by.name),
         Source::Annotation => format!("the annotation holon.dev/placement={}", effective.by.name),
-        Source::Dependency => format!("what needs it, {}", effective.by.name),
+        Source::Dependency => format!("its dependent {}", effective.by.name),
         Source::Default => "the default".to_owned(),
     }
 }
@@ -241,28 +245,30 @@ fn policy(effective: &EffectivePlacement) -> String {
 fn unselected(selected: &Selected) -> String {
     match selected {
         Selected::Yes => String::new(),
-        Selected::NotNamed => "it is not among the named clusters".to_owned(),
+        Selected::NotNamed => "the selector names other physical clusters".to_owned(),
         Selected::Label { requirement, found: Some(found) } => {
-            format!("{} is asked for, and its {} is {found}", select::text(requirement), requirement.key)
+            format!("label {}={found} does not match {}", requirement.key, select::text(requirement))
         }
         Selected::Label { requirement, found: None } => {
-            format!("{} is asked for, and it has no label {}", select::text(requirement), requirement.key)
+            format!("label {} is missing, {} is required", requirement.key, select::text(requirement))
         }
-        Selected::Expression { text } => format!("{text:?} is false for it"),
-        Selected::Mistaken { text, mistake } => format!("{text:?} says nothing about it: {mistake}"),
+        Selected::Expression { text } => format!("expression {text:?} is false"),
+        Selected::Mistaken { text, mistake } => format!("expression {text:?} failed: {mistake}"),
     }
 }
 
 fn select_it(selected: &Selected, cluster: &str, effective: &EffectivePlacement) -> String {
     match selected {
         Selected::NotNamed => match effective.by.source {
-            Source::Annotation => format!("write holon.dev/placement={},{cluster}", effective.by.name),
+            Source::Annotation => {
+                format!("set the annotation holon.dev/placement={},{cluster}", effective.by.name)
+            }
             _ => format!("add {cluster} to spec.clusterSelector.names of {}", policy(effective)),
         },
         Selected::Label { requirement, .. } => {
             format!("kubectl label physicalcluster {cluster} {}", labelled(requirement))
         }
-        Selected::Mistaken { .. } => format!("mend the expression in {}", policy(effective)),
+        Selected::Mistaken { .. } => format!("fix the expression in {}", policy(effective)),
         Selected::Expression { .. } | Selected::Yes => {
             format!("change the expression in {}", policy(effective))
         }
@@ -306,7 +312,7 @@ pub(super) fn unread(
     picks: &[Pick],
     why: &str,
 ) -> Vec<Verdict> {
-    let stays = || "it is placed there and stays".to_owned();
+    let stays = || "kept on its current target".to_owned();
     let row = |one: &EvaluatedCluster| {
         let is_picked = picks.iter().any(|pick| pick.cluster == one.name());
         let said = match (is_picked, &one.rejection) {
@@ -319,8 +325,8 @@ pub(super) fn unread(
                 (VerdictKind::Rejected, but.rule(), but.evidence(), but.remedy(one.name(), anywhere))
             }
             (false, None) => {
-                let remedy = "mend the annotation holon.dev/placement".to_owned();
-                (VerdictKind::Admitted, "Unreadable", why.to_owned(), remedy)
+                let remedy = "fix the annotation holon.dev/placement".to_owned();
+                (VerdictKind::Admitted, "InvalidAnnotation", why.to_owned(), remedy)
             }
         };
         written(work, one, said)
@@ -333,10 +339,10 @@ fn missing(name: &str) -> Verdict {
         cluster: name.to_owned(),
         verdict: VerdictKind::Rejected,
         rule: "NotVisible".to_owned(),
-        message: "no physical cluster of this name can be seen from this logical cluster".to_owned(),
+        message: "no physical cluster of this name is visible from this logical cluster".to_owned(),
         score: None,
         capacity: None,
-        remedy: format!("make a PhysicalCluster {name} in this logical cluster or one above it"),
+        remedy: format!("create PhysicalCluster {name} in this logical cluster or one above it"),
     }
 }
 
@@ -351,7 +357,7 @@ fn row(
     let name = one.name();
     let said = match (pick, &one.rejection) {
         (Some(_), Some(why)) => {
-            let message = format!("it is placed there and stays, although {}", why.evidence());
+            let message = format!("kept on its current target, although {}", why.evidence());
             (VerdictKind::Chosen, why.rule(), message, String::new())
         }
         (Some(pick), None) => {
@@ -384,11 +390,11 @@ fn chosen(effective: &EffectivePlacement, one: &EvaluatedCluster, pick: &Pick) -
     let room = if one.free.is_none() { "; its free capacity is unknown" } else { "" };
     let group = match pick.tier.checked_sub(1).and_then(|group| effective.spec.fallback_groups.get(group)) {
         Some(group) => {
-            format!(", as fallback {}, because what comes before cannot hold everything", group.name)
+            format!(", as fallback group {}, because the groups before it lack capacity", group.name)
         }
         None => String::new(),
     };
-    let stays = if one.stays.is_some() { "it is placed there and stays" } else { "chosen" };
+    let stays = if one.stays.is_some() { "kept on its current target" } else { "chosen" };
     let most = pick.most().map(|most| format!("; {most}")).unwrap_or_default();
     format!("{stays} by {}{group}{room}{most}", policy(effective))
 }
@@ -404,15 +410,17 @@ fn passed_over(
     let spec = &effective.spec;
     let labels = &one.candidate.cluster.metadata.labels;
     if let Some(spread) = spec.spread.iter().find(|spread| !labels.contains_key(&spread.label)) {
-        let message = format!("it has no label {}, over which this is spread", spread.label);
+        let message =
+            format!("the physical cluster has no label {}, which spec.spread requires", spread.label);
         let remedy = format!("kubectl label physicalcluster {} {}=…", one.name(), spread.label);
         return (VerdictKind::Rejected, "NoSpreadLabel", message, remedy);
     }
     let last = picks.iter().map(|pick| pick.tier).max();
     if let Some(tier) = one.tier.filter(|tier| last.is_some_and(|last| *tier > last)) {
         let group = spec.fallback_groups.get(tier - 1).map(|group| group.name.as_str()).unwrap_or_default();
-        let message = format!("fallback {group} is not needed while what comes before it holds everything");
-        return (VerdictKind::Admitted, "FallbackUnused", message, "none is needed".to_owned());
+        let message =
+            format!("fallback group {group} is not needed: the groups before it have enough capacity");
+        return (VerdictKind::Admitted, "FallbackUnused", message, "none needed".to_owned());
     }
     let number = pick::number(spec, work);
     if picks.len() >= number {
@@ -421,12 +429,12 @@ fn passed_over(
         let here = others.iter().all(|other| other.stays.is_some());
         let names = others.iter().map(|other| other.name()).collect::<Vec<_>>().join(", ");
         let few = match work.extent {
-            Extent::Single => "it can be in one place only".to_owned(),
-            _ => format!("only {number} wanted"),
+            Extent::Single => "the object can run on one physical cluster only".to_owned(),
+            _ => format!("the placement chooses {number}"),
         };
         let message = match here {
-            true => format!("{few}, and it is placed on {names} already"),
-            false => format!("{few}, and {names} came first: more room, or the tie fell so"),
+            true => format!("{few}, and the object is already on {names}"),
+            false => format!("{few}, and {names} ranked higher by free capacity or by the tie-break"),
         };
         let remedy = match effective.by.source {
             Source::Placement if work.extent != Extent::Single => {
@@ -436,7 +444,7 @@ fn passed_over(
         };
         return (VerdictKind::Admitted, "NumberOfClusters", message, remedy);
     }
-    let message = "one more in its group would break the spread that is asked for".to_owned();
+    let message = "another physical cluster of its group would violate spec.spread".to_owned();
     let remedy = format!("raise maxGroups or maxSkew in spec.spread of {}", policy(effective));
     (VerdictKind::Rejected, "Spread", message, remedy)
 }
@@ -446,12 +454,12 @@ pub(super) fn why_none(effective: &EffectivePlacement, judged: &[EvaluatedCluste
     let names = &effective.spec.cluster_selector.names;
     if let Some(name) = names.iter().find(|name| !judged.iter().any(|one| one.name() == **name)) {
         return format!(
-            "{}: no physical cluster {name} can be seen from this logical cluster",
+            "{}: physical cluster {name} is not visible from this logical cluster",
             policy(effective)
         );
     }
     if judged.is_empty() {
-        return "there is no physical cluster yet; join one".to_owned();
+        return "no physical cluster is visible from this logical cluster; join one".to_owned();
     }
     if judged.iter().any(EvaluatedCluster::is_open) {
         let spread =

@@ -43,26 +43,33 @@ fn every_verdict_has_evidence_and_a_remedy() {
         good(),
         &|east| east.apart_from = Some(ClaimLocation { name: "data".into(), at: "west".into() }),
         "DataElsewhere",
-        "the data of claim data is on west",
-        "place it on west, or delete claim data and its data",
+        "the data of PersistentVolumeClaim data is on west",
+        "place the object on west, or delete PersistentVolumeClaim data and its data",
     );
     let mut leaving = good();
     leaving.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".into());
-    check(any(), leaving, &as_is, "Leaving", "it is being deleted", "join it again under another name");
+    check(
+        any(),
+        leaving,
+        &as_is,
+        "Leaving",
+        "the physical cluster is being deleted",
+        "join the cluster under another name",
+    );
     check(
         annotated("west"),
         good(),
         &as_is,
         "NotNamed",
-        "it is not among the named clusters",
-        "write holon.dev/placement=west,east",
+        "the selector names other physical clusters",
+        "set the annotation holon.dev/placement=west,east",
     );
     check(
         placed(json!({ "clusterSelector": { "names": ["west"] } })),
         good(),
         &as_is,
         "NotNamed",
-        "it is not among the named clusters",
+        "the selector names other physical clusters",
         "add east to spec.clusterSelector.names of Placement policy",
     );
     check(
@@ -70,7 +77,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({ "region": "us" }), json!({}), json!({})),
         &as_is,
         "LabelMismatch",
-        "region=eu is asked for, and its region is us",
+        "label region=us does not match region=eu",
         "kubectl label physicalcluster east region=eu --overwrite",
     );
     check(
@@ -78,7 +85,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         good(),
         &as_is,
         "LabelMismatch",
-        "gpu=* is asked for, and it has no label gpu",
+        "label gpu is missing, gpu=* is required",
         "kubectl label physicalcluster east gpu=true",
     );
     check(
@@ -86,7 +93,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({ "env": "dev" }), json!({}), json!({})),
         &as_is,
         "LabelMismatch",
-        "env!=dev is asked for, and its env is dev",
+        "label env=dev does not match env!=dev",
         "kubectl label physicalcluster east env-",
     );
     check(
@@ -94,7 +101,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({ "edge": "yes" }), json!({}), json!({})),
         &as_is,
         "LabelMismatch",
-        "!edge is asked for, and its edge is yes",
+        "label edge=yes does not match !edge",
         "kubectl label physicalcluster east edge-",
     );
     check(
@@ -102,31 +109,31 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({}), json!({}), json!({ "nodes": { "total": 3, "ready": 3 } })),
         &as_is,
         "ExpressionFalse",
-        "\"cluster.status.nodes.ready > 3\" is false for it",
+        "expression \"cluster.status.nodes.ready > 3\" is false",
         "change the expression in Placement policy",
     );
     check(
         placed(json!({ "clusterSelector": { "expressions": ["cluster.spec."] } })),
         good(),
         &as_is,
-        "ExpressionMistaken",
-        "\"cluster.spec.\" says nothing about it: line 1, column 14: Syntax error: no viable alternative at input '.'",
-        "mend the expression in Placement policy",
+        "InvalidExpression",
+        "expression \"cluster.spec.\" failed: line 1, column 14: Syntax error: no viable alternative at input '.'",
+        "fix the expression in Placement policy",
     );
     check(
         placed(json!({ "clusterSelector": { "expressions": ["cluster.status.nodes.ready > 3"] } })),
         good(),
         &as_is,
-        "ExpressionMistaken",
-        "\"cluster.status.nodes.ready > 3\" says nothing about it: line 1, column 16: there is no field \"nodes\" here; ask first with has(…)",
-        "mend the expression in Placement policy",
+        "InvalidExpression",
+        "expression \"cluster.status.nodes.ready > 3\" failed: line 1, column 16: there is no field \"nodes\" here; ask first with has(…)",
+        "fix the expression in Placement policy",
     );
     check(
         any(),
         good(),
         &|candidate| candidate.usable = false,
         "UseNotGranted",
-        "this logical cluster may not use it",
+        "this logical cluster may not use the physical cluster",
         "grant the verb use on physicalclusters east to this logical cluster",
     );
     check(
@@ -134,7 +141,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({}), json!({ "dedicatedTo": "root:team-b" }), json!({})),
         &as_is,
         "Dedicated",
-        "it is dedicated to logical cluster root:team-b",
+        "the physical cluster is dedicated to logical cluster root:team-b",
         "remove spec.dedicatedTo from PhysicalCluster east",
     );
     check(
@@ -142,7 +149,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({}), json!({ "schedulable": false }), json!({})),
         &as_is,
         "NotSchedulable",
-        "it is not schedulable",
+        "the physical cluster is cordoned: spec.schedulable is false",
         "set spec.schedulable of PhysicalCluster east to true",
     );
     check(
@@ -150,7 +157,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({}), json!({ "drain": true }), json!({})),
         &as_is,
         "Draining",
-        "it is being drained",
+        "the physical cluster is being drained",
         "set spec.drain of PhysicalCluster east to false",
     );
     let gpu = json!({ "taints": [{ "key": "gpu", "value": "a100", "effect": "NoSchedule" }] });
@@ -159,7 +166,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({}), gpu.clone(), json!({})),
         &as_is,
         "UntoleratedTaint",
-        "it has the taint gpu=a100:NoSchedule, which is not tolerated",
+        "the physical cluster has the untolerated taint gpu=a100:NoSchedule",
         "add a toleration of gpu=a100:NoSchedule to Placement policy",
     );
     check(
@@ -167,7 +174,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({}), gpu.clone(), json!({})),
         &as_is,
         "UntoleratedTaint",
-        "it has the taint gpu=a100:NoSchedule, which is not tolerated",
+        "the physical cluster has the untolerated taint gpu=a100:NoSchedule",
         "add a Placement that tolerates gpu=a100:NoSchedule, or remove the taint",
     );
     let tolerant = json!({ "tolerations": [{ "key": "gpu", "operator": "Exists", "effect": "NoSchedule" }] });
@@ -185,7 +192,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         &|candidate| candidate.failed = Some("web crashes there".into()),
         "Failed",
         "web crashes there",
-        "wait until it is well again",
+        "wait until the workload recovers there",
     );
     let mut silent = good();
     silent.status = None;
@@ -194,39 +201,39 @@ fn every_verdict_has_evidence_and_a_remedy() {
         silent,
         &as_is,
         "NeverReported",
-        "it has never reported; whether it is ready is unknown",
-        "join it: its syncer has not reported to mailbox-east",
+        "the syncer of the physical cluster has not reported yet",
+        "check that the syncer of east runs: it has not reported to mailbox-east",
     );
     check(
         any(),
         east(json!({}), json!({}), json!({ "conditions": [condition("Unknown", "no report for 50 s")] })),
         &as_is,
         "NotReady",
-        "its condition Ready is Unknown: no report for 50 s",
-        "look at its syncer; it comes back after two good reports",
+        "condition Ready is Unknown: no report for 50 s",
+        "check the syncer of east; after two heartbeats the cluster is used again",
     );
     check(
         any(),
         east(json!({}), json!({}), served),
         &as_is,
         "KindNotServed",
-        "it does not serve the kind Widget.example.com",
-        "install the definition of Widget.example.com there",
+        "the physical cluster does not serve the kind Widget.example.com",
+        "install the CustomResourceDefinition of Widget.example.com on east",
     );
     check(
         placed(json!({ "weights": "Static", "shares": [{ "weight": 0 }] })),
         good(),
         &as_is,
         "NoWeight",
-        "its weight is 0",
-        "give it a weight above 0 in spec.shares of Placement policy",
+        "the weight of the physical cluster is 0",
+        "set a weight above 0 in spec.shares of Placement policy",
     );
     check(
         any(),
         east(json!({}), json!({ "bounds": { "cpu": "10" } }), json!({})),
         &|candidate| candidate.taken = amounts_of(&json!({ "cpu": "9800m" })),
         "BoundExceeded",
-        "its bound on cpu is 10, of which 9800m are taken; 500m are asked for",
+        "spec.bounds.cpu is 10, of which 9800m are used; 500m are requested",
         "raise spec.bounds.cpu of PhysicalCluster east to 10300m",
     );
     let quotas = json!([{ "namespace": "shop-1", "name": "q", "hard": { "requests.memory": "2Gi" }, "used": { "requests.memory": "1536Mi" } }]);
@@ -235,8 +242,8 @@ fn every_verdict_has_evidence_and_a_remedy() {
         east(json!({}), json!({}), json!({ "quotas": quotas })),
         &|candidate| candidate.namespace = "shop-1".into(),
         "QuotaExceeded",
-        "the quota shop-1/q there on memory is 2Gi, of which 1536Mi are taken; 1Gi are asked for",
-        "raise memory of the quota shop-1/q there to 2560Mi",
+        "memory of ResourceQuota shop-1/q is 2Gi, of which 1536Mi are used; 1Gi are requested",
+        "raise memory of ResourceQuota shop-1/q to 2560Mi",
     );
 }
 
@@ -253,7 +260,7 @@ fn those_passed_over_learn_why() {
         (
             VerdictKind::Admitted,
             text("NumberOfClusters"),
-            text("only 1 wanted, and west came first: more room, or the tie fell so"),
+            text("the placement chooses 1, and west ranked higher by free capacity or by the tie-break"),
             text("annotate the namespace with holon.dev/placement=east")
         )
     );
@@ -262,7 +269,7 @@ fn those_passed_over_learn_why() {
         (
             VerdictKind::Admitted,
             text("NumberOfClusters"),
-            text("only 1 wanted, and it is placed on east already"),
+            text("the placement chooses 1, and the object is already on east"),
             text("set spec.numberOfClusters of Placement policy to 2")
         )
     );
@@ -273,7 +280,9 @@ fn those_passed_over_learn_why() {
         (
             VerdictKind::Admitted,
             text("NumberOfClusters"),
-            text("it can be in one place only, and west came first: more room, or the tie fell so"),
+            text(
+                "the object can run on one physical cluster only, and west ranked higher by free capacity or by the tie-break"
+            ),
             text("annotate the namespace with holon.dev/placement=east")
         )
     );
@@ -282,7 +291,7 @@ fn those_passed_over_learn_why() {
         (
             VerdictKind::Rejected,
             text("NoSpreadLabel"),
-            text("it has no label zone, over which this is spread"),
+            text("the physical cluster has no label zone, which spec.spread requires"),
             text("kubectl label physicalcluster west zone=…")
         )
     );
@@ -297,7 +306,9 @@ fn those_passed_over_learn_why() {
         (
             VerdictKind::Chosen,
             text("NotSchedulable"),
-            text("it is placed there and stays, although it is not schedulable"),
+            text(
+                "kept on its current target, although the physical cluster is cordoned: spec.schedulable is false"
+            ),
             text("")
         )
     );
@@ -315,7 +326,7 @@ fn the_table_people_read() {
     let expected = "\
 CLUSTER  VERDICT   SCORE  FREE                FITS  WHY
 east     Chosen    1000   cpu 6, memory 32Gi  12    chosen by the annotation holon.dev/placement=region=eu
-west     Rejected  -      unknown             -     region=eu is asked for, and its region is us
+west     Rejected  -      unknown             -     label region=us does not match region=eu
                                                     → kubectl label physicalcluster west region=eu --overwrite
 ";
     assert_eq!(table, expected, "{table}");
