@@ -9,10 +9,13 @@
 //! up. Each step does nothing if there is nothing to do, so a look may come at any time and any number of times. An object
 //! is never in two hands.
 
+mod repeated_warnings;
+
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::cluster::Id;
 use api::fleet::{Distribution, StatusRule};
@@ -23,9 +26,12 @@ use controller::remote::{CallError, Remote};
 use controller::run::work;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tracing::Instrument;
 
+pub(crate) use self::repeated_warnings::RepeatedWarnings;
 use crate::execute::api_access::{self, ApiEndpoint, ServiceAccountRef};
 use crate::execute::namespaces;
+use crate::execute::physical_clusters;
 use crate::execute::project;
 use crate::placement::estimate;
 use crate::placement::grants::{self, Grants};
@@ -76,7 +82,38 @@ pub enum WorkItem {
     Policy(Policy, Id, String),
 }
 
-/// Keeps mailboxes as users' logical clusters want them, and tells users what came of it.
+impl WorkItem {
+    fn logical_cluster(&self) -> Id {
+        match self {
+            WorkItem::Object(object) | WorkItem::Projected(object) => object.cluster(),
+            WorkItem::ApiAccess(account) => account.cluster,
+            WorkItem::PhysicalCluster(cluster, _)
+            | WorkItem::Nodes(cluster)
+            | WorkItem::Grants(cluster)
+            | WorkItem::Namespace(cluster, _)
+            | WorkItem::Policy(_, cluster, _) => *cluster,
+        }
+    }
+}
+
+impl fmt::Display for WorkItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkItem::Object(object) => write!(f, "{object}"),
+            WorkItem::Projected(source) => write!(f, "projection of {source}"),
+            WorkItem::PhysicalCluster(cluster, name) => write!(f, "physicalclusters {cluster}/{name}"),
+            WorkItem::Nodes(cluster) => write!(f, "nodes of {cluster}"),
+            WorkItem::ApiAccess(account) => {
+                write!(f, "serviceaccounts {}/{}/{}", account.cluster, account.namespace, account.name)
+            }
+            WorkItem::Grants(cluster) => write!(f, "grants of {cluster}"),
+            WorkItem::Namespace(cluster, name) => write!(f, "namespaces {cluster}/{name}"),
+            WorkItem::Policy(policy, cluster, name) => write!(f, "{policy:?} {cluster}/{name}"),
+        }
+    }
+}
+
+/// Keeps mailboxes as users' logical clusters want them, and reports the results to users.
 #[derive(Debug)]
 pub struct Splitter {
     pub caches: Caches,
@@ -98,6 +135,7 @@ pub struct Splitter {
     pub(crate) expectations: reconcile::WriteExpectations,
     /// Namespaces of mailboxes that are being taken away.
     pub(crate) terminating: namespaces::TerminatingNamespaces,
+    warnings: RepeatedWarnings,
     /// What was known of namespaces that matters to what is in them.
     namespaces: Mutex<HashMap<Key, u64>>,
     /// Which policies are known, and in which generation.
@@ -130,6 +168,7 @@ impl Splitter {
             freshness: freshness::FreshnessChecks::default(),
             expectations: reconcile::WriteExpectations::default(),
             terminating: namespaces::TerminatingNamespaces::default(),
+            warnings: RepeatedWarnings::default(),
             namespaces: Mutex::default(),
             policies: Mutex::default(),
             definitions: Mutex::default(),
@@ -216,12 +255,24 @@ impl Splitter {
         while !self.caches.has_synced() {
             tokio::time::sleep(CACHE_SYNC_POLL).await;
         }
-        let done = match &item {
+        let span = tracing::info_span!(
+            "reconcile",
+            object = %item,
+            logical_cluster = %item.logical_cluster(),
+            revision = tracing::field::Empty
+        );
+        let outcome = async {
+            let done = self.reconcile_by_kind(&item).await;
+            done.unwrap_or_else(|error| self.requeue_failed(&item, &error))
+        };
+        outcome.instrument(span).await
+    }
+
+    async fn reconcile_by_kind(&self, item: &WorkItem) -> Result<Outcome, CallError> {
+        match item {
             WorkItem::Object(subject) => reconcile::reconcile_object(self, subject).await,
             WorkItem::Projected(subject) => project::reconcile(self, subject).await,
-            WorkItem::PhysicalCluster(owner, name) => {
-                crate::execute::physical_clusters::reconcile(self, *owner, name).await
-            }
+            WorkItem::PhysicalCluster(owner, name) => physical_clusters::reconcile(self, *owner, name).await,
             WorkItem::Nodes(cluster) => project::nodes(self, *cluster).await,
             WorkItem::Grants(owner) => grants::reconcile(self, *owner).await,
             WorkItem::ApiAccess(account) => api_access::reconcile(self, account).await,
@@ -229,15 +280,15 @@ impl Splitter {
             WorkItem::Policy(policy, cluster, name) => {
                 policies::reconcile(self, *policy, *cluster, name).await
             }
-        };
-        done.unwrap_or_else(|error| self.requeue_failed(&item, &error))
+        }
     }
 
     fn requeue_failed(&self, item: &WorkItem, error: &CallError) -> Outcome {
-        // Somebody was faster, or what was to be written to is going: the next look sees that. A server in this process that
-        // does not answer at all is being stopped, and so are we.
-        if error.is_answer() && !(error.is_conflict() || error.is_not_found()) {
-            tracing::warn!(?item, %error, "cannot do what is to be done; will try again");
+        // A conflict is resolved by the next reconcile, which reads the newer version. An object that is not found is being
+        // deleted. A server in this process that does not answer is stopping, and this controller with it.
+        let is_expected = !error.is_answer() || error.is_conflict() || error.is_not_found();
+        if !is_expected && self.warnings.is_due(&item.to_string(), Instant::now()) {
+            tracing::warn!(%error, "reconcile failed; it is retried");
         }
         Outcome::Failed
     }

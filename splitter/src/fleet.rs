@@ -30,6 +30,9 @@ use controller::remote::{CallError, Patch, Place, Remote};
 use controller::run::work;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::controller::RepeatedWarnings;
 
 use self::health::{HeartbeatHealth, HeartbeatState, PreviousHealth, evaluate_heartbeat};
 
@@ -64,6 +67,7 @@ pub struct Fleet {
     connection_problems: Mutex<HashMap<Key, ConnectionProblem>>,
     /// Since when syncers are told to go.
     dismissed: Mutex<HashMap<Id, Instant>>,
+    warnings: RepeatedWarnings,
 }
 
 /// A physical cluster, and where its mailbox is.
@@ -101,6 +105,7 @@ impl Fleet {
             heartbeats: Mutex::default(),
             connection_problems: Mutex::default(),
             dismissed: Mutex::default(),
+            warnings: RepeatedWarnings::default(),
         }
     }
 
@@ -198,6 +203,11 @@ impl Fleet {
     }
 
     async fn reconcile_item(&self, key: Key) -> Outcome {
+        let span = tracing::info_span!("reconcile", object = %format_args!("physicalclusters {key}"));
+        self.reconcile_key(key).instrument(span).await
+    }
+
+    async fn reconcile_key(&self, key: Key) -> Outcome {
         if !(self.physical.synced() && self.logical.synced() && self.leases.synced()) {
             return Outcome::Again(WRITE_REQUEUE);
         }
@@ -205,7 +215,9 @@ impl Fleet {
             Ok(outcome) => outcome,
             Err(error) if error.is_conflict() => Outcome::Failed,
             Err(error) => {
-                tracing::warn!(physical_cluster = %key, %error, "reconciling the physical cluster failed; it is retried");
+                if self.warnings.is_due(&key.to_string(), std::time::Instant::now()) {
+                    tracing::warn!(%error, "reconcile failed; it is retried");
+                }
                 Outcome::Failed
             }
         }

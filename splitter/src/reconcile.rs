@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::cluster::Id;
-use api::fleet::{Distribution, Target};
-use api::meta::is_being_deleted;
+use api::fleet::{Distribution, Role, Target};
 use api::meta::quantity;
+use api::meta::{is_being_deleted, metadata};
 use api::names::{PLACEMENT, PROJECTED, TRUE};
 use controller::informer::{Key, View};
 use controller::queue::Outcome;
@@ -26,6 +26,7 @@ use crate::execute::propagate;
 use crate::execute::record;
 use crate::placement::context::PlacementContext;
 use crate::placement::decide::{PlacementDecision, decide};
+use crate::placement::explain::sentence;
 use crate::placement::grants;
 use crate::placement::migration::MigrationStep;
 use crate::placement::reservations;
@@ -99,13 +100,15 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     }
     splitter.index_recorded_placements();
     let object = watched.get(&subject.key);
+    let revision = object.as_ref().map(|object| metadata::text(object, "resourceVersion"));
+    tracing::Span::current().record("revision", revision);
     // What is in a logical cluster that is not known yet is heard of again when it is. What was in one that is gone, is gone.
     if object.is_some() && splitter.caches.clusters().lineage(subject.cluster()).is_empty() {
         return Ok(Outcome::Done);
     }
     let record = record::find(splitter, &watched, subject);
     // Somebody wants the copies of an object gone: it was deleted, and another of its name may be there already.
-    if let Some(record) = record.as_ref().filter(|record| record::is_leaving(record)) {
+    if let Some(record) = record.as_ref().filter(|record| record.metadata.is_being_deleted()) {
         return finalize_record(splitter, &watched, subject, object.as_ref(), record).await;
     }
     let Some(object) = object else {
@@ -225,6 +228,7 @@ async fn reconcile_workload(
     .with_templates()
     .with_degraded(splitter);
     let decided = decide(splitter, &context).await?;
+    log_decision(&context, &decided);
     index_placement(splitter, &context, &decided);
     let propagation = propagate::propagate(splitter, &context, &decided).await?;
     if !decided.wants_room() {
@@ -247,6 +251,33 @@ async fn reconcile_workload(
             again.map_or(Outcome::Done, Outcome::Again)
         }
     })
+}
+
+/// Logs a decision that changed the targets of an object, with the targets before and after, and the reason.
+fn log_decision(context: &PlacementContext, decided: &PlacementDecision) {
+    let (before, record) = (context.recorded(), &decided.record);
+    let now = &record.spec.targets;
+    let clusters = |targets: &[Target]| -> Vec<(String, Role)> {
+        targets.iter().map(|target| (target.cluster.clone(), target.role)).collect()
+    };
+    let decision = match before {
+        _ if before == now => return,
+        [] => "placed",
+        _ if clusters(before) == clusters(now) => "rescaled",
+        _ => "moved",
+    };
+    let chosen_by = &record.spec.chosen_by;
+    let reason =
+        decided.unplaced.clone().unwrap_or_else(|| format!("{:?} {}", chosen_by.source, chosen_by.name));
+    tracing::info!(
+        object = %context.subject,
+        logical_cluster = %context.subject.cluster(),
+        revision = record.metadata.resource_version,
+        from = sentence(before),
+        to = sentence(now),
+        reason = reason.trim_end(),
+        "{decision}"
+    );
 }
 
 /// Deletes what has ended long enough ago. What came of it below goes with its record.
@@ -345,7 +376,7 @@ async fn finalize_record(
     }
     let copies = mailbox_objects::list(&splitter.caches, watched, subject);
     for copy in copies.iter().filter(|copy| is_of_record(copy, record)) {
-        propagate::delete(splitter, watched, subject, copy).await?;
+        propagate::delete(splitter, watched, subject, copy, "the user deleted the object").await?;
     }
     record::release(splitter, subject, record).await?;
     if object.is_none() {
@@ -411,7 +442,7 @@ async fn reconcile_deleted(
         return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
     }
     for copy in left {
-        propagate::delete(splitter, watched, subject, copy).await?;
+        propagate::delete(splitter, watched, subject, copy, "the object does not exist").await?;
     }
     Ok(Outcome::Done)
 }

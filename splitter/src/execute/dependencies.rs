@@ -65,9 +65,49 @@ pub(crate) async fn reconcile(
     for (cluster, _) in &plan.parts {
         places.entry(cluster.clone()).or_insert_with(|| steady(cluster));
     }
+    let mut sent = send_parts(splitter, watched, subject, object, &plan, &copies).await?;
+    let is_needed = |copy: &MailboxObject| plan.parts.iter().any(|(cluster, _)| copy.is_at(cluster));
+    let unneeded: Vec<&MailboxObject> =
+        copies.iter().filter(|copy| copy.object.is_some() && !is_needed(copy)).collect();
+    if !unneeded.is_empty() && !splitter.is_indexed(subject.cluster(), &subject.key.namespace) {
+        return Ok(Outcome::Again(PREREQUISITE_REQUEUE));
+    }
+    let (used, unused): (Vec<&MailboxObject>, Vec<&MailboxObject>) =
+        unneeded.into_iter().partition(|copy| !copy.is_nearest && runs_work(splitter, copy));
+    for copy in unused {
+        sent.wrote |=
+            propagate::delete(splitter, watched, subject, copy, "no workload there needs it").await?;
+    }
+    if sent.wrote {
+        enqueue_dependencies(splitter, subject, object);
+    }
+    aggregate::aggregate_dependency(splitter, watched, subject, object, &copies, &places).await?;
+    Ok(match used.is_empty() {
+        _ if sent.unfinished => Outcome::Failed,
+        true => Outcome::Done,
+        false => Outcome::Again(STILL_USED_REQUEUE),
+    })
+}
+
+/// Whether sending the parts of a dependency wrote anything, and whether some of them have to be retried.
+#[derive(Default)]
+struct SentParts {
+    wrote: bool,
+    unfinished: bool,
+}
+
+/// Sends every part of the plan to the mailbox of its cluster, and reports to the user which parts cannot be sent.
+async fn send_parts(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    object: &Value,
+    plan: &Plan,
+    copies: &[MailboxObject],
+) -> Result<SentParts, CallError> {
     let overrides = splitter.caches.list_own(&splitter.caches.config.overrides, subject.cluster());
     let namespace = splitter.caches.namespace(subject.cluster(), &subject.key.namespace);
-    let (mut wrote, mut unfinished) = (false, false);
+    let mut sent = SentParts::default();
     for (cluster, part) in &plan.parts {
         let copy = copies.iter().find(|copy| copy.is_at(cluster));
         let Some(copy) = copy.filter(|copy| !copy.is_being_deleted()) else { continue };
@@ -82,31 +122,11 @@ pub(crate) async fn reconcile(
             Ok(Transformed::Object(_))
                 if copy.object.is_none() && splitter.is_namespace_terminating(copy) =>
             {
-                unfinished = true;
+                sent.unfinished = true;
                 None
             }
-            Ok(Transformed::Object(mut wanted)) => {
-                let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
-                wanted["metadata"]["annotations"][api::names::STANDS_FOR] = generation.to_string().into();
-                let missing = classes::missing(&wanted, &copy.member.object);
-                if copy.object.is_none() && !missing.is_empty() {
-                    let missing = classes::told(&missing, cluster);
-                    events::record_missing_class(splitter, subject, object, &missing).await?;
-                }
-                match propagate::write_object(splitter, watched, subject, copy, wanted).await {
-                    Err(error) if propagate::is_refused(&error) => {
-                        unfinished = true;
-                        Some(error.to_string())
-                    }
-                    sent => match sent? {
-                        SendResult::Unchanged => None,
-                        SendResult::Written => {
-                            wrote = true;
-                            None
-                        }
-                        SendResult::Denied(why) => Some(why.told(cluster)),
-                    },
-                }
+            Ok(Transformed::Object(wanted)) => {
+                send_part(splitter, watched, subject, object, copy, wanted, &mut sent).await?
             }
             Ok(Transformed::NotPropagated(_)) => None,
             Err(error) => Some(error.to_string()),
@@ -115,26 +135,40 @@ pub(crate) async fn reconcile(
             events::record_send_failure(splitter, subject, object, &format!("{cluster}: {problem}")).await?;
         }
     }
-    let is_needed = |copy: &MailboxObject| plan.parts.iter().any(|(cluster, _)| copy.is_at(cluster));
-    let unneeded: Vec<&MailboxObject> =
-        copies.iter().filter(|copy| copy.object.is_some() && !is_needed(copy)).collect();
-    if !unneeded.is_empty() && !splitter.is_indexed(subject.cluster(), &subject.key.namespace) {
-        return Ok(Outcome::Again(PREREQUISITE_REQUEUE));
+    Ok(sent)
+}
+
+/// Sends one part. Returns what a user can do something about, if the mailbox or the physical cluster does not take it.
+async fn send_part(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    object: &Value,
+    copy: &MailboxObject,
+    mut wanted: Value,
+    sent: &mut SentParts,
+) -> Result<Option<String>, CallError> {
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
+    wanted["metadata"]["annotations"][api::names::STANDS_FOR] = generation.to_string().into();
+    let missing = classes::missing(&wanted, &copy.member.object);
+    if copy.object.is_none() && !missing.is_empty() {
+        let missing = classes::told(&missing, copy.name());
+        events::record_missing_class(splitter, subject, object, &missing).await?;
     }
-    let (used, unused): (Vec<&MailboxObject>, Vec<&MailboxObject>) =
-        unneeded.into_iter().partition(|copy| !copy.is_nearest && runs_work(splitter, copy));
-    for copy in unused {
-        wrote |= propagate::delete(splitter, watched, subject, copy).await?;
+    match propagate::write_object(splitter, watched, subject, copy, wanted).await {
+        Err(error) if propagate::is_refused(&error) => {
+            sent.unfinished = true;
+            Ok(Some(error.to_string()))
+        }
+        result => match result? {
+            SendResult::Unchanged => Ok(None),
+            SendResult::Written => {
+                sent.wrote = true;
+                Ok(None)
+            }
+            SendResult::Denied(why) => Ok(Some(why.told(copy.name()))),
+        },
     }
-    if wrote {
-        enqueue_dependencies(splitter, subject, object);
-    }
-    aggregate::aggregate_dependency(splitter, watched, subject, object, &copies, &places).await?;
-    Ok(match used.is_empty() {
-        _ if unfinished => Outcome::Failed,
-        true => Outcome::Done,
-        false => Outcome::Again(STILL_USED_REQUEUE),
-    })
 }
 
 /// Whether something that may need a copy is still beside it.

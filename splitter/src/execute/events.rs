@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::controller::Splitter;
 use crate::placement::context::PlacementContext;
+use crate::placement::explain::sentence;
 use crate::snapshot::ObjectRef;
 use crate::status::CLASSES_FOUND;
 
@@ -24,6 +25,17 @@ pub(crate) async fn record_problems(
     now: &DistributionStatus,
 ) -> Result<(), CallError> {
     let Some(said) = new_problem(before, now) else { return Ok(()) };
+    let object_version = context.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    tracing::info!(
+        object = %context.subject,
+        logical_cluster = %context.subject.cluster(),
+        revision = object_version,
+        from = sentence(context.recorded()),
+        condition = said.r#type,
+        reason = said.reason,
+        message = said.message,
+        "held"
+    );
     let at = &said.last_transition_time;
     write(splitter, context.subject, context.object, (&said.reason, &said.message), at, at).await
 }
@@ -104,11 +116,11 @@ fn new_problem<'a>(
         [PLACED, COMPLETE, SENT, CLASSES_FOUND].contains(&said.r#type.as_str()) && said.reason != PLACED
     };
     let known = before.map_or(&[][..], |before| &before.conditions);
-    let has_synced = |said: &Condition| {
+    let is_known = |said: &Condition| {
         let is_it = |known: &Condition| known.reason == said.reason && known.message == said.message;
         known.iter().any(|known| known.r#type == said.r#type && is_it(known))
     };
-    now.conditions.iter().find(|said| is_bad(said) && !has_synced(said))
+    now.conditions.iter().find(|said| is_bad(said) && !is_known(said))
 }
 
 #[cfg(test)]

@@ -145,8 +145,8 @@ async fn delete_unused(
     let is_place = |places: &TargetsByCluster, member: &MemberCluster| {
         places.contains_key(member.name()) && is_nearest(member)
     };
-    let own = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
-    let lives = caches.config.namespaces.get(&own).is_some();
+    let own_key = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
+    let lives = caches.config.namespaces.get(&own_key).is_some();
     let mut waits = false;
     for member in members.iter().filter(|member| !is_place(places, member)) {
         let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) else { continue };
@@ -176,6 +176,14 @@ async fn delete_unused(
         }
         let place = Place::new(&caches.config.namespaces.kind, "", there);
         caches.server.within(mailbox).delete(place, text("uid")).await?;
+        tracing::info!(
+            object = %own_key,
+            logical_cluster = %cluster,
+            revision = text("resourceVersion"),
+            from = member.name(),
+            reason = "nothing is left in the namespace",
+            "deleted the namespace from the mailbox"
+        );
     }
     Ok(if waits { Outcome::Again(NAMESPACE_REQUEUE) } else { Outcome::Done })
 }

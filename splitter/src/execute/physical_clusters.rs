@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use api::cluster::Id;
 use api::fleet::Condition;
+use api::meta::is_being_deleted;
 use api::names::{FORGET, SPLITTER, TRUE};
 use controller::informer::Key;
 use controller::queue::Outcome;
@@ -48,7 +49,7 @@ async fn report_circle(splitter: &Splitter, owner: Id, name: &str) -> Result<(),
             (CIRCULAR, "True", CIRCULAR, message),
             &api::meta::time::now(),
         ));
-        tracing::warn!(physical_cluster = name, %message, "nothing is placed on a physical cluster that closes a circle");
+        tracing::warn!(physical_cluster = name, %message, "the physical cluster closes a cycle; nothing is placed on it");
     }
     let metadata = &member.object.metadata;
     let change = json!({
@@ -76,10 +77,10 @@ async fn mark_used(splitter: &Splitter, owner: Id, name: &str) -> Result<Outcome
         .collect();
     let is_marked = finalizers.iter().any(|finalizer| finalizer == SPLITTER);
     // Nothing is moved away from a cluster that will never answer again, so waiting for that would keep it for ever.
-    let is_forgotten = !metadata["deletionTimestamp"].is_null() && metadata["annotations"][FORGET] == TRUE;
+    let is_forgotten = is_being_deleted(&object) && metadata["annotations"][FORGET] == TRUE;
     let is_used = !is_forgotten && splitter.is_used(owner, name);
     match (is_marked, is_used) {
-        (false, true) if metadata["deletionTimestamp"].is_null() => finalizers.push(SPLITTER.to_owned()),
+        (false, true) if !is_being_deleted(&object) => finalizers.push(SPLITTER.to_owned()),
         (true, false) => finalizers.retain(|finalizer| finalizer != SPLITTER),
         _ => return Ok(Outcome::Done),
     }

@@ -90,7 +90,9 @@ pub(crate) async fn propagate(
         .filter(|copy| copy.object.is_some() && !is_target(&decided.record, copy))
         .filter(|copy| copy.is_nearest || !is_awaited(copy));
     for copy in leftover {
-        done.wrote |= delete(splitter, context.watched, context.subject, copy).await?;
+        done.wrote |=
+            delete(splitter, context.watched, context.subject, copy, "the cluster is no longer a target")
+                .await?;
     }
     Ok(done)
 }

@@ -9,6 +9,7 @@
 
 use api::fleet::{Distribution, DistributionSpec, DistributionStatus, Metadata, ObjectReference};
 use api::meta::hash::word;
+use api::meta::is_being_deleted;
 use api::names::SPLITTER;
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place};
@@ -41,10 +42,6 @@ pub(crate) fn key(watched: &WatchedKind, subject: &ObjectRef) -> Key {
 pub(crate) fn find(splitter: &Splitter, watched: &WatchedKind, subject: &ObjectRef) -> Option<Distribution> {
     let view = &splitter.caches.config.distributions;
     splitter.caches.get_own(view, &key(watched, subject))
-}
-
-pub(crate) fn is_leaving(record: &Distribution) -> bool {
-    record.metadata.deletion_timestamp.is_some()
 }
 
 /// Whether the garbage collector took a record from its object, which was deleted without its dependents.
@@ -87,7 +84,7 @@ pub(crate) fn written(
     }
     // The garbage collector takes the owner from the record of an object that is deleted without its dependents. Given back, it
     // would make the record look as if the object had been deleted with them.
-    if before.is_none() || object["metadata"]["deletionTimestamp"].is_null() {
+    if before.is_none() || !is_being_deleted(object) {
         let owner =
             json!([{ "apiVersion": of.api_version, "kind": of.kind, "name": of.name, "uid": of.uid }]);
         metadata.rest.insert("ownerReferences".to_owned(), owner);

@@ -48,6 +48,13 @@ async fn delete_placed_of(mailbox: &Remote, kind: &Kind) -> Result<usize, CallEr
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let place = Place::new(kind, text("namespace"), text("name"));
         mailbox.delete(place, text("uid")).await?;
+        tracing::info!(
+            kind = %kind,
+            object = %format_args!("{}/{}", text("namespace"), text("name")),
+            revision = text("resourceVersion"),
+            reason = "the physical cluster is being removed",
+            "deleted from the mailbox"
+        );
     }
     Ok(placed.len())
 }

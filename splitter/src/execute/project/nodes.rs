@@ -39,7 +39,7 @@ pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, C
             }
             // Somebody's own of this name.
             Some(_) => {
-                tracing::debug!(%cluster, node = member.name(), "a node of this name is there already")
+                tracing::debug!(%cluster, node = member.name(), "a Node of this name exists that is not a projection")
             }
         }
     }

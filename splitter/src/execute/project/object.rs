@@ -219,7 +219,14 @@ impl<'a> Projection<'a> {
                     Place::new(&self.writer.watched.kind, &self.source.key.namespace, &self.source.key.name);
                 let mailbox = self.splitter.caches.server.within(self.origin.mailbox);
                 mailbox.delete_within(place, text(self.there, "uid"), seconds).await?;
-                tracing::info!(kind = %self.writer.watched.kind, object = %key, cluster = self.origin.member.name(), "deleted, as its user asked for");
+                tracing::info!(
+                    object = %self.source,
+                    logical_cluster = %self.origin.cluster,
+                    revision = text(shown, "resourceVersion"),
+                    from = self.origin.member.name(),
+                    reason = "the user deleted its projection",
+                    "deleted from the mailbox"
+                );
             }
         } else if !stays || !self.origin.member.is_ready() {
             // Nobody says what becomes of it, or its user is not there to see it.

@@ -6,6 +6,7 @@ use api::cluster::Id;
 use api::fleet::PodSecurity;
 use api::meta::cover::{SharedLists, covers};
 use api::meta::hash::word;
+use api::meta::metadata;
 use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE, VIA};
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place};
@@ -51,7 +52,7 @@ pub(crate) async fn write_object(
     let next = match &copy.object {
         // It is of an object that is gone; this one begins when it is.
         Some(present) if is_another(present, &wanted) => {
-            let deleted = delete(splitter, watched, subject, copy).await?;
+            let deleted = delete(splitter, watched, subject, copy, "the object was replaced").await?;
             return Ok(if deleted { SendResult::Written } else { SendResult::Unchanged });
         }
         Some(present) => {
@@ -87,11 +88,23 @@ pub(crate) async fn delete(
     watched: &WatchedKind,
     subject: &ObjectRef,
     copy: &MailboxObject,
+    reason: &str,
 ) -> Result<bool, CallError> {
     let Some(object) = copy.object.as_ref().filter(|_| !copy.is_being_deleted()) else { return Ok(false) };
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     let place = Place::new(&watched.kind, &copy.namespace, &subject.key.name);
-    splitter.caches.server.within(copy.mailbox).delete(place, uid).await
+    let is_deleted = splitter.caches.server.within(copy.mailbox).delete(place, uid).await?;
+    if is_deleted {
+        tracing::info!(
+            object = %subject,
+            logical_cluster = %subject.cluster(),
+            revision = metadata::text(object, "resourceVersion"),
+            from = copy.name(),
+            reason,
+            "deleted from the mailbox"
+        );
+    }
+    Ok(is_deleted)
 }
 
 fn is_another(present: &Value, wanted: &Value) -> bool {
