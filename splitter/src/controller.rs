@@ -1,13 +1,13 @@
-//! The splitter at work: what happens is heard, and what it concerns is looked after.
+//! The controller: watches, event handlers and the work queue.
 //!
 //! ```text
-//!   watches ─► views ─► hear: whom does it concern? ─► queue ─► look: decide ─► spread ─► gather
-//!                                                                 └─ show: what is below, in the user's cluster
+//!   watches ─► caches ─► handle_event: which objects does it affect? ─► queue ─► reconcile: decide ─► propagate ─► aggregate
+//!                                                                        └─ project: objects of mailboxes, in the user's cluster
 //! ```
 //!
-//! An object is looked after whole: where it runs is decided and recorded, its copies are written, their reports are summed
-//! up. Each step does nothing if there is nothing to do, so a look may come at any time and any number of times. An object
-//! is never in two hands.
+//! A reconcile handles one object as a whole: it decides and records where the object runs, writes its mailbox objects,
+//! and aggregates their status. Each step does nothing if nothing changed, so a reconcile may run at any time and any
+//! number of times. The queue never gives an object to two workers.
 
 mod repeated_warnings;
 
@@ -47,38 +47,39 @@ use crate::snapshot::{
 use crate::status::policies::{self, PlacementCounts, Policy};
 use crate::transform::references::CLAIM;
 
-/// Objects looked after at once, by each of the tasks that do. Most of the time each waits for its writes to be on disk, and
-/// those that wait together are written together.
+/// Objects reconciled at the same time by each task. Most of the time a reconcile waits for its writes to be durable,
+/// and writes that wait together are committed together.
 const CONCURRENCY: usize = 64;
 const TASKS: usize = 2;
-/// What is to be known first is known after a moment.
+/// Poll intervals while caches have not synced.
 const CACHE_SYNC_POLL: Duration = Duration::from_millis(50);
 const FIRST_SYNC_POLL: Duration = Duration::from_millis(2);
 
-/// Until what came of many is added up, or looked at by those who waited for it.
+/// Delay that turns many events into one reconcile: of a Placement that counts its records, or of objects that wait for
+/// capacity.
 const BATCH_DELAY: Duration = Duration::from_millis(200);
 
 /// The uid and generation of a policy.
 type Version = (String, Option<i64>);
 
-/// Something that wants attention.
+/// A key in the work queue.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum WorkItem {
     /// A user's object.
     Object(ObjectRef),
-    /// What is shown to a user because it is below: something in a mailbox, or what is shown of it.
+    /// An object that is projected from a mailbox, by its key in the mailbox or in the user's logical cluster.
     Projected(ObjectRef),
-    /// A physical cluster: whether anything runs there because of a record.
+    /// A PhysicalCluster: whether any record has it as a target.
     PhysicalCluster(Id, String),
-    /// All physical clusters a logical cluster uses, which are its nodes.
+    /// The Nodes of a logical cluster: the physical clusters it uses.
     Nodes(Id),
-    /// The Secrets by which pods of a service account reach their logical cluster.
+    /// The Secrets with which pods of a service account reach their logical cluster.
     ApiAccess(ServiceAccountRef),
-    /// Who may use the physical clusters of a logical cluster.
+    /// Which logical clusters may use the physical clusters that are registered in this one.
     Grants(Id),
-    /// A namespace of a user: where what is in it runs, as a sentence; and its copies that hold nothing any more.
+    /// A user's namespace: its annotation with the targets, and its copies in mailboxes that are empty.
     Namespace(Id, String),
-    /// A policy of a user: whether it was understood, and what came of it.
+    /// A Placement, Override or StatusRule: its conditions and counts.
     Policy(Policy, Id, String),
 }
 
@@ -118,31 +119,31 @@ impl fmt::Display for WorkItem {
 pub struct Splitter {
     pub caches: Caches,
     pub queue: Queue<WorkItem>,
-    /// Where pods find Holon, if anybody said so.
+    /// The address at which pods reach this server. None if the server was started without one.
     pub(crate) api_endpoint: Option<ApiEndpoint>,
-    /// Who may use what.
+    /// Which logical clusters may use which physical clusters.
     pub(crate) grants: Grants,
     pub(crate) placement_index: Mutex<PlacementIndex>,
     pub(crate) reservations: Mutex<CapacityReservations>,
     pub(crate) placement_counts: Mutex<PlacementCounts>,
-    /// What waits for room somewhere.
+    /// Objects that wait for capacity on some physical cluster.
     pub(crate) waiting_for_capacity: Mutex<HashSet<ObjectRef>>,
-    /// What is shown of what is below.
+    /// Which projections exist, and which wait for their owner.
     pub(crate) projections: project::ProjectionIndex,
-    /// What is asked before something is decided for the first time.
+    /// Checks that the caches are current before the first decision about an object.
     pub(crate) freshness: freshness::FreshnessChecks,
-    /// What we wrote and have not seen yet.
+    /// Own writes that the caches have not observed yet.
     pub(crate) expectations: reconcile::WriteExpectations,
-    /// Namespaces of mailboxes that are being taken away.
+    /// Namespaces of mailboxes that are being deleted.
     pub(crate) terminating: namespaces::TerminatingNamespaces,
     warnings: RepeatedWarnings,
-    /// What was known of namespaces that matters to what is in them.
+    /// A hash of the labels and the placement annotation of each namespace: only a change of those affects its objects.
     namespaces: Mutex<HashMap<Key, u64>>,
-    /// Which policies are known, and in which generation.
+    /// The uid and generation of each policy. A change of its status is no change of the policy.
     policies: Mutex<HashMap<(Policy, Id, String), Version>>,
-    /// Who defines custom kinds.
+    /// Which logical clusters define which custom kinds.
     definitions: Mutex<CustomKinds>,
-    /// Custom kinds that are to be followed from now on.
+    /// Custom kinds whose watch is to be started, or restarted.
     watch_requests: mpsc::UnboundedSender<Arc<WatchedKind>>,
     watch_queue: Mutex<Option<mpsc::UnboundedReceiver<Arc<WatchedKind>>>>,
 }
@@ -177,15 +178,15 @@ impl Splitter {
         }
     }
 
-    /// Lets pods reach their logical cluster, by this door.
+    /// Lets pods reach their logical cluster at this address.
     pub fn with_api_endpoint(self, api_endpoint: ApiEndpoint) -> Splitter {
         Splitter { api_endpoint: Some(api_endpoint), ..self }
     }
 
-    /// Goes on for as long as it is polled; `all` reads from all logical clusters at once. Ends only if a part of it
-    /// failed in a way nobody thought of: then another one is to begin anew.
+    /// Runs for as long as it is polled; `all` reads from all logical clusters at once. Returns only if one of its tasks
+    /// panicked; the caller then starts a new splitter.
     pub async fn run(self: Arc<Self>, all: Remote) -> JoinError {
-        // What ends of itself is a custom kind that nobody serves any more.
+        // The only tasks that end are watches of custom kinds that no server serves any more.
         let mut tasks: JoinSet<Arc<str>> = JoinSet::new();
         let watch = |splitter: &Arc<Splitter>, view: &Arc<View>, scope: Scope| {
             let (this, view, all) = (splitter.clone(), view.clone(), all.clone());
@@ -193,7 +194,7 @@ impl Splitter {
                 match follow(all, view, scope, move |view, news| this.handle_event(view, &news)).await {}
             }
         };
-        // Whose an object is has to be known before it is heard of.
+        // Events of objects are attributed to logical clusters, so logical and physical clusters sync first.
         let own = &self.caches.config;
         let first = [&own.logical, &own.physical];
         for view in first {
@@ -221,7 +222,7 @@ impl Splitter {
             let (watched, wait) = tokio::select! {
                 Some(watched) = watch_queue.recv() => (watched, Duration::ZERO),
                 Some(ended) = tasks.join_next() => match ended {
-                    // Somebody defines it, and whoever serves it has yet to hear of that.
+                    // A logical cluster defines the kind, and the server does not serve it yet.
                     Ok(name) if lock(&self.definitions).has(&name) => match self.caches.by_resource(&name) {
                         Some(watched) => (watched, CACHE_SYNC_POLL),
                         None => continue,
@@ -237,7 +238,7 @@ impl Splitter {
         }
     }
 
-    /// Follows a custom kind for as long as anybody serves it.
+    /// Watches a custom kind for as long as the server serves it.
     async fn watch_custom_kind(
         self: Arc<Self>,
         all: Remote,
@@ -251,7 +252,7 @@ impl Splitter {
     }
 
     async fn reconcile_item(&self, item: WorkItem) -> Outcome {
-        // Whoever has something in hand keeps it until everything is known: giving it back would only make it come again.
+        // A reconcile waits here until the caches have synced. Requeuing the item would only wake it again.
         while !self.caches.has_synced() {
             tokio::time::sleep(CACHE_SYNC_POLL).await;
         }
@@ -293,7 +294,7 @@ impl Splitter {
         Outcome::Failed
     }
 
-    /// Something happened.
+    /// Updates the indexes, and queues every object that the event affects.
     fn handle_event(&self, view: &View, news: &News<'_>) {
         let (object, gone) = match news {
             News::Put { now, .. } => (*now, false),
@@ -359,7 +360,7 @@ impl Splitter {
         }
     }
 
-    /// Queues everything that a change of a physical cluster concerns.
+    /// Queues everything that a change of a physical cluster affects.
     fn enqueue_affected_by_cluster(&self, owner: Id, name: &str, changed: ClusterChange) {
         let users = || lock(&self.placement_index).clusters();
         match changed {
@@ -373,7 +374,8 @@ impl Splitter {
                 mailbox.into_iter().for_each(|mailbox| project::enqueue_mailbox(self, mailbox));
                 self.queue.add(WorkItem::PhysicalCluster(owner, name.to_owned()));
                 self.enqueue_possible_cycles();
-                // Only those below its home see it. Nobody makes others' objects be looked at.
+                // Only the logical cluster it is registered in and those below see it. A tenant's physical cluster must
+                // not requeue the objects of other tenants.
                 let concerned = self.caches.clusters().subtree(owner);
                 for cluster in &concerned {
                     self.enqueue_all(Some(*cluster), None);
@@ -392,7 +394,7 @@ impl Splitter {
         }
     }
 
-    /// Whether a join closes a circle may be another question once some other join is made or undone.
+    /// Whether one join closes a cycle depends on the other joins.
     fn enqueue_possible_cycles(&self) {
         let clusters = self.caches.clusters();
         let members = self.caches.members().all(&clusters);
@@ -402,13 +404,13 @@ impl Splitter {
         });
     }
 
-    /// There is room somewhere: whoever waits for that looks whether it is enough. Many make room at a time.
+    /// Queues the objects that wait for capacity, after some became free. The delay batches several releases.
     pub(crate) fn enqueue_waiting_for_capacity(&self) {
         let short: Vec<ObjectRef> = lock(&self.waiting_for_capacity).drain().collect();
         short.into_iter().for_each(|subject| self.queue.add_after(WorkItem::Object(subject), BATCH_DELAY));
     }
 
-    /// A copy changed, so the object it is of is concerned; or something it brought about did.
+    /// An event from a mailbox: queues the user's object that the mailbox object belongs to, or the projection of it.
     fn handle_mailbox_object(&self, view: &View, object: &Arc<Object>, gone: bool) {
         if view.kind == self.caches.config.definitions.kind
             && project::is_metrics_definition(&object.key.name)
@@ -441,7 +443,7 @@ impl Splitter {
         self.queue.add(WorkItem::Object(ObjectRef { kind, key }));
     }
 
-    /// A kind that somebody defines is followed, and no longer than that.
+    /// Starts or stops watching a custom kind, as its definitions come and go.
     fn handle_definition(&self, view: &View, cluster: Id, object: &Arc<Object>, gone: bool) {
         let name = &object.key.name;
         let now = self.caches.by_resource(name).map(|watched| watched.shape());
@@ -453,21 +455,21 @@ impl Splitter {
         drop(definitions);
         match became {
             KindChange::Watch(shape) => self.caches.add_kind(shape),
-            // Whether anybody still serves it, such as a mailbox that has copies, is seen by asking once more.
+            // A mailbox with objects of the kind may still serve it; the restarted watch ends if none does.
             KindChange::Removed => {}
             KindChange::Unchanged => return,
         }
         self.restart_watch(name);
     }
 
-    /// Reads a custom kind anew, and follows it from there.
+    /// Restarts the watch of a custom kind with a new list.
     pub(crate) fn restart_watch(&self, name: &str) {
         let custom = self.caches.by_resource(name).filter(|watched| watched.class == KindClass::Custom);
-        // Nobody listens only when everything ends.
+        // The receiver is dropped only when the splitter stops.
         custom.into_iter().for_each(|watched| drop(self.watch_requests.send(watched)));
     }
 
-    /// What a policy is about is looked at if it says something else than it did. What we say about it is no news.
+    /// Queues the objects a policy selects if its spec changed. A write to its status is not a change.
     fn handle_policy(&self, policy: Policy, cluster: Id, object: &Arc<Object>, gone: bool) {
         #[derive(serde::Deserialize)]
         struct Whole {
@@ -515,7 +517,7 @@ impl Splitter {
         let Some(record) = object.parse::<Distribution>() else { return };
         let counted = lock(&self.placement_counts).put(&object.key, (!gone).then_some(&record));
         let cluster = object.key.cluster.unwrap_or(Id::ROOT);
-        // Many records change at a time, and their sum is wanted once.
+        // Many records change at the same time, and the Placement writes their sum once.
         counted.into_iter().for_each(|name| {
             self.queue.add_after(WorkItem::Policy(Policy::Placement, cluster, name), BATCH_DELAY)
         });
@@ -527,7 +529,7 @@ impl Splitter {
         self.queue.add(WorkItem::Object(ObjectRef { kind: watched.name.clone(), key }));
     }
 
-    /// Everything that may be placed, of all logical clusters, or of one, or of one of its namespaces.
+    /// Queues every object that may be placed, of all logical clusters, of one, or of one namespace.
     pub(crate) fn enqueue_all(&self, cluster: Option<Id>, namespace: Option<&str>) {
         let placed = |watched: &&Arc<WatchedKind>| watched.class != KindClass::Projected;
         self.caches

@@ -1,15 +1,15 @@
-//! Physical clusters: their mailboxes, whether they are there, and their leaving.
+//! Physical clusters: their mailboxes, their health and their removal.
 //!
 //! ```text
 //!   logical cluster of the fleet                       mailbox (mailbox-east, below it)
-//!   PhysicalCluster east ──makes──────────────────────► logical cluster, account and role of its syncer
-//!      status ◄──────────── copied, judged ────────────  PhysicalCluster east: what the syncer reports
-//!                                                        Lease holon-syncer:   its heartbeat
-//!      deleted ──────────── empties ──────────────────►  everything that is placed
+//!   PhysicalCluster east ──creates────────────────────► logical cluster, service account and role of its syncer
+//!      status ◄──────── copied, condition Ready ────────  PhysicalCluster east: the syncer's report
+//!                                                         Lease holon-syncer:   its heartbeat
+//!      deleted ──────────── deletes ──────────────────►  everything that is placed
 //! ```
 //!
-//! One instance looks after all physical clusters of a server. It follows three kinds over all logical clusters, and
-//! works only when something happens or a heartbeat is due.
+//! One instance reconciles all physical clusters of a server. It watches three kinds over all logical clusters, and
+//! works only on events and when a lease expires.
 
 mod health;
 mod mailbox;
@@ -36,54 +36,55 @@ use crate::controller::RepeatedWarnings;
 
 use self::health::{HeartbeatHealth, HeartbeatState, PreviousHealth, evaluate_heartbeat};
 
-/// Physical clusters looked after at once.
+/// Physical clusters reconciled at the same time.
 const CONCURRENCY: usize = 8;
-/// While one leaves, how often it is looked at how much is left.
+/// Requeue delay while a physical cluster is being removed.
 const REMOVAL_REQUEUE: Duration = Duration::from_secs(2);
-/// A syncer that is there hears within ten seconds that it may go.
+/// A running syncer reads its dismissal within ten seconds; one that does not answer is not waited for any longer than
+/// this.
 const DISMISSAL_TIMEOUT: Duration = Duration::from_secs(40);
-/// What was written is seen after a moment.
+/// Requeue delay until the caches have observed a write.
 const WRITE_REQUEUE: Duration = Duration::from_millis(200);
 const SILENT: &str = "Silent";
 const NEVER_HEARD: &str = "NeverHeard";
 const CANNOT_CONNECT: &str = "CannotConnect";
 const LEAVING: &str = "Leaving";
-/// Condition of a physical cluster that is a logical cluster whose own work could be placed there again.
+/// Condition of a physical cluster that is a logical cluster whose own objects could be placed there again.
 pub(crate) const CIRCULAR: &str = "Circular";
 
-/// Looks after all physical clusters of a server.
+/// Reconciles all physical clusters of a server.
 #[derive(Debug)]
 pub struct Fleet {
     /// Reaches every logical cluster by its id.
     server: Remote,
     physical: Arc<View>,
-    /// Mailboxes alone: there may be a million others.
+    /// Only mailboxes: there may be a million other logical clusters.
     logical: Arc<View>,
     leases: Arc<View>,
     queue: Queue<Key>,
-    /// The physical cluster of each mailbox.
+    /// The physical cluster by mailbox.
     owners: Mutex<HashMap<Id, Key>>,
     heartbeats: Mutex<HashMap<Key, HeartbeatState>>,
     connection_problems: Mutex<HashMap<Key, ConnectionProblem>>,
-    /// Since when syncers are told to go.
+    /// Since when each syncer is dismissed.
     dismissed: Mutex<HashMap<Id, Instant>>,
     warnings: RepeatedWarnings,
 }
 
-/// A physical cluster, and where its mailbox is.
+/// A PhysicalCluster object and its mailbox.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FleetMember {
-    /// The logical cluster its object is in.
+    /// The logical cluster that the PhysicalCluster object is in.
     pub owner: Id,
     pub object: PhysicalCluster,
     pub mailbox: Option<Id>,
 }
 
-/// What keeps the server from connecting to a physical cluster, said for whoever can do something about it.
+/// Why the server cannot connect to a physical cluster, for its condition Ready.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionProblem {
     pub message: String,
-    /// Whether it is connected all the same, by what it was told before.
+    /// Whether an earlier connection still works.
     pub is_connected: bool,
 }
 
@@ -109,8 +110,8 @@ impl Fleet {
         }
     }
 
-    /// Goes on for as long as it is polled. `all` reads from all logical clusters at once; `changed` hears which
-    /// [member](Fleet::member) may be another than before. Heartbeats and reports make none another.
+    /// Runs for as long as it is polled. `all` reads from all logical clusters at once; `changed` is called with every
+    /// [member](Fleet::member) that may have changed. Heartbeats and reports change none.
     pub async fn run(&self, all: Remote, changed: impl Fn(Key)) -> Infallible {
         let across = || Scope { across: true, ..Scope::default() };
         let heartbeats = Scope {
@@ -127,12 +128,12 @@ impl Fleet {
         }
     }
 
-    /// Something happened to a physical cluster, a mailbox, a report or a heartbeat.
+    /// Queues the physical cluster of an event: of itself, its mailbox, its report or its lease.
     fn handle_event(&self, view: &View, news: &News<'_>, changed: impl Fn(Key)) {
         let (object, gone) = match news {
             News::Put { now, .. } => (now, false),
             News::Gone { last, .. } => (last, true),
-            // What came before it is known is looked at now.
+            // Events before the first sync could not be attributed.
             News::Synced => {
                 return self.physical.keys().into_iter().for_each(|key| {
                     self.queue.add(key.clone());
@@ -160,7 +161,7 @@ impl Fleet {
         }
     }
 
-    /// A physical cluster that is known.
+    /// A physical cluster in the cache.
     pub fn member(&self, key: &Key) -> Option<FleetMember> {
         let owner = key.cluster.filter(|owner| self.whose_mailbox(*owner).is_none())?;
         let object = self.physical.get(key)?.read(&self.physical.kind);
@@ -169,7 +170,7 @@ impl Fleet {
         Some(FleetMember { owner, object, mailbox })
     }
 
-    /// Says what keeps the server from connecting to it, or that nothing does. Whether that is news.
+    /// Sets or clears the connection problem of a physical cluster. Returns whether it changed.
     pub fn report_problem(&self, key: &Key, problem: Option<ConnectionProblem>) -> bool {
         let mut connection_problems = self.connection_problems();
         let before = match problem.clone() {
@@ -193,7 +194,7 @@ impl Fleet {
         mailbox_id(&self.logical.get(&key)?.read(&self.logical.kind))
     }
 
-    /// The physical cluster whose mailbox a logical cluster is, if it is one.
+    /// The physical cluster of a mailbox.
     fn whose_mailbox(&self, id: Id) -> Option<Key> {
         self.owners().get(&id).cloned()
     }
@@ -252,7 +253,7 @@ impl Fleet {
         let status = self.status(mailbox, &object, &before, health, problem);
         self.write(&here, &object, status).await?;
         Ok(match health {
-            // A little later, so that it is over then.
+            // A little later, so that the lease has expired then.
             HeartbeatHealth::Alive(left) => Outcome::Again(left + Duration::from_millis(100)),
             HeartbeatHealth::NeverHeard | HeartbeatHealth::Silent => Outcome::Done,
         })
@@ -273,7 +274,7 @@ impl Fleet {
         let before = match said.map(|ready| &*ready.reason) {
             None | Some(NEVER_HEARD) => PreviousHealth::Nothing,
             Some(CANNOT_CONNECT) if beat.is_none() => PreviousHealth::Nothing,
-            // Whether it can be connected to now is not known yet. Two beats say so.
+            // Whether the server can connect is not known yet. Two heartbeats show it.
             Some(SILENT | CANNOT_CONNECT) => PreviousHealth::Silent,
             Some(_) => PreviousHealth::Alive,
         };
@@ -284,7 +285,7 @@ impl Fleet {
         health
     }
 
-    /// What the syncer of a physical cluster said last, in its mailbox.
+    /// The last report of a syncer, in its mailbox.
     fn report(&self, mailbox: Id, name: &str) -> Option<PhysicalCluster> {
         let key = Key { cluster: Some(mailbox), namespace: String::new(), name: name.to_owned() };
         let report = self.physical.get(&key)?.read(&self.physical.kind);
@@ -295,7 +296,7 @@ impl Fleet {
         self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the syncer reports, and what is made of its heartbeat.
+    /// The status: the syncer's report with the condition Ready.
     fn status(
         &self,
         mailbox: Id,
@@ -322,7 +323,7 @@ impl Fleet {
             health::displayed_heartbeat(before.last_heartbeat_time.as_deref(), beat, is_news);
         status.conditions.retain(|said| said.r#type != "Ready");
         status.conditions.insert(0, condition(&before.conditions, "Ready", ready));
-        // The splitter's: it knows which physical clusters are logical clusters of this server.
+        // Written by the splitter, which knows which physical clusters are logical clusters of this server.
         status.conditions.retain(|said| said.r#type != CIRCULAR);
         status.conditions.extend(before.conditions.iter().find(|said| said.r#type == CIRCULAR).cloned());
         status.mailbox = Some(mailbox.to_string());
@@ -348,7 +349,7 @@ impl Fleet {
         owner.patch(place, Patch::Json, &change).await.map(drop)
     }
 
-    /// Makes the mailbox.
+    /// Creates the mailbox.
     async fn create_mailbox(&self, owner: &Remote, object: &PhysicalCluster) -> Result<Outcome, CallError> {
         let (name, kind) = (&object.metadata.name, &self.logical.kind);
         match owner.create(kind, "", &mailbox::logical_cluster(name)).await {
@@ -368,7 +369,7 @@ impl Fleet {
         Ok(Outcome::Again(REMOVAL_REQUEUE))
     }
 
-    /// What one that leaves still waits for: a reason, and what is said about it.
+    /// What the removal of a physical cluster waits for, as reason and message.
     async fn removal_blocker(
         &self,
         object: &PhysicalCluster,
@@ -382,7 +383,7 @@ impl Fleet {
             return Ok(Some(("Moving", message.to_owned())));
         }
         if is_forgotten(object) {
-            // Its syncer stops first: it must not take the end of the mailbox for the wish to delete what it holds.
+            // The syncer stops first: it must not take the deletion of the mailbox for a deletion of its objects.
             let conditions = object.status.as_ref().map_or(&[][..], |status| &status.conditions);
             let told = conditions.iter().any(|said| said.r#type == LEAVING && said.reason == FORGETTING);
             return Ok(
@@ -401,7 +402,7 @@ impl Fleet {
         Ok(waits.then(|| ("Dismissing", "the syncer is asked to uninstall itself".to_owned())))
     }
 
-    /// Tells the syncer that dialled in that it may go. Whether it has, or is not there to be told, or takes too long.
+    /// Dismisses a syncer that dialled in. Returns whether it has stopped, never ran, or takes too long.
     async fn is_syncer_gone(&self, name: &str, mailbox: Id) -> Result<bool, CallError> {
         let lease = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
         let holder = lease.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
@@ -421,7 +422,7 @@ impl Fleet {
         Ok(has_gone)
     }
 
-    /// Takes away what was sent there, then the mailbox, then the object.
+    /// Deletes the objects that were sent to a physical cluster, then its mailbox, then removes the finalizer.
     async fn reconcile_removal(
         &self,
         owner: &Remote,
@@ -452,13 +453,13 @@ impl Fleet {
     }
 }
 
-/// Whether one that leaves is to be left as it is.
+/// Whether the removal leaves the objects on the physical cluster in place.
 pub fn is_forgotten(object: &PhysicalCluster) -> bool {
     object.metadata.is_being_deleted()
         && object.metadata.annotations.get(FORGET).is_some_and(|said| said == TRUE)
 }
 
-/// Whether a physical cluster is there: by its heartbeat, by what its syncer says about it, and by what the server could do.
+/// The condition Ready: from the heartbeat, the syncer's report, and the server's own connection.
 fn ready(
     health: HeartbeatHealth,
     said: Option<Condition>,
@@ -468,7 +469,7 @@ fn ready(
     match (problem, health, said) {
         (Some(why), _, _) if !why.is_connected => of("False", CANNOT_CONNECT, &why.message),
         (_, HeartbeatHealth::NeverHeard, _) => of("Unknown", NEVER_HEARD, "the syncer has not reported yet"),
-        // A syncer is alive before its cluster has ever answered. Nothing is sent to a cluster that may not be there.
+        // A syncer renews its lease before it has reached its cluster. Nothing is sent to a cluster that may not exist.
         (_, HeartbeatHealth::Alive(_), None) => {
             of("Unknown", NEVER_HEARD, "the syncer has not reached the physical cluster yet")
         }
@@ -478,7 +479,7 @@ fn ready(
         (_, HeartbeatHealth::Alive(_), Some(said)) if said.status == "False" => {
             of("False", &said.reason, &said.message)
         }
-        // What works goes on. Who reads this can do something before it does not.
+        // The syncer still works. The message is for the admin, before it stops working.
         (Some(why), HeartbeatHealth::Alive(_), _) => {
             let message = format!("the syncer reports, but the server cannot connect again: {}", why.message);
             of("True", "Reachable", &message)
@@ -515,7 +516,7 @@ fn without_mailbox(object: &PhysicalCluster, why: &str) -> PhysicalClusterStatus
     status
 }
 
-/// A condition, with the time at which it began to be so.
+/// A condition that keeps its transition time while its status does not change.
 fn condition(
     before: &[Condition],
     kind: &str,
@@ -550,7 +551,7 @@ mod tests {
             ("Unknown", SILENT, "the syncer has not renewed its lease for 40 s"),
         );
         check(ready(alive, said("True"), None), ("True", "Reachable", reports));
-        // An address where nobody answered: the cluster was ready before it had ever been reached, and got work.
+        // A wrong address: the cluster was ready before it had ever been reached, and got workloads.
         check(
             ready(alive, None, None),
             ("Unknown", NEVER_HEARD, "the syncer has not reached the physical cluster yet"),
@@ -562,7 +563,7 @@ mod tests {
                 ("False", CANNOT_CONNECT, "there is no Secret"),
             );
         }
-        // Nothing is moved away from where things still run.
+        // Workloads stay on a cluster that still works.
         let but = "the syncer reports, but the server cannot connect again: there is no Secret";
         check(ready(alive, said("True"), connection_problems(true)), ("True", "Reachable", but));
         check(ready(alive, said("False"), connection_problems(true)), ("False", "Unreachable", "no answer"));

@@ -1,4 +1,4 @@
-//! One object, looked after.
+//! Reconciles one user's object.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -39,18 +39,18 @@ use crate::status::completed;
 use crate::status::degraded::DegradedTargets;
 use crate::transform::references::{self, pod_spec_at};
 
-/// Until what was written is seen.
+/// Requeue delay while the caches have not observed an own write.
 pub(crate) const OWN_WRITE_REQUEUE: Duration = Duration::from_millis(5);
-/// Until what comes first has been done.
+/// Requeue delay while something else has to be done first.
 pub(crate) const PREREQUISITE_REQUEUE: Duration = Duration::from_millis(50);
-/// While something moves, in case nobody says that it has arrived.
+/// Requeue delay during a migration, in case no event reports progress.
 const MIGRATION_REQUEUE: Duration = Duration::from_secs(10);
 
-/// After this long a write that is not seen has been undone by somebody.
+/// A write that is not observed for this long was overwritten by another writer.
 const UNOBSERVED_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What was written and is not in the views yet, by the object it was written for. Deciding on what one's own writes have
-/// overtaken would ask for things twice.
+/// Own writes that the caches have not observed yet, by the object they were made for. A decision on older state would
+/// repeat them.
 #[derive(Debug, Default)]
 pub(crate) struct WriteExpectations(Mutex<HashMap<ObjectRef, Vec<Write>>>);
 
@@ -63,7 +63,7 @@ struct Write {
 }
 
 impl WriteExpectations {
-    /// Something was written, as the server answered.
+    /// Records a write, from the response of the server.
     pub(crate) fn expect_write(&self, subject: &ObjectRef, view: &Arc<View>, cluster: Id, written: &Value) {
         let text = |field: &str| written["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key = Key { cluster: Some(cluster), namespace: text("namespace"), name: text("name") };
@@ -72,7 +72,7 @@ impl WriteExpectations {
         lock(&self.0).entry(subject.clone()).or_default().push(write);
     }
 
-    /// Whether something is still to be seen. What is seen is forgotten.
+    /// Whether a write is not observed yet. Observed writes are dropped.
     pub(crate) fn is_pending(&self, subject: &ObjectRef) -> bool {
         let mut expectations = lock(&self.0);
         let Some(writes) = expectations.get_mut(subject) else { return false };
@@ -88,10 +88,10 @@ impl WriteExpectations {
     }
 }
 
-/// Looks after a user's object: whether it is decided about, goes along with others, or is gone.
+/// Reconciles a user's object: one with a placement of its own, a dependency of others, or one that was deleted.
 pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -> Result<Outcome, CallError> {
     let Some(watched) = splitter.caches.by_resource(&subject.kind) else { return Ok(Outcome::Done) };
-    // What is in a mailbox is nobody's wish.
+    // Objects in mailboxes were written by the splitter; they are not input.
     if splitter.caches.is_mailbox(subject.cluster()) {
         return Ok(Outcome::Done);
     }
@@ -102,12 +102,12 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     let object = watched.get(&subject.key);
     let revision = object.as_ref().map(|object| metadata::text(object, "resourceVersion"));
     tracing::Span::current().record("revision", revision);
-    // What is in a logical cluster that is not known yet is heard of again when it is. What was in one that is gone, is gone.
+    // Objects of a logical cluster that is not in the cache yet are queued again when it is.
     if object.is_some() && splitter.caches.clusters().lineage(subject.cluster()).is_empty() {
         return Ok(Outcome::Done);
     }
     let record = record::find(splitter, &watched, subject);
-    // Somebody wants the copies of an object gone: it was deleted, and another of its name may be there already.
+    // The record is being deleted because its object was. Another object of the same name may exist already.
     if let Some(record) = record.as_ref().filter(|record| record.metadata.is_being_deleted()) {
         return finalize_record(splitter, &watched, subject, object.as_ref(), record).await;
     }
@@ -118,14 +118,14 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     if let Some(record) = record.as_ref().filter(|record| record::is_orphaned(record)).filter(is_another) {
         return delete_orphaned_record(splitter, subject, record).await;
     }
-    // Without any cluster, or of a kind that none reports at the moment, it is still what it was when it was decided about.
+    // An object that was placed keeps its placement while no physical cluster is visible or reports its kind.
     let had_placement = record.is_some() && matches!(watched.class, KindClass::Workload | KindClass::Custom);
     if had_placement || has_own_placement(splitter, &watched, subject, &object) {
         return reconcile_workload(splitter, &watched, subject, &object, record).await;
     }
     drop_placement(splitter, subject);
     if let Some(record) = &record {
-        // It goes along with others from now on; its copies stay where they are needed.
+        // The object has no placement of its own any more. Its mailbox objects stay where workloads depend on it.
         record::delete(splitter, subject, record).await?;
     }
     match watched.class {
@@ -136,7 +136,7 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     }
 }
 
-/// Whether an object is decided about by itself.
+/// Whether an object has a placement of its own, and does not follow others.
 pub(crate) fn has_own_placement(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -148,7 +148,7 @@ pub(crate) fn has_own_placement(
         return false;
     }
     let members = splitter.visible_from(subject.cluster());
-    // Where there is nothing to run anything on, a logical cluster is an API and no more.
+    // Without physical clusters, a logical cluster only stores objects.
     if members.is_empty() {
         return false;
     }
@@ -168,7 +168,7 @@ pub(crate) fn has_own_placement(
     }
 }
 
-/// Kinds of which one makes the other: whoever decides about the first has decided about the second.
+/// Controllers of these kinds create objects of others of them. The placement of the owner decides for the owned object.
 const WORKLOAD_OWNERS: &[&str] =
     &["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController"];
 
@@ -187,7 +187,7 @@ async fn reconcile_workload(
     object: &Value,
     record: Option<Distribution>,
 ) -> Result<Outcome, CallError> {
-    // It goes in its own time; what is below stays until then.
+    // Its mailbox objects are deleted with its record, when the object is gone.
     if is_being_deleted(object) {
         return Ok(Outcome::Done);
     }
@@ -195,13 +195,13 @@ async fn reconcile_workload(
     if ttl_left.is_some_and(|left| left.is_zero()) {
         return delete_expired(splitter, watched, subject, object).await;
     }
-    // Before anything is looked up: what is looked up is what was asked about, or newer.
+    // Checked before anything is read from the caches, so that what is read is at least as new as the check.
     if record.is_none() && freshness::is_behind(splitter, subject).await? {
         return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
     }
     let caches = &splitter.caches;
     let cluster = subject.cluster();
-    // From now on it hears of room, also of what there is while it is decided about.
+    // Registered before the decision, so that capacity that is freed meanwhile requeues the object.
     lock(&splitter.waiting_for_capacity).insert(subject.clone());
     let copies = mailbox_objects::list_current(caches, watched, subject, object);
     let members = splitter.visible_from(cluster);
@@ -235,7 +235,7 @@ async fn reconcile_workload(
         lock(&splitter.waiting_for_capacity).remove(subject);
     }
     if propagation.wrote {
-        // What came of it is told once that is seen. To tell before that it was sent would be to write twice.
+        // The status is written once the caches have observed the writes. Writing it now would write it twice.
         return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
     }
     aggregate::aggregate_status(splitter, &context, &decided, &propagation.problems).await?;
@@ -243,7 +243,7 @@ async fn reconcile_workload(
         return Ok(Outcome::Failed);
     }
     Ok(match decided.step {
-        // What is marked is carried on with as soon as the mark is seen.
+        // The next step follows as soon as the caches have observed the record.
         MigrationStep::Started | MigrationStep::Finished => Outcome::Again(OWN_WRITE_REQUEUE),
         MigrationStep::Waiting { .. } | MigrationStep::Overdue { .. } => Outcome::Again(MIGRATION_REQUEUE),
         MigrationStep::Settled => {
@@ -280,7 +280,7 @@ fn log_decision(context: &PlacementContext, decided: &PlacementDecision) {
     );
 }
 
-/// Deletes what has ended long enough ago. What came of it below goes with its record.
+/// Deletes a completed Job whose TTL is over. Its mailbox objects are deleted with its record.
 async fn delete_expired(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -293,7 +293,7 @@ async fn delete_expired(
     Ok(Outcome::Done)
 }
 
-/// Writes down where it is and what it needs, and looks after what goes along if that is new.
+/// Updates the placement index, and queues the dependencies and companions of the object if its entry changed.
 fn index_placement(splitter: &Splitter, context: &PlacementContext, decided: &PlacementDecision) {
     let mut entry = PlacementEntry::of(context.object, Some(&decided.record));
     entry.pod_counts = context.pods(&entry.targets, &decided.plan);
@@ -329,7 +329,7 @@ fn index_placement(splitter: &Splitter, context: &PlacementContext, decided: &Pl
     }
 }
 
-/// It is not decided about any more.
+/// Removes an object that has no placement of its own any more from the index, and releases its capacity.
 fn drop_placement(splitter: &Splitter, subject: &ObjectRef) {
     let Some(before) = lock(&splitter.placement_index).remove(subject) else { return };
     if lock(&splitter.reservations).forget(subject) {
@@ -349,7 +349,8 @@ fn drop_placement(splitter: &Splitter, subject: &ObjectRef) {
     }
 }
 
-/// The record of an object is being deleted. If the object is, too, its copies go; otherwise it is recorded anew.
+/// The record of an object is being deleted. If the object was deleted too, its mailbox objects are deleted; otherwise
+/// the record is written again.
 async fn finalize_record(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -359,7 +360,7 @@ async fn finalize_record(
 ) -> Result<Outcome, CallError> {
     let is_same = |object: &&Value| object["metadata"]["uid"] == *record.spec.object.uid;
     if let Some(object) = object.filter(is_same) {
-        // Kinds are followed one by one: that it is gone may have been seen of its record first.
+        // Every kind has its own watch, so the deletion of the record may be observed before the deletion of the object.
         let present = get_live(splitter, watched, subject).await?;
         if present.is_none_or(|present| present["metadata"]["uid"] != object["metadata"]["uid"]) {
             return Ok(Outcome::Failed);
@@ -385,7 +386,7 @@ async fn finalize_record(
     Ok(Outcome::Done)
 }
 
-/// An object as the server has it now, which may not have been seen yet.
+/// Reads an object from the server, which may be newer than the cache.
 async fn get_live(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -400,9 +401,10 @@ fn is_of_record(copy: &MailboxObject, record: &Distribution) -> bool {
     of.is_some_and(|of| of.uid == record.spec.object.uid)
 }
 
-/// The object of a record was deleted without its dependents. The record is one of them, so nobody else deletes it, and
-/// without a record nothing says where the pods' ConfigMaps, Secrets and Services have to be. So pods do not outlive their
-/// workload: the copies go as if the deletion had asked for propagation in the background, and the user is told.
+/// The object was deleted with propagation policy Orphan. The record is one of its dependents, so the garbage collector
+/// keeps it. Without a record the splitter would not know where the ConfigMaps, Secrets and Services of the pods have to
+/// be, so pods do not outlive their workload: the mailbox objects are deleted as with propagation policy Background, and
+/// an Event tells the user.
 async fn delete_orphaned_record(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -413,8 +415,8 @@ async fn delete_orphaned_record(
     Ok(Outcome::Done)
 }
 
-/// It is not there. With a record, the record's own end says what becomes of its copies; without one, its copies go once
-/// the server has said that it is not there.
+/// The object does not exist. With a record, the deletion of the record decides about the mailbox objects; without one,
+/// they are deleted once the server has confirmed that the object does not exist.
 async fn reconcile_deleted(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -425,7 +427,7 @@ async fn reconcile_deleted(
         if record::is_orphaned(&record) && get_live(splitter, watched, subject).await?.is_none() {
             return delete_orphaned_record(splitter, subject, &record).await;
         }
-        // Of a kind that is not defined any more nobody else can say that the owner of something is gone.
+        // The garbage collector cannot look up owners of a kind that is no longer defined.
         if watched.class == KindClass::Custom && !definitions::is_defined(splitter, watched, subject).await? {
             record::delete(splitter, subject, &record).await?;
         }
@@ -448,13 +450,13 @@ async fn reconcile_deleted(
 }
 
 impl Splitter {
-    /// The physical clusters that can be used from a logical cluster.
+    /// The physical clusters that are visible from a logical cluster.
     pub(crate) fn visible_from(&self, cluster: Id) -> Vec<Arc<MemberCluster>> {
         let clusters = self.caches.clusters();
         self.caches.members().visible_from(cluster, &clusters)
     }
 
-    /// Enters all that was recorded before, once, when everything is known for the first time.
+    /// Loads all recorded placements into the index, once, when the caches have synced for the first time.
     fn index_recorded_placements(&self) {
         if lock(&self.reservations).is_complete {
             return;

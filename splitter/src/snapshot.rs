@@ -1,14 +1,14 @@
-//! What the splitter knows.
+//! The caches of the splitter, and what is derived from them.
 //!
 //! ```text
-//!   server ──one watch per kind, over all logical clusters──► views ─┬─ of users' objects
-//!                                                                     └─ of their copies in mailboxes
-//!   LogicalClusters  ──► clusters: who is below whom, which are mailboxes
-//!   PhysicalClusters ──► members:  what can be used from where
+//!   server ──one watch per kind, over all logical clusters──► caches ─┬─ of users' objects
+//!                                                                      └─ of their copies in mailboxes
+//!   LogicalClusters  ──► clusters: their tree, which are mailboxes
+//!   PhysicalClusters ──► members:  which are visible from where
 //! ```
 //!
-//! Users' logical clusters and mailboxes are logical clusters of one server, so one view of a kind has both: an object and
-//! what became of it are seen in the order in which they happened.
+//! Users' logical clusters and mailboxes are logical clusters of one server, so one cache of a kind has both: an object
+//! and its copies are observed in the order in which they were written.
 
 pub(crate) mod cache_transform;
 mod custom_kinds;
@@ -39,7 +39,7 @@ pub use kinds::{KindClass, WatchedKind};
 pub use logical_clusters::LogicalClusters;
 pub use member_clusters::{ClusterChange, MemberCluster, MemberClusters};
 
-/// An object by its kind and place.
+/// Refers to an object by resource, logical cluster, namespace and name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectRef {
     /// As [`Followed::name`].
@@ -59,7 +59,7 @@ impl std::fmt::Display for ObjectRef {
     }
 }
 
-/// The views of kinds that are not placed themselves.
+/// Caches of the kinds that configure the splitter and are not placed themselves.
 #[derive(Debug)]
 pub struct ConfigCaches {
     pub physical: Arc<View>,
@@ -108,7 +108,7 @@ impl ConfigCaches {
     }
 }
 
-/// Everything that is known.
+/// The caches of the splitter: one per watched kind, and what is derived from LogicalClusters and PhysicalClusters.
 #[derive(Debug)]
 pub struct Caches {
     /// Reaches every logical cluster by its id.
@@ -146,8 +146,8 @@ impl Caches {
         write(&self.clusters)
     }
 
-    /// Whoever looks at [`clusters`](Self::clusters) too looks at them first: two who did it the other way round could wait
-    /// for each other.
+    /// A caller that also locks [`clusters`](Self::clusters) locks that first. Two callers with different orders could
+    /// deadlock.
     pub fn members(&self) -> RwLockReadGuard<'_, MemberClusters> {
         read(&self.members)
     }
@@ -156,7 +156,7 @@ impl Caches {
         write(&self.members)
     }
 
-    /// All kinds that are placed, need to be, or are shown.
+    /// All watched kinds: workloads, their dependencies, and projected kinds.
     pub fn watched_kinds(&self) -> Vec<Arc<WatchedKind>> {
         read(&self.kinds).values().cloned().collect()
     }
@@ -170,10 +170,10 @@ impl Caches {
         read(&self.kinds).values().find(of).cloned()
     }
 
-    /// Follows a custom kind from now on, in this shape. What is known of it in the same shape stays known.
+    /// Adds a custom kind, or replaces it if its shape changed. A kind of the same shape keeps its cache.
     pub(crate) fn add_kind(&self, shape: CustomKind) {
         let mut kinds = write(&self.kinds);
-        // What is built in nobody defines anew.
+        // A definition cannot replace a built-in kind.
         let is_kept = |known: &Arc<WatchedKind>| known.class != KindClass::Custom || known.shape() == shape;
         if !kinds.get(shape.kind.to_string().as_str()).is_some_and(is_kept) {
             let watched = Arc::new(WatchedKind::defined(shape));
@@ -181,41 +181,41 @@ impl Caches {
         }
     }
 
-    /// Whether everything is known that a decision needs. Custom kinds come and go, and have only themselves to wait for.
+    /// Whether all caches that a decision needs have synced. A custom kind only delays its own objects.
     pub fn has_synced(&self) -> bool {
         let built_in = |watched: &&Arc<WatchedKind>| watched.class != KindClass::Custom;
         self.config.all().iter().all(|view| view.synced())
             && read(&self.kinds).values().filter(built_in).all(|watched| watched.view.synced())
     }
 
-    /// Whether a logical cluster is known to be a mailbox.
+    /// Whether a logical cluster is a mailbox.
     pub fn is_mailbox(&self, cluster: Id) -> bool {
         self.clusters().is_mailbox(cluster)
     }
 
-    /// The logical cluster that a physical cluster is, by its path, if its own work could be placed there again.
+    /// The path of the logical cluster that a physical cluster is, if its own objects could be placed there again.
     pub fn cycle_through(&self, member: &MemberCluster) -> Option<String> {
         let clusters = self.clusters();
-        // Nearly all are real clusters.
+        // Returns early: nearly all physical clusters are real ones.
         clusters.with_identity(member.identity()?)?;
         let members = self.members().all(&clusters);
         let id = cycles::closed_by(member, &members, &clusters)?;
         Some(clusters.path(id).map_or_else(|| id.to_string(), |path| path.to_string()))
     }
 
-    /// An object as it is seen now.
+    /// An object as the cache has it.
     pub fn object(&self, subject: &ObjectRef) -> Option<Value> {
         let watched = self.by_resource(&subject.kind)?;
         watched.get(&subject.key)
     }
 
-    /// All of a kind of our own in one logical cluster.
+    /// All objects of one of Holon's kinds in a logical cluster.
     pub fn list_own<T: DeserializeOwned>(&self, view: &View, cluster: Id) -> Vec<T> {
         let keys = view.keys_within(cluster, None);
         keys.iter().filter_map(|key| self.get_own(view, key)).collect()
     }
 
-    /// One of a kind of our own.
+    /// An object of one of Holon's kinds.
     pub fn get_own<T: DeserializeOwned>(&self, view: &View, key: &Key) -> Option<T> {
         serde_json::from_str(view.get(key)?.text()).ok()
     }
@@ -249,12 +249,12 @@ impl LabelsAndAnnotations {
     }
 }
 
-/// What an object in a mailbox, or one shown to a user, says about where it belongs.
+/// The labels and annotations that say where an object of a mailbox, or a projection, belongs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PlacementMarks {
     pub is_placed: bool,
     pub is_projected: bool,
-    /// Of what is placed.
+    /// Of a placed object.
     pub locator: Option<Locator>,
 }
 

@@ -1,17 +1,17 @@
-//! Many statuses become one.
+//! Aggregates the statuses of targets into one.
 //!
 //! ```text
 //!   mailbox east: status ─┐
-//!   mailbox west: status ─┼─► one target: exact │ several: the kind's rule, then the general one, then a StatusRule ─► status
-//!   what it was before   ─┘
+//!   mailbox west: status ─┼─► one target: copied │ several: the kind's rules, then the general one, then a StatusRule ─► status
+//!   the present status   ─┘
 //! ```
 //!
-//! Whoever reads a summary (`kubectl rollout status`, `helm --wait`, Argo) believes three things, and they are kept:
-//! `observedGeneration` is the object's own generation only once every target has observed what it stands for; updated
-//! replicas run what is wanted now, so those of a target that waits its turn are not among them; and a number does not dip
-//! because somebody is silent: a silent target counts with what it said last, and is named.
+//! Clients such as `kubectl rollout status`, `helm --wait` and Argo CD rely on three properties: `observedGeneration`
+//! is the object's own generation only once every target has observed it; updated replicas have the current template,
+//! so those of a target that waits for its turn are not counted; and numbers do not drop because a target is silent: it
+//! counts with its last report, and is named.
 //!
-//! Nothing here has a clock. When a condition changes, `now` is what it says.
+//! Nothing here reads a clock: `now` is a parameter.
 
 pub(crate) mod completed;
 mod conditions;
@@ -37,25 +37,25 @@ use crate::placement::policy::Labels;
 use kinds::KindRules;
 use status_rule::CompiledStatusRule;
 
-/// One target, as its mailbox has it.
+/// The status of one target, as reported in its mailbox.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
     pub cluster: &'a str,
     pub role: Role,
-    /// None: nothing was reported yet.
+    /// None: not reported yet.
     pub status: Option<&'a Value>,
-    /// Of the object in the mailbox. The syncer says in these what has been observed.
+    /// The generation of the mailbox object, which `observedGeneration` of the report refers to.
     pub generation: i64,
-    /// The generation of the user's object that the one in the mailbox was made from.
+    /// The generation of the user's object that the mailbox object was made from.
     pub stands_for: i64,
-    /// Whether it has the template that is wanted now, and does not wait its turn.
+    /// Whether it has the current template, and does not wait for its turn.
     pub current: bool,
-    /// Whether it has been silent for too long.
+    /// Whether the physical cluster has been silent for too long.
     pub stale: bool,
     pub share: Option<u32>,
-    /// Where its indexes begin, for an Indexed Job.
+    /// Its first index, for an Indexed Job.
     pub index_start: u32,
-    /// Of the physical cluster, for rules.
+    /// The labels of the physical cluster, for StatusRules.
     pub labels: &'a Labels,
 }
 
@@ -78,8 +78,8 @@ impl Report<'_> {
         }
     }
 
-    /// A generation of the mailbox as one of the user's object. What is not the present one is some earlier one; the
-    /// latest that was known to be observed is the most that can be said.
+    /// Maps an observed generation of the mailbox object to one of the user's object. A generation before the present
+    /// one maps to the latest that was known to be observed.
     fn mapped(&self, observed: i64, before: i64) -> i64 {
         match observed >= self.generation {
             true => self.stands_for,
@@ -88,23 +88,23 @@ impl Report<'_> {
     }
 }
 
-/// The object as the user has it.
+/// The user's object, and what was decided about it.
 #[derive(Clone, Copy, Debug)]
 pub struct UserObject<'a> {
-    /// With the status it has.
+    /// With its present status.
     pub object: &'a Value,
-    /// How many replicas there are to be altogether, if that is not what its spec says.
+    /// The desired replicas, if they differ from the spec.
     pub desired: Option<u32>,
-    /// Whether each target has all of it. Then the one that has least speaks for all: of ten that are to be everywhere, nine
-    /// somewhere are nine, and not nineteen of ten.
+    /// Whether every target has all replicas. Then the smallest number counts: nine of ten available on one target are
+    /// nine, not nineteen of ten.
     pub is_duplicated: bool,
-    /// How many of them found no place.
+    /// How many of them fit on no target.
     pub pending: u32,
-    /// Why it runs nowhere or not where it is wanted, if so.
+    /// Why it has no target, or not those of its policy, if so.
     pub unplaced: Option<&'a str>,
-    /// What could not be sent, and to which target, if anything.
+    /// Why it could not be sent to a target, if so.
     pub unsent: Option<&'a str>,
-    /// Which classes that it names are missing on which target, if any.
+    /// The classes it names that a target lacks, if any.
     pub missing: Option<&'a str>,
     /// RFC 3339.
     pub now: &'a str,
@@ -120,14 +120,14 @@ impl UserObject<'_> {
     }
 }
 
-/// What the user reads.
+/// The aggregated status.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Summary {
-    /// Null if there is nothing to say.
+    /// Null if there is none.
     pub status: Value,
-    /// What targets do not agree on.
+    /// Fields that differ between targets.
     pub disagreements: Vec<Disagreement>,
-    /// What is wrong with the rule. Then the status is what it was.
+    /// The errors of the StatusRule. Then the status stays as it is.
     pub mistakes: Vec<Mistake>,
 }
 
@@ -137,7 +137,7 @@ pub const PLACED: &str = "Placed";
 const SENT: &str = "Sent";
 pub(crate) const CLASSES_FOUND: &str = "ClassesFound";
 
-/// The status of an object that runs on these targets.
+/// Aggregates the status of an object on these targets.
 pub fn aggregate(whole: &UserObject, reports: &[Report], rule: Option<&CompiledStatusRule>) -> Summary {
     let kind = kinds::of(whole.object);
     let mut sorted: Vec<&Report> = reports.iter().collect();
@@ -161,14 +161,14 @@ pub fn aggregate(whole: &UserObject, reports: &[Report], rule: Option<&CompiledS
     summary
 }
 
-/// Exactly what the target says, in the user's generations.
+/// The status of the only target, with generations of the user's object.
 fn exact(whole: &UserObject, report: &Report) -> Value {
     let mut status = report.status.cloned().unwrap_or_default();
     map_generations(&mut status, report, whole.observed_before());
     status
 }
 
-/// Wherever an observed generation is said, also inside conditions.
+/// Maps every observed generation, also in conditions.
 fn map_generations(value: &mut Value, report: &Report, before: i64) {
     match value {
         Value::Object(fields) => {
@@ -184,14 +184,14 @@ fn map_generations(value: &mut Value, report: &Report, before: i64) {
     }
 }
 
-/// Something that is in one place only, and is on its way to another: what the new place says, as soon as it says anything.
+/// An object on a single target that is moving: the status of the new target as soon as it reports one.
 fn of_one(whole: &UserObject, reports: &[&Report]) -> Value {
     let speaking = reports.iter().filter(|report| report.status.is_some());
     let first = speaking.min_by_key(|report| (report.role == Role::Leaving, report.cluster));
     first.map(|report| exact(whole, report)).unwrap_or_default()
 }
 
-/// Without a target nothing is so; a claim is never bound.
+/// Without a target there is no status; a claim is pending.
 fn nowhere(kind: &KindRules, whole: &UserObject) -> Summary {
     let status = match kind.phase_nowhere {
         Some(phase) => json!({ "phase": phase }),
@@ -203,7 +203,7 @@ fn nowhere(kind: &KindRules, whole: &UserObject) -> Summary {
     Summary { status, ..Summary::default() }
 }
 
-/// Says who is silent and why something runs nowhere, where there are conditions to say it in.
+/// Adds conditions about silent targets and about an object that is not placed or sent, if the kind has conditions.
 fn note(kind: &KindRules, whole: &UserObject, reports: &[&Report], status: &mut Value) {
     let has_conditions = kind.has_conditions || status.get("conditions").is_some_and(Value::is_array);
     if !has_conditions {

@@ -1,14 +1,12 @@
-//! A user's object as one target's mailbox has it.
+//! Transforms a user's object into the mailbox object of one target.
 //!
 //! ```text
-//!   user's object ─► strip ─► its part ─► API access ─► namespace ─► marks ─► overrides ─► mailbox object
-//!                    what the           of its own       as it is     whose    last word
-//!                    server set         logical cluster  called there it is
+//!   user's object ─► strip server fields ─► its part ─► API access ─► namespace ─► marks ─► overrides ─► mailbox object
 //! ```
 //!
-//! Lowering starts from the user's object every time and keeps nothing, so what an Override changed is as it was once the
-//! Override is gone. No step may change what an object is called or whose it is: on a shared cluster, namespaces and marks
-//! are what keeps users apart.
+//! A transformation starts from the user's object every time and keeps no state, so removing an Override restores the
+//! object. No step may change the name or the origin of an object: on a shared cluster, namespaces and marks keep
+//! tenants apart.
 
 pub mod api_access;
 pub mod classes;
@@ -32,16 +30,16 @@ use overrides::OverrideError;
 const NAMESPACE_BYTES_MAX: usize = 63;
 const HASH_CHARS: usize = 8;
 
-/// Where an object goes, and on whose behalf.
+/// The physical cluster an object is sent to, and the logical cluster it comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'a> {
     /// The id of the user's logical cluster.
     pub logical_cluster: &'a str,
     pub cluster: &'a PhysicalCluster,
-    /// All that may apply; which do is found out here.
+    /// All Overrides of the logical cluster. Those that do not match are skipped.
     pub overrides: &'a [Override],
     pub namespace_labels: &'a Labels,
-    /// How its pods reach the API, if they do.
+    /// How its pods reach the API of their logical cluster, if they do.
     pub api_access: Option<&'a ApiAccess>,
 }
 
@@ -50,7 +48,7 @@ impl Destination<'_> {
         self.cluster.spec.dedicated_to.is_some()
     }
 
-    /// What a namespace of the logical cluster is called there.
+    /// The name of a namespace on the physical cluster.
     pub fn namespace(&self, namespace: &str) -> String {
         match self.is_dedicated() {
             true => namespace.to_owned(),
@@ -59,8 +57,8 @@ impl Destination<'_> {
     }
 }
 
-/// On a cluster that several logical clusters share: the namespace and a hash that tells them apart. One that would be too
-/// long is cut, and the hash is of all of it.
+/// The name of a namespace on a shared cluster: the namespace and a hash of logical cluster and namespace. A long one is
+/// cut.
 pub fn physical_namespace(logical_cluster: &str, namespace: &str) -> String {
     let hash = word(&[logical_cluster, namespace], HASH_CHARS);
     let room = NAMESPACE_BYTES_MAX - HASH_CHARS - 1;
@@ -68,15 +66,15 @@ pub fn physical_namespace(logical_cluster: &str, namespace: &str) -> String {
     format!("{name}-{hash}")
 }
 
-/// What becomes of an object on its way.
+/// The result of a transformation.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Transformed {
     Object(Value),
-    /// It is nothing for a physical cluster.
+    /// The object is not propagated, for this reason.
     NotPropagated(&'static str),
 }
 
-/// Kinds that say something about the cluster they are in, or are made there by themselves.
+/// Kinds that describe their own cluster, or are created by it.
 const STAYS: &[(&str, &str, &str)] = &[
     ("", "Event", "Events are projected, not propagated"),
     ("events.k8s.io", "Event", "Events are projected, not propagated"),
@@ -88,7 +86,7 @@ const STAYS: &[(&str, &str, &str)] = &[
     ("holon.dev", "Distribution", "a Distribution is a record of the splitter"),
 ];
 
-/// The object of a mailbox.
+/// Transforms a user's object into a mailbox object.
 pub fn transform(
     object: &Value,
     part: Option<&Part>,
@@ -113,14 +111,14 @@ pub fn transform(
     let subject =
         ObjectAttributes { labels: &labels, namespace_labels: destination.namespace_labels, ..subject };
     let mut changed = overrides::apply(transformed, &subject, destination.cluster, destination.overrides)?;
-    // Whatever an Override did to them, they are ours.
+    // Overrides cannot change these.
     marks.put(&mut changed);
     classes::map_names(&mut changed, &destination.cluster.spec.class_mappings);
     mark_node_ports(&mut changed);
     Ok(Transformed::Object(changed))
 }
 
-/// Says which node ports of a Service are asked for: those that are left here.
+/// Annotates the node ports that the user asked for. Those that the server allocated have been removed.
 fn mark_node_ports(transformed: &mut Value) {
     let ports = transformed.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
     let asked: Vec<String> = ports.filter_map(|port| Some(port["nodePort"].as_i64()?.to_string())).collect();
@@ -129,14 +127,14 @@ fn mark_node_ports(transformed: &mut Value) {
     }
 }
 
-/// What tells the template an object has at one target from its others: also when only what is rewritten for that target is
-/// another. None if it has no template there, or is not sent at all.
+/// The hash of the pod template as transformed for one target. It changes also when only an Override changes. None if
+/// the object has no template, or is not propagated.
 pub fn template_hash_on(object: &Value, destination: &Destination) -> Result<Option<String>, OverrideError> {
     let Transformed::Object(transformed) = transform(object, None, destination)? else { return Ok(None) };
     Ok(transformed.pointer("/spec/template").map(|_| template_hash(&transformed)))
 }
 
-/// What tells the template of a Deployment from its others.
+/// The hash of the user's pod template.
 pub fn template_hash(deployment: &Value) -> String {
     let text = deployment.pointer("/spec/template").map(Value::to_string).unwrap_or_default();
     word(&[&text], 10)
@@ -147,7 +145,7 @@ fn annotate_template(object: &Value, transformed: &mut Value) {
         && transformed.pointer("/spec/template").is_some_and(Value::is_object)
     {
         let at = format!("/spec/template/metadata/annotations/{}", TEMPLATE.replace('/', "~1"));
-        // A template whose metadata is no object was never valid.
+        // A template whose metadata is not an object is invalid.
         let _ = api::meta::pointer::set(transformed, &at, template_hash(object).into());
     }
 }
@@ -168,7 +166,8 @@ fn stays(object: &Value, destination: &Destination) -> Option<&'static str> {
         }
         "ConfigMap" if named("kube-root-ca.crt") => Some("every cluster has its own kube-root-ca.crt"),
         "ServiceAccount" if named("default") => Some("every namespace has its own ServiceAccount default"),
-        // A ClusterRoleBinding there would give one user rights over all, a definition would be everybody's.
+        // A ClusterRoleBinding would give one user rights over all namespaces of the cluster, a CustomResourceDefinition
+        // would apply to all tenants.
         _ if is_cluster_wide && !destination.is_dedicated() => Some(
             "the object is cluster-scoped, and the physical cluster is not dedicated to its logical cluster",
         ),
@@ -197,7 +196,7 @@ fn identity(object: &Value) -> ObjectAttributes<'_> {
     ObjectAttributes { group, kind, name, labels: &NO_LABELS, namespace_labels: &NO_LABELS }
 }
 
-/// What tells an object in a mailbox from others, and whose it is.
+/// The label and the annotation that identify the user's object of a mailbox object.
 struct OriginMarks {
     locator: String,
 }

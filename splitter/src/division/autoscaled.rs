@@ -1,16 +1,16 @@
-//! How many there are of what an autoscaler scales, on each target for itself.
+//! The replicas of an autoscaled object, which every target scales by itself.
 //!
 //! ```text
-//!   user's object: 1      east: 1, then 10 by the autoscaler there      moved to west: 10 there, then east is emptied
+//!   user's object: 1      east: 1, then 10 by the autoscaler there      moved to west: 10 there, then east is scaled down
 //! ```
 //!
-//! A target's number is its autoscaler's from the moment on at which it has one to go by. Kubernetes leaves alone what has
-//! none, so every target begins with at least one. Only while something comes or goes is a target asked for more than it has:
-//! whoever takes over has as many as there were before anybody leaves, or, of what must not run twice, after everybody left.
+//! The autoscaler of a target sets its replicas once it has at least one: Kubernetes does not scale from zero, so every
+//! target starts with one or more. Only during a migration a target is asked for more than it has: the new targets get
+//! as many replicas as there were before an old target is left or, for exclusive workloads, after it is left.
 //!
-//! What they made of it is written back as the user's own number, as an autoscaler there would write it.
+//! The sum of the replicas is written back to the user's object, as an autoscaler in the logical cluster would.
 //!
-//! Two autoscalers would give the same ordinal to two pods, so a StatefulSet that is scaled is in one place.
+//! Two autoscalers would give the same ordinal to two pods, so an autoscaled StatefulSet is on one target.
 
 use api::fleet::{Role, Target};
 
@@ -21,7 +21,7 @@ use crate::placement::context::PlacementContext;
 use crate::placement::targets::Pick;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 
-/// How many a copy has, as it said last; until it says anything, how many it is asked for.
+/// The replicas of a copy by its last report; before that, the requested ones.
 pub(crate) fn there(copy: &MailboxObject, replicas_at: &str) -> Option<u32> {
     let asked = copy.number(replicas_at)?;
     Some(copy.reported("replicas").filter(|there| *there > 0).unwrap_or(asked))
@@ -31,18 +31,18 @@ pub(crate) fn is_moving(targets: &[Target]) -> bool {
     targets.iter().any(|target| target.role != Role::Steady)
 }
 
-/// What is divided instead of what the user's object says. None if no autoscaler scales it, or the user switched that off by
-/// wanting none.
+/// The total that is divided instead of the user's replicas. None without an autoscaler, or if the user scaled to zero,
+/// which disables autoscaling.
 pub(crate) fn total(context: &PlacementContext, picks: &[Pick]) -> Option<u32> {
     let most = context.scaled_to.filter(|_| context.rule().has_replicas())?;
     let said = division::number(context.object, context.replicas_at(), 1);
     let each = u32::try_from(picks.len()).ok().filter(|each| *each <= most).unwrap_or_default();
-    // Pods that are only there while others are replaced are not counted: no autoscaler would let them be.
+    // Surplus pods of a rolling update do not count: they exceed the maximum of the autoscaler.
     (said > 0).then(|| moving_total(context, picks).map_or(said, |total| total.min(most)).max(each))
 }
 
-/// As many as there were when the move began, or as those that leave have by now. Those that take over are not counted again
-/// with what they were given since.
+/// The replicas at the start of a migration, or those of the leaving targets by now. Those of the arriving targets are
+/// not added.
 fn moving_total(context: &PlacementContext, picks: &[Pick]) -> Option<u32> {
     let recorded = context.recorded();
     let sum = |counts: fn(Role) -> bool| -> u32 {
@@ -60,14 +60,14 @@ fn moving_total(context: &PlacementContext, picks: &[Pick]) -> Option<u32> {
     (!is_same && !recorded.is_empty()).then(|| sum(|_| true))
 }
 
-/// A copy, as it is.
+/// The present state of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     asked: u32,
     there: u32,
-    /// Whether there are some and all of them are available: it has as many as it is to have.
+    /// Whether it has replicas and all are available.
     settled: bool,
-    /// Whether its number is its autoscaler's.
+    /// Whether its autoscaler sets its replicas.
     left_alone: bool,
 }
 
@@ -79,28 +79,29 @@ impl Seen {
     }
 }
 
-/// What a copy is asked for.
+/// The replicas to request of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ask {
     pub(crate) number: u32,
-    /// Whether that is its autoscaler's from now on.
+    /// Whether its autoscaler sets them from now on.
     pub(crate) left_alone: bool,
 }
 
-/// What a copy is asked for next, by its share. One that is not there yet gets its share; one that has enough is left alone.
+/// The replicas to request next, by share. A new copy gets its share; one with enough replicas is left to its
+/// autoscaler.
 pub(crate) fn next(seen: Option<Seen>, share: u32, is_moving: bool) -> Ask {
     let Some(seen) = seen else { return Ask { number: share, left_alone: share > 0 } };
     let needed = if is_moving { share } else { share.min(1) };
     let is_too_few = seen.asked.max(seen.there) < needed || (seen.settled && seen.there < needed);
     match is_too_few {
-        // It is put through below before the autoscaler has its say again.
+        // The syncer applies this number before the autoscaler takes over again.
         true => Ask { number: share, left_alone: false },
         false => Ask { number: seen.asked, left_alone: seen.left_alone || seen.there >= needed },
     }
 }
 
-/// How many autoscalers made of it altogether, if that is another number than the user's object has. Not while anything comes,
-/// goes or is replaced, when there are others besides; and not if the user wants none, which switches autoscaling off.
+/// The sum of the replicas that the autoscalers have set, if it differs from the user's object. None during a migration
+/// or rolling update, when surplus pods exist, and if the user scaled to zero.
 pub(crate) fn made(context: &PlacementContext, targets: &[(&Target, &MailboxObject)]) -> Option<u32> {
     let recorded = context.recorded();
     let most = context.scaled_to.filter(|_| context.rule().has_replicas() && !is_moving(recorded))?;
@@ -112,7 +113,7 @@ pub(crate) fn made(context: &PlacementContext, targets: &[(&Target, &MailboxObje
     };
     let all: Option<Vec<u32>> = targets.iter().map(|(_, copy)| made(copy)).collect();
     let total: u32 = all.filter(|all| !all.is_empty() && all.len() == recorded.len())?.into_iter().sum();
-    // No autoscaler wants more than that.
+    // No autoscaler sets more.
     let total = total.min(most);
     let said = division::number(context.object, at, 1);
     (said > 0 && said != total).then_some(total)
@@ -133,7 +134,7 @@ mod tests {
         // What it has is the autoscaler's, more or less than its share.
         check((1, 10, true, true), 1, steady, (1, true));
         check((5, 2, true, true), 5, steady, (5, true));
-        // It had none, and nobody would ever scale that: it gets its share, and is left alone when it has some.
+        // It had none, and no autoscaler scales from zero: it gets its share, and is left alone when it has some.
         check((0, 0, false, true), 2, steady, (2, false));
         check((2, 0, false, false), 2, steady, (2, false));
         check((2, 1, false, false), 2, steady, (2, true));
@@ -142,7 +143,7 @@ mod tests {
         check((9, 4, false, false), 9, moving, (9, false));
         check((9, 9, true, false), 9, moving, (9, true));
         check((1, 12, true, true), 9, moving, (1, true));
-        // Scaled down again before anybody left.
+        // Scaled down again before a target was left.
         check((9, 2, true, true), 9, moving, (9, false));
         // Not all of them are there yet.
         check((9, 2, false, true), 9, moving, (9, true));

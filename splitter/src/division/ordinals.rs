@@ -1,4 +1,4 @@
-//! A StatefulSet over several targets: every ordinal in exactly one place.
+//! Divides a StatefulSet: every ordinal is on exactly one target.
 //!
 //! ```text
 //!   0 1 2 3 4 5 6 7        grow: at the end       shrink: from the end       a target leaves: another takes its range
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Each target has one contiguous range, and the ranges follow each other in the order of the targets, so the order and
-//! the shares in a record say everything. Pods have names, volumes and peers by their ordinal, so a range stays where it
-//! is: growth goes to whoever has the highest ordinals, and then to targets that have none. That may be less even than
-//! dividing anew; dividing anew would move pods with their volumes each time somebody scales.
+//! the shares of a record define them. Pods have names, volumes and peers by ordinal, so a range stays where it is:
+//! growth goes to the target with the highest ordinals, and then to targets without any. That may be less even than a
+//! new division, but a new division would move pods with their volumes at every scaling.
 
 use api::fleet::Target;
 use api::meta::hash::hash;
@@ -61,7 +61,7 @@ pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> 
 fn divided(object: &Value, first: u32, range: Range) -> Part {
     let part = Part::default().set(REPLICAS, range.len).set(START, range.start);
     match object.pointer(PARTITION) {
-        // Counted from each set's own first ordinal.
+        // The partition is relative to the first ordinal of each copy.
         Some(_) => {
             let partition = number(object, PARTITION, 0).saturating_sub(range.start - first).min(range.len);
             part.set(PARTITION, partition)
@@ -70,7 +70,7 @@ fn divided(object: &Value, first: u32, range: Range) -> Part {
     }
 }
 
-/// Shares in an order, as ranges.
+/// Turns shares into consecutive ranges.
 pub fn ranges<'a>(first: u32, laid: &[(&'a str, u32)]) -> Vec<(&'a str, Range)> {
     let mut start = first;
     let range = |(cluster, len): &(&'a str, u32)| {
@@ -81,7 +81,7 @@ pub fn ranges<'a>(first: u32, laid: &[(&'a str, u32)]) -> Vec<(&'a str, Range)> 
     laid.iter().map(range).collect()
 }
 
-/// How many ordinals each member has, in the order of the ordinals, given how it was.
+/// The number of ordinals of each cluster, in the order of the ordinals, starting from the record.
 pub fn layout<'a>(
     total: u32,
     key: &str,
@@ -97,8 +97,8 @@ pub fn layout<'a>(
     laid
 }
 
-/// The recorded ranges, with those of clusters that are no longer members given to others: whole, to one that has none,
-/// or else to a neighbour, whose range it continues.
+/// The recorded ranges, with those of clusters that are no longer chosen given to others: as a whole to a cluster
+/// without ordinals, or else to a neighbour, whose range it continues.
 fn inherit<'a>(
     key: &str,
     members: &[WeightedCluster<'a>],
@@ -123,7 +123,7 @@ fn inherit<'a>(
             orphaned += len;
         }
     }
-    // Those without ordinals come last, in a fixed order, ready to get the next ones.
+    // Clusters without ordinals come last, in a fixed order, and get the next ones.
     laid.extend(free.iter().map(|member| (member.cluster, 0)));
     laid
 }
@@ -151,7 +151,7 @@ fn grow<'a>(laid: &mut [(&'a str, u32)], total: u32, key: &str, members: &[Weigh
         place.1 += more;
         left -= more;
     }
-    // What those with lower ordinals were to get cannot be put between them: it goes to the end.
+    // Ordinals cannot be inserted between ranges, so the rest goes to the end.
     let last = laid.iter().rposition(|(_, len)| *len > 0).unwrap_or_default();
     for place in laid.iter_mut().skip(last) {
         let more = of(place.0).map_or(0, WeightedCluster::most).saturating_sub(place.1).min(left);

@@ -1,10 +1,10 @@
 //! A rolling update over several targets, within the bounds of one.
 //!
-//! A Deployment says how many pods may be missing (`maxUnavailable`) and how many there may be too many (`maxSurge`).
-//! Each target's own Deployment keeps to what it is given, so what is given may never add up to more than what was said:
-//! the bounds are resolved to numbers on the whole and apportioned. Where that leaves nothing for a target, it waits its
-//! turn: it keeps the old template until another has finished and its part is free again. So ten targets with one pod
-//! each and `maxUnavailable: 1` never have two pods down.
+//! A Deployment limits how many pods may be unavailable (`maxUnavailable`) and surplus (`maxSurge`) during an update.
+//! The Deployment of each target keeps to its own bounds, so the bounds of all targets together must not exceed those
+//! of the user: they are resolved to numbers for the whole, and divided. A target without a part waits for its turn: it
+//! keeps the old template until another target has finished. So ten targets with one pod each and `maxUnavailable: 1`
+//! never have two pods down.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Part;
 use crate::placement::shares::{WeightedCluster, divide};
 
-/// How many may be too many, and how many may be missing.
+/// The bounds of a rolling update, in replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     pub surge: u32,
@@ -23,7 +23,7 @@ pub struct Bounds {
 const SURGE: &str = "/spec/strategy/rollingUpdate/maxSurge";
 const UNAVAILABLE: &str = "/spec/strategy/rollingUpdate/maxUnavailable";
 
-/// The bounds of a Deployment with so many replicas; none if it does not roll.
+/// The bounds of a Deployment with this many replicas. None if its strategy is Recreate.
 pub fn bounds(deployment: &Value, total: u32) -> Option<Bounds> {
     let is_deployment = deployment["kind"] == "Deployment";
     if !is_deployment || deployment.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate") {
@@ -32,7 +32,7 @@ pub fn bounds(deployment: &Value, total: u32) -> Option<Bounds> {
     let portion = |pointer: &str| deployment.pointer(pointer).cloned().unwrap_or_else(|| "25%".into());
     let surge = resolved(&portion(SURGE), total, Round::Up).unwrap_or_default();
     let unavailable = resolved(&portion(UNAVAILABLE), total, Round::Down).unwrap_or_default();
-    // As in Kubernetes: with neither, nothing could ever change.
+    // As in Kubernetes: with both 0, no pod could ever be replaced.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
     Some(Bounds { surge, unavailable })
 }
@@ -43,7 +43,7 @@ pub enum Round {
     Down,
 }
 
-/// A number, or a percentage of a total; none if it is neither.
+/// A number, or a percentage of a total. None if it is neither.
 pub fn resolved(portion: &Value, total: u32, round: Round) -> Option<u32> {
     if let Some(number) = portion.as_i64() {
         return Some(u32::try_from(number.max(0)).unwrap_or(u32::MAX));
@@ -57,36 +57,36 @@ pub fn resolved(portion: &Value, total: u32, round: Round) -> Option<u32> {
     Some(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
-/// What one target may do.
+/// The bounds granted to one target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutGrant {
     pub surge: u32,
     pub unavailable: u32,
-    /// Whether it may have the new template.
+    /// Whether it may get the new template.
     pub may_update: bool,
 }
 
 impl RolloutGrant {
-    /// A Deployment may not be told 0 and 0. One that waits changes nothing, so what it is told does not matter.
+    /// The bounds of a Deployment must not both be 0. A waiting target changes nothing, so its bounds do not matter.
     pub(super) fn written(self, part: Part) -> Part {
         let unavailable = if self.surge == 0 { self.unavailable.max(1) } else { self.unavailable };
         part.set(SURGE, self.surge).set(UNAVAILABLE, unavailable)
     }
 
-    /// The fields that say it.
+    /// The fields with these bounds.
     pub fn part(self) -> Part {
         self.written(Part::default())
     }
 }
 
-/// Where a target is in an update.
+/// The stage of a target in a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RolloutStage {
     /// It has the old template.
     Waiting,
-    /// It has the new one, may do this much, and is not finished.
+    /// It has the new template and these bounds, and is not finished.
     Rolling(Bounds),
-    /// Everything there is new and available.
+    /// All replicas are updated and available.
     Done,
 }
 
@@ -94,25 +94,25 @@ pub enum RolloutStage {
 pub struct RolloutTarget<'a> {
     pub cluster: &'a str,
     pub share: u32,
-    /// How many of them are not available.
+    /// Its unavailable replicas.
     pub down: u32,
-    /// Whether some of that is broken, and has not only begun.
+    /// Whether some of them are degraded, and not just starting.
     pub is_degraded: bool,
     pub stage: RolloutStage,
 }
 
 impl<'a> RolloutTarget<'a> {
-    /// Nothing there is up, so nothing can be taken down: it goes at any time, and the new template may be the cure.
+    /// No replica is available, so updating takes none down, and the new template may fix it.
     fn is_down(&self) -> bool {
         self.down >= self.share
     }
 
-    /// Some of it is down and some is up.
+    /// Some replicas are available and some are not.
     fn is_partially_down(&self) -> bool {
         self.down > 0 && !self.is_down()
     }
 
-    /// How many are missing there because of us or of others, or may be at any moment.
+    /// The replicas that are unavailable, or may become so at any moment.
     fn spent(&self) -> u32 {
         match self.stage {
             RolloutStage::Rolling(granted) => granted.unavailable.max(self.down),
@@ -130,7 +130,7 @@ impl<'a> RolloutTarget<'a> {
     }
 }
 
-/// The bounds of each target when nothing is going on, in proportion to its share.
+/// The bounds of every target without a rollout, in proportion to its share.
 pub(super) fn apportion(
     bounds: Bounds,
     key: &str,
@@ -149,8 +149,9 @@ pub(super) fn apportion(
     shares.keys().cloned().zip(self::turns(bounds, key, &turns)).collect()
 }
 
-/// Who may go now, and how far. What was granted to those under way stays theirs until they have finished; what is down
-/// anywhere else counts too, because users do not care which template a missing pod would have had.
+/// Which targets may update now, and with which bounds. Targets that are rolling keep their bounds until they have
+/// finished; unavailable replicas elsewhere count too, because users do not care which template a missing pod would have
+/// had.
 pub fn turns(bounds: Bounds, key: &str, targets: &[RolloutTarget]) -> Vec<RolloutGrant> {
     let surging = |turn: &RolloutTarget| match turn.stage {
         RolloutStage::Rolling(granted) => granted.surge,
@@ -161,7 +162,7 @@ pub fn turns(bounds: Bounds, key: &str, targets: &[RolloutTarget]) -> Vec<Rollou
     let up: Vec<WeightedCluster> = targets.iter().map(|turn| turn.member(turn.down == 0, 0)).collect();
     let mut unavailable = divide(unavailable_left, key, &up).of;
     grant_partially_down(bounds, targets, &mut unavailable);
-    // Surge first to those who got nothing yet, so that more of them can go at once.
+    // Surge goes first to targets without unavailable budget, so that more can update at once.
     let first = |at: usize| u32::from(unavailable[at] == 0);
     let all: Vec<WeightedCluster> =
         targets.iter().enumerate().map(|(at, turn)| turn.member(!turn.is_down(), first(at))).collect();
@@ -183,10 +184,10 @@ pub fn turns(bounds: Bounds, key: &str, targets: &[RolloutTarget]) -> Vec<Rollou
     targets.iter().zip(unavailable.into_iter().zip(surge)).map(grant).collect()
 }
 
-/// What is down at a target already can be replaced without taking anything else down. But what was granted for it stays
-/// granted when it is up again, so it has to fit with what is down elsewhere. Where something is broken the new template may be
-/// the cure, and nobody waits for others to be well that may wait for the same: there it has to fit with what others were
-/// granted, and if more is down than that, one at a time does.
+/// Replicas that are unavailable at a target can be replaced without taking others down. But the bounds stay granted
+/// when they are available again, so they have to fit with what is unavailable elsewhere. A degraded target may be fixed
+/// by the new template and must not wait for other degraded ones: its bounds have to fit with what was granted to
+/// others, and if more is unavailable than that, one target updates at a time.
 fn grant_partially_down(bounds: Bounds, targets: &[RolloutTarget], unavailable: &mut [u32]) {
     let all: u32 = targets.iter().map(RolloutTarget::spent).sum();
     let is_rolling = |turn: &&RolloutTarget| matches!(turn.stage, RolloutStage::Rolling(_));
@@ -229,8 +230,8 @@ mod tests {
 
     const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 
-    /// A world in which whatever may go wrong does: every target under way has as many pods down, and as many too many,
-    /// as it was allowed. Returns the most that were ever down and too many.
+    /// A simulation of the worst case: every rolling target has as many pods down, and as many surplus pods, as it was
+    /// granted. Returns the largest numbers.
     fn roll_out(bounds: Bounds, shares: &[u32], mut choose: impl FnMut(usize) -> usize) -> (u32, u32) {
         let mut turns_left: Vec<RolloutTarget> = NAMES
             .iter()
@@ -266,7 +267,7 @@ mod tests {
             let rolling: Vec<usize> = (0..turns_left.len())
                 .filter(|at| matches!(turns_left[*at].stage, RolloutStage::Rolling(_)))
                 .collect();
-            assert!(!rolling.is_empty(), "nobody may go: {turns_left:?}");
+            assert!(!rolling.is_empty(), "no target may update: {turns_left:?}");
             let finished = &mut turns_left[rolling[choose(rolling.len())]];
             (finished.stage, finished.down) = (RolloutStage::Done, 0);
         }
@@ -299,12 +300,12 @@ mod tests {
             go(&[turn("a", 1, 0, RolloutStage::Done), turn("b", 1, 0, RolloutStage::Waiting)]),
             [true, true]
         );
-        // A pod that is down where the update has been counts: nothing further goes until it is back.
+        // A pod that is down on a finished target counts: nothing else updates until it is back.
         assert_eq!(
             go(&[turn("a", 1, 1, RolloutStage::Done), turn("b", 1, 0, RolloutStage::Waiting)]),
             [true, false]
         );
-        // A broken target goes first: the new template may be the cure, and nothing more is down for it.
+        // A degraded target updates first: the new template may fix it, and no further pod goes down.
         assert_eq!(
             go(&[turn("a", 1, 0, RolloutStage::Waiting), turn("b", 1, 1, RolloutStage::Waiting)]),
             [false, true]
@@ -323,8 +324,8 @@ mod tests {
         assert_eq!(turns_of(Bounds { surge, unavailable }, turns), expected, "{turns:?}");
     }
 
-    /// Three grew from two pods to four and got a new template in one edit. Whoever has grown takes one down, and the others
-    /// have not grown yet: numbers go first.
+    /// Three targets grew from two pods to four and got a new template in one edit. A target that has grown takes one
+    /// down, and the others have not grown yet: replicas change first.
     #[test]
     fn what_grows_is_waited_for() {
         let growing = |down| grant_partially_down(4, down, false);

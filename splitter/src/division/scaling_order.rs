@@ -1,33 +1,33 @@
-//! In which order shares are written, so that no moment is wrong.
+//! The order in which the shares of targets are written.
 //!
-//! Shares live in as many mailboxes as there are targets, and each is written by itself. Between two writes the world is
-//! what has been written so far. kcp wrote every target's full number first and divided later; for that moment there were
-//! three times as many pods. Here, whatever order the allowed writes are carried out in, and whichever of them fail:
+//! Every target has its share in its own mailbox, and each is written by itself. Between two writes the pods follow
+//! what has been written so far. kcp wrote every target's full number first and divided later; until then there were
+//! three times as many pods. Here, in whichever order the allowed writes are made, and whichever of them fail:
 //!
-//! - targets together are never asked for more than the total and the surge that is allowed;
-//! - as long as they are asked for less than the total, because it grew, nobody is asked for less;
-//! - otherwise they are never asked for less than the total less what may be missing, and what is available never falls
-//!   below that because of us.
+//! - targets together are never asked for more than the total and the allowed surge;
+//! - while they are asked for less than the total, because it grew, none is asked for less than before;
+//! - otherwise they are never asked for less than the total without the allowed missing ones, and a write never makes
+//!   fewer replicas available than that.
 //!
-//! So some changes take several rounds: [`next`] says which writes are allowed now, and is asked again when they have been
-//! carried out or something was observed.
+//! So some changes take several rounds: [`next`] returns the writes that are allowed now, and is called again after
+//! they have been made or a report has changed.
 
 use std::collections::BTreeMap;
 
-/// One target, as it is.
+/// The present state of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ObservedTarget {
-    /// What its mailbox asks for.
+    /// The replicas that its mailbox requests.
     pub asked: u32,
-    /// How many it reported available, last we heard.
+    /// The available replicas of its last report.
     pub available: u32,
-    /// How many it reported to exist.
+    /// The existing replicas of its last report.
     pub running: u32,
-    /// Whether its mailbox has been told to take all of it away, whatever is wanted there since.
+    /// Whether its copy is being deleted.
     pub leaving: bool,
 }
 
-/// How far things may go while they change.
+/// How many replicas may be surplus or missing during a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slack {
     surge: u32,
@@ -36,19 +36,19 @@ pub struct Slack {
 }
 
 impl Slack {
-    /// So many too many, so many missing. With neither nothing could move, so then one may be missing, as in a Deployment.
+    /// With both 0 nothing could move, so then one may be missing, as in a Deployment.
     pub fn new(surge: u32, missing: u32) -> Slack {
         let missing = if surge == 0 && missing == 0 { 1 } else { missing };
         Slack { surge, missing, exclusive: false }
     }
 
-    /// For what must not run twice: something is begun only when what it replaces is known to be gone.
+    /// For exclusive workloads: replicas are started only when those they replace have terminated.
     pub fn exclusive() -> Slack {
         Slack { surge: 0, missing: u32::MAX, exclusive: true }
     }
 }
 
-/// The writes allowed now: what to ask of whom. Empty when everything is as wanted, or something must be observed first.
+/// The writes that are allowed now, by cluster. Empty when nothing has to change, or a report has to come first.
 pub fn next(
     seen: &BTreeMap<String, ObservedTarget>,
     wanted: &BTreeMap<String, u32>,
@@ -68,7 +68,7 @@ fn sum(numbers: impl Iterator<Item = u32>) -> u64 {
     numbers.map(u64::from).sum()
 }
 
-/// Raises, as long as all of them together, with nothing lowered, stay within the total and the surge.
+/// Scale-ups, as long as the requested replicas without any scale-down stay within total and surge.
 fn raises(
     seen: &BTreeMap<String, ObservedTarget>,
     wanted: &BTreeMap<String, u32>,
@@ -91,8 +91,8 @@ fn raises(
     writes
 }
 
-/// Lowers, as long as all of them together, with nothing raised, leave enough asked for and enough available. If there is
-/// less already, it is not made worse: a target gives up what is not available anyway.
+/// Scale-downs, as long as enough replicas stay requested and available without any scale-up. If there are too few
+/// already, a target only gives up unavailable ones.
 fn lowers(
     seen: &BTreeMap<String, ObservedTarget>,
     excess: &[(&String, ObservedTarget, u32)],
@@ -100,7 +100,7 @@ fn lowers(
     total: u64,
 ) -> BTreeMap<String, u32> {
     let least = total.saturating_sub(u64::from(slack.missing));
-    // What is on its way out is still there, and nobody may rely on it: not even where it is wanted again.
+    // A copy that is being deleted still has pods, but does not count, even if the target is wanted again.
     let staying = || seen.values().filter(|seen| !seen.leaving);
     let asked = sum(staying().map(|seen| seen.asked));
     let available = sum(staying().map(|seen| seen.available.min(seen.asked)));
@@ -174,8 +174,8 @@ mod tests {
         check(&[("a", 1, 1)], &[("b", 1)], Slack::exclusive(), &[("a", 0)]);
     }
 
-    /// An app left a target and was sent back there at once. What was on its way out was taken for what had come back, so the
-    /// others gave up as much before anything was there.
+    /// A workload left a target and was sent back at once. The pods being deleted were taken for the new ones, so the
+    /// other targets scaled down too early.
     #[test]
     fn nobody_gives_up_anything_for_what_is_on_its_way_out() {
         let mut now = seen(&[("a", 2, 2), ("b", 3, 3), ("c", 3, 3)]);
@@ -230,7 +230,7 @@ mod tests {
                 match act {
                     Act::Want(shares) => {
                         wanted = NAMES.iter().map(|name| (*name).to_owned()).zip(shares).collect();
-                        // What is under way was decided under the old wish. It is what a controller drops: it reads anew.
+                        // Writes of the old decision are dropped, as a controller that reads again does.
                         round.clear();
                     }
                     Act::Report { at, available } => {

@@ -1,4 +1,4 @@
-//! From mailboxes to users: one status, and in the record what came of it where.
+//! Writes the aggregated status of an object, and the results per target into its record.
 
 use api::fleet::{Condition, DistributionStatus, Role, StatusRule, Target};
 use api::meta::is_being_deleted;
@@ -23,7 +23,7 @@ use crate::status::status_rule::CompiledStatusRule;
 use crate::status::{self, Report, Summary, UserObject, health};
 use crate::transform::classes;
 
-/// Sums up what the targets of an object report.
+/// Aggregates the reports of the targets of a workload.
 pub(crate) async fn aggregate_status(
     splitter: &Splitter,
     context: &PlacementContext<'_>,
@@ -52,12 +52,13 @@ pub(crate) async fn aggregate_status(
         now: &now,
     };
     let rule = rule(splitter, context.watched, context.subject);
-    // What has ended has said all it had to say, also when those are gone who said it.
+    // A completed Job keeps its status, also when targets that reported it are gone.
     let is_heard = targets.iter().filter(|(_, copy)| copy.object.is_some()).count();
     let is_over = completed::is_completed(context.object) && is_heard < decided.record.spec.targets.len();
     let summary = match &rule {
         _ if is_over => Summary::default(),
-        // What cannot be said is not said: the status stays as it is. What is exact needs no rule.
+        // A rule with errors changes nothing: the status stays as it is. With one target, its exact status is copied
+        // without the rule.
         Some(Err(mistakes)) if reports.len() > 1 => {
             Summary { mistakes: mistakes.clone(), ..Summary::default() }
         }
@@ -71,7 +72,7 @@ pub(crate) async fn aggregate_status(
     record::report(splitter, context.subject, &decided.record, &status).await
 }
 
-/// Which classes that the copies name are missing on their physical clusters, as a sentence.
+/// The classes that copies name and their physical clusters lack, as a message.
 fn missing_classes(targets: &[(&Target, &MailboxObject)]) -> Option<String> {
     let told =
         targets.iter().filter(|(target, _)| mailbox_objects::is_staying(target)).filter_map(|(_, copy)| {
@@ -82,7 +83,7 @@ fn missing_classes(targets: &[(&Target, &MailboxObject)]) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// Where the indexes of a target's part of a Job begin.
+/// Sets where the indexes of every target's part of a Job start.
 fn indexed<'a>(mut reports: Vec<Report<'a>>, decided: &PlacementDecision) -> Vec<Report<'a>> {
     let mut start = 0;
     for (cluster, share) in &decided.plan.shares {
@@ -94,7 +95,7 @@ fn indexed<'a>(mut reports: Vec<Report<'a>>, decided: &PlacementDecision) -> Vec
     reports
 }
 
-/// How several statuses of a custom kind become one, if somebody said so.
+/// The StatusRule for a custom kind, if there is one.
 fn rule(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -111,7 +112,7 @@ fn rule(
     rules.iter().find(is_for).map(|rule| CompiledStatusRule::read(&rule.spec))
 }
 
-/// Writes a status, if it is another than the object has.
+/// Writes a status if it changed.
 async fn write(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -133,8 +134,9 @@ async fn write(
     Ok(())
 }
 
-/// How many an autoscaler below made of it is how many there are to be, as if it had been scaled here: whoever compares what is
-/// with what was wanted would otherwise wait for ever.
+/// Writes the replicas that the autoscalers on the targets have set to `spec.replicas` of the user's object, as an
+/// autoscaler in the logical cluster would. A client that compares desired with current replicas would otherwise wait
+/// for ever.
 async fn scale(
     splitter: &Splitter,
     context: &PlacementContext<'_>,
@@ -220,7 +222,7 @@ fn status(
     }
 }
 
-/// The status of something that goes along.
+/// Aggregates the status of a dependency.
 pub(crate) async fn aggregate_dependency(
     splitter: &Splitter,
     watched: &WatchedKind,

@@ -1,17 +1,18 @@
-//! How pods reach the logical cluster they were applied to, from wherever they run.
+//! Lets pods reach the logical cluster they were applied to, from whichever physical cluster they run on.
 //!
 //! ```text
-//!   ServiceAccount bot ──asks for──► a token ─┐
-//!   whom Holon is vouched for by, namespace ──┴─► Secret holon-api-access-bot, in every mailbox where pods of bot are
+//!   ServiceAccount bot ──TokenRequest──► token ─┐
+//!   certificate authority, namespace ───────────┴─► Secret holon-api-access-bot, in every mailbox with pods of bot
 //! ```
 //!
-//! The Secret is made here and goes below as everything that is placed does; pods are [rewritten](crate::transform::api_access) to
-//! mount it where clients look for it. Its token is one of the user's own service account, so what it may do is decided by
-//! the roles of the user's logical cluster, it leads nowhere else, and it ends when the account does. Each place has a token
-//! of its own. When it is to be renewed is written on the Secret: whoever looks after it next needs to know nothing else.
+//! The splitter writes the Secret, and the syncer applies it like every placed object; pods are
+//! [rewritten](crate::transform::api_access) to mount it at the standard path. The token belongs to the user's own
+//! service account, so RBAC of the user's logical cluster decides what it may do, it is valid nowhere else, and it ends
+//! with the account. Every mailbox has a token of its own. The time of renewal is an annotation on the Secret, so a
+//! restarted splitter needs no other state.
 //!
-//! What pods have is what was asked for when they were last changed. A Job and a bare Pod cannot be changed, so they keep
-//! the address they were given.
+//! Pods keep the address they were created with until they change. A Job and a bare Pod cannot be changed, so they keep
+//! it for good.
 
 mod secret;
 
@@ -37,16 +38,16 @@ use crate::transform::group_kind;
 use crate::transform::references::pod_spec_at;
 use secret::AccessSecret;
 
-/// Where pods find Holon, and whom they trust when they do.
+/// The address of this server for pods, and the certificate authority they verify it with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ApiEndpoint {
     pub host: String,
     pub port: u16,
-    /// The certificate of the authority that vouches for Holon, as PEM.
+    /// The PEM certificate of the authority that signed the serving certificate.
     pub authority: String,
 }
 
-/// The service account of a user.
+/// A service account in a user's logical cluster.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ServiceAccountRef {
     pub cluster: Id,
@@ -54,19 +55,19 @@ pub struct ServiceAccountRef {
     pub name: String,
 }
 
-/// As whom the pods of an object call the API, if they do.
+/// The service account with which the pods of an object call the API.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PodApiAccess {
     account: String,
-    /// Whether that is so whatever the account says.
+    /// Whether the pods mount a token even if the account does not want it mounted.
     always: bool,
 }
 
-/// Made in every namespace by itself, and so no view has it.
+/// Every namespace has this account, so it is not cached.
 const DEFAULT: &str = "default";
-/// What the account says may change without anybody telling us.
+/// The service account does not exist, or is not cached: no event requeues when it changes.
 const MISSING_ACCOUNT_REQUEUE: Duration = Duration::from_secs(1);
-/// Kinds whose pods are never others than they were.
+/// Kinds whose pod spec is immutable.
 const FIXED: &[(&str, &str)] = &[("", "Pod"), ("batch", "Job")];
 
 impl PodApiAccess {
@@ -78,13 +79,13 @@ impl PodApiAccess {
     }
 }
 
-/// Pods that name no account are of the one every namespace has.
+/// Pods without a service account name use the default one.
 fn account_of(spec: &Value) -> &str {
     let named = |field: &str| spec[field].as_str().filter(|name| !name.is_empty());
     named("serviceAccountName").or_else(|| named("serviceAccount")).unwrap_or(DEFAULT)
 }
 
-/// How the pods of an object reach its logical cluster. None if it has no pods, or nobody said where Holon is.
+/// How the pods of an object reach its logical cluster. None if it has no pods, or the server has no address for pods.
 pub(crate) async fn of(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -98,7 +99,8 @@ pub(crate) async fn of(
         Some(mounts) => mounts,
         None => match account.seen(splitter) {
             Some(seen) => automounts(&seen),
-            // What was sent asked the server; if that has become otherwise, the account has been seen.
+            // An earlier copy mounts a token, so the account allowed it. If that had changed, the account would be in
+            // the cache.
             None if copies.iter().any(mounts_already) => true,
             None => account.read(splitter).await?.is_none_or(|account| automounts(&account)),
         },
@@ -107,7 +109,7 @@ pub(crate) async fn of(
     Ok(Some(ApiAccess { host, port, secret: secret::name(&account.name), mounts }))
 }
 
-/// The same for one copy, which may have to stay as it is.
+/// The same for one copy. A copy with an immutable pod spec keeps what it has.
 pub(crate) fn at<'a>(
     api_access: Option<&'a ApiAccess>,
     object: &Value,
@@ -131,7 +133,7 @@ fn automounts(account: &Value) -> bool {
     account["automountServiceAccountToken"] != false
 }
 
-/// Looks after the Secrets of those whose pods an object had or has.
+/// Queues the service accounts of the pods that an object has or had.
 pub(crate) fn enqueue_accounts(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -143,7 +145,7 @@ pub(crate) fn enqueue_accounts(
     }
 }
 
-/// A service account is another: its tokens are of the one before, and it may say something else about its pods.
+/// A service account changed: its tokens are invalid if it was recreated, and its pods may mount tokens or not.
 pub(crate) fn handle_service_account(splitter: &Splitter, object: &Object) {
     let (namespace, name) = (object.key.namespace.clone(), object.key.name.clone());
     let Some(cluster) = object.key.cluster else { return };
@@ -152,7 +154,7 @@ pub(crate) fn handle_service_account(splitter: &Splitter, object: &Object) {
     splitter.queue.add(WorkItem::ApiAccess(account));
 }
 
-/// Whose Secret something in a mailbox is, if it is one.
+/// The service account that a Secret in a mailbox belongs to, if it is one of these.
 pub(crate) fn account_of_secret(object: &Object) -> Option<ServiceAccountRef> {
     secret::owner(&object.parse()?).map(|(account, _)| account)
 }
@@ -166,7 +168,7 @@ impl ServiceAccountRef {
         }
     }
 
-    /// What stands for its Secret where writes are remembered until they are seen.
+    /// The key under which writes of its Secrets are expected.
     fn subject(&self, secrets: &WatchedKind) -> ObjectRef {
         let key = controller::informer::Key {
             cluster: Some(self.cluster),
@@ -176,7 +178,7 @@ impl ServiceAccountRef {
         ObjectRef { kind: secrets.name.clone(), key }
     }
 
-    /// As the view has it, if somebody wrote it.
+    /// The account in the cache. The default account is not cached.
     fn seen(&self, splitter: &Splitter) -> Option<Value> {
         let accounts = splitter.caches.by_group_kind("", "ServiceAccount")?;
         let (namespace, name) = (self.namespace.clone(), self.name.clone());
@@ -189,7 +191,7 @@ impl ServiceAccountRef {
         splitter.caches.server.within(self.cluster).get(place).await
     }
 
-    /// Looks after everything whose pods are of this account.
+    /// Queues all objects whose pods use this account.
     fn enqueue_users(&self, splitter: &Splitter) {
         let placement_index = lock(&splitter.placement_index);
         let is_user = |entry: &PlacementEntry| {
@@ -199,7 +201,7 @@ impl ServiceAccountRef {
         users.for_each(|(subject, _)| splitter.queue.add(WorkItem::Object(subject.clone())));
     }
 
-    /// The physical clusters where pods are that call the API as this account.
+    /// The physical clusters with pods that call the API with this account.
     fn places(&self, splitter: &Splitter, automounts: bool) -> BTreeSet<String> {
         let placement_index = lock(&splitter.placement_index);
         let entries = placement_index.within(self.cluster, &self.namespace).map(|(_, entry)| entry);
@@ -212,7 +214,7 @@ impl ServiceAccountRef {
     }
 }
 
-/// The Secrets of an account: there where its pods are, with a token that is good, and nowhere else.
+/// Keeps the Secrets of an account: one with a valid token in every mailbox where its pods are, none elsewhere.
 pub(crate) async fn reconcile(
     splitter: &Splitter,
     account: &ServiceAccountRef,
@@ -234,7 +236,7 @@ pub(crate) async fn reconcile(
     }
     let mut again = Outcome::Done;
     for member in used.iter().filter(|member| !member.object.metadata.is_being_deleted()) {
-        // Nobody's pods start without their account, here as anywhere.
+        // As in Kubernetes, pods do not start before their service account exists.
         let Some(found) = &found else { return Ok(Outcome::Again(MISSING_ACCOUNT_REQUEUE)) };
         if let Some(left) = ensure_secret(splitter, &secrets, api_endpoint, account, found, member).await? {
             again = requeue_sooner(again, left);
@@ -243,7 +245,7 @@ pub(crate) async fn reconcile(
     Ok(again)
 }
 
-/// Deletes the Secrets of an account where it is not used. False if it is not known yet whether it is.
+/// Deletes the Secrets of an account where it is not used. False if the placement index does not know yet whether it is.
 async fn delete_unused_secrets(
     splitter: &Splitter,
     secrets: &WatchedKind,
@@ -265,7 +267,7 @@ async fn delete_unused_secrets(
         if !splitter.is_indexed(account.cluster, &account.namespace) {
             return Ok(false);
         }
-        // It may be unused because the account has just said so: then pods that still mount it are to be others.
+        // If the account no longer wants its token mounted, pods that mount the Secret have to be rewritten.
         account.enqueue_users(splitter);
         let namespace = namespace_on(member, account.cluster, &account.namespace);
         let place = Place::new(&secrets.kind, &namespace, &secret.name);
@@ -297,7 +299,7 @@ fn present(
     Some((mailbox, found.filter(|secret| secret.account == *account)))
 }
 
-/// Makes the Secret in one mailbox as it should be. How long it may stay so.
+/// Creates or renews the Secret in one mailbox. Returns how long it stays valid.
 async fn ensure_secret(
     splitter: &Splitter,
     secrets: &Arc<WatchedKind>,
@@ -327,7 +329,7 @@ async fn ensure_secret(
     Ok(Some(left))
 }
 
-/// How long a token is asked for: long enough that a day without Holon does not end it at once.
+/// The lifetime of tokens. Pods keep working while the server is down for most of a day.
 const SECONDS: u64 = 24 * 60 * 60;
 
 /// A token of the account, as its logical cluster issues it.

@@ -1,15 +1,15 @@
-//! Kinds that somebody defined, in mailboxes.
+//! CustomResourceDefinitions in mailboxes.
 //!
 //! ```text
 //!   user's logical cluster                     mailbox
-//!   definition widgets, with its schema ────►  definition widgets, which takes anything
+//!   definition widgets, with its schema ────►  definition widgets, which accepts any object
 //!   Widget one ─────────────────────────────►  Widget one (placed)
 //! ```
 //!
-//! A mailbox can hold an object only of a kind it knows. What an object may look like was checked where the user wrote it,
-//! and is checked again by the physical cluster, by its own definition; a mailbox in between has no opinion. So one
-//! definition there does for all logical clusters that define the kind, each in its own way: it has the versions of all of
-//! them. It is not placed, so it stays in the mailbox: whoever runs a physical cluster decides what is served there.
+//! A mailbox can only hold objects of kinds it defines. The user's logical cluster has validated an object, and the
+//! physical cluster validates it again with its own definition, so the mailbox accepts anything. One definition is
+//! enough for all logical clusters that define the kind: it has the versions of all of them. It is not placed, so it
+//! stays in the mailbox: the admin of a physical cluster decides which kinds it serves.
 
 use api::cluster::Id;
 use controller::informer::Key;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::controller::Splitter;
 use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 
-/// Lets a mailbox know the kind of an object, if it is one that somebody defined.
+/// Defines the custom kind of an object in a mailbox, or adds versions to its definition.
 pub(crate) async fn bring(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -35,19 +35,19 @@ pub(crate) async fn bring(
         let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.clone() };
         view.get(&key).map(|definition| definition.read(&view.kind))
     };
-    // Its definition is going, and it with it.
+    // The definition is being deleted, and its objects with it.
     let Some(own) = read(subject.cluster()) else { return Ok(()) };
     let there = splitter.caches.server.within(mailbox);
     match read(mailbox) {
         None => match there.create(&view.kind, "", &permissive(&own)).await {
-            // Somebody else was faster; the next look sees what they wrote.
+            // Another reconcile created it; the next one reads it.
             Err(error) if error.is_conflict() => Ok(()),
             done => done.map(drop),
         },
         Some(present) => match widened(&present, &own) {
             Some(wider) => {
                 there.replace(Place::new(&view.kind, "", &name), &wider).await?;
-                // What was there before can be seen in another version now, which no event says.
+                // Existing objects are now served in a further version, which no event reports.
                 splitter.restart_watch(&name);
                 Ok(())
             }
@@ -56,7 +56,7 @@ pub(crate) async fn bring(
     }
 }
 
-/// Whether the kind of an object is defined where it is. With a definition go all objects of its kind.
+/// Whether the kind of an object is still defined in its logical cluster. Its objects are deleted with the definition.
 pub(crate) async fn is_defined(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -67,7 +67,7 @@ pub(crate) async fn is_defined(
     Ok(here.get(Place::new(kind, "", &watched.name)).await?.is_some())
 }
 
-/// The same kind, with the same versions, of which an object may be anything.
+/// The same kind and versions, with a schema that accepts any object.
 fn permissive(own: &Value) -> Value {
     let spec = &own["spec"];
     let versions: Vec<Value> = spec["versions"].as_array().into_iter().flatten().map(version).collect();
@@ -89,7 +89,7 @@ fn version(own: &Value) -> Value {
     version
 }
 
-/// What is there, with the versions of another definition besides; none if it has them.
+/// The definition with the versions of another one added. None if it has them.
 fn widened(present: &Value, own: &Value) -> Option<Value> {
     let named = |definition: &Value, name: &Value| {
         let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
@@ -100,7 +100,7 @@ fn widened(present: &Value, own: &Value) -> Option<Value> {
         .as_array()?
         .iter()
         .filter(|version| !named(present, &version["name"]))
-        // It has one that is stored already.
+        // The definition has a storage version already.
         .map(|version| {
             let mut version = version.clone();
             version["storage"] = false.into();
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_mailbox_takes_anything_of_every_version_anybody_has() {
         let first = permissive(&definition(&[("v1", true)]));
-        assert_eq!(first["spec"]["conversion"], Value::Null, "a mailbox calls nobody");
+        assert_eq!(first["spec"]["conversion"], Value::Null, "a mailbox calls no webhook");
         assert_eq!(first["metadata"], json!({ "name": "widgets.example.com" }));
         let schema = &first["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         assert_eq!(*schema, json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }));

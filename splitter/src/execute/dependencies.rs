@@ -1,11 +1,11 @@
-//! What goes along: things that are needed by what runs, and things that are about it.
+//! Propagates dependencies: objects that workloads reference, and objects that select their pods.
 //!
 //! ```text
-//!   Deployment web ──names──► ConfigMap, Secret, ServiceAccount, claim      wherever web goes
-//!        pods ◄──selects── Service ◄──names── Ingress ──names──► Secret      wherever the pods are
+//!   Deployment web ──references──► ConfigMap, Secret, ServiceAccount, claim   to every target of web
+//!        pods ◄──selects── Service ◄──references── Ingress ──references──► Secret   to every target of the pods
 //! ```
 //!
-//! Nothing is decided about these: they are wherever somebody is who needs them, and nowhere else.
+//! These have no placement of their own: they are on the targets of the workloads that need them, and nowhere else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,20 +33,22 @@ use crate::transform::classes;
 use crate::transform::references::{self, DependencyRef};
 use crate::transform::{self, Destination, Transformed};
 
-/// Where something is needed, and how many pods are there that need it. The role is the firmest anybody has there.
+/// The targets where a dependency is needed, by cluster. The share is the number of pods that need it; of several roles,
+/// Steady wins over Arriving and Arriving over Leaving.
 pub(crate) type TargetsByCluster = BTreeMap<String, Target>;
 
-/// Until what is left behind where a name meant something else is asked about again.
+/// Requeue delay while workloads still run beside a copy on a physical cluster that is no longer the nearest of its
+/// name.
 const STILL_USED_REQUEUE: Duration = Duration::from_secs(1);
 
-/// Looks after one of them.
+/// Reconciles a dependency.
 pub(crate) async fn reconcile(
     splitter: &Splitter,
     watched: &WatchedKind,
     subject: &ObjectRef,
     object: &Value,
 ) -> Result<Outcome, CallError> {
-    // What is shown from a mailbox has the status it has there, and goes nowhere.
+    // A projection is not propagated.
     if object["metadata"]["labels"][PROJECTED] == TRUE {
         return Ok(Outcome::Done);
     }
@@ -54,14 +56,14 @@ pub(crate) async fn reconcile(
         enqueue_scale_target(splitter, subject, object);
     }
     let copies = mailbox_objects::list_current(&splitter.caches, watched, subject, object);
-    // Where there is nothing to run anything on, a logical cluster is an API and no more.
+    // Without physical clusters, a logical cluster only stores objects.
     if splitter.visible_from(subject.cluster()).is_empty() && copies.iter().all(|copy| copy.object.is_none())
     {
         return Ok(Outcome::Done);
     }
     let mut places = places(splitter, watched, subject, object, 0);
     let plan = planned(watched, subject, object, &places, &copies);
-    // What stays although nobody needs it is told of all the same.
+    // A claim that no workload needs keeps its copy, and its status is aggregated too.
     for (cluster, _) in &plan.parts {
         places.entry(cluster.clone()).or_insert_with(|| steady(cluster));
     }
@@ -171,7 +173,7 @@ async fn send_part(
     }
 }
 
-/// Whether something that may need a copy is still beside it.
+/// Whether workloads that may need a copy are in the same namespace of the mailbox.
 fn runs_work(splitter: &Splitter, copy: &MailboxObject) -> bool {
     let works = |watched: &WatchedKind| matches!(watched.class, KindClass::Workload | KindClass::Custom);
     splitter.caches.watched_kinds().iter().any(|watched| {
@@ -179,7 +181,7 @@ fn runs_work(splitter: &Splitter, copy: &MailboxObject) -> bool {
     })
 }
 
-/// Looks after what an autoscaler is about, if it does not know of it yet.
+/// Queues the scale target of an autoscaler if its copies do not have the autoscaling annotation yet.
 fn enqueue_scale_target(splitter: &Splitter, subject: &ObjectRef, autoscaler: &Value) {
     let of = &autoscaler["spec"]["scaleTargetRef"];
     let text = |field: &str| of[field].as_str().unwrap_or_default();
@@ -198,7 +200,7 @@ fn enqueue_scale_target(splitter: &Splitter, subject: &ObjectRef, autoscaler: &V
     }
 }
 
-/// What goes along with something that goes along.
+/// Queues the dependencies of a dependency.
 fn enqueue_dependencies(splitter: &Splitter, subject: &ObjectRef, object: &Value) {
     for need in references::dependencies(object) {
         enqueue_dependency(splitter, subject, &need);
@@ -212,7 +214,7 @@ fn enqueue_dependencies(splitter: &Splitter, subject: &ObjectRef, object: &Value
     }
 }
 
-/// Looks after something that is needed.
+/// Queues an object that another one references.
 pub(crate) fn enqueue_dependency(splitter: &Splitter, of: &ObjectRef, need: &DependencyRef) {
     if let Some(watched) = splitter.caches.by_group_kind("", need.kind) {
         let key = Key { name: need.name.clone(), ..of.key.clone() };
@@ -220,7 +222,7 @@ pub(crate) fn enqueue_dependency(splitter: &Splitter, of: &ObjectRef, need: &Dep
     }
 }
 
-/// Chains of needs are short: a Secret of an Ingress for a Service.
+/// Chains of references are short: a Secret of an Ingress for a Service.
 const DEPTH_MAX: usize = 3;
 
 fn places(
@@ -294,7 +296,7 @@ fn join(places: &mut TargetsByCluster, target: &Target) {
     }
 }
 
-/// Whether something is needed by, or about, what is decided about.
+/// Whether an object references the dependency, or the dependency selects its pods.
 fn concerns(watched: &WatchedKind, object: &Value, entry: &PlacementEntry) -> bool {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let named = entry.dependencies.iter().any(|need| need.kind == watched.kind.name && need.name == name);
@@ -323,7 +325,7 @@ fn concerns(watched: &WatchedKind, object: &Value, entry: &PlacementEntry) -> bo
     }
 }
 
-/// Whether an autoscaler is about something.
+/// Whether an object is the scale target of an autoscaler.
 fn scales(autoscaler: &Value, group: &str, kind: &str, name: &str) -> bool {
     let of = &autoscaler["spec"]["scaleTargetRef"];
     let version = of["apiVersion"].as_str().unwrap_or_default();
@@ -331,7 +333,7 @@ fn scales(autoscaler: &Value, group: &str, kind: &str, name: &str) -> bool {
     of["kind"] == *kind && its_group == group && of["name"] == *name
 }
 
-/// The claims an object mounts, each with the physical clusters that have it.
+/// The claims an object mounts, each with the physical clusters it was sent to.
 pub(crate) fn claims(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -348,7 +350,7 @@ pub(crate) fn claims(
     references::claims(object).into_iter().map(|name| (name.clone(), there(&name))).collect()
 }
 
-/// The most an autoscaler makes of an object. None if none scales it.
+/// `maxReplicas` of the autoscaler of an object. None if it has none.
 pub(crate) fn scaled_to(splitter: &Splitter, subject: &ObjectRef, object: &Value) -> Option<u32> {
     let autoscalers = splitter.caches.by_group_kind("autoscaling", "HorizontalPodAutoscaler")?;
     let (group, kind) = transform::group_kind(object);
@@ -363,7 +365,7 @@ fn steady(cluster: &str) -> Target {
     Target { cluster: cluster.to_owned(), role: Role::Steady, share: None }
 }
 
-/// What each place gets of it.
+/// Plans the part of a dependency for every target.
 fn planned(
     watched: &WatchedKind,
     subject: &ObjectRef,
@@ -373,7 +375,7 @@ fn planned(
 ) -> Plan {
     let key = format!("{}/{}", subject.key.namespace, subject.key.name);
     let pods = |target: &Target| target.share.and_then(|share| u32::try_from(share).ok()).unwrap_or(1);
-    // What is about something that is whole everywhere is whole everywhere, too.
+    // What selects pods of an undivided workload is not divided either.
     let division = match places.values().all(|target| target.share.is_some()) {
         true => Division::Divide,
         false => Division::Duplicate,
@@ -413,7 +415,7 @@ fn planned(
             let pods = places.iter().map(|(cluster, target)| (cluster.clone(), pods(target))).collect();
             limits::budget(object, &key, &pods)
         }
-        // Whatever holds data stays where it is, also while nobody needs it: only who deletes it deletes its data.
+        // A claim keeps its target even if no workload needs it: data is deleted only when the user deletes the claim.
         Rule::One if !recorded.is_empty() => {
             let kept = |target: Target| (target.cluster, Part::default());
             Plan { parts: recorded.into_iter().map(kept).collect(), ..Plan::default() }
@@ -423,7 +425,7 @@ fn planned(
 }
 
 impl Splitter {
-    /// Whether everything in a namespace that could need something has been entered.
+    /// Whether all workloads of a namespace that could need a dependency are in the placement index.
     pub(crate) fn is_indexed(&self, cluster: api::cluster::Id, namespace: &str) -> bool {
         let works = |watched: &WatchedKind| matches!(watched.class, KindClass::Workload | KindClass::Custom);
         self.caches.watched_kinds().iter().filter(|watched| works(watched)).all(|watched| {
@@ -439,7 +441,7 @@ impl Splitter {
         })
     }
 
-    /// Everything of a kind in a namespace is looked after.
+    /// Queues all objects of a kind in a namespace.
     pub(crate) fn enqueue_kind_in_namespace(&self, kind: &str, cluster: api::cluster::Id, namespace: &str) {
         let Some(watched) = self.caches.by_resource(kind) else { return };
         for key in watched.view.keys_within(cluster, Some(namespace)) {

@@ -1,4 +1,4 @@
-//! Telling users, once, that something does not run, or not where it is wanted: an Event they see with `kubectl describe`.
+//! Records Events about objects that do not run, or not where their policy wants them. Each is recorded once.
 
 use api::fleet::{Condition, DistributionStatus, ObjectReference};
 use api::meta::hash::word;
@@ -17,7 +17,7 @@ const PLACED: &str = "Placed";
 const COMPLETE: &str = "Complete";
 const SENT: &str = "Sent";
 
-/// Tells it if that is new.
+/// Records the first condition that is a new problem.
 pub(crate) async fn record_problems(
     splitter: &Splitter,
     context: &PlacementContext<'_>,
@@ -40,7 +40,7 @@ pub(crate) async fn record_problems(
     write(splitter, context.subject, context.object, (&said.reason, &said.message), at, at).await
 }
 
-/// Tells why a copy cannot be as it is wanted, once for every version of its object.
+/// Records why an object cannot be sent, once per version of the object.
 pub(crate) async fn record_send_failure(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -51,7 +51,7 @@ pub(crate) async fn record_send_failure(
     write(splitter, subject, object, ("CannotSend", problem), &time::now(), version).await
 }
 
-/// Tells that a class is missing where something is sent, once for every object and cluster.
+/// Records that a physical cluster lacks a class, once per object and cluster.
 pub(crate) async fn record_missing_class(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -62,7 +62,7 @@ pub(crate) async fn record_missing_class(
     write(splitter, subject, object, ("ClassNotFound", missing), &time::now(), uid).await
 }
 
-/// Tells that pods were deleted with their workload although it was deleted without its dependents.
+/// Records that pods were deleted with their workload, although it was deleted with propagation policy Orphan.
 pub(crate) async fn record_not_orphaned(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -72,13 +72,13 @@ pub(crate) async fn record_not_orphaned(
     let message = "pods on physical clusters do not outlive their workload: they were deleted with it, as with \
                    propagationPolicy Background";
     match write(splitter, subject, &object, ("NotOrphaned", message), &time::now(), &of.uid).await {
-        // Its namespace is gone, and whoever deleted that knows.
+        // Its namespace was deleted too, so there is no object to describe.
         Err(error) if error.is_not_found() => Ok(()),
         told => told,
     }
 }
 
-/// Writes an Event. What is said again of the same `occasion` is not written again.
+/// Writes an Event. The name is a hash, so the same Event of the same `occasion` is written once.
 async fn write(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -101,13 +101,14 @@ async fn write(
         "firstTimestamp": at, "lastTimestamp": at, "count": 1,
     });
     match splitter.caches.server.within(subject.cluster()).create(&kind, namespace, &event).await {
-        // It was told, or nothing is told any more in a namespace that goes.
+        // The Event exists, or the namespace is terminating and takes no Events.
         Err(error) if error.is_conflict() || error.code() == 403 => Ok(()),
         done => done.map(drop),
     }
 }
 
-/// What is to be told: that it, or some of it, is pending, held or cannot be sent, for a reason that was not known before.
+/// A condition that says that the object, or a part of it, is pending, held or cannot be sent, for a reason the status
+/// did not have before.
 fn new_problem<'a>(
     before: Option<&DistributionStatus>,
     now: &'a DistributionStatus,
@@ -146,7 +147,7 @@ mod tests {
         check(Some(status("Pending", "no room")), status("Pending", "cordoned"), true);
         check(Some(status("Pending", "no room")), status(PLACED, "east"), false);
         check(Some(status(PLACED, "east")), status("Held", "no room"), true);
-        // What is known does not hide what is not.
+        // A known problem does not hide a new one.
         let mut both = status("Held", "no room");
         both.conditions.push(Condition::since(&[], (SENT, "False", "CannotSend", "east: no"), "now"));
         check(Some(status("Held", "no room")), both.clone(), true);

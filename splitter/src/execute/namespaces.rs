@@ -1,8 +1,9 @@
-//! The copies of a user's namespace in mailboxes: its labels, and their end.
+//! The copies of a user's namespace in mailboxes: their labels, and their deletion.
 //!
-//! A copy is made with the first thing that goes there and is taken away when nothing is there any more, and nothing is to be.
-//! With a namespace goes what is in it. So while one is taken away nothing is sent there: whoever sends has entered it in the
-//! book before they look here, and whoever takes away says so here before they look into the book.
+//! A copy is created with the first object that is sent there, and deleted when it is empty and no object has the
+//! cluster as target. Deleting a namespace deletes its objects, so nothing may be sent there meanwhile: a sender
+//! updates the placement index before it checks for a deletion here, and a deletion is announced here before it checks
+//! the placement index.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -23,24 +24,24 @@ use crate::execute::propagate;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::{KindClass, MemberCluster, PlacementMarks, WatchedKind};
 
-/// Until a namespace that is left is empty.
+/// Requeue delay while a copy that is no longer needed still has objects.
 const NAMESPACE_REQUEUE: Duration = Duration::from_secs(1);
 
 /// A namespace of a mailbox.
 type MailboxNamespace = (Id, String);
 
-/// Those that are being taken away at this moment.
+/// The namespaces that are being deleted at the moment.
 #[derive(Debug, Default)]
 pub(crate) struct TerminatingNamespaces(Mutex<HashSet<MailboxNamespace>>);
 
-/// For as long as this is kept nothing is sent to a namespace.
+/// While this guard exists, nothing is sent to the namespace.
 struct TerminationGuard<'a> {
     terminating: &'a TerminatingNamespaces,
     name: MailboxNamespace,
 }
 
 impl TerminatingNamespaces {
-    /// One look at a user's namespace is had at a time, and a copy is of one of them.
+    /// The queue gives a user's namespace to one reconcile at a time, and every copy belongs to one of them.
     fn begin(&self, mailbox: Id, namespace: &str) -> TerminationGuard<'_> {
         let name = (mailbox, namespace.to_owned());
         lock(&self.0).insert(name.clone());
@@ -55,7 +56,7 @@ impl Drop for TerminationGuard<'_> {
 }
 
 impl Splitter {
-    /// Whether the namespace of a copy is on its way out, so that nothing can be sent there until it is gone.
+    /// Whether the namespace of a copy is being deleted, so that nothing can be sent there.
     pub(crate) fn is_namespace_terminating(&self, copy: &MailboxObject) -> bool {
         let view = &self.caches.config.namespaces;
         let name = (copy.mailbox, copy.namespace.clone());
@@ -67,14 +68,14 @@ impl Splitter {
         present.is_some_and(|present| is_being_deleted(&present))
     }
 
-    /// The copy of a namespace is gone: whoever waited for that goes on.
+    /// Queues the objects of a namespace after a copy of it was deleted.
     pub(crate) fn enqueue_namespace(&self, cluster: Id, namespace: &str) {
         let waiting: Vec<_> =
             lock(&self.placement_index).within(cluster, namespace).map(|(it, _)| it.clone()).collect();
         waiting.into_iter().for_each(|subject| self.queue.add(WorkItem::Object(subject)));
     }
 
-    /// Where what is in a namespace runs, or is to.
+    /// The targets of all objects in a namespace.
     fn places(&self, cluster: Id, namespace: &str) -> TargetsByCluster {
         let mut places = TargetsByCluster::new();
         for (_, entry) in lock(&self.placement_index).within(cluster, namespace) {
@@ -90,7 +91,7 @@ impl Splitter {
     }
 }
 
-/// A user's namespace: says on it where what is in it runs, and removes its copies that hold nothing any more.
+/// Writes the targets of a user's namespace into its annotation, and deletes its copies that are empty.
 pub(crate) async fn reconcile(splitter: &Splitter, cluster: Id, name: &str) -> Result<Outcome, CallError> {
     let caches = &splitter.caches;
     let places = splitter.places(cluster, name);
@@ -116,7 +117,7 @@ pub(crate) async fn reconcile(splitter: &Splitter, cluster: Id, name: &str) -> R
     delete_unused(splitter, cluster, name, &places).await
 }
 
-/// The copy of a namespace in the mailbox of a physical cluster, if there is one that is not on its way out.
+/// The copy of a namespace in the mailbox of a physical cluster, unless it is being deleted.
 fn copy_at(splitter: &Splitter, member: &MemberCluster, cluster: Id, name: &str) -> Option<(Id, Value)> {
     let view = &splitter.caches.config.namespaces;
     let mailbox = member.mailbox()?;
@@ -128,7 +129,7 @@ fn copy_at(splitter: &Splitter, member: &MemberCluster, cluster: Id, name: &str)
     (is_ours && !is_being_deleted(&copy)).then_some((mailbox, copy))
 }
 
-/// Copies of a namespace in which nothing is any more, and nothing is to be.
+/// Deletes the copies of a namespace that are empty and no target.
 async fn delete_unused(
     splitter: &Splitter,
     cluster: Id,
@@ -152,7 +153,8 @@ async fn delete_unused(
         let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) else { continue };
         let text = |field: &str| copy["metadata"][field].as_str().unwrap_or_default();
         let there = text("name");
-        // What is only shown there goes with it; while the user has the namespace, claims and their data do not.
+        // Projections are deleted with the namespace. While the user's namespace exists, projected claims keep it,
+        // because of their data.
         let holds = |watched: &Arc<WatchedKind>| {
             let is_placed =
                 |key: &Key| watched.view.get(key).is_some_and(|one| !PlacementMarks::of(&one).is_projected);
@@ -163,14 +165,14 @@ async fn delete_unused(
             waits = true;
             continue;
         }
-        // With the copy goes the data of its claims. A view may be late, the server is not.
+        // Deleting the copy deletes the data of its claims, so the server is asked: the cache may be stale.
         let own = Place::new(&caches.config.namespaces.kind, "", name);
         if !lives && caches.server.within(cluster).get(own).await?.is_some() {
             waits = true;
             continue;
         }
         let _emptying = splitter.terminating.begin(mailbox, there);
-        // Somebody may have entered it since.
+        // An object may have been placed there since.
         if is_place(&splitter.places(cluster, name), member) {
             continue;
         }

@@ -1,5 +1,5 @@
-//! A physical cluster that is used is marked so: it cannot leave before what runs there has another place, nor while it has
-//! data that nobody has deleted. One that is forgotten (annotated, and deleted) leaves at once, with all that.
+//! Protects a physical cluster that is used with a finalizer: it is not removed before its workloads have moved, nor
+//! while its mailbox has claims with data. A forgotten one (annotated and deleted) is removed at once.
 
 use std::collections::BTreeSet;
 
@@ -19,20 +19,20 @@ use crate::snapshot::PlacementMarks;
 use crate::snapshot::placement_index::PlacementEntry;
 use crate::transform::references::CLAIM;
 
-/// Looks after what the splitter says about a physical cluster: that it is used, and that nothing may be placed there because
-/// that would close a circle.
+/// Writes what the splitter reports about a physical cluster: the finalizer while it is used, and the condition
+/// Circular.
 pub(crate) async fn reconcile(splitter: &Splitter, owner: Id, name: &str) -> Result<Outcome, CallError> {
     report_circle(splitter, owner, name).await?;
     mark_used(splitter, owner, name).await
 }
 
-/// Writes the condition [`CIRCULAR`] if it is another than before.
+/// Writes the condition [`CIRCULAR`] if it changed.
 async fn report_circle(splitter: &Splitter, owner: Id, name: &str) -> Result<(), CallError> {
     let caches = &splitter.caches;
     if caches.is_mailbox(owner) {
         return Ok(());
     }
-    // In a statement of its own: `members` is not held while `circle` looks at `clusters`.
+    // A statement of its own: the lock of `members` is released before `cycle_through` takes that of `clusters`.
     let member = caches.members().get(owner, name);
     let Some(member) = member else { return Ok(()) };
     let before = member.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
@@ -60,7 +60,7 @@ async fn report_circle(splitter: &Splitter, owner: Id, name: &str) -> Result<(),
     caches.server.within(owner).patch(place, Patch::Merge, &change).await.map(drop)
 }
 
-/// Puts the mark on, or takes it off.
+/// Sets the finalizer while the physical cluster is used, and removes it afterwards.
 async fn mark_used(splitter: &Splitter, owner: Id, name: &str) -> Result<Outcome, CallError> {
     let view = &splitter.caches.config.physical;
     let key = Key { cluster: Some(owner), namespace: String::new(), name: name.to_owned() };
@@ -76,7 +76,7 @@ async fn mark_used(splitter: &Splitter, owner: Id, name: &str) -> Result<Outcome
         .filter_map(|finalizer| finalizer.as_str().map(str::to_owned))
         .collect();
     let is_marked = finalizers.iter().any(|finalizer| finalizer == SPLITTER);
-    // Nothing is moved away from a cluster that will never answer again, so waiting for that would keep it for ever.
+    // Objects cannot be moved away from a cluster that never answers again, so a forgotten one does not wait for that.
     let is_forgotten = is_being_deleted(&object) && metadata["annotations"][FORGET] == TRUE;
     let is_used = !is_forgotten && splitter.is_used(owner, name);
     match (is_marked, is_used) {
@@ -97,7 +97,7 @@ async fn mark_used(splitter: &Splitter, owner: Id, name: &str) -> Result<Outcome
 }
 
 impl Splitter {
-    /// Whether any record has it as a target, or it has the data of a claim.
+    /// Whether a record has it as a target, or its mailbox has a claim with data.
     fn is_used(&self, owner: Id, name: &str) -> bool {
         if self.has_claims(owner, name) {
             return true;
@@ -122,7 +122,7 @@ impl Splitter {
         })
     }
 
-    /// A claim came to a mailbox, or left it.
+    /// A claim in a mailbox was created or deleted.
     pub(crate) fn handle_claim(&self, mailbox: Id) {
         let member = self.caches.members().by_mailbox(mailbox);
         member
@@ -130,12 +130,12 @@ impl Splitter {
             .for_each(|one| self.queue.add(WorkItem::PhysicalCluster(one.owner, one.name().to_owned())));
     }
 
-    /// Where the object of a physical cluster is that a logical cluster calls by this name.
+    /// The logical cluster that owns the physical cluster which a logical cluster means by this name.
     fn owner_of(&self, cluster: Id, name: &str) -> Option<Id> {
         self.visible_from(cluster).iter().find(|member| member.name() == name).map(|member| member.owner)
     }
 
-    /// Looks after the physical clusters that something needs since a moment ago, or does not need any more.
+    /// Queues the physical clusters that became targets, or are targets no more.
     pub(crate) fn enqueue_changed_targets(
         &self,
         cluster: Id,

@@ -1,18 +1,18 @@
-//! What is below, in the user's cluster.
+//! Projects objects of mailboxes into the user's logical cluster.
 //!
 //! ```text
-//!   mailbox                                     user's logical cluster
-//!   Pod, Job, claim, slice, Event ──► one ────► the same, as the user knows it
-//!   ReplicaSets of a Deployment ────► sets ───► one per template, of all mailboxes
-//!   PhysicalClusters ───────────────► nodes ──► a Node each that is used
-//!   that use is measured ───────────► usage ──► the same, of what is used
-//!      a Pod or claim is deleted ◄──── one ◄── a Pod or claim is deleted
-//!           a claim asks for more ◄──── one ◄── a claim asks for more
+//!   mailbox                                        user's logical cluster
+//!   Pod, Job, claim, slice, Event ──► object ────► the same, with the user's names and owners
+//!   ReplicaSets of a Deployment ────► replica_sets ► one per template, of all mailboxes
+//!   PhysicalClusters ───────────────► nodes ─────► a Node for each that is used
+//!   metrics.k8s.io is served ───────► metrics ───► the same, if a used cluster serves it
+//!      a Pod or claim is deleted ◄──── object ◄── a Pod or claim is deleted
+//!           a claim is resized   ◄──── object ◄── a claim is resized
 //! ```
 //!
-//! What is shown names its source, so news of either is a wish to look at the source; only the ReplicaSets of a Deployment
-//! are looked at together, from the Deployment. What cannot be shown yet, because what owns it is not, waits until that is
-//! seen. What is shown goes when its source is gone and the mailbox's server says so too: never on doubt.
+//! A projection names its source, so events of both requeue the source; only the ReplicaSets of a Deployment are
+//! reconciled together, by Deployment. A source whose owner is not projected yet waits for an event of the owner. A
+//! projection is deleted when its source is gone and the server confirms it: the cache alone is not enough.
 
 mod index;
 mod lookup;
@@ -47,7 +47,8 @@ const DEPLOYMENTS: &str = "deployments.apps";
 const SETS: &str = "replicasets.apps";
 const NAMESPACES: &str = "namespaces";
 
-/// A source in a mailbox; a Deployment whose ReplicaSets are to be shown; or a set that was shown and has no Deployment.
+/// Reconciles the projection of an object in a mailbox, the ReplicaSets of a Deployment, or a projected ReplicaSet
+/// without Deployment.
 pub(crate) async fn reconcile(splitter: &Splitter, subject: &ObjectRef) -> Result<Outcome, CallError> {
     match &*subject.kind {
         DEPLOYMENTS => replica_sets::reconcile(splitter, subject).await,
@@ -56,14 +57,14 @@ pub(crate) async fn reconcile(splitter: &Splitter, subject: &ObjectRef) -> Resul
     }
 }
 
-/// Whether it is shown to a user and nobody's any more.
+/// Whether it is a projection in a user's logical cluster.
 fn is_stray(splitter: &Splitter, subject: &ObjectRef) -> bool {
     let found = splitter.caches.by_resource(&subject.kind).and_then(|watched| watched.view.get(&subject.key));
     found.is_some_and(|found| ProjectionMetadata::of(&found).is_shown())
         && !splitter.caches.is_mailbox(subject.cluster())
 }
 
-/// As much of an object as says what it shows and whose it is.
+/// The metadata that says what an object is a projection of, and what owns it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ProjectionMetadata {
@@ -90,12 +91,12 @@ impl ProjectionMetadata {
         object.parse::<Whole>().map(|whole| whole.metadata).unwrap_or_default()
     }
 
-    /// Whether it is shown, in a mailbox or to a user.
+    /// Whether it is a projection, in a mailbox or in a user's logical cluster.
     fn is_shown(&self) -> bool {
         self.labels.get(PROJECTED).is_some_and(|value| value == TRUE)
     }
 
-    /// What something shown to a user shows.
+    /// The object in a mailbox that a projection shows.
     fn source(&self, kind: &Arc<str>) -> Option<ObjectRef> {
         let mailbox: Id = self.annotations.get(MAILBOX)?.parse().ok()?;
         let (namespace, name) = self.annotations.get(LOCATOR_BELOW)?.split_once('/')?;
@@ -103,7 +104,7 @@ impl ProjectionMetadata {
         Some(ObjectRef { kind: kind.clone(), key })
     }
 
-    /// The Deployment a ReplicaSet is of, beside it.
+    /// The Deployment that controls a ReplicaSet.
     fn deployment(&self, set: &Key) -> Option<ObjectRef> {
         let owner = self.owner_references.iter().find(|owner| owner.controller)?;
         let key = Key { name: owner.name.clone(), ..set.clone() };
@@ -111,7 +112,7 @@ impl ProjectionMetadata {
     }
 }
 
-/// Something happened to what a mailbox shows, or to what may own it.
+/// An event of an object in a mailbox that is projected, or owns a projected one.
 pub(crate) fn handle_mailbox_object(splitter: &Splitter, kind: &Arc<str>, object: &Object, gone: bool) {
     let subject = ObjectRef { kind: kind.clone(), key: object.key.clone() };
     splitter.projections.wake_waiting(&splitter.queue, &subject);
@@ -135,7 +136,7 @@ pub(crate) fn handle_mailbox_object(splitter: &Splitter, kind: &Arc<str>, object
     }
 }
 
-/// Whose a namespace of a mailbox is was said, or it is gone with all that was in it.
+/// An event of a namespace in a mailbox: its owner is known now, or it was deleted with its objects.
 fn enqueue_namespace_projections(splitter: &Splitter, namespace: &Key, gone: bool) {
     let Some(cluster) = namespace.cluster else { return };
     let sources = splitter.projections.sources(cluster, Some(&namespace.name));
@@ -149,7 +150,7 @@ fn enqueue_namespace_projections(splitter: &Splitter, namespace: &Key, gone: boo
     }
 }
 
-/// Something happened to what is shown to a user.
+/// An event of a projection in a user's logical cluster.
 pub(crate) fn handle_projected(splitter: &Splitter, kind: &Arc<str>, object: &Object, gone: bool) {
     let head = ProjectionMetadata::of(object);
     let subject = ObjectRef { kind: kind.clone(), key: object.key.clone() };
@@ -167,13 +168,14 @@ pub(crate) fn handle_projected(splitter: &Splitter, kind: &Arc<str>, object: &Ob
             splitter.projections.wake_waiting(&splitter.queue, &deployment);
             splitter.queue.add(WorkItem::Projected(deployment));
         }
-        // Left alone when its Deployment was deleted without what it owns.
+        // A Deployment was deleted with propagation policy Orphan, and this ReplicaSet was left.
         None if &**kind == SETS && !gone => splitter.queue.add(WorkItem::Projected(subject)),
         None => {}
     }
 }
 
-/// What is recorded about an object was said, and by that which physical clusters are used. None: it is gone.
+/// An event of a record: its targets are the physical clusters that the logical cluster uses. None: the record was
+/// deleted.
 pub(crate) fn handle_record(splitter: &Splitter, key: &Key, record: Option<&Distribution>) {
     let targets = record.iter().flat_map(|record| &record.spec.targets);
     let names = targets.map(|target| target.cluster.clone()).collect();
@@ -182,7 +184,7 @@ pub(crate) fn handle_record(splitter: &Splitter, key: &Key, record: Option<&Dist
     }
 }
 
-/// Whether a physical cluster reports has changed, so what is to go because of its owners need not wait, or has to.
+/// A physical cluster became ready or unready, which decides whether deleted projections wait for it.
 pub(crate) fn enqueue_mailbox(splitter: &Splitter, mailbox: Id) {
     let sources = splitter.projections.sources(mailbox, None);
     sources.into_iter().for_each(|source| splitter.queue.add(WorkItem::Projected(source)));

@@ -1,11 +1,11 @@
-//! From a record to mailboxes: the copies it says there are to be, and no others.
+//! Writes the mailbox objects that a record asks for, and deletes all others.
 //!
 //! ```text
-//!   record ─► orders: which numbers and templates may change now ─► lower ─► written where it differs
-//!                                                                └─► deleted where the record has no target
+//!   record ─► target_writes: which replicas and templates may change now ─► transform ─► written if it differs
+//!                                                                         └─► deleted if the cluster is no target
 //! ```
 //!
-//! Every write says which version of the copy it replaces, so one that was decided on something old is refused.
+//! Every write names the version of the copy it replaces, so a write from stale state is refused.
 
 mod permission;
 mod target_writes;
@@ -27,25 +27,25 @@ use crate::transform::{self, Transformed};
 use target_writes::TargetWrite;
 pub(crate) use write::{SendResult, delete, update_namespace_labels, write_object};
 
-/// What could not be done, by cluster.
+/// Why objects could not be sent, by cluster.
 pub(crate) type Problems = Vec<(String, String)>;
 
-/// Whether anything was written, and what could not be.
+/// The result of propagating an object.
 #[derive(Debug, Default)]
 pub(crate) struct Propagation {
     pub(crate) wrote: bool,
-    /// A mailbox refused something, or cannot take it yet. That is no reason to leave the others as they are, but one to try
-    /// again.
+    /// A mailbox refused an object, or cannot take it yet. The other mailboxes are still written, and the object is
+    /// retried.
     pub(crate) unfinished: bool,
     pub(crate) problems: Problems,
 }
 
-/// Whether something was refused for what it is: not because of its time or place.
+/// Whether the server refused the object itself, and not the time or place of the request.
 pub(crate) fn is_refused(error: &CallError) -> bool {
     matches!(error.code(), 400 | 413 | 422)
 }
 
-/// Makes the mailboxes as the record says, as far as that may be done now.
+/// Writes the mailbox objects that the record asks for, as far as they may change now, and deletes the others.
 pub(crate) async fn propagate(
     splitter: &Splitter,
     context: &PlacementContext<'_>,
@@ -79,7 +79,8 @@ pub(crate) async fn propagate(
         }
     }
     let readiness = readiness(context);
-    // A physical cluster of the same name came nearer: what runs on the one that was meant before stays until it is ready.
+    // A nearer physical cluster of the same name was joined: the copy on the farther one stays until the new copy is
+    // ready.
     let is_awaited = |copy: &MailboxObject| {
         let is_target = targets.iter().any(|target| target.cluster == copy.name());
         is_target && readiness.get(copy.name()) != Some(&Readiness::Ready)
@@ -101,7 +102,7 @@ fn is_target(record: &Distribution, copy: &MailboxObject) -> bool {
     record.spec.targets.iter().any(|target| copy.is_at(&target.cluster))
 }
 
-/// The copy as it should be now; none if it stays as it is.
+/// The mailbox object as it should be now. None if it stays as it is.
 fn desired(
     context: &PlacementContext,
     decided: &PlacementDecision,
@@ -114,7 +115,7 @@ fn desired(
         TargetWrite::Fields(part) => {
             let Some(mut present) = copy.object.clone() else { return Ok(None) };
             part.apply(&mut present);
-            // Nobody below has a say in that any more.
+            // No autoscaler sets its replicas any more.
             if let Some(annotations) = present["metadata"]["annotations"].as_object_mut() {
                 annotations.remove(SCALED_BELOW);
             }
@@ -139,8 +140,8 @@ fn desired(
         }
     };
     if keeps_template && let Some(present) = &copy.object {
-        // The template it is to have is written as it always is: what a server filled in would make it another, and write it
-        // for nothing.
+        // The wanted template is written as it was transformed. With the defaults of the server it would differ, and be
+        // written for nothing.
         let is_new = template.is_some() && copy.template() == template.as_deref();
         let kept: &[&str] = if is_new { &["/spec/strategy"] } else { &["/spec/template", "/spec/strategy"] };
         for field in kept {

@@ -1,11 +1,12 @@
-//! The record of a decision: one Distribution per object that is decided about, beside it.
+//! The record of a decision: one Distribution per object with a placement of its own, in the same namespace.
 //!
 //! ```text
-//!   Deployment web ◄──owns── Distribution deployment-web   finalizer: its copies go first
+//!   Deployment web ◄──owns── Distribution deployment-web   finalizer: its mailbox objects are deleted first
 //! ```
 //!
-//! The object owns its record, so when it is deleted its record is too; and since the record then says so until its copies
-//! are gone, that somebody wants them gone is something we read, not something we miss. The user's delete waits for nobody.
+//! The object owns its record, so the garbage collector deletes the record with it. The finalizer keeps the record
+//! until the mailbox objects are deleted, so a restarted splitter still reads that they have to be. The user's deletion
+//! waits for none of that.
 
 use api::fleet::{Distribution, DistributionSpec, DistributionStatus, Metadata, ObjectReference};
 use api::meta::hash::word;
@@ -20,7 +21,7 @@ use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 
 const NAME_BYTES_MAX: usize = 253;
 
-/// What the record of an object is called.
+/// The name of the record of an object.
 pub(crate) fn name(watched: &WatchedKind, name: &str) -> String {
     let kind = watched.kind.name.to_lowercase();
     let whole = match watched.class {
@@ -38,13 +39,14 @@ pub(crate) fn key(watched: &WatchedKind, subject: &ObjectRef) -> Key {
     Key { name: name(watched, &subject.key.name), ..subject.key.clone() }
 }
 
-/// The record of an object, as it is seen now.
+/// The record of an object in the cache.
 pub(crate) fn find(splitter: &Splitter, watched: &WatchedKind, subject: &ObjectRef) -> Option<Distribution> {
     let view = &splitter.caches.config.distributions;
     splitter.caches.get_own(view, &key(watched, subject))
 }
 
-/// Whether the garbage collector took a record from its object, which was deleted without its dependents.
+/// Whether the garbage collector removed the owner reference of a record, because its object was deleted with
+/// propagation policy Orphan.
 pub(crate) fn is_orphaned(record: &Distribution) -> bool {
     let owners = record.metadata.rest.get("ownerReferences").and_then(Value::as_array);
     owners.is_none_or(Vec::is_empty)
@@ -60,7 +62,7 @@ fn reference(object: &Value) -> ObjectReference {
     }
 }
 
-/// A record that says this of an object, as it is to be written.
+/// The record of an object with this decision.
 pub(crate) fn written(
     watched: &WatchedKind,
     object: &Value,
@@ -82,8 +84,8 @@ pub(crate) fn written(
             None => metadata.annotations.remove(*name),
         };
     }
-    // The garbage collector takes the owner from the record of an object that is deleted without its dependents. Given back, it
-    // would make the record look as if the object had been deleted with them.
+    // The garbage collector removes the owner reference if the object is deleted with propagation policy Orphan. Adding
+    // it again would make the garbage collector delete the record with the object.
     if before.is_none() || !is_being_deleted(object) {
         let owner =
             json!([{ "apiVersion": of.api_version, "kind": of.kind, "name": of.name, "uid": of.uid }]);
@@ -93,7 +95,7 @@ pub(crate) fn written(
     Distribution { metadata, spec: DistributionSpec { object: of, ..spec }, status }
 }
 
-/// Writes a record, new or changed; as the server has it then.
+/// Creates or replaces a record. Returns the server's version.
 pub(crate) async fn commit(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -113,7 +115,7 @@ pub(crate) async fn commit(
     serde_json::from_value(written).map_err(|error| CallError::Garbled(error.to_string()))
 }
 
-/// Writes what came of it, if that is new.
+/// Writes the status of a record if it changed.
 pub(crate) async fn report(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -132,7 +134,7 @@ pub(crate) async fn report(
     splitter.caches.server.within(subject.cluster()).patch(place, Patch::Json, &change).await.map(drop)
 }
 
-/// Deletes a record whose object is no longer decided about.
+/// Deletes a record whose object has no placement of its own any more.
 pub(crate) async fn delete(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -143,7 +145,7 @@ pub(crate) async fn delete(
     splitter.caches.server.within(subject.cluster()).delete(place, &record.metadata.uid).await.map(drop)
 }
 
-/// Lets a record go: its copies are gone, or stay on purpose.
+/// Removes the splitter's finalizer from a record: its mailbox objects are deleted, or stay on purpose.
 pub(crate) async fn release(
     splitter: &Splitter,
     subject: &ObjectRef,

@@ -1,12 +1,12 @@
-//! Taking away what was sent to a physical cluster that leaves.
+//! Deletes the objects that were sent to a physical cluster that is being removed.
 //!
 //! ```text
-//!   everything placed is deleted in the mailbox ─► the syncer deletes it below ─► definitions, then namespaces ─► the mailbox
+//!   placed objects are deleted in the mailbox ─► the syncer deletes them downstream ─► definitions, then namespaces ─► the mailbox
 //! ```
 //!
-//! Nothing is deleted below but what is marked for deletion in the mailbox, so this is the same path every other deletion
-//! takes. A physical cluster that does not answer keeps what it has, and its PhysicalCluster stays, until it answers or
-//! somebody says that it is to be forgotten.
+//! The syncer only deletes objects that are being deleted in the mailbox, so this is the path of every other deletion.
+//! A physical cluster that does not answer keeps its objects, and its PhysicalCluster stays, until it answers or is
+//! annotated to be forgotten.
 
 use std::collections::HashSet;
 
@@ -19,10 +19,10 @@ use controller::remote::{CallError, Patch, Place, Remote};
 use http::Method;
 use serde_json::json;
 
-/// Kinds that hold others go after them.
+/// Definitions and namespaces are deleted after the objects in them.
 const LAST: [(&str, &str); 2] = [("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces")];
 
-/// Deletes everything that is placed in a mailbox, as far as it may go now. How much is still there.
+/// Deletes all placed objects of a mailbox, as far as they may go now. Returns how many are left.
 pub(super) async fn delete_placed(mailbox: &Remote) -> Result<usize, CallError> {
     let is_last = |kind: &Kind| LAST.iter().any(|last| *last == (&*kind.group, &*kind.plural));
     let (last, first): (Vec<Kind>, Vec<Kind>) = kinds(mailbox).await?.into_iter().partition(is_last);
@@ -39,7 +39,7 @@ pub(super) async fn delete_placed(mailbox: &Remote) -> Result<usize, CallError> 
     Ok(left)
 }
 
-/// Deletes what is placed of a kind. How much is still there.
+/// Deletes the placed objects of a kind. Returns how many are left.
 async fn delete_placed_of(mailbox: &Remote, kind: &Kind) -> Result<usize, CallError> {
     let path = format!("{}?labelSelector={PLACED}%3D{TRUE}", kind.path(""));
     let placed = mailbox.read(&path).await?;
@@ -59,7 +59,7 @@ async fn delete_placed_of(mailbox: &Remote, kind: &Kind) -> Result<usize, CallEr
     Ok(placed.len())
 }
 
-/// What can be listed and deleted there, each in one version.
+/// The kinds that can be listed and deleted, each in one version.
 async fn kinds(mailbox: &Remote) -> Result<Vec<Kind>, CallError> {
     let served = discover(mailbox).await?;
     let mut seen = HashSet::new();
@@ -68,17 +68,17 @@ async fn kinds(mailbox: &Remote) -> Result<Vec<Kind>, CallError> {
     Ok(found.map(|served| served.kind).collect())
 }
 
-/// What came of telling a syncer that it may go.
+/// The state of a dismissal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Dismissal {
     Requested,
-    /// It has heard that.
+    /// The syncer has read it.
     Acknowledged,
-    /// It never reported, so there is nowhere to say it.
+    /// It never reported, so there is no object to annotate.
     NoSyncer,
 }
 
-/// Tells the syncer of a mailbox, by its report, that nothing is left for it to do.
+/// Dismisses the syncer of a mailbox, with an annotation on its report.
 pub(super) async fn dismiss(
     mailbox: &Remote,
     kind: &Kind,

@@ -1,4 +1,4 @@
-//! An object that is decided about, and all that is said and known about it.
+//! A workload, and everything a placement decision about it needs.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::transform::api_access::ApiAccess;
 use crate::transform::references::pod_spec_at;
 use crate::transform::{self, Destination};
 
-/// An object, and all that is said about it.
+/// The input of a placement decision.
 #[derive(Debug)]
 pub(crate) struct PlacementContext<'a> {
     pub(crate) watched: &'a WatchedKind,
@@ -37,20 +37,21 @@ pub(crate) struct PlacementContext<'a> {
     pub(crate) namespace: LabelsAndAnnotations,
     pub(crate) placements: Vec<Placement>,
     pub(crate) overrides: Vec<Override>,
-    /// Those of them that may not be used.
+    /// The members that the logical cluster may not use.
     pub(crate) refused: HashSet<ClusterName>,
-    /// The most an autoscaler makes of it. None if no autoscaler says how many there are, on each target for itself.
+    /// `maxReplicas` of its autoscaler. None if it has no autoscaler.
     pub(crate) scaled_to: Option<u32>,
     /// The claims it mounts, each with the physical clusters that have it.
     pub(crate) claims: BTreeMap<String, BTreeSet<String>>,
-    /// How many pods there are, by mailbox, of what has to be gone before it begins elsewhere. A Deployment does not count
-    /// those that are told to stop and have not yet.
+    /// The pods by mailbox that have to terminate before the workload starts elsewhere. A Deployment does not count pods
+    /// that are terminating.
     pub(crate) terminating_pods: BTreeMap<Id, u32>,
-    /// Where it is broken and waits for a new template.
+    /// The targets where it is degraded and waits for a new template.
     pub(crate) degraded: DegradedTargets,
     /// How its pods reach its logical cluster, if they do.
     pub(crate) api_access: Option<ApiAccess>,
-    /// Which template each copy should have, by mailbox. None if it cannot be made for that physical cluster.
+    /// The hash of the template that each copy should have, by mailbox. None if it cannot be made for that physical
+    /// cluster.
     pub(crate) templates: BTreeMap<Id, Option<String>>,
 }
 
@@ -75,7 +76,7 @@ impl PlacementContext<'_> {
         self.watched.rule(self.object)
     }
 
-    /// How many pods each target has, or is to have by this plan, where that is known.
+    /// The number of pods of each target with this plan, where it is known.
     pub(crate) fn pods(&self, targets: &[Target], plan: &Plan) -> BTreeMap<String, u32> {
         let counter = PodCounter {
             object: self.object,
@@ -98,7 +99,7 @@ impl PlacementContext<'_> {
         self.scaled_to.is_some()
     }
 
-    /// How many a copy is to have: what it is asked for, or what its autoscaler made of that.
+    /// The replicas that a copy should have: what was requested, or what its autoscaler has set.
     pub(crate) fn wanted_of(&self, copy: &MailboxObject) -> Option<u32> {
         match self.is_autoscaled() {
             true => autoscaled::there(copy, self.replicas_at()),
@@ -110,7 +111,7 @@ impl PlacementContext<'_> {
         self.object["metadata"]["generation"].as_i64().unwrap_or(1)
     }
 
-    /// The same object, with the pods that have to be gone first, if it has to wait for any.
+    /// Adds the pods that have to terminate first, if it has to wait for any.
     pub(crate) fn with_terminating_pods(self, splitter: &Splitter) -> Self {
         let is_recreated = self.object.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate");
         let is_awaited = is_recreated && autoscaled::is_moving(self.recorded());
@@ -123,8 +124,8 @@ impl PlacementContext<'_> {
         Self { terminating_pods, ..self }
     }
 
-    /// The same object, with the template every copy should have. What is rewritten for a physical cluster may be changed by
-    /// others than the user: by an Override, or by whoever says where Holon is.
+    /// Adds the template that every copy should have. An Override or another server address changes it without a change
+    /// of the object.
     pub(crate) fn with_templates(self) -> Self {
         let cluster = self.subject.cluster().to_string();
         let word = |copy: &MailboxObject| {
@@ -139,13 +140,13 @@ impl PlacementContext<'_> {
         Self { templates, ..self }
     }
 
-    /// The same object, with where it is broken. Templates are known before.
+    /// Adds the degraded targets. Needs the templates.
     pub(crate) fn with_degraded(self, splitter: &Splitter) -> Self {
         let degraded = DegradedTargets::of(splitter, &self);
         Self { degraded, ..self }
     }
 
-    /// The way of a copy to its mailbox.
+    /// The destination of a copy.
     pub(crate) fn destination<'b>(
         &'b self,
         cluster: &'b str,
@@ -161,19 +162,19 @@ impl PlacementContext<'_> {
         }
     }
 
-    /// Which template a copy that is there should have, if one can be made for its physical cluster.
+    /// The hash of the template that an existing copy should have, if one can be made for its physical cluster.
     pub(crate) fn template_for(&self, copy: &MailboxObject) -> Option<&str> {
         self.templates.get(&copy.mailbox)?.as_deref()
     }
 
-    /// Whether a copy has the template it should have. What nobody can make it does not have; what has no template has
-    /// nothing to wait for.
+    /// Whether a copy has the template it should have. A template that cannot be made is never current; an object
+    /// without template always is.
     pub(crate) fn is_current(&self, copy: &MailboxObject) -> bool {
         let has_none = !self.templates.contains_key(&copy.mailbox);
         has_none || self.template_for(copy).is_some_and(|word| copy.template() == Some(word))
     }
 
-    /// What a copy says, as a target's.
+    /// The status report of a copy.
     pub(crate) fn report<'a>(&self, target: &Target, copy: &'a MailboxObject) -> Report<'a> {
         let report = Report { current: self.is_current(copy), ..copy.report(target) };
         let share = match self.is_autoscaled() {
@@ -206,14 +207,14 @@ impl PlacementContext<'_> {
         (nearest.map(|(level, _)| level), policy::effective_placement(&subject, nearest, &self.placements))
     }
 
-    /// What one replica asks for.
+    /// The resource requests of one replica.
     pub(crate) fn each(&self) -> Amounts {
         let pod = pod_spec_at(self.object).and_then(|at| self.object.pointer(at));
         pod.map(quantity::asked_by).unwrap_or_default()
     }
 
-    /// In how many places it can be. A claim is in one, and so is whoever mounts it. Where an autoscaler decides how many
-    /// there are, nobody could say where the ordinals of the next target begin.
+    /// On how many physical clusters it can run. A claim is on one, and so are the pods that mount it. An autoscaled
+    /// StatefulSet is on one, because the ordinals of the next target would depend on the autoscaler.
     pub(crate) fn extent(&self, division: Division) -> Extent {
         match self.rule() {
             Rule::One | Rule::Schedule => Extent::Single,
@@ -234,7 +235,7 @@ impl PlacementContext<'_> {
         }
     }
 
-    /// What must not run twice, if anything.
+    /// Why it must not run on two targets at the same time, if so.
     pub(crate) fn exclusive(&self, splitter: &Splitter) -> Option<ExclusiveReason> {
         let claims = splitter.caches.by_group_kind("", "PersistentVolumeClaim");
         migration::exclusive(self.object, |claim| {

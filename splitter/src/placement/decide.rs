@@ -1,9 +1,9 @@
-//! Where an object runs: everything that has a say is put together, the choice is made, and it is recorded.
+//! Where an object runs: collects the input, chooses targets, and records the decision.
 //!
 //! ```text
-//!   annotations, Placements ─► wish ─┐
-//!   PhysicalClusters ─► candidates ──┼─► choose ─► divide ─► move one step ─► record (one commit)
-//!   the record so far ─► standing ───┘
+//!   annotations, Placements ─► effective placement ─┐
+//!   PhysicalClusters ─► candidates ─────────────────┼─► choose ─► divide ─► one migration step ─► record (one commit)
+//!   the record so far ─► current targets ───────────┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ use crate::snapshot::MemberCluster;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::status;
 
-/// What is so from now on.
+/// A placement decision, as recorded.
 #[derive(Debug)]
 pub(crate) struct PlacementDecision {
     pub(crate) record: Distribution,
@@ -40,26 +40,25 @@ pub(crate) struct PlacementDecision {
     pub(crate) rule: Rule,
     pub(crate) decision: TargetChoice,
     pub(crate) step: MigrationStep,
-    /// Why it runs nowhere, or not where it is wanted.
+    /// Why it has no target, or not those of its policy.
     pub(crate) unplaced: Option<String>,
-    /// Why there is no place for some of it.
+    /// Why some replicas have no target.
     pub(crate) short: Option<String>,
-    /// Whether parts of it must not run twice.
+    /// Whether it must not run on two targets at the same time.
     pub(crate) exclusive: bool,
-    /// When to look again, if nothing happens.
+    /// When to reconcile again without an event.
     pub(crate) again: Option<Duration>,
 }
 
 impl PlacementDecision {
-    /// Whether there would be something to do if there were more room somewhere: it waits, or is only where it is because
-    /// there was none.
+    /// Whether more free capacity could change the decision: replicas are pending, or run on a fallback.
     pub(crate) fn wants_room(&self) -> bool {
         let is_last_resort = self.decision.picks.iter().any(|pick| pick.tier > 0);
         self.unplaced.is_some() || self.plan.pending > 0 || is_last_resort
     }
 }
 
-/// Decides, and records it.
+/// Decides and writes the record.
 pub(crate) async fn decide(
     splitter: &Splitter,
     context: &PlacementContext<'_>,
@@ -78,13 +77,13 @@ pub(crate) async fn decide(
     Ok(PlacementDecision { record, plan, rule, decision, step, unplaced, short, exclusive, again })
 }
 
-/// Why some of it has no place: what lets each of the chosen ones take no more.
+/// Why replicas are pending: the limit of every chosen cluster.
 fn short(plan: &Plan, picks: &[Pick]) -> Option<String> {
     if plan.pending == 0 {
         return None;
     }
     let said = without_place(plan);
-    // In the order of their names: which came first may change with every report.
+    // Sorted by name: the order of the picks may change with every report, and the message should not.
     let mut picks: Vec<&Pick> = picks.iter().collect();
     picks.sort_by(|a, b| a.cluster.cmp(&b.cluster));
     let why: Vec<String> = picks.into_iter().filter_map(Pick::most).collect();
@@ -95,10 +94,10 @@ fn without_place(plan: &Plan) -> String {
     format!("{} of {} fit on no target", plan.pending, plan.total.unwrap_or_default())
 }
 
-/// What is to be recorded, and how it came about.
+/// The record to write, and how it was decided.
 struct Settled {
     spec: DistributionSpec,
-    /// None if what was said cannot be understood.
+    /// None if the annotation is invalid.
     effective: Option<EffectivePlacement>,
     plan: Plan,
     decision: TargetChoice,
@@ -107,7 +106,7 @@ struct Settled {
     exclusive: bool,
 }
 
-/// The recorded targets of which something is left.
+/// The recorded targets that may still hold the object.
 struct Before {
     /// Those that may be chosen again.
     standing: Vec<Target>,
@@ -115,7 +114,7 @@ struct Before {
     held: Vec<Target>,
 }
 
-/// Decides, and writes down what that takes before anybody else decides: nobody counts on the same room.
+/// Decides and reserves the capacity under one lock, so that two decisions cannot use the same capacity.
 fn settle(splitter: &Splitter, context: &PlacementContext, estimates: &CapacityEstimates) -> Settled {
     let (level, effective) = context.effective_placement(splitter);
     let exclusive = context.exclusive(splitter);
@@ -170,7 +169,7 @@ fn settle(splitter: &Splitter, context: &PlacementContext, estimates: &CapacityE
     Settled { spec, effective, plan, decision, step, unplaced, exclusive }
 }
 
-/// Where it should run, and how much of it where.
+/// Chooses targets and divides the object over them.
 fn planned(
     splitter: &Splitter,
     reservations: &mut CapacityReservations,
@@ -219,7 +218,7 @@ fn choose(
     let by_default = *effective == EffectivePlacement::default_choice();
     let beside = by_default.then(|| reservations.default_of(context.subject.cluster(), namespace)).flatten();
     let own = context.key();
-    // Whoever decides nothing decides it for the whole namespace.
+    // Without a policy, the whole namespace is placed on the same cluster.
     let key = if by_default { namespace } else { &own };
     let under = context.record.as_ref().and_then(|record| record.metadata.annotations.get(WISH));
     let standing = CurrentPlacement { targets: standing, under: under.map(String::as_str) };
@@ -289,7 +288,7 @@ fn existing(context: &PlacementContext) -> Vec<Target> {
     context.recorded().iter().filter(exists).cloned().collect()
 }
 
-/// What is to be placed, and all physical clusters with what is known about them, for whoever decides.
+/// Evaluates all physical clusters with everything known about them, and lets `decides` choose.
 fn weighed(
     splitter: &Splitter,
     reservations: &CapacityReservations,
@@ -344,8 +343,8 @@ fn candidate<'a>(
     }
 }
 
-/// A claim whose data is not on a cluster. It is where it was sent or, until it is sent, where somebody else is to run who
-/// mounts it.
+/// A claim whose data is not on a cluster. The data is where the claim was sent or, before it is sent, where another
+/// workload that mounts it is placed.
 fn apart_from(
     reservations: &CapacityReservations,
     context: &PlacementContext,
@@ -359,7 +358,7 @@ fn apart_from(
     })
 }
 
-/// What stays where it is because it cannot run in two places and cannot be stopped in one, and why.
+/// Why an object stays on its target: it must not run twice, and cannot be stopped.
 fn rooted(exclusive: ExclusiveReason, recorded: &[Target], picks: &[Pick]) -> Option<String> {
     let leaves = recorded
         .iter()
@@ -379,7 +378,7 @@ fn rooted(exclusive: ExclusiveReason, recorded: &[Target], picks: &[Pick]) -> Op
     Some(format!("the object stays on {}: {why}", leaves.cluster))
 }
 
-/// Where it is, as if that were wanted.
+/// The present targets as picks.
 fn as_recorded(recorded: &[Target]) -> Vec<Pick> {
     let staying = recorded.iter().filter(|target| mailbox_objects::is_staying(target));
     let pick = |target: &Target| {
@@ -389,7 +388,7 @@ fn as_recorded(recorded: &[Target]) -> Vec<Pick> {
     staying.map(pick).collect()
 }
 
-/// How it is at each target, as seen after the record was made.
+/// The readiness of each target, as observed after the record was written.
 pub(crate) fn readiness(context: &PlacementContext) -> BTreeMap<String, Readiness> {
     let one = |(target, copy): (&Target, &MailboxObject)| {
         let readiness = match (&copy.object, copy.is_applied() && copy.member.is_ready()) {
@@ -427,7 +426,7 @@ fn moving_for(context: &PlacementContext) -> u64 {
     })
 }
 
-/// What the whole namespace is moved by is finished when all of it is ready: a ConfigMap must not leave before what mounts it.
+/// A namespace that moves as a whole finishes together: a ConfigMap must not leave before the pods that mount it.
 fn with_its_namespace(
     splitter: &Splitter,
     context: &PlacementContext,
@@ -457,7 +456,7 @@ fn with_its_namespace(
     }
 }
 
-/// Nothing leaves for places that have no room for all of it.
+/// A target is not left while the new ones lack capacity.
 fn with_room_for_all(recorded: &[Target], plan: &Plan, next: MigrationPlan) -> MigrationPlan {
     let leaves = recorded.iter().find(|target| target.role == Role::Leaving);
     match leaves.filter(|_| next.step == MigrationStep::Finished && plan.pending > 0) {
@@ -469,7 +468,7 @@ fn with_room_for_all(recorded: &[Target], plan: &Plan, next: MigrationPlan) -> M
     }
 }
 
-/// What is written down beside a decision.
+/// The annotations of a record.
 struct Notes<'a> {
     effective: Option<&'a EffectivePlacement>,
     step: &'a MigrationStep,
@@ -477,7 +476,7 @@ struct Notes<'a> {
     estimates: &'a CapacityEstimates,
 }
 
-/// The record as it is from now on; written if it is another.
+/// The record with this decision; written if it changed.
 async fn recorded(
     splitter: &Splitter,
     context: &PlacementContext<'_>,
@@ -493,7 +492,7 @@ async fn recorded(
         (true, MigrationStep::Started) => Some(Timestamp::now().to_string()),
         (true, _) => since.cloned().or_else(|| Some(Timestamp::now().to_string())),
     };
-    // What could not be followed is not what it was decided under: it is tried again.
+    // A placement that could not be satisfied is not recorded as the one in effect, so that it is tried again.
     let under = match effective.filter(|_| *is_placed) {
         Some(effective) => Some(effective.fingerprint()),
         None => before.and_then(|before| before.metadata.annotations.get(WISH)).cloned(),

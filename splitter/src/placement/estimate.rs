@@ -1,15 +1,15 @@
-//! How many of an app were found to fit somewhere, after pods had to wait for room.
+//! Estimates how many replicas of a workload fit on a cluster, from its unschedulable pods.
 //!
-//! A cluster may have room on the whole and none on any node, or none of the kind an app asks for; nobody knows before it is
-//! tried. A pod that has waited for a minute is what was found out: so many as do not wait fit there, and the rest goes
-//! elsewhere.
+//! A cluster may have enough free capacity in total and not enough on any node, or none of the kind a workload needs;
+//! that is only known once it is tried. If pods are unschedulable for a minute, the others are what fits, and the rest
+//! goes elsewhere.
 //!
 //! ```text
-//!   a: 5 asked, 2 wait for a minute ──► a fits 3 ──► shares: a 3, b 7 ──► nothing waits, and the finding still holds
+//!   a: 5 requested, 2 unschedulable for a minute ──► a fits 3 ──► shares: a 3, b 7 ──► the estimate still holds
 //! ```
 //!
-//! What was found out is written into the record. What showed it is gone as soon as it is acted on, and without a note the
-//! same number would be asked for again. After a while it is tried again: clusters grow.
+//! Estimates are stored in the record. The unschedulable pods are gone as soon as the share shrinks, and without a note
+//! the same share would be requested again. After a while the estimate expires and is tried again: clusters grow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,30 +28,30 @@ use crate::placement::policy::Labels;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::placement_index::PlacementEntry;
 
-/// How long a pod waits before that says something. A scheduler tries again several times within it.
+/// How long a pod is unschedulable before the cluster counts as full. The scheduler retries several times meanwhile.
 pub(crate) const UNSCHEDULABLE_AFTER: Duration = Duration::from_secs(60);
-/// How long a finding holds. Adding a node takes minutes.
+/// How long an estimate is valid. Adding a node takes minutes.
 const ESTIMATE_TTL: Duration = Duration::from_secs(600);
 
-/// How many fit, and when that was found out.
+/// How many replicas fit, and when that was observed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct CapacityEstimate {
     pub(crate) fits: u32,
     at: Timestamp,
 }
 
-/// What was found out about an app, by cluster.
+/// The estimates for a workload, by cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CapacityEstimates {
     by_cluster: BTreeMap<String, CapacityEstimate>,
-    /// How many pods wait for a node at this moment.
+    /// The pods that are unschedulable at the moment.
     waiting: BTreeMap<String, u32>,
-    /// When to look again, if nothing happens.
+    /// When to reconcile again without an event.
     pub(crate) again: Option<Duration>,
 }
 
 impl CapacityEstimates {
-    /// What is written down about it, and what is to be seen now.
+    /// The recorded estimates, updated with the present pods.
     pub(crate) fn of(splitter: &Splitter, context: &PlacementContext) -> CapacityEstimates {
         let text = context.record.as_ref().and_then(|record| record.metadata.annotations.get(ESTIMATES));
         let by_cluster = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -75,8 +75,8 @@ impl CapacityEstimates {
         self.again = last;
     }
 
-    /// Looks at the pods there are, each with since when it waits, if it does. How many are asked for says nothing: what is
-    /// asked for is less as soon as something was found out, and the pods are still the same.
+    /// Updates an estimate from the pods, each with the time since which it is unschedulable. The requested replicas are
+    /// not considered: they shrink as soon as there is an estimate, and the pods are still the same.
     fn find(&mut self, cluster: &str, pods: &[Option<Timestamp>], now: Timestamp) {
         let waiting = || pods.iter().flatten();
         if let Ok(count @ 1..) = u32::try_from(waiting().count()) {
@@ -87,51 +87,52 @@ impl CapacityEstimates {
         let next = left.filter(|left| !left.is_zero()).min();
         self.again = self.again.into_iter().chain(next).min();
         let fits = u32::try_from(pods.len() - long).unwrap_or(u32::MAX);
-        // What is known already is not written again.
+        // An unchanged estimate is not written again.
         if long > 0 && self.fits(cluster) != Some(fits) {
             self.by_cluster.insert(cluster.to_owned(), CapacityEstimate { fits, at: now });
         }
     }
 
-    /// How many fit on a cluster, if anything was found out.
+    /// How many replicas fit on a cluster, if there is an estimate.
     pub(crate) fn fits(&self, cluster: &str) -> Option<u32> {
         self.by_cluster.get(cluster).map(|finding| finding.fits)
     }
 
-    /// How many of its pods wait for a node on a cluster. A cluster does not report those as taken.
+    /// The unschedulable pods on a cluster. The cluster does not report those as requested.
     pub(crate) fn waiting(&self, cluster: &str) -> u32 {
         self.waiting.get(cluster).copied().unwrap_or_default()
     }
 
-    /// The same if so many have no other place: they wait where they would have been, for whoever adds nodes to see them.
+    /// The same with the pending replicas added to the first cluster: they wait there as unschedulable pods, which a
+    /// cluster autoscaler can see.
     pub(crate) fn with_no_other_place(&self, pending: u32) -> Option<CapacityEstimates> {
         let mut estimates = self.clone();
         estimates.by_cluster.values_mut().next()?.fits += pending;
         Some(estimates)
     }
 
-    /// As it is written down.
+    /// The value of the annotation.
     pub(crate) fn text(&self) -> Option<String> {
         let text = serde_json::to_string(&self.by_cluster).ok();
         text.filter(|_| !self.by_cluster.is_empty())
     }
 }
 
-/// A pod of a mailbox waits for room: whoever brought it about is looked after, now and when it has waited for long enough.
-/// Nothing else would tell: an app says how many of its pods are available, and not why others are not.
+/// Queues the workload of an unschedulable pod, now and when it has waited long enough. The status of a workload does
+/// not say why pods are unavailable.
 pub(crate) fn handle_pod(splitter: &Splitter, pod: &Object) {
     let Some(read) = pod.parse::<Value>().filter(|pod| unschedulable(pod).is_some()) else { return };
     enqueue_pod_makers(splitter, pod, &read, |_| true);
 }
 
-/// A pod of a mailbox is gone: whoever moves may wait for that.
+/// Queues a migrating workload after one of its pods terminated, because it may wait for that.
 pub(crate) fn handle_deleted_pod(splitter: &Splitter, pod: &Object) {
     if let Some(read) = pod.parse::<Value>() {
         enqueue_pod_makers(splitter, pod, &read, PlacementEntry::is_moving);
     }
 }
 
-/// Looks after those of a pod's namespace that make such pods.
+/// Queues the workloads of a pod's namespace that create such pods.
 fn enqueue_pod_makers(splitter: &Splitter, pod: &Object, read: &Value, matches: fn(&PlacementEntry) -> bool) {
     let namespaces = &splitter.caches.config.namespaces;
     let key = Key { namespace: String::new(), name: pod.key.namespace.clone(), ..pod.key.clone() };
@@ -151,7 +152,7 @@ pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(begun)).unwrap_or_default()
 }
 
-/// The pods of a copy that are to stay, and since when no node there has room for them, if none has.
+/// The pods of a copy that are not being deleted, with the time since which they are unschedulable.
 fn pods(splitter: &Splitter, copy: &MailboxObject) -> Vec<Option<Timestamp>> {
     let pods = mailbox_objects::pods_of(&splitter.caches, copy);
     let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
@@ -185,13 +186,13 @@ mod tests {
         let read: BTreeMap<String, CapacityEstimate> =
             serde_json::from_str(&estimates.text().unwrap()).unwrap();
         assert_eq!(read, estimates.by_cluster);
-        // Nobody else has room for two of them.
+        // Two replicas fit on no other cluster.
         assert_eq!(estimates.with_no_other_place(2).unwrap().fits("a"), Some(5));
         assert_eq!(CapacityEstimates::default().text(), None);
     }
 
-    /// Two of five waited, so three fit, and less was asked for. Until the two were gone they were taken off what was asked for
-    /// by then, and again, and in the end none seemed to fit.
+    /// Two of five pods were unschedulable, so three fit and fewer were requested. Until the two were deleted they were
+    /// subtracted again from the smaller number, and in the end none seemed to fit.
     #[test]
     fn what_was_found_out_is_not_found_out_twice() {
         let now = Timestamp::now();

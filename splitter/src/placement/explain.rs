@@ -1,4 +1,4 @@
-//! The answer to "why there, and why not here?", for people.
+//! The output of `holon explain`: why a cluster was chosen, and why another was not.
 //!
 //! ```text
 //!   shop/web by the annotation holon.dev/placement=region=eu
@@ -15,7 +15,7 @@ use api::fleet::{Role, Target, Verdict, VerdictKind};
 
 const HEADER: [&str; 6] = ["CLUSTER", "VERDICT", "SCORE", "FREE", "FITS", "WHY"];
 
-/// The rows, in columns. What would admit a cluster comes below it.
+/// The rows, in columns. The remedy is below its row.
 pub fn table(verdicts: &[Verdict]) -> String {
     let rows: Vec<[String; 6]> = verdicts.iter().map(cells).collect();
     let header = HEADER.map(str::to_owned);
@@ -36,7 +36,7 @@ pub fn table(verdicts: &[Verdict]) -> String {
     text
 }
 
-/// Where something runs, as a sentence: `east (6), west (4, arriving)`.
+/// The targets as text: `east (6), west (4, arriving)`.
 pub fn sentence(targets: &[Target]) -> String {
     let target = |target: &Target| {
         let share = target.share.map(|share| share.to_string());

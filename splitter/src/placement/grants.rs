@@ -1,17 +1,18 @@
-//! Which logical clusters may use which physical ones.
+//! Which logical clusters may use which physical clusters.
 //!
 //! ```text
-//!   root             PhysicalCluster east; binding: who may `use` it   ◄ asked here, as system:holon:logicalcluster:root:a:dev
+//!   root             PhysicalCluster east; RBAC for the verb `use`     ◄ reviewed here, as system:holon:logicalcluster:root:a:dev
 //!   └─ a                                                                  in groups system:holon:logicalclusters
 //!      └─ dev        Deployment web                                               and …:root, …:root:a, …:root:a:dev
 //! ```
 //!
-//! A physical cluster can be used where its object is and below, by those who are granted the verb `use` on it there. It is
-//! a right as any other: roles hand it out, and the question is asked as any other is. Every newborn has a binding that
-//! grants it to all; whoever wants to choose deletes or changes that one.
+//! A physical cluster can be used in the logical cluster its object is in and below, by logical clusters that are
+//! granted the verb `use` on it there. It is a permission like any other: roles grant it, and a SubjectAccessReview
+//! checks it. Every logical cluster starts with a binding that grants it to all; an admin who wants to choose deletes
+//! or changes that.
 //!
-//! What is known is asked again when a role or a binding of the physical cluster's home is another. Whoever cannot be asked
-//! is believed to say what they said before. And a grant that is taken away keeps new work out; it evicts nothing.
+//! Answers are reviewed again when a role or binding of the owner changes. If a review fails, the last answer counts. A
+//! revoked grant keeps new workloads out; it evicts nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -30,25 +31,25 @@ use crate::controller::{Splitter, WorkItem, lock};
 use crate::placement::reservations::ClusterName;
 use crate::snapshot::MemberCluster;
 
-/// The user that a logical cluster is where physical ones are, less its path.
+/// The user name of a logical cluster in the reviews, without its path.
 const USER: &str = "system:holon:logicalcluster:";
-/// The group of all of them. With a path behind it: of that logical cluster and all below.
+/// The group of all logical clusters. With a path: of that logical cluster and all below it.
 const ALL: &str = "system:holon:logicalclusters";
 const USE: &str = "use";
-/// How often it is looked at whether a policy is another.
+/// How often roles and bindings are compared with the last ones.
 const POLICY_RESYNC: Duration = Duration::from_secs(5);
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// What was answered.
+/// The answers of the SubjectAccessReviews.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    /// By physical cluster and the logical cluster that asks.
+    /// By physical cluster and logical cluster.
     known: Mutex<HashMap<(ClusterName, Id), bool>>,
-    /// The policy of a home when it was asked last, as a hash.
+    /// A hash of the roles and bindings of an owner at the last reviews.
     policies: Mutex<HashMap<Id, u64>>,
 }
 
-/// Of these, those that a logical cluster may not use.
+/// The members that a logical cluster may not use.
 pub(crate) async fn refused(
     splitter: &Splitter,
     user: Id,
@@ -76,7 +77,7 @@ pub(crate) async fn refused(
     Ok(refused)
 }
 
-/// Asks everything anew that was asked of a home, if its policy is another.
+/// Repeats all reviews of an owner if its roles or bindings changed.
 pub(crate) async fn reconcile(splitter: &Splitter, owner: Id) -> Result<Outcome, CallError> {
     let grants = &splitter.grants;
     let asked: Vec<(ClusterName, Id)> = {
@@ -98,7 +99,7 @@ pub(crate) async fn reconcile(splitter: &Splitter, owner: Id) -> Result<Outcome,
             splitter.enqueue_all(Some(user), None);
         }
     }
-    // Only now: what could not be asked is asked again.
+    // Stored last: after a failed review, all are repeated.
     lock(&grants.policies).insert(owner, policy);
     Ok(Outcome::Again(POLICY_RESYNC))
 }
@@ -109,7 +110,7 @@ fn is_there(splitter: &Splitter, owner: Id, name: &str, user: Id) -> bool {
     seen.iter().any(|member| (member.owner, member.name()) == (owner, name))
 }
 
-/// Tells a policy from what it was. Only roles of a whole logical cluster can grant something that is in no namespace.
+/// A hash of the roles and bindings. Only those of a whole logical cluster can grant access to a cluster-scoped object.
 async fn policy(splitter: &Splitter, owner: Id) -> Result<u64, CallError> {
     let mut hasher = DefaultHasher::new();
     for plural in ["clusterroles", "clusterrolebindings"] {
@@ -123,8 +124,7 @@ async fn policy(splitter: &Splitter, owner: Id) -> Result<u64, CallError> {
     Ok(hasher.finish())
 }
 
-/// Whether a logical cluster may use a physical one, by the policy of the latter's home. None if it is not known what it is
-/// called: not yet, or not any more.
+/// Whether a logical cluster may use a physical cluster, by the roles of the owner. None if its path is unknown.
 async fn ask(splitter: &Splitter, (owner, name): &ClusterName, user: Id) -> Result<Option<bool>, CallError> {
     let path = splitter.caches.clusters().path(user);
     let Some(path) = path else { return Ok(None) };

@@ -1,17 +1,17 @@
-//! From where something runs to where it is wanted: make before break, one commit at a time.
+//! Moves a workload from its present targets to the wanted ones: make before break, one commit at a time.
 //!
 //! ```text
 //!   recorded            wanted   next record
 //!   —                   A        A steady
-//!   A steady            B        A leaving   B arriving        (mark)
+//!   A steady            B        A leaving   B arriving        (started)
 //!   A leaving  B arr.   B        … the same until everything at B is ready
-//!   A leaving  B arr.   B                    B steady          (finish)
+//!   A leaving  B arr.   B                    B steady          (finished)
 //!   A leaving  B arr.   A        A steady    B leaving         (back again; nothing was broken)
 //! ```
 //!
-//! A step either marks what is to come and go, or finishes once all that was marked is ready; never both. So whatever
-//! changes in between, a target is left only after a record said for at least one round who takes over, and those who take
-//! over were seen ready after that. No wish at all is not a wish to run nowhere: it changes nothing.
+//! A step either marks targets as arriving and leaving, or finishes once all marked targets are ready; never both. So a
+//! target is left only after a record named its successors for at least one round, and they were observed ready after
+//! that. An empty choice is not a request to run nowhere: it changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -20,18 +20,18 @@ use serde_json::Value;
 
 use crate::status::completed;
 
-/// How something is at one target, as seen after the present record was made.
+/// The readiness of a workload at one target, as observed after the present record was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Readiness {
     /// All of its share that has readiness is ready, and its Services have ready endpoints.
     Ready,
-    /// Not yet, or not any more.
+    /// Not ready.
     Unready { why: String },
-    /// Nobody knows; it is silent.
+    /// The target does not report.
     Unknown,
 }
 
-/// What is to be recorded.
+/// The targets to record, and the step that leads to them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MigrationPlan {
     pub targets: Vec<Target>,
@@ -40,23 +40,23 @@ pub struct MigrationPlan {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MigrationStep {
-    /// As it is. Nothing to write, unless shares have changed.
+    /// No migration. Only shares may change.
     Settled,
-    /// What comes and goes is marked.
+    /// Targets become Arriving or Leaving.
     Started,
-    /// Everything is ready: what was to go is gone from the record, and its mailboxes are to be emptied.
+    /// Everything is ready: leaving targets are removed from the record, and their mailbox objects are deleted.
     Finished,
-    /// Not ready, and why. Both are kept.
+    /// New targets are not ready, for these reasons. The old ones are kept.
     Waiting { on: Vec<String> },
-    /// The same, for longer than a move should take.
+    /// The same, for longer than the deadline.
     Overdue { on: Vec<String> },
 }
 
-/// How long a move may take before somebody is told. Both places are kept all the same.
+/// After this time a migration is reported as overdue. Old and new targets are kept all the same.
 pub const DEADLINE_S: u64 = 600;
 
-/// The next record. `wanted` are the clusters of the decision with their shares; `moving_s` says how long ago the present
-/// move was marked.
+/// Plans the next step. `wanted` are the chosen clusters with their shares; `moving_s` is how long ago the present
+/// migration started.
 pub fn plan_migration(
     recorded: &[Target],
     wanted: &[(String, Option<i64>)],
@@ -74,7 +74,7 @@ pub fn plan_migration(
         return MigrationPlan { targets: marked, step: MigrationStep::Settled };
     }
     let mut on = unready(&marked, readiness);
-    // Whoever is to take over more than was recorded was seen ready with less.
+    // A target whose share grows was observed ready with a smaller one.
     on.extend(grown(recorded, &marked));
     if !on.is_empty() {
         let step =
@@ -86,11 +86,11 @@ pub fn plan_migration(
     MigrationPlan { targets, step: MigrationStep::Finished }
 }
 
-/// Roles by what is wanted. Shares of those that leave stay as they are.
+/// Assigns roles. Leaving targets keep their shares.
 fn mark(recorded: &[Target], wanted: &[(String, Option<i64>)]) -> Vec<Target> {
     let is_wanted = |cluster: &str| wanted.iter().any(|(name, _)| name == cluster);
     let role = |cluster: &str| match recorded.iter().find(|target| target.cluster == cluster) {
-        // It never stopped running there.
+        // It is still running there.
         Some(target) if target.role == Role::Leaving => Role::Steady,
         Some(target) => target.role,
         None if recorded.is_empty() => Role::Steady,
@@ -109,7 +109,8 @@ fn roles(targets: &[Target]) -> BTreeMap<&str, u8> {
     targets.iter().map(|target| (target.cluster.as_str(), target.role as u8)).collect()
 }
 
-/// Who takes over and is not ready, with the reason. A steady target takes over too when another leaves: its share grew.
+/// The targets that take over and are not ready, with the reason. When another target leaves, the share of a steady one
+/// grows, so it takes over too.
 fn unready(targets: &[Target], readiness: &BTreeMap<String, Readiness>) -> Vec<String> {
     let leaves = targets.iter().any(|target| target.role == Role::Leaving);
     let takes_over = |target: &&Target| match target.role {
@@ -125,20 +126,20 @@ fn unready(targets: &[Target], readiness: &BTreeMap<String, Readiness>) -> Vec<S
     targets.iter().filter(takes_over).filter_map(why).collect()
 }
 
-/// Who has a greater share than before.
+/// The targets whose share grows.
 fn grown(recorded: &[Target], marked: &[Target]) -> Vec<String> {
     let before = |target: &Target| recorded.iter().find(|old| old.cluster == target.cluster)?.share;
     let more = |target: &&Target| target.share > before(target);
     marked.iter().filter(more).map(|target| format!("{}: its share grows", target.cluster)).collect()
 }
 
-/// Where it ran before the present move: what to want to go back.
+/// The targets before the present migration, to go back to.
 pub fn sources(recorded: &[Target]) -> Vec<(String, Option<i64>)> {
     let old = recorded.iter().filter(|target| target.role != Role::Arriving);
     old.map(|target| (target.cluster.clone(), target.share)).collect()
 }
 
-/// What must not run twice, even for a moment, and why.
+/// Why a workload must not run on two targets at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExclusiveReason {
     Recreate,
@@ -149,8 +150,8 @@ pub enum ExclusiveReason {
     Volume,
 }
 
-/// Whether an object must be gone from the old place before it begins in the new one. `once_only` says of a claim of its
-/// namespace that it can be mounted in one place only (ReadWriteOnce and ReadWriteOncePod).
+/// Whether an object has to terminate on the old target before it starts on the new one. `once_only` says that a claim
+/// can be mounted on one cluster only (ReadWriteOnce and ReadWriteOncePod).
 pub fn exclusive(object: &Value, once_only: impl Fn(&str) -> bool) -> Option<ExclusiveReason> {
     match object["kind"].as_str().unwrap_or_default() {
         "Pod" => return Some(ExclusiveReason::BarePod),
@@ -166,30 +167,30 @@ pub fn exclusive(object: &Value, once_only: impl Fn(&str) -> bool) -> Option<Exc
     claims.iter().any(|claim| once_only(claim)).then_some(ExclusiveReason::Volume)
 }
 
-/// Whether something is at a place.
+/// Whether a workload runs on a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
     Running,
-    /// Told to stop, and not known to have stopped.
+    /// Terminating.
     Stopping,
-    /// Known to be gone. Not knowing is not this.
+    /// Confirmed to be gone. An unknown state is not this.
     Gone,
 }
 
-/// What to do about something exclusive that moves.
+/// The next step of an exclusive workload that moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handover {
-    /// Leave it where it is: what it needs is not at the new place yet.
+    /// Keep it: its dependencies are not on the new target yet.
     Keep,
-    /// Stop it at the old place.
+    /// Stop it on the old target.
     Stop,
-    /// It has been told to stop there.
+    /// Wait until it has terminated.
     Await,
-    /// Begin at the new place.
+    /// Start it on the new target.
     Begin,
 }
 
-/// `surroundings_ready`: whatever else is to be at the new place, such as its ConfigMaps and volumes, is there.
+/// `surroundings_ready`: its dependencies, such as ConfigMaps and volumes, are on the new target.
 pub fn hand_over(old: Presence, surroundings_ready: bool) -> Handover {
     match (old, surroundings_ready) {
         (Presence::Gone, _) => Handover::Begin,
@@ -252,7 +253,7 @@ mod tests {
         check("", "A B", "", "A B", MigrationStep::Started);
         check("A", "A", "", "A", MigrationStep::Settled);
         check("A", "B", "A", "+B -A", MigrationStep::Started);
-        // A report from before the record says nothing: the same commit never marks and finishes.
+        // A report from before the record does not count: the same commit never starts and finishes a migration.
         check("A", "B", "A B", "+B -A", MigrationStep::Started);
         check("+B -A", "B", "A", "+B -A", wait(&["B"]));
         check("+B -A", "B", "A B", "B", MigrationStep::Finished);
@@ -262,19 +263,19 @@ mod tests {
         check("A B", "A", "A B", "A -B", MigrationStep::Started);
         check("A -B", "A", "", "A -B", wait(&["A"]));
         check("A -B", "A", "A", "A", MigrationStep::Finished);
-        // The wish changes on the way.
+        // The placement changes during the migration.
         check("+B -A", "C", "", "+C -B -A", MigrationStep::Started);
         check("+C -B -A", "C", "C", "C", MigrationStep::Finished);
         check("+B -A", "A", "", "A -B", MigrationStep::Started);
         check("A -B", "A", "A", "A", MigrationStep::Finished);
-        // No wish is no wish to run nowhere. kcp (2041, 2671) and Karmada (6098, 5406) took an empty answer for one, and
-        // deleted what ran.
+        // No target to choose is no request to run nowhere. kcp (2041, 2671) and Karmada (6098, 5406) took an empty
+        // answer for one, and deleted what ran.
         check("A B", "", "A B", "A B", MigrationStep::Settled);
         check("+B -A", "", "A B", "+B -A", MigrationStep::Settled);
     }
 
-    /// There was room for four of six, and then for all: ready with four was taken for ready with six, and the old place was
-    /// left with two missing.
+    /// Four of six replicas fit, and then all of them: ready with four was taken for ready with six, and the old target
+    /// was left with two missing.
     #[test]
     fn who_takes_over_more_is_to_be_ready_with_more() {
         let at = |cluster: &str, role, share| Target { cluster: cluster.into(), role, share: Some(share) };
@@ -334,8 +335,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is wanted and whoever is ready, in whatever order: a target is dropped only while all that stay are ready,
-        /// and the record never becomes empty.
+        /// For all placements and reports in any order: a target is dropped only while all that stay are ready, and the
+        /// record never becomes empty.
         #[test]
         fn nothing_is_left_before_the_new_place_is_ready(
             acts in prop::collection::vec((prop::collection::btree_set(0..4_usize, 0..4), prop::collection::btree_set(0..4_usize, 0..4)), 1..40),

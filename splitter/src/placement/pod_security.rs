@@ -52,15 +52,14 @@ const UNCONFINED: &[(&str, &str)] = &[
     ("/procMount", "Unmasked"),
     ("/privileged", "true"),
 ];
-/// What the names of PriorityClasses begin with that are the cluster's own.
+/// The prefix of the PriorityClasses that are the cluster's own.
 const SYSTEM: &str = "system-";
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
-/// Where a container says which host a probe or a hook connects to. Elsewhere than to the pod, the kubelet connects to
-/// whatever a tenant names.
+/// Handlers with a host field. With a host other than the pod, the kubelet connects to whatever address a tenant names.
 const HANDLERS: &[&str] =
     &["livenessProbe", "readinessProbe", "startupProbe", "lifecycle/postStart", "lifecycle/preStop"];
 
-/// The level that applies to a physical cluster. One that serves a single logical cluster has nobody to protect from it.
+/// The level of a physical cluster. A cluster with a single logical cluster has no other tenant to protect.
 pub fn level(spec: &PhysicalClusterSpec) -> PodSecurity {
     match (spec.pod_security, &spec.dedicated_to) {
         (Some(level), _) => level,

@@ -1,14 +1,14 @@
-//! What users said about where things run, understood.
+//! The effective placement of an object, from annotations and Placements.
 //!
 //! ```text
 //!   annotation on the object  ─┐
-//!   … on its namespace         ├─ nearest ──► Wish ──► targets
+//!   … on its namespace         ├─ nearest ──► EffectivePlacement ──► targets
 //!   … on its logical cluster  ─┘     │
 //!   Placements that select it ───────┘ if there is no annotation
 //! ```
 //!
-//! An annotation that cannot be read is still the nearest one: it changes nothing until somebody mends it. Falling
-//! through to the next would move an app because of a typing mistake.
+//! An invalid annotation is still the nearest one: it changes nothing until it is fixed. Falling through to the next
+//! level would move a workload because of a typo.
 
 pub mod annotation;
 pub mod select;
@@ -25,7 +25,7 @@ use select::Selected;
 
 pub type Labels = BTreeMap<String, String>;
 
-/// What a rule is asked about: an object and where it is.
+/// The attributes of an object that selectors match.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectAttributes<'a> {
     pub group: &'a str,
@@ -35,7 +35,7 @@ pub struct ObjectAttributes<'a> {
     pub namespace_labels: &'a Labels,
 }
 
-/// Where an annotation was found.
+/// The level an annotation was set on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     Object,
@@ -43,7 +43,7 @@ pub enum Level {
     LogicalCluster,
 }
 
-/// What is wanted for an object.
+/// The placement in effect for an object: from its annotation, a Placement or the default.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EffectivePlacement {
     pub by: Chosen,
@@ -51,13 +51,13 @@ pub struct EffectivePlacement {
 }
 
 impl EffectivePlacement {
-    /// Nobody said anything: one cluster, whichever has the most room.
+    /// The default: one cluster, the one with the most free capacity.
     pub fn default_choice() -> EffectivePlacement {
         let spec = PlacementSpec { number_of_clusters: Some(1), ..PlacementSpec::default() };
         EffectivePlacement { by: Chosen::default(), spec }
     }
 
-    /// What a decision was made under. If it has changed, somebody wants something else.
+    /// Identifies the placement that a decision was made for. If it changed, objects may move.
     pub fn fingerprint(&self) -> String {
         let PlacementSpec { cluster_selector, number_of_clusters, spread, fallback_groups, .. } = &self.spec;
         let said = (self.by.source, cluster_selector, number_of_clusters, spread, fallback_groups);
@@ -66,7 +66,7 @@ impl EffectivePlacement {
     }
 }
 
-/// A value that cannot be followed.
+/// An annotation that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InvalidAnnotation {
     pub level: Level,
@@ -91,7 +91,7 @@ impl fmt::Display for InvalidAnnotation {
 
 impl std::error::Error for InvalidAnnotation {}
 
-/// The annotation that counts, of those on the object, its namespace and its logical cluster.
+/// The annotation in effect, of those on the object, its namespace and its logical cluster.
 pub fn nearest<'a>(
     object: &'a Labels,
     namespace: &'a Labels,
@@ -102,7 +102,7 @@ pub fn nearest<'a>(
     levels.into_iter().find_map(|(level, annotations)| Some((level, annotations.get(PLACEMENT)?.as_str())))
 }
 
-/// What is wanted for an object, given the annotation that counts and the Placements of its logical cluster.
+/// The placement in effect, given the nearest annotation and the Placements of the logical cluster.
 pub fn effective_placement(
     subject: &ObjectAttributes,
     annotation: Option<(Level, &str)>,
@@ -122,7 +122,7 @@ pub fn effective_placement(
     Ok(EffectivePlacement { by, spec: named(selector, chosen) })
 }
 
-/// The annotation says where. How numbers are divided and what is tolerated it does not say; that the Placement still does.
+/// The annotation selects clusters. Division and tolerations still come from the Placement.
 fn named(cluster_selector: ClusterSelector, placement: Option<&Placement>) -> PlacementSpec {
     let spec = placement.map(|placement| placement.spec.clone()).unwrap_or_default();
     PlacementSpec {
@@ -134,7 +134,7 @@ fn named(cluster_selector: ClusterSelector, placement: Option<&Placement>) -> Pl
     }
 }
 
-/// Of the Placements that select an object, the one that counts: by priority, then the most specific, then by name.
+/// The Placement in effect of those that select an object: by priority, then the most specific, then by name.
 pub fn best<'a>(subject: &ObjectAttributes, placements: &'a [Placement]) -> Option<&'a Placement> {
     let selecting = placements.iter().filter(|placement| selects(&placement.spec, subject));
     selecting.min_by_key(|placement| {
@@ -148,8 +148,8 @@ fn selects(spec: &PlacementSpec, subject: &ObjectAttributes) -> bool {
         && select::object(&spec.object_selector, subject)
 }
 
-/// How closely a Placement looks: a name says more than labels of the object, those more than kinds, those more than
-/// labels of its namespace.
+/// How specific a Placement is: names count more than labels of the object, those more than kinds, those more than
+/// labels of the namespace.
 fn specificity(spec: &PlacementSpec) -> (bool, usize, bool, usize) {
     let object = &spec.object_selector;
     (
@@ -164,13 +164,13 @@ fn specificity(spec: &PlacementSpec) -> (bool, usize, bool, usize) {
 /// rules that select it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ShareBounds {
-    /// None if no rule says one.
+    /// None if no rule sets one.
     pub weight: Option<u64>,
     pub min: u32,
     pub max: Option<u32>,
 }
 
-/// What `shares` of a Placement say about one cluster; `selects` says whether a rule is about it.
+/// The bounds that `shares` of a Placement set for one cluster; `selects` says whether a rule matches it.
 pub fn share_bounds(spec: &PlacementSpec, selects: impl Fn(&ClusterSelector) -> bool) -> ShareBounds {
     let number = |value: i64| u32::try_from(value.max(0)).unwrap_or(u32::MAX);
     let mut bounds = ShareBounds::default();

@@ -1,7 +1,7 @@
-//! How much is asked of each physical cluster already, so that nothing is promised twice.
+//! The capacity of physical clusters that decisions have reserved.
 //!
-//! A decision and what it takes are written down under one lock, before anything is sent: two decisions at the same moment
-//! cannot both count on the same room.
+//! A decision and its reservation are made under one lock, before anything is sent: two concurrent decisions cannot use
+//! the same capacity.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use api::meta::quantity::{self, Amounts};
 
 use crate::snapshot::{MemberCluster, ObjectRef};
 
-/// A physical cluster: where its object is, and its name.
+/// A physical cluster by owning logical cluster and name.
 pub(crate) type ClusterName = (Id, String);
 
-/// What targets take that have so many pods each. Of what is not known there is one.
+/// The requests of targets with this many pods each. An unknown number counts as one.
 pub(crate) fn asks(
     each: &Amounts,
     targets: &[Target],
@@ -35,11 +35,11 @@ pub(crate) fn asks(
 pub(crate) struct CapacityReservations {
     totals: HashMap<ClusterName, Amounts>,
     of: HashMap<ObjectRef, Vec<(ClusterName, Amounts)>>,
-    /// Who mounts claims, which, and where they run, by namespace. A claim is wherever the first of them is.
+    /// Which objects mount which claims on which clusters, by namespace. A claim is where the first of them is placed.
     mounts: HashMap<(Id, String), BTreeMap<ObjectRef, Mounts>>,
-    /// Where a namespace goes if nobody says otherwise.
+    /// The cluster of each namespace that is placed by default.
     defaults: HashMap<(Id, String), String>,
-    /// Whether all that was recorded before is in it.
+    /// Whether all recorded placements have been loaded.
     pub(crate) is_complete: bool,
 }
 
@@ -50,7 +50,7 @@ struct Mounts {
 }
 
 impl CapacityReservations {
-    /// What an object asks for now, instead of what it asked for. Whether there is more room for others somewhere.
+    /// Replaces the reservations of an object. Returns whether capacity was released.
     pub(crate) fn set(&mut self, subject: &ObjectRef, asks: Vec<(ClusterName, Amounts)>) -> bool {
         let before = match asks.is_empty() {
             true => self.of.remove(subject),
@@ -74,15 +74,14 @@ impl CapacityReservations {
         is_freed
     }
 
-    /// What all others ask for there. What an object asks for itself is not in its own way, whether or not that was
-    /// recorded in the end.
+    /// The reservations of all other objects on a cluster. An object's own reservation does not count against itself.
     pub(crate) fn taken_from(&self, subject: &ObjectRef, name: &ClusterName) -> Amounts {
         let total = self.totals.get(name).cloned().unwrap_or_default();
         let own = self.of.get(subject).into_iter().flatten().filter(|(at, _)| at == name);
         own.fold(total, |left, (_, asked)| quantity::minus(&left, asked))
     }
 
-    /// An object mounts these claims at its targets from now on.
+    /// Records that an object mounts these claims on its targets.
     pub(crate) fn mount(&mut self, subject: &ObjectRef, claims: &[String], targets: &[Target]) {
         let clusters: BTreeSet<String> = targets.iter().map(|target| target.cluster.clone()).collect();
         let place = (subject.cluster(), subject.key.namespace.clone());
@@ -98,7 +97,7 @@ impl CapacityReservations {
         self.mounts.entry(place).or_default().insert(subject.clone(), mounts);
     }
 
-    /// Where others are to run that mount a claim.
+    /// The clusters of other objects that mount a claim.
     pub(crate) fn mounted(&self, subject: &ObjectRef, claim: &str) -> BTreeSet<String> {
         let here = self.mounts.get(&(subject.cluster(), subject.key.namespace.clone()));
         let others = here
@@ -108,7 +107,7 @@ impl CapacityReservations {
         others.flat_map(|(_, mounts)| mounts.clusters.iter().cloned()).collect()
     }
 
-    /// Nothing is asked for it any more. Whether there is more room for others.
+    /// Removes the reservations of an object. Returns whether capacity was released.
     pub(crate) fn forget(&mut self, subject: &ObjectRef) -> bool {
         self.mount(subject, &[], &[]);
         self.set(subject, Vec::new())

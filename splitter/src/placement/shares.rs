@@ -1,15 +1,17 @@
-//! How a number is divided over clusters.
+//! Divides a number over clusters.
 //!
 //! ```text
 //!   10 over 170 : 110 : 60   ──►   5 / 3 / 2
 //! ```
 //!
-//! Bounded Webster (Sainte-Laguë): every cluster has its minimum; then one at a time goes to the cluster with the greatest
-//! `weight / (2·share + 1)` among those below their bounds. Ties go to whoever has fewer, then to whom a hash of the
-//! workload's and the cluster's name prefers. This is the method that never punishes growth: one more in total takes
-//! from nobody, a heavier weight never yields less, and a cluster that leaves hands over its share and nothing else.
+//! Bounded Webster (Sainte-Laguë): every cluster has its minimum; then one replica at a time goes to the cluster with
+//! the greatest `weight / (2·share + 1)` among those below their bounds. Ties go to the cluster with the smaller share,
+//! then to the one that a hash of the workload's and the cluster's name prefers. With this method one more replica in
+//! total takes none away from any cluster, a heavier weight never yields less, and a cluster that leaves hands over its
+//! share and nothing else.
 //!
-//! Integers only, compared by cross-multiplication. What fits nowhere is *pending*: it is counted, never dropped.
+//! Integers only, compared by cross-multiplication. Replicas that fit nowhere are *pending*: they are counted, never
+//! dropped.
 
 use std::cmp::Ordering;
 
@@ -22,9 +24,9 @@ pub struct WeightedCluster<'a> {
     /// 0 excludes the cluster, whatever its minimum.
     pub weight: u64,
     pub min: u32,
-    /// What a policy allows.
+    /// The maximum of the policy.
     pub max: Option<u32>,
-    /// What fits; none: unknown, and then it bounds nothing.
+    /// What fits. None: unknown, and not a bound.
     pub capacity: Option<u32>,
 }
 
@@ -34,7 +36,7 @@ impl<'a> WeightedCluster<'a> {
         WeightedCluster { cluster, weight: 1, min: 0, max: None, capacity: None }
     }
 
-    /// Keeps what it has: a cordoned or briefly silent cluster neither gains nor loses.
+    /// Keeps its share: a cordoned or briefly silent cluster neither gains nor loses.
     pub fn held(cluster: &'a str, share: u32) -> WeightedCluster<'a> {
         WeightedCluster { cluster, weight: 1, min: share, max: Some(share), capacity: None }
     }
@@ -53,7 +55,7 @@ impl<'a> WeightedCluster<'a> {
     }
 }
 
-/// Who gets how many, in the order of the members, and how many found no place.
+/// The shares in the order of the clusters, and how many fit nowhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shares {
     pub of: Vec<u32>,
@@ -65,7 +67,7 @@ pub fn divide(total: u32, key: &str, members: &[WeightedCluster]) -> Shares {
     let clusters: Vec<BoundedWeight> = members.iter().map(|member| BoundedWeight::of(member, key)).collect();
     let least: u64 = clusters.iter().map(|cluster| u64::from(cluster.least)).sum();
     let of = match least > u64::from(total) {
-        // Not even the minimums can be met: they become the weights, and nobody gets more than his minimum.
+        // The minimums cannot be met: they become the weights, and no cluster gets more than its minimum.
         true => fill(total, &clusters.iter().map(BoundedWeight::scaled).collect::<Vec<_>>()),
         false => fill(total, &clusters),
     };
@@ -74,7 +76,7 @@ pub fn divide(total: u32, key: &str, members: &[WeightedCluster]) -> Shares {
     Shares { of, pending: u32::try_from(pending).expect("no more than the total is pending") }
 }
 
-/// A member with its bounds worked out.
+/// The weight and the bounds of a cluster.
 struct BoundedWeight {
     weight: u64,
     least: u32,
@@ -92,7 +94,7 @@ impl BoundedWeight {
         BoundedWeight { weight: u64::from(self.least), least: 0, most: self.least, tie: self.tie }
     }
 
-    /// How many this seat has once everybody has what comes at `weight / (2·share + 1) ≥ heaviest / level` or before.
+    /// The share of this cluster once all have what comes at `weight / (2·share + 1) ≥ heaviest / level` or before.
     fn at(&self, level: u128, heaviest: u64) -> u32 {
         let earned = match u128::from(self.weight).checked_mul(level) {
             Some(product) => (product / u128::from(heaviest)).div_ceil(2),
@@ -102,7 +104,8 @@ impl BoundedWeight {
     }
 }
 
-/// Gives out one at a time; but what surely comes first is given at once, so that two billion replicas take no longer than two.
+/// Gives out one replica at a time; those that certainly come first are given at once, so that two billion take no
+/// longer than two.
 fn fill(total: u32, clusters: &[BoundedWeight]) -> Vec<u32> {
     let heaviest = clusters.iter().map(|cluster| cluster.weight).max().unwrap_or_default().max(1);
     let mut shares = at_level(total, heaviest, clusters);
@@ -118,13 +121,13 @@ fn fill(total: u32, clusters: &[BoundedWeight]) -> Vec<u32> {
     shares
 }
 
-/// The shares at the highest level that gives out no more than there is. One level further gives each seat at most one
-/// more, because no seat is heavier than the heaviest; so fewer than there are seats are left to give.
+/// The shares at the highest level that gives out at most the total. The next level gives each cluster at most one more,
+/// because none is heavier than the heaviest; so fewer replicas than clusters are left to give.
 fn at_level(total: u32, heaviest: u64, clusters: &[BoundedWeight]) -> Vec<u32> {
     let at =
         |level: u128| -> Vec<u32> { clusters.iter().map(|cluster| cluster.at(level, heaviest)).collect() };
     let fits = |level: u128| at(level).iter().map(|share| u64::from(*share)).sum::<u64>() <= u64::from(total);
-    // At the highest level even a seat of weight 1 has earned more than any total.
+    // At the highest level even a cluster of weight 1 has earned more than any total.
     let (mut low, mut high) = (0, u128::from(heaviest) << 34);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
@@ -133,7 +136,7 @@ fn at_level(total: u32, heaviest: u64, clusters: &[BoundedWeight]) -> Vec<u32> {
     if fits(high) { at(high) } else { at(low) }
 }
 
-/// Who is to get the next one, first.
+/// Orders clusters by who gets the next replica.
 fn order(a: &BoundedWeight, a_has: u32, b: &BoundedWeight, b_has: u32) -> Ordering {
     let claim =
         |cluster: &BoundedWeight, other: u32| u128::from(cluster.weight) * (2 * u128::from(other) + 1);
@@ -173,7 +176,7 @@ mod tests {
         check(13, &three, &[7, 4, 2]);
         check(2, &weighing(&[2, 1]), &[1, 1]);
         check(9, &weighing(&[1, 3]), &[2, 7]);
-        // A tie goes to whoever has fewer.
+        // A tie goes to the cluster with the smaller share.
         check(2, &weighing(&[3, 1]), &[1, 1]);
         check(2, &weighing(&[1, 3]), &[1, 1]);
         check(12, &weighing(&[6, 12, 18]), &[2, 4, 6]);

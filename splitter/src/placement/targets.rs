@@ -1,14 +1,14 @@
-//! Which physical clusters run something.
+//! Chooses the physical clusters that run a workload.
 //!
 //! ```text
-//!   every cluster ──► judge: selected? what stands against it? what fits? ──► pick: tiers, spread, number ──► Decision
-//!                       │                                                                                  │
-//!                       └───────────────── a verdict with evidence for every one of them ◄─────────────────┘
+//!   every cluster ──► evaluate: selected? rejected? what fits? ──► pick: tiers, spread, number ──► TargetChoice
+//!                       │                                                                               │
+//!                       └──────────── a verdict with message and remedy for every one of them ◄──────────┘
 //! ```
 //!
-//! What runs somewhere stays there until something says otherwise: a filter keeps new work out and never evicts. Only a
-//! changed wish, a drain, a `NoExecute` taint or a failure moves it. And a decision for nothing at all is no decision:
-//! what runs stays where it is, and the outcome says why.
+//! A workload stays on its targets until there is a reason to move: a filter keeps new workloads out and never evicts.
+//! Only a changed placement, a drain, a `NoExecute` taint or a failure moves it. If no cluster can be chosen, the
+//! workload stays on its targets, and the outcome says why.
 
 mod evaluate;
 mod pick;
@@ -29,25 +29,25 @@ use crate::placement::shares::{WeightedCluster, divide};
 pub use evaluate::lacks_kind;
 pub use verdict::{Rejection, ShareLimit};
 
-/// A physical cluster, and what is known about it besides.
+/// A physical cluster, and what the decision needs to know about it.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
     pub cluster: &'a PhysicalCluster,
-    /// Whether `use` is granted.
+    /// Whether the logical cluster is granted the verb `use`.
     pub usable: bool,
-    /// What Holon asks for there already, all other apps together.
+    /// The reservations of all other workloads there.
     pub taken: Amounts,
-    /// The namespace there that this would run in, for its quotas.
+    /// The namespace on the physical cluster, for its quotas.
     pub namespace: String,
-    /// How many of these were found to fit there, if pods had to wait for room.
+    /// How many replicas fit there, estimated from unschedulable pods.
     pub estimate: Option<u32>,
-    /// How many of its pods wait there for a node.
+    /// The unschedulable pods of the workload there.
     pub waiting: u32,
-    /// The logical cluster it is, if its own work could be placed there again.
+    /// The path of the logical cluster it is, if its own objects could be placed there again.
     pub circular: Option<String>,
     /// A claim that is mounted and whose data is elsewhere, if there is one.
     pub apart_from: Option<ClaimLocation>,
-    /// Why what runs there must go, if it must: silent for too long, or this app does not work there.
+    /// Why the workload has to leave the cluster: it has been silent for too long, or the workload fails there.
     pub failed: Option<String>,
 }
 
@@ -78,46 +78,46 @@ pub struct ClaimLocation {
     pub at: String,
 }
 
-/// What is to be placed.
+/// The workload to place.
 #[derive(Clone, Debug)]
 pub struct PlacementRequest<'a> {
     /// `namespace/name`, which decides ties.
     pub key: &'a str,
     /// The path of its logical cluster.
     pub logical_cluster: &'a str,
-    /// All kinds that must be served where it goes.
+    /// The kinds that a target has to serve.
     pub kinds: &'a [GroupKind],
-    /// What of its pods the Pod Security Standard `baseline` does not allow.
+    /// The violations of the Pod Security Standard `baseline`.
     pub violations: &'a [String],
-    /// What one replica asks for, itself (`pods: 1`) included.
+    /// The requests of one replica, `pods: 1` included.
     pub each: Amounts,
     pub replicas: u32,
     pub extent: Extent,
-    /// The cluster that the rest of its namespace runs on. It comes first if it will do.
+    /// The cluster of the rest of its namespace. It is preferred.
     pub beside: Option<&'a str>,
 }
 
-/// In how many places something can be.
+/// On how many clusters a workload can run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// Parts of it are in different places.
+    /// Different parts on several clusters.
     Divided,
-    /// Each place has all of it.
+    /// All of it on every cluster.
     Copied,
-    /// All of it is in one place.
+    /// All of it on one cluster.
     Single,
 }
 
-/// Where it runs now, and under which wish that was decided.
+/// The present targets, and the placement they were chosen for.
 #[derive(Clone, Debug, Default)]
 pub struct CurrentPlacement<'a> {
     pub targets: &'a [Target],
-    /// [`Wish::fingerprint`].
+    /// [`EffectivePlacement::fingerprint`].
     pub under: Option<&'a str>,
 }
 
 impl CurrentPlacement<'_> {
-    /// Its share on a cluster, if it runs there and is not about to leave. Something that is not divided has a share of 0.
+    /// Its share on a cluster, if it runs there and is not leaving. An undivided workload has a share of 0.
     fn share(&self, cluster: &str) -> Option<u32> {
         let target =
             self.targets.iter().find(|target| target.cluster == cluster && target.role != Role::Leaving)?;
@@ -125,7 +125,7 @@ impl CurrentPlacement<'_> {
     }
 }
 
-/// What was decided.
+/// The chosen clusters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TargetChoice {
     pub picks: Vec<Pick>,
@@ -137,40 +137,40 @@ pub struct TargetChoice {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChoiceOutcome {
     Placed,
-    /// Nothing that is wanted can be had. It stays where it is.
+    /// No cluster can be chosen. The workload stays on its targets.
     Held {
         why: String,
     },
-    /// The same, and it runs nowhere yet.
+    /// No cluster can be chosen, and it has no target yet.
     Pending {
         why: String,
     },
 }
 
-/// A chosen cluster, and what counts when a number is divided.
+/// A chosen cluster, and what bounds its share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pick {
     pub cluster: String,
-    /// 0 for what is wanted first; fallback groups follow.
+    /// 0 for the clusters of the selector; fallback groups follow.
     pub tier: usize,
     pub weight: u64,
     pub min: u32,
     pub max: Option<u32>,
     pub capacity: Option<u32>,
-    /// What makes `max` or `capacity`, whichever is less, what it is.
+    /// The reason for the smaller of `max` and `capacity`.
     pub limit: Option<ShareLimit>,
-    /// It is cordoned or silent: it keeps exactly this.
+    /// It is cordoned or silent, and keeps exactly this share.
     pub held: Option<u32>,
 }
 
 impl Pick {
-    /// The most it takes, and why it takes no more. None if nothing is known to be too much.
+    /// The largest share it takes, and why. None if there is no limit.
     pub(crate) fn most(&self) -> Option<String> {
         let most = self.max.into_iter().chain(self.capacity).min()?;
         Some(format!("{} takes at most {most}: {}", self.cluster, self.limit?.evidence()))
     }
 
-    /// The same, with at least one, if it takes any.
+    /// The same with a share of at least one, if it takes any.
     pub(crate) fn with_one(&self) -> Pick {
         let most = self.max.into_iter().chain(self.capacity).min().unwrap_or(u32::MAX);
         Pick { min: self.min.max(1).min(most), ..self.clone() }
@@ -190,7 +190,7 @@ impl Pick {
     }
 }
 
-/// Chooses.
+/// Chooses the targets of a workload.
 pub fn choose(
     effective: &EffectivePlacement,
     work: &PlacementRequest,
@@ -211,7 +211,8 @@ pub fn choose(
     TargetChoice { verdicts: verdict::rows(effective, work, &judged, &picks), picks, outcome }
 }
 
-/// Nobody can read where it should run: it stays where it is. Each cluster is judged all the same, by everything else.
+/// The annotation is invalid, so the workload stays on its targets. Every cluster is evaluated all the same, by
+/// everything else.
 pub fn stay(why: &str, work: &PlacementRequest, fleet: &[Candidate], targets: &[Target]) -> TargetChoice {
     let anywhere = EffectivePlacement { by: Chosen::default(), spec: PlacementSpec::default() };
     let judged = evaluate::fleet(&anywhere, work, fleet, &CurrentPlacement { targets, under: None });
@@ -222,14 +223,14 @@ pub fn stay(why: &str, work: &PlacementRequest, fleet: &[Candidate], targets: &[
     TargetChoice { picks, verdicts, outcome }
 }
 
-/// A target about which nothing can be decided now.
+/// A pick that keeps the share of a target.
 pub(crate) fn kept(target: &Target) -> Pick {
     let share = target.share.map(|share| u32::try_from(share).unwrap_or_default());
     let cluster = target.cluster.clone();
     Pick { cluster, tier: 0, weight: 1, min: 0, max: None, capacity: None, limit: None, held: share }
 }
 
-/// Who gets how many of a total, tier by tier, and how many found no place.
+/// The shares of a total, tier by tier, and how many fit nowhere.
 pub fn shares(total: u32, key: &str, picks: &[Pick]) -> (BTreeMap<String, u32>, u32) {
     let tiers = picks.iter().map(|pick| pick.tier + 1).max().unwrap_or_default();
     let (mut by_cluster, mut left) = (BTreeMap::new(), total);

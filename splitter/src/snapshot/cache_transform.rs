@@ -1,8 +1,8 @@
-//! What is kept of objects.
+//! What the caches keep of objects.
 //!
-//! Every logical cluster has namespaces, and there may be a million logical clusters; of both only a few lines matter here.
-//! Of everything else all is kept but who owns which field, which is a third of most objects and would be read again at
-//! each look. Services keep it: it tells the node ports a user asked for from those the server gave.
+//! There may be a million logical clusters, each with its namespaces; of both the splitter reads a few fields only.
+//! Other objects are kept without managed fields, which are a third of most objects and would be parsed at every
+//! reconcile. Services keep them: they tell the node ports that a user set from those the server allocated.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use controller::kind::Kind;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// Annotations of logical clusters and namespaces that are looked at.
+/// Annotations of logical clusters and namespaces that the splitter reads.
 const ANNOTATIONS: &[&str] = &[LOGICAL_CLUSTER, PLACEMENT, TARGETS, LOCATOR, VIA];
 
-/// How a kind is followed over all logical clusters.
+/// How a kind is watched over all logical clusters.
 pub(crate) fn scope(kind: &Kind) -> Scope {
     let all = Scope { across: true, trim: Some(without_owners), ..Scope::default() };
     match (kind.group.as_str(), kind.name.as_str()) {
         ("holon.dev", "LogicalCluster") => Scope { trim: Some(logical_cluster), ..all },
         ("", "Namespace") => Scope { trim: Some(namespace), ..all },
         ("", "Service") => Scope { trim: None, ..all },
-        // Every namespace has these, and they stay where they are.
+        // Every namespace has these, and they are never propagated.
         ("", "ConfigMap") => {
             Scope { keep: Some(Box::new(|key: &Key| key.name != "kube-root-ca.crt")), ..all }
         }
@@ -31,7 +31,7 @@ pub(crate) fn scope(kind: &Kind) -> Scope {
     }
 }
 
-/// Cut out of the text, which costs less than to read it. None if there is nothing to cut.
+/// Cuts the managed fields out of the text, which costs less than parsing it. None if there are none.
 fn without_owners(text: &RawValue) -> Option<Box<RawValue>> {
     type Fields<'a> = BTreeMap<&'a str, &'a RawValue>;
     let mut whole: Fields = serde_json::from_str(text.get()).ok()?;

@@ -1,8 +1,8 @@
-//! Custom kinds: who defines which, and in which shape they are followed.
+//! Custom kinds: which logical clusters define them, and in which version they are watched.
 //!
-//! Every logical cluster has definitions of its own, and those of one name need not be alike. A kind is followed once, for
-//! all of them, in the version that most of them serve; whoever serves none of that version is not seen. With the last
-//! definition the kind goes; with the next it comes again.
+//! Every logical cluster has definitions of its own, and those with the same name may differ. A kind is watched once
+//! for all of them, in the version that most of them serve; objects of a logical cluster that does not serve this
+//! version are not observed. The watch ends with the last definition, and starts again with the next.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,17 +11,17 @@ use api::cluster::Id;
 use controller::kind::Kind;
 use serde_json::Value;
 
-/// What has to be known of a kind to follow it and to write to it.
+/// What the splitter needs to know of a custom kind to watch and write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CustomKind {
     pub(crate) kind: Kind,
-    /// Where it says how many there are to be, if it can be scaled.
+    /// The pointer to its replicas, if it has a scale subresource.
     pub(crate) replicas_at: Option<String>,
-    /// Whether its status is written apart from the rest.
+    /// Whether it has a status subresource.
     pub(crate) has_status: bool,
 }
 
-/// A definition: the kind in every version that is served, the one it is stored in first.
+/// The kind of a definition in every served version, the storage version first.
 fn shapes(definition: &Value) -> Vec<CustomKind> {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -37,7 +37,7 @@ fn shapes(definition: &Value) -> Vec<CustomKind> {
         let replicas_at = path.and_then(crate::division::pointer_of);
         Some(CustomKind { kind, replicas_at, has_status: version.pointer("/subresources/status").is_some() })
     };
-    // Cluster-wide ones stay where they are.
+    // Cluster-scoped kinds are not propagated.
     let versions = spec["versions"].as_array().filter(|_| spec["scope"] == "Namespaced");
     let mut served: Vec<&Value> =
         versions.into_iter().flatten().filter(|version| version["served"] == true).collect();
@@ -45,25 +45,25 @@ fn shapes(definition: &Value) -> Vec<CustomKind> {
     served.into_iter().filter_map(shape).collect()
 }
 
-/// What becomes of a kind when a definition of it comes, changes or goes.
+/// How a change of a definition changes the watch of its kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum KindChange {
-    /// It is followed in this shape from now on.
+    /// The kind is watched in this version from now on.
     Watch(CustomKind),
-    /// It is what it was.
+    /// Nothing changes.
     Unchanged,
-    /// Nobody defines it any more.
+    /// No logical cluster defines it any more.
     Removed,
 }
 
-/// All definitions of users, by the name of the kind.
+/// All definitions of users, by resource name.
 #[derive(Debug, Default)]
 pub(crate) struct CustomKinds {
     by_name: HashMap<String, BTreeMap<Id, Vec<CustomKind>>>,
 }
 
 impl CustomKinds {
-    /// `now` is the shape in which it is followed, if it is.
+    /// `now` is how the kind is watched at the moment, if it is.
     pub(crate) fn put(
         &mut self,
         name: &str,
@@ -79,7 +79,7 @@ impl CustomKinds {
         let is_first = of.is_empty();
         of.insert(cluster, shapes);
         match chosen(of, now) {
-            // It may be that nobody follows it since the last definition went.
+            // Its watch may have ended with the last definition.
             Some(shape) if is_first || Some(&shape) != now => KindChange::Watch(shape),
             _ => KindChange::Unchanged,
         }
@@ -103,7 +103,7 @@ impl CustomKinds {
     }
 }
 
-/// The version that most logical clusters serve; of several, the present one, then one that somebody stores.
+/// The version that most logical clusters serve; of several, the present one, then a storage version.
 fn chosen(of: &BTreeMap<Id, Vec<CustomKind>>, now: Option<&CustomKind>) -> Option<CustomKind> {
     let served: BTreeSet<&str> = of.values().flatten().map(|shape| shape.kind.version.as_str()).collect();
     let shaped = |version: &'_ str| {
@@ -118,7 +118,7 @@ fn chosen(of: &BTreeMap<Id, Vec<CustomKind>>, now: Option<&CustomKind>) -> Optio
     })?;
     let mut those = shaped(best).into_iter();
     let first = those.next()?;
-    // Where one says how it is scaled or has a status of its own, the others have not yet said otherwise.
+    // One definition with a scale or status subresource is enough: the others do not contradict it.
     Some(those.fold(first, |all, one| CustomKind {
         replicas_at: all.replicas_at.or(one.replicas_at),
         has_status: all.has_status || one.has_status,
@@ -148,8 +148,8 @@ mod tests {
         } })
     }
 
-    /// A kind was followed as the first who defined it had it, until the next start: what was served in another version
-    /// only was never seen.
+    /// A kind was watched in the version of the first definition until the next start: objects of another version were
+    /// never observed.
     #[test]
     fn a_kind_is_followed_as_most_serve_it() {
         let (mut all, mut now) = (CustomKinds::default(), None);
@@ -181,7 +181,7 @@ mod tests {
         check(2, "", "same");
         check(3, "", "undefined");
         check(3, "", "same");
-        // Nobody has followed it since.
+        // Its watch has ended.
         check(0, "v2!", "v2");
     }
 }

@@ -1,12 +1,12 @@
-//! Joins that lead back to where they began.
+//! Detects joins that lead back to where they started.
 //!
 //! ```text
 //!   root:a  ──may use──►  PhysicalCluster loop, which is the logical cluster root:a:b  ──may use──►  loop  ──► …
 //! ```
 //!
-//! A logical cluster can be a physical cluster. If its own work could be placed on that physical cluster again, every
-//! namespace would be sent there once more, for ever. Of the joins that close a circle together the newest is the one that
-//! may not be used, so nobody can stop an older one by closing a circle through it.
+//! A logical cluster can be a physical cluster. If its own objects could be placed on that physical cluster again,
+//! every namespace would be sent there again and again. Of the joins that close a cycle together the newest is not
+//! used, so a tenant cannot disable an older join by closing a cycle through it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use api::cluster::Id;
 use super::{LogicalClusters, MemberCluster};
 use crate::fleet::CIRCULAR;
 
-/// The logical cluster of this server that a physical cluster is, if its own work could be placed there again.
+/// The logical cluster of this server that a physical cluster is, if its own objects could be placed there again.
 pub(super) fn closed_by(
     member: &MemberCluster,
     members: &[Arc<MemberCluster>],
@@ -36,8 +36,8 @@ pub(super) fn closed_by(
     None
 }
 
-/// Whether work of a logical cluster could be placed on a physical one: it is seen from there, and not dedicated to another.
-/// Grants are not asked: they may be given later.
+/// Whether objects of a logical cluster could be placed on a physical cluster: it is visible from there, and not
+/// dedicated to another one. Grants are not considered, because they may be given later.
 fn can_use(cluster: Id, member: &MemberCluster, clusters: &LogicalClusters) -> bool {
     let is_for = |to: &String| clusters.path(cluster).is_some_and(|path| path.as_str() == to);
     clusters.lineage(cluster).contains(&member.owner)
@@ -45,12 +45,12 @@ fn can_use(cluster: Id, member: &MemberCluster, clusters: &LogicalClusters) -> b
 }
 
 impl MemberCluster {
-    /// The uid of its namespace `kube-system`, by which a cluster is told from every other.
+    /// The uid of its namespace `kube-system`, which identifies a cluster.
     pub(super) fn identity(&self) -> Option<&str> {
         self.object.status.as_ref()?.uid.as_deref()
     }
 
-    /// Whether it is a logical cluster of this server, or was said to be one.
+    /// Whether it is a logical cluster of this server, or was reported to be one.
     pub(crate) fn may_be_circular(&self, clusters: &LogicalClusters) -> bool {
         let conditions = self.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
         conditions.iter().any(|said| said.r#type == CIRCULAR)
@@ -112,7 +112,7 @@ mod tests {
         // Beside it, and above it: that one does not see what is below.
         check(&[member(id(1), "beside", "t1", "uid-2")], &[None]);
         check(&[member(id(11), "above", "t1", "uid-1")], &[None]);
-        // Seen from there, but for somebody else.
+        // Visible from there, but dedicated to another one.
         let mut other = member(Id::ROOT, "other", "t1", "uid-2");
         Arc::make_mut(&mut other).object.spec.dedicated_to = Some("root:c1".into());
         check(&[other], &[None]);

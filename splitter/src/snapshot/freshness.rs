@@ -1,11 +1,11 @@
-//! Whether what is known is what is so.
+//! Checks that the caches are current before the first decision about an object.
 //!
-//! Kinds are followed one by one, so an object may be seen before the namespace it is in, before the Placement that was
-//! applied just before it, or before a physical cluster that has just joined. Whoever decides then decides as if they were
-//! not there: the app is sent to the wrong place, and has to be moved as soon as the rest is seen. So before something is
-//! decided for the first time, the server is asked; after that, whatever changes is a change, and is followed as one.
+//! Every kind has its own watch, so an object may be observed before its namespace, before a Placement that was applied
+//! just before it, or before a physical cluster that has just joined. A decision without those would send the workload
+//! to the wrong cluster, and it would have to move as soon as they are observed. So before the first decision about an
+//! object the server is asked. Later changes are changes, and are followed as such.
 //!
-//! Many objects that come at once are asked for together: an answer counts for everybody who came before the question.
+//! Objects that are created together share a check: its answer counts for every reconcile that started before it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::controller::{Splitter, lock};
 use crate::snapshot::ObjectRef;
 
-/// What was last asked about each logical cluster, for as long as somebody wants to know.
+/// The last check of each logical cluster, for as long as a reconcile waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct FreshnessChecks(Mutex<HashMap<Id, Arc<tokio::sync::Mutex<Option<LastCheck>>>>>);
 
@@ -29,7 +29,7 @@ struct LastCheck {
     is_behind: bool,
 }
 
-/// Whether something that is said about an object has not been seen yet.
+/// Whether the caches lack something that decides about an object: its namespace, a Placement or a physical cluster.
 pub(crate) async fn is_behind(splitter: &Splitter, subject: &ObjectRef) -> Result<bool, CallError> {
     let came = Instant::now();
     if misses_namespace(splitter, subject).await? {
@@ -49,7 +49,7 @@ pub(crate) async fn is_behind(splitter: &Splitter, subject: &ObjectRef) -> Resul
     };
     drop(last);
     let mut questions = lock(&splitter.freshness.0);
-    // One is in the table, one is ours.
+    // One reference is in the map, one is this call's.
     if Arc::strong_count(&question) <= 2 {
         questions.remove(&cluster);
     }
@@ -66,7 +66,7 @@ async fn misses_namespace(splitter: &Splitter, subject: &ObjectRef) -> Result<bo
     Ok(namespace.is_some_and(|namespace| seen.is_none_or(|seen| seen < version(&namespace))))
 }
 
-/// Whether a Placement of a logical cluster has not been seen, or a physical cluster that can be used from it.
+/// Whether the caches lack a Placement of a logical cluster, or a physical cluster that is visible from it.
 async fn misses_any(splitter: &Splitter, cluster: Id) -> Result<bool, CallError> {
     let own = &splitter.caches.config;
     let said = versions(splitter, cluster, &own.placements).await?;
@@ -85,7 +85,7 @@ async fn misses_any(splitter: &Splitter, cluster: Id) -> Result<bool, CallError>
     Ok(false)
 }
 
-/// The versions there are of the objects of a logical cluster, by name.
+/// The resource versions of the objects of a logical cluster, by name.
 type Versions = HashMap<String, u64>;
 
 async fn versions(splitter: &Splitter, cluster: Id, view: &View) -> Result<Versions, CallError> {

@@ -1,4 +1,4 @@
-//! Which kinds are followed, and why.
+//! Which kinds are watched, and what decides where their objects go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use crate::division::{self, Rule};
 /// What decides where an object goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KindClass {
-    /// It is decided about: it runs.
+    /// It has a placement of its own.
     Workload,
-    /// The same, of a kind some logical cluster defines, where a physical cluster knows it too.
+    /// The same, for a custom kind that a physical cluster serves too.
     Custom,
-    /// It goes where something is that names it.
+    /// It goes to the targets of the objects that reference it.
     Dependency,
-    /// It goes where the pods are that it is about.
+    /// It goes to the targets of the pods it selects.
     FollowsPods,
-    /// It stays here; what is below is shown.
+    /// It is not propagated, but projected from mailboxes.
     Projected,
 }
 
-/// A kind, and all its objects.
+/// A watched kind and its cache.
 #[derive(Debug)]
 pub struct WatchedKind {
     /// `deployments.apps`
     pub name: Arc<str>,
     pub kind: Kind,
     pub class: KindClass,
-    /// Where it says how many there are to be, if it is a custom kind that can be scaled.
+    /// The pointer to its replicas, for a custom kind with a scale subresource.
     pub replicas_at: Option<String>,
-    /// Whether its status is written apart from the rest.
+    /// Whether it has a status subresource.
     pub has_status: bool,
     pub view: Arc<View>,
 }
 
-/// Built-in kinds that report nothing.
+/// Built-in kinds without a status.
 const SILENT: &[&str] = &["ConfigMap", "Secret", "ServiceAccount", "NetworkPolicy", "Event", "EndpointSlice"];
 
 const BUILT_IN: &[(&str, &str, &str, &str, KindClass)] = &[
@@ -81,7 +81,7 @@ impl WatchedKind {
         WatchedKind { name: kind.to_string().into(), kind, class, replicas_at, has_status, view }
     }
 
-    /// An object as it is seen now, without what a list over all logical clusters adds to it.
+    /// An object as the cache has it, without the annotation that a list over all logical clusters adds.
     pub fn get(&self, key: &Key) -> Option<Value> {
         let mut object = self.view.get(key)?.read(&self.kind);
         let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
@@ -91,7 +91,7 @@ impl WatchedKind {
         Some(object)
     }
 
-    /// The same kind, seen anew.
+    /// A custom kind with an empty cache.
     pub(crate) fn defined(shape: CustomKind) -> WatchedKind {
         let CustomKind { kind, replicas_at, has_status } = shape;
         WatchedKind { has_status, ..WatchedKind::new(kind, KindClass::Custom, replicas_at) }

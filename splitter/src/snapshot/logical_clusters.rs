@@ -1,4 +1,4 @@
-//! Logical clusters: who is below whom, and which are mailboxes.
+//! Logical clusters: their tree, and which of them are mailboxes.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,12 +7,12 @@ use api::names::{MAILBOX_OF, PLACEMENT, mailbox, owner_of_mailbox};
 use controller::informer::{Key, Object};
 use serde::Deserialize;
 
-/// What is known about logical clusters, by their ids.
+/// The logical clusters by id.
 #[derive(Debug, Default)]
 pub struct LogicalClusters {
     by_id: HashMap<Id, Known>,
     mailboxes: HashMap<(Id, String), Id>,
-    /// Those directly below each.
+    /// The children of each.
     children: HashMap<Id, BTreeSet<Id>>,
     /// By the uid of their namespace `kube-system`.
     identities: HashMap<String, Id>,
@@ -22,7 +22,7 @@ pub struct LogicalClusters {
 struct Known {
     parent: Id,
     name: String,
-    /// What its annotation says about where things run.
+    /// The value of its placement annotation.
     placement: Option<String>,
     is_mailbox: bool,
 }
@@ -39,7 +39,7 @@ struct Status {
 }
 
 impl LogicalClusters {
-    /// What its object says. Returns its id, if anything about it is new.
+    /// Adds or updates a logical cluster. Returns its id if anything changed.
     pub fn put(&mut self, object: &Object) -> Option<Id> {
         let read: Read = object.parse()?;
         let id: Id = read.status?.id?.parse().ok()?;
@@ -88,7 +88,7 @@ impl LogicalClusters {
         all
     }
 
-    /// The home and the name of the physical cluster whose mailbox an object of this key is, going by its name.
+    /// The owning logical cluster and the name of the physical cluster that a mailbox of this key belongs to.
     pub fn mailbox_owner(key: &Key) -> Option<(Id, &str)> {
         Some((key.cluster?, owner_of_mailbox(&key.name)?))
     }
@@ -97,7 +97,7 @@ impl LogicalClusters {
         self.by_id.get(&id).is_some_and(|known| known.is_mailbox)
     }
 
-    /// Its namespace `kube-system` has this uid; none: no longer.
+    /// Records the uid of the namespace `kube-system` of a logical cluster. None removes it.
     pub(crate) fn set_identity(&mut self, uid: &str, cluster: Option<Id>) {
         match cluster {
             Some(cluster) => drop(self.identities.insert(uid.to_owned(), cluster)),
@@ -126,7 +126,7 @@ impl LogicalClusters {
         self.by_id.get(&id)?.placement.as_deref()
     }
 
-    /// It and all it is below, nearest first. Empty if it is not known.
+    /// The logical cluster and its ancestors, nearest first. Empty if it is unknown.
     pub fn lineage(&self, id: Id) -> Vec<Id> {
         let mut line = vec![id];
         while let Some(last) = line.last().filter(|last| **last != Id::ROOT) {

@@ -1,4 +1,4 @@
-//! What became of an object in the mailboxes.
+//! The objects in mailboxes that stand for one user's object.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::snapshot::{Caches, MemberCluster, ObjectRef, WatchedKind};
 use crate::status::Report;
 use crate::transform::physical_namespace;
 
-/// An object in one mailbox, if it is there.
+/// The mailbox of one physical cluster, with the object in it, if it exists.
 #[derive(Clone, Debug)]
 pub(crate) struct MailboxObject {
     pub(crate) member: Arc<MemberCluster>,
     pub(crate) mailbox: Id,
-    /// What the namespace is called there.
+    /// The name of the namespace in the mailbox.
     pub(crate) namespace: String,
-    /// Whether its physical cluster is the one that is meant by its name. Another logical cluster may have one of the same
-    /// name; what is in that mailbox is only ever taken away.
+    /// Whether the user's logical cluster means this physical cluster by its name. A logical cluster above may have
+    /// another one of the same name; objects in that mailbox are only ever deleted.
     pub(crate) is_nearest: bool,
     pub(crate) object: Option<Value>,
 }
 
-/// For every physical cluster there is. What is there under the same name and is not of this object is not seen.
+/// One entry per physical cluster. An object of the same name that belongs to another user's object is ignored.
 pub(crate) fn list(caches: &Caches, watched: &WatchedKind, subject: &ObjectRef) -> Vec<MailboxObject> {
     let clusters = caches.clusters();
     let members = caches.members().all(&clusters);
@@ -50,7 +50,7 @@ pub(crate) fn list(caches: &Caches, watched: &WatchedKind, subject: &ObjectRef) 
     members.into_iter().filter_map(copy).collect()
 }
 
-/// The same, of this very object: what a copy of an earlier one of its name still says was not said of this one.
+/// The same, without the status of copies that belong to an earlier object of the same name.
 pub(crate) fn list_current(
     caches: &Caches,
     watched: &WatchedKind,
@@ -69,7 +69,7 @@ pub(crate) fn list_current(
     copies
 }
 
-/// What a namespace of a logical cluster is called on a physical cluster.
+/// The name that a namespace of a logical cluster has on a physical cluster.
 pub(crate) fn namespace_on(member: &MemberCluster, cluster: Id, namespace: &str) -> String {
     match member.object.spec.dedicated_to {
         Some(_) => namespace.to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn namespace_on(member: &MemberCluster, cluster: Id, namespace: &str)
     }
 }
 
-/// Whose something in a mailbox is.
+/// The user's object that a mailbox object stands for.
 pub(crate) fn locator(object: &Value) -> Option<Locator> {
     serde_json::from_str(object["metadata"]["annotations"][LOCATOR].as_str()?).ok()
 }
@@ -90,7 +90,7 @@ fn is_of(object: &Value, subject: &ObjectRef) -> bool {
     })
 }
 
-/// The pods of a copy, as its mailbox shows them.
+/// The pods that a copy selects, as projected into its mailbox.
 pub(crate) fn pods_of(caches: &Caches, copy: &MailboxObject) -> Vec<Value> {
     let (Some(pods), Some(object)) = (caches.by_group_kind("", "Pod"), &copy.object) else {
         return Vec::new();
@@ -111,7 +111,7 @@ impl MailboxObject {
         self.member.name()
     }
 
-    /// Whether it is at this target.
+    /// Whether this is the copy at the target.
     pub(crate) fn is_at(&self, cluster: &str) -> bool {
         self.is_nearest && self.name() == cluster
     }
@@ -120,17 +120,17 @@ impl MailboxObject {
         self.object.as_ref()?["metadata"]["annotations"][name].as_str()
     }
 
-    /// Which template it has.
+    /// The hash of its pod template.
     pub(crate) fn template(&self) -> Option<&str> {
         self.annotation(TEMPLATE)
     }
 
-    /// Whether how many there are is decided below.
+    /// Whether an autoscaler on the physical cluster sets its replicas.
     pub(crate) fn is_scaled_below(&self) -> bool {
         self.annotation(SCALED_BELOW) == Some(TRUE)
     }
 
-    /// Whether its syncer has begun to carry it out.
+    /// Whether the syncer has started to apply it.
     pub(crate) fn is_applied(&self) -> bool {
         let finalizers = self.object.as_ref().and_then(|object| object["metadata"]["finalizers"].as_array());
         finalizers.is_some_and(|all| all.iter().any(|one| one == SYNCER))
@@ -140,18 +140,18 @@ impl MailboxObject {
         self.object.as_ref().is_some_and(is_being_deleted)
     }
 
-    /// A number of its specification; none if there is no copy.
+    /// A number in its spec. None if the copy does not exist.
     pub(crate) fn number(&self, pointer: &str) -> Option<u32> {
         self.object.as_ref().map(|object| crate::division::number(object, pointer, 1))
     }
 
-    /// A number it reported of itself, once it has observed what it was last asked for.
+    /// A number in its status.
     pub(crate) fn reported(&self, field: &str) -> Option<u32> {
         let status = self.object.as_ref()?.get("status")?;
         Some(crate::division::number(status, &format!("/{field}"), 0))
     }
 
-    /// How many it says are available. A kind that does not say that says what is ready.
+    /// The available replicas. A kind without that counter reports the ready ones.
     pub(crate) fn available(&self) -> u32 {
         let said = |field: &str| {
             let status = self.object.as_ref()?.get("status")?;
@@ -166,7 +166,7 @@ impl MailboxObject {
         observed.is_some_and(|observed| Some(observed) >= object["metadata"]["generation"].as_i64())
     }
 
-    /// What it says about the object, as a target of this kind.
+    /// The status report of a target.
     pub(crate) fn report<'a>(&'a self, target: &Target) -> Report<'a> {
         let object = self.object.as_ref();
         Report {
@@ -184,7 +184,7 @@ impl MailboxObject {
     }
 }
 
-/// A status nobody has written yet.
+/// Whether no controller has written the status yet.
 fn is_empty(status: &Value) -> bool {
     status.is_null() || status.as_object().is_some_and(serde_json::Map::is_empty)
 }

@@ -1,4 +1,4 @@
-//! Physical clusters, as they can be used.
+//! Physical clusters, and from which logical clusters they are visible.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use controller::informer::{Key, Object};
 
 use super::LogicalClusters;
 
-/// A physical cluster, and where its mailbox is.
+/// A PhysicalCluster object and its mailbox.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MemberCluster {
-    /// The logical cluster its object is in.
+    /// The logical cluster that the PhysicalCluster object is in.
     pub owner: Id,
     pub object: PhysicalCluster,
-    /// Its mailbox, by the logical cluster of that name below its home. `status.mailbox` only shows it: tenants have written
-    /// another cluster's mailbox there, and ran pods on that cluster.
+    /// The child of `owner` with the mailbox's name. `status.mailbox` is only for display: tenants have written another
+    /// cluster's mailbox there, and ran pods on that cluster.
     pub(crate) mailbox: Option<Id>,
 }
 
@@ -25,7 +25,7 @@ impl MemberCluster {
         &self.object.metadata.name
     }
 
-    /// Whether it reports.
+    /// Whether its condition Ready is True.
     pub fn is_ready(&self) -> bool {
         let conditions = self.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
         conditions.iter().any(|said| said.r#type == "Ready" && said.status == "True")
@@ -36,17 +36,17 @@ impl MemberCluster {
     }
 }
 
-/// What about a physical cluster is different.
+/// How a physical cluster changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ClusterChange {
     Unchanged,
-    /// How much room there is.
+    /// Its capacity, requests or quotas changed.
     Capacity,
-    /// What it is, what it may be used for, or whether it is there.
+    /// Its spec, labels, readiness, mailbox or served kinds changed.
     Properties,
 }
 
-/// All of them.
+/// All physical clusters.
 #[derive(Debug, Default)]
 pub struct MemberClusters {
     all: BTreeMap<(Id, String), Arc<MemberCluster>>,
@@ -65,7 +65,7 @@ impl MemberClusters {
         }
     }
 
-    /// The mailbox of a physical cluster appeared or went.
+    /// Sets the mailbox of a physical cluster, or removes it.
     pub fn set_mailbox(&mut self, owner: Id, name: &str, mailbox: Option<Id>) -> ClusterChange {
         match self.all.get_mut(&(owner, name.to_owned())) {
             Some(member) if member.mailbox != mailbox => {
@@ -87,14 +87,14 @@ impl MemberClusters {
         from.map(|((_, name), member)| (name.as_str(), member))
     }
 
-    /// Which versions are known of those of one logical cluster.
+    /// The resource versions of the physical clusters of one logical cluster.
     pub fn versions(&self, owner: Id) -> HashMap<String, u64> {
         let version =
             |member: &MemberCluster| member.object.metadata.resource_version.parse().unwrap_or_default();
         self.within(owner).map(|(name, member)| (name.to_owned(), version(member))).collect()
     }
 
-    /// What can be seen from a logical cluster: its own and those of all it is below. Of several of one name, the nearest.
+    /// The physical clusters of a logical cluster and its ancestors. Of several with one name, the nearest.
     pub fn visible_from(&self, cluster: Id, clusters: &LogicalClusters) -> Vec<Arc<MemberCluster>> {
         let mut seen: BTreeMap<&str, &Arc<MemberCluster>> = BTreeMap::new();
         for owner in clusters.lineage(cluster) {
@@ -105,7 +105,7 @@ impl MemberClusters {
         seen.into_values().cloned().collect()
     }
 
-    /// Those that are not themselves reports in mailboxes.
+    /// All physical clusters, without the reports that syncers write into mailboxes.
     pub fn all(&self, clusters: &LogicalClusters) -> Vec<Arc<MemberCluster>> {
         let members = self.all.values().filter(|member| !clusters.is_mailbox(member.owner));
         members.cloned().collect()

@@ -1,4 +1,4 @@
-//! Who is where and needs what, by namespace: what dependencies ask before they go anywhere.
+//! Which object runs where and depends on what, by namespace.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,25 +11,25 @@ use crate::placement::policy::Labels;
 use crate::snapshot::ObjectRef;
 use crate::transform::references::{self, DependencyRef};
 
-/// An object that is decided about.
+/// An object with a placement of its own.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct PlacementEntry {
     pub(crate) group: String,
     pub(crate) kind: String,
     pub(crate) name: String,
     pub(crate) dependencies: BTreeSet<DependencyRef>,
-    /// Of the pods it makes. None if it makes none.
+    /// The labels of the pods it creates. None if it creates none.
     pub(crate) pod_labels: Option<Labels>,
-    /// As whom its pods call the API, if they do.
+    /// The service account with which its pods call the API, if they do.
     pub(crate) api_access: Option<PodApiAccess>,
     pub(crate) targets: Vec<Target>,
-    /// How many pods each target has, where that is known.
+    /// The number of pods by target, where it is known.
     pub(crate) pod_counts: BTreeMap<String, u32>,
-    /// Whether it has run to its end.
+    /// Whether it is a completed Job.
     pub(crate) is_completed: bool,
-    /// Whether nobody said where it runs.
+    /// Whether it was placed without a policy.
     pub(crate) by_default: bool,
-    /// The targets where it is ready, while it moves.
+    /// The targets where it is ready, during a migration.
     pub(crate) ready: BTreeSet<String>,
 }
 
@@ -56,7 +56,7 @@ impl PlacementEntry {
         }
     }
 
-    /// Its targets, with as many pods as there are for their share. What is not divided has none.
+    /// Its targets, with the number of their pods as share. What is not divided has no share.
     pub(crate) fn counted(&self) -> impl Iterator<Item = Target> {
         self.targets.iter().map(|target| {
             let pods = self.pod_counts.get(&target.cluster).map(|pods| i64::from(*pods));
@@ -64,12 +64,12 @@ impl PlacementEntry {
         })
     }
 
-    /// Whether a cluster is needed for it.
+    /// Whether it uses a cluster.
     pub(crate) fn needs_cluster(&self, cluster: &str) -> bool {
         !self.is_completed && self.targets.iter().any(|target| target.cluster == cluster)
     }
 
-    /// Whether it comes to a cluster and is not ready there.
+    /// Whether it is arriving at a cluster and not ready there.
     pub(crate) fn is_unready_at(&self, cluster: &str) -> bool {
         let comes = |target: &Target| target.cluster == cluster && target.role == Role::Arriving;
         self.targets.iter().any(comes) && !self.ready.contains(cluster)
@@ -82,7 +82,7 @@ impl PlacementEntry {
 
 type Namespace = (Id, String);
 
-/// All of them.
+/// All entries, by namespace.
 #[derive(Debug, Default)]
 pub(crate) struct PlacementIndex {
     namespaces: HashMap<Namespace, BTreeMap<ObjectRef, PlacementEntry>>,
@@ -93,7 +93,7 @@ impl PlacementIndex {
         (subject.cluster(), subject.key.namespace.clone())
     }
 
-    /// What was known of it before.
+    /// Returns the entry it replaces.
     pub(crate) fn put(&mut self, subject: &ObjectRef, entry: PlacementEntry) -> Option<PlacementEntry> {
         self.namespaces.entry(Self::place(subject)).or_default().insert(subject.clone(), entry)
     }
@@ -120,17 +120,17 @@ impl PlacementIndex {
         self.namespaces.get(&(cluster, namespace.to_owned())).into_iter().flatten()
     }
 
-    /// Namespaces that have something.
+    /// Namespaces with entries.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = (Id, &str)> {
         self.namespaces.keys().map(|(cluster, name)| (*cluster, name.as_str()))
     }
 
-    /// Logical clusters that have something.
+    /// Logical clusters with entries.
     pub(crate) fn clusters(&self) -> BTreeSet<Id> {
         self.namespaces.keys().map(|(cluster, _)| *cluster).collect()
     }
 
-    /// All that one has.
+    /// All entries of a logical cluster.
     pub(crate) fn of(&self, cluster: Id) -> impl Iterator<Item = &PlacementEntry> {
         let here = self.namespaces.iter().filter(move |((at, _), _)| *at == cluster);
         here.flat_map(|(_, entries)| entries.values())

@@ -1,4 +1,4 @@
-//! How many pods of an object a target has, for whoever counts what they take or how many may be missing.
+//! The number of pods of an object at a target, for capacity reservations and disruption budgets.
 
 use api::fleet::Target;
 use serde_json::Value;
@@ -8,18 +8,19 @@ use crate::division::{self, Part, Rule, job};
 use crate::snapshot::mailbox_objects::MailboxObject;
 use crate::status::completed;
 
-/// An object, and how it is divided.
+/// Counts the pods of one object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodCounter<'a> {
     pub(crate) object: &'a Value,
     pub(crate) rule: Rule,
     pub(crate) replicas_at: &'a str,
-    /// Whether an autoscaler decides how many there are, on each target for itself.
+    /// Whether an autoscaler on each target sets the number of replicas.
     pub(crate) is_autoscaled: bool,
 }
 
 impl PodCounter<'_> {
-    /// At a target that is to have this part of it. None if nobody knows: there is one on every node, or it makes none.
+    /// The number of pods at a target with this part of the object. None if it is unknown: a DaemonSet has one per node,
+    /// other kinds none.
     pub(crate) fn at(
         &self,
         target: &Target,
@@ -37,7 +38,7 @@ impl PodCounter<'_> {
                 let whole = || division::number(self.object, self.replicas_at, 1);
                 Some(there.max(share()).unwrap_or_else(whole))
             }
-            // A share is what it is to finish, and not how many work on that.
+            // The share of a Job is its completions, not its workers.
             Rule::Completions => {
                 let told = part.and_then(|part| part.number(job::PARALLELISM));
                 let workers = || division::number(self.object, job::PARALLELISM, 1);
@@ -50,7 +51,7 @@ impl PodCounter<'_> {
 }
 
 impl Part {
-    /// A number that is to be set.
+    /// A number that the part sets.
     fn number(&self, at: &str) -> Option<u32> {
         let (_, value) = self.0.iter().find(|(pointer, _)| pointer == at)?;
         u32::try_from(value.as_u64()?).ok()

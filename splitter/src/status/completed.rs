@@ -1,15 +1,15 @@
-//! What has run to its end: a Job that is complete or has failed.
+//! Completed Jobs: those that are complete or have failed.
 //!
-//! It does not begin again, wherever it is wanted by now, and holds no physical cluster back: what there was to find out is in
-//! its status. With `ttlSecondsAfterFinished` it is deleted after that long, by us: below it has no such wish, or it would be
-//! made again.
+//! A completed Job is not started again on another target, and does not keep a physical cluster in use: its result is
+//! in its status. The splitter deletes it after `ttlSecondsAfterFinished`; the field is not propagated, because a Job
+//! that is deleted downstream would be created again.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// The condition that says so, if one does.
+/// The condition that completed the Job, if it is completed.
 fn completion(object: &Value) -> Option<&Value> {
     if object["kind"] != "Job" || object["apiVersion"] != "batch/v1" {
         return None;
@@ -23,7 +23,7 @@ pub(crate) fn is_completed(object: &Value) -> bool {
     completion(object).is_some()
 }
 
-/// How long it is still kept. None if it has not ended, or is kept until somebody deletes it.
+/// The rest of its TTL. None if it is not completed, or has no TTL.
 pub(crate) fn ttl_left(object: &Value, now: Timestamp) -> Option<Duration> {
     let end = completion(object)?;
     let kept = object.pointer("/spec/ttlSecondsAfterFinished")?.as_i64()?;
@@ -55,12 +55,12 @@ mod tests {
         check(job("Complete", "True", json!(60)), 59, Some(1));
         check(job("Failed", "True", json!(60)), 61, Some(0));
         check(job("Failed", "True", json!(0)), 0, Some(0));
-        // A clock that is behind keeps it.
+        // A clock that is behind keeps the Job.
         check(job("Complete", "True", json!(60)), -5, Some(60));
         check(job("Complete", "False", json!(60)), 61, None);
         check(job("Suspended", "True", json!(60)), 61, None);
         check(job("Complete", "True", Value::Null), 61, None);
-        // What others call a Job ends as they say.
+        // A Job of another group is not a Job.
         let mut other = job("Complete", "True", json!(60));
         other["apiVersion"] = "example.com/v1".into();
         check(other, 61, None);

@@ -1,14 +1,13 @@
-//! Conditions of several targets, as one.
+//! Merges the conditions of several targets.
 //!
-//! By type: any False is False, else any Unknown is Unknown, else it is True. A target that has reported nothing at all does
-//! not know. The newest transition gives the reason, and the message names the clusters it is about, so that a reader
-//! knows where to look.
+//! By type: any False is False, else any Unknown is Unknown, else True. A target without a report is Unknown. The
+//! newest transition gives the reason, and the message names the clusters it is about.
 
 use serde_json::{Map, Value, json};
 
 use super::{OBSERVED, Report, UserObject};
 
-/// Longer messages say no more to anybody.
+/// Longer messages are not read.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
 pub(super) fn of<'a>(report: &Report<'a>) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -19,7 +18,7 @@ pub(super) fn find<'a>(report: &Report<'a>, name: &str) -> Option<&'a Value> {
     api::meta::conditions::find_in(report.status?, name)
 }
 
-/// All types, in the order they are first met.
+/// All condition types, in the order of their first occurrence.
 pub(super) fn merged(whole: &UserObject, reports: &[&Report], without: &[&str]) -> Vec<Value> {
     let mut names: Vec<&str> = Vec::new();
     for name in
@@ -32,7 +31,7 @@ pub(super) fn merged(whole: &UserObject, reports: &[&Report], without: &[&str]) 
     names.into_iter().map(|name| one(whole, reports, name)).collect()
 }
 
-/// One type.
+/// Merges one condition type.
 pub(super) fn one(whole: &UserObject, reports: &[&Report], name: &str) -> Value {
     let found: Vec<(&Report, &Value)> =
         reports.iter().filter_map(|report| Some((*report, find(report, name)?))).collect();
@@ -73,7 +72,7 @@ fn text<'a>(condition: &'a Value, field: &str) -> &'a str {
     condition.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The same everywhere is said once; otherwise each says whose it is.
+/// A message that is the same everywhere appears once; others are prefixed with the cluster.
 fn message(all: &[(&Report, &Value)], deciding: &[&(&Report, &Value)]) -> String {
     let first = text(deciding[0].1, "message");
     let same = deciding.len() == all.len() && deciding.iter().all(|(_, one)| text(one, "message") == first);
@@ -91,7 +90,7 @@ fn message(all: &[(&Report, &Value)], deciding: &[&(&Report, &Value)]) -> String
     whole.chars().take(MESSAGE_CHARS_MAX).collect()
 }
 
-/// A condition of our own making. As long as it says the same it is as old as it was.
+/// A condition of the splitter. It keeps its times while it does not change.
 pub(super) fn kept_or_new(
     whole: &UserObject,
     name: &str,

@@ -1,8 +1,8 @@
-//! What is broken, told from what has only begun.
+//! Tells degraded pods from starting ones.
 //!
-//! An app says how many of its pods are not available, and not why. Those of a number that has just grown will be in a
-//! moment; those of a template that does not work never will, and a new template may be their cure. Only time tells: what
-//! has been down for a minute is broken.
+//! The status of a workload counts unavailable pods, and does not say why they are. Pods of a workload that was just
+//! scaled up are available soon; those with a broken template never are, and a new template may fix them. Only time
+//! tells them apart: what has been down for a minute is degraded.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::placement::context::PlacementContext;
 use crate::placement::estimate::{UNSCHEDULABLE_AFTER, since};
 use crate::snapshot::mailbox_objects;
 
-/// Where an app that waits for a new template is broken.
+/// The targets where a workload that waits for a new template is degraded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct DegradedTargets {
     pub(crate) mailboxes: BTreeSet<Id>,
-    /// When to look again, if nothing happens.
+    /// When to reconcile again without an event.
     pub(crate) again: Option<Duration>,
 }
 
@@ -51,7 +51,7 @@ impl DegradedTargets {
     }
 }
 
-/// Since when a Deployment has had a pod that is not ready, or has not been able to make one.
+/// Since when a Deployment has a pod that is not ready, or cannot create one.
 fn down_since(deployment: &Value, pods: &[Value]) -> Option<Timestamp> {
     let time = |value: &Value| value.as_str()?.parse::<Timestamp>().ok();
     let said = |object: &Value, kind: &str| conditions::find(object, kind).cloned();

@@ -1,4 +1,4 @@
-//! What a Deployment says about itself on the whole, and what a StatefulSet says about its revisions.
+//! The conditions of a Deployment, and the revisions of a StatefulSet.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{Report, UserObject, conditions, kinds};
 use crate::division::rollout;
 use api::fleet::Role;
 
-/// Conditions as the Deployment controller would give them, had it seen all targets as one.
+/// The conditions that the Deployment controller would set if it saw all targets as one.
 pub(super) fn finish(whole: &UserObject, reports: &[&Report], status: &mut Value) {
     let spec_replicas = crate::division::number(whole.object, "/spec/replicas", 1);
     let desired = whole.desired.unwrap_or(spec_replicas);
@@ -48,8 +48,8 @@ fn availability(whole: &UserObject, available: bool) -> Value {
     conditions::kept_or_new(whole, "Available", status, reason, message.to_owned())
 }
 
-/// Who waits its turn, or has not seen what it was sent, speaks of a template that nobody wants any more: that it got stuck
-/// with that is over.
+/// A target that waits for its turn, or has not observed the latest generation, reports on an old template. That this
+/// one got stuck does not matter any more.
 fn progress(whole: &UserObject, reports: &[&Report], complete: bool) -> Value {
     let with = |wanted: &str| -> Vec<&Report> {
         let is = |report: &&&Report| {
@@ -73,7 +73,7 @@ fn progress(whole: &UserObject, reports: &[&Report], complete: bool) -> Value {
     conditions::kept_or_new(whole, "Progressing", "True", reason, message)
 }
 
-/// A condition some targets have, with their reason and a message that names them.
+/// A condition of some targets, with their reason and a message that names them.
 fn named(whole: &UserObject, reports: &[&Report], name: &str, status: &str) -> Value {
     let merged = conditions::one(whole, reports, name);
     let said: Vec<String> = reports
@@ -87,9 +87,9 @@ fn named(whole: &UserObject, reports: &[&Report], name: &str, status: &str) -> V
     conditions::kept_or_new(whole, name, status, reason, said.join("; "))
 }
 
-/// The revision that is rolled out is the one of those who have what is wanted now; the current one differs from it as long
-/// as anybody's does, which is how a client sees that the update is not over. Revisions of one cluster say nothing about
-/// another's: where something is rewritten for one of them, they differ for ever. So each is compared with its own.
+/// The update revision is that of the targets with the current template; the current revision differs from it while any
+/// target's does, which tells clients that the update is not finished. Revisions of different clusters cannot be
+/// compared, because a transformed template has its own. So every target is compared with itself.
 pub(super) fn revisions(_: &UserObject, reports: &[&Report], status: &mut Value) {
     let text = |report: &Report, field: &str| report.field(field).and_then(Value::as_str).map(str::to_owned);
     let staying = || reports.iter().filter(|report| report.role != Role::Leaving);
@@ -99,7 +99,7 @@ pub(super) fn revisions(_: &UserObject, reports: &[&Report], status: &mut Value)
     };
     let others =
         || staying().filter(|report| !is_over(report)).filter_map(|report| text(report, "currentRevision"));
-    // One name stands for what all of them have.
+    // One revision stands for those of all targets.
     let behind = others().find(|revision| Some(revision) != update.as_ref()).or_else(|| others().next());
     let current = behind.or_else(|| update.clone());
     for (field, value) in [("updateRevision", update.as_ref()), ("currentRevision", current.as_ref())] {

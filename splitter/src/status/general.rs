@@ -1,7 +1,7 @@
-//! The rule for what nobody made a rule for.
+//! The rule for kinds and fields without rules of their own.
 //!
-//! Conditions by type, numbers of replicas added up, what is the same kept, lists united, objects field by field. What targets
-//! do not agree on is left out and reported: showing one target's opinion as everybody's would be a lie.
+//! Conditions are merged by type, counters of replicas added up, equal values kept, lists united, objects merged by
+//! field. Values that differ are left out and reported as disagreements: one target's value does not speak for all.
 
 use api::fleet::{Disagreement, Opinion, Role};
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::kinds::KindRules;
 use super::{OBSERVED, Report, Summary, UserObject, conditions};
 
-/// Integers that count pods or the like, besides those that end in `Replicas`.
+/// Counters besides those that end in `Replicas`.
 const COUNTERS: &[&str] = &["replicas", "active", "succeeded", "failed"];
 /// No status is deeper than an object may be.
 const DEPTH_MAX: usize = 64;
@@ -54,7 +54,7 @@ pub(super) fn several(kind: &KindRules, whole: &UserObject, reports: &[&Report])
     Summary { status, disagreements: merge.disagreements, ..Summary::default() }
 }
 
-/// None if nobody has the field.
+/// None if no target has the field.
 fn sum(values: &[(&Report, &Value)], field: &str, counted: Option<fn(&Report) -> bool>) -> Option<i64> {
     let having = values.iter().filter(|(report, _)| report.field(field).is_some());
     let mut found = having.peekable();
@@ -63,11 +63,10 @@ fn sum(values: &[(&Report, &Value)], field: &str, counted: Option<fn(&Report) ->
     Some(found.filter(|(report, _)| counts(report)).map(|(report, _)| report.number(field)).sum())
 }
 
-/// What is too much where there is more of it.
+/// Counters for which a larger number is worse.
 const BURDENS: &[&str] = &["replicas", "unavailableReplicas", "terminatingReplicas"];
 
-/// Of those that are to stay, the number of the one that is worst off; who is not counted has none. None if nobody has the
-/// field.
+/// The worst number of the targets that stay; a target that does not count has 0. None if no target has the field.
 fn least(reports: &[&Report], field: &str, counted: Option<fn(&Report) -> bool>) -> Option<i64> {
     reports.iter().find(|report| report.field(field).is_some())?;
     let counts = |report: &Report| counted.is_none_or(|counted| counted(report));
@@ -136,7 +135,7 @@ impl Merge<'_> {
         None
     }
 
-    /// What all targets that are to stay have observed. While all are on their way, what they have.
+    /// The generation that all staying targets have observed. While all are arriving, theirs.
     fn observed(&self, values: &[(&Report, &Value)]) -> Option<i64> {
         let before = self.whole.observed_before();
         let steady = self.reports.iter().any(|report| report.role == Role::Steady);
@@ -155,7 +154,7 @@ impl Merge<'_> {
     }
 }
 
-/// Every item once, in the order of the clusters.
+/// Every item once, in the order of clusters.
 fn united(values: &[(&Report, &Value)]) -> Value {
     let mut items: Vec<Value> = Vec::new();
     for item in values.iter().filter_map(|(_, value)| value.as_array()).flatten() {

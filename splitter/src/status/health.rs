@@ -1,4 +1,4 @@
-//! How something is doing at one target, and how many of them do how well.
+//! The health of an object at one target, and counts of it.
 
 use api::fleet::{Counts, Health, Role, TargetReport};
 use serde_json::Value;
@@ -7,14 +7,14 @@ use super::kinds::{self, Expected, KindRules};
 use super::{Report, conditions};
 use crate::division;
 
-/// Conditions that say that something is wrong when they are true.
+/// Conditions that are bad when they are True.
 const WRONG: &[&str] = &["Failed", "ReplicaFailure", "Degraded", "Stalled", "FailureTarget"];
-/// Conditions that say that all is well when they are true.
+/// Conditions that are good when they are True.
 const WELL: &[&str] = &["Available", "Ready", "Complete", "Succeeded"];
-/// Of custom kinds: what is there, of what is wanted. What the first of a pair lacks at the second is on its way.
+/// Counters of custom kinds: available and desired.
 const OF: &[(&str, &str)] =
     &[("numberAvailable", "desiredNumberScheduled"), ("numberReady", "desiredNumberScheduled")];
-/// The same, where what is wanted is the share.
+/// Counters that are compared with the share.
 const OF_SHARE: &[&str] = &["availableReplicas", "readyReplicas"];
 /// Phases, and what they mean.
 const PHASES: &[(&str, Health)] = &[
@@ -27,7 +27,7 @@ const PHASES: &[(&str, Health)] = &[
     ("Lost", Health::Degraded),
 ];
 
-/// By what it says: something is wrong, all is well, or it is on its way. A thing without a status is well once it is there.
+/// The health by conditions, counters and phase. An object of a kind without status is available once it is applied.
 pub fn of(report: &Report, object: &Value) -> (Health, String) {
     let condition = |name: &str| conditions::find(report, name);
     let is = |name: &str, status: &str| condition(name).filter(|condition| condition["status"] == status);
@@ -60,7 +60,7 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
     match WELL.iter().find_map(|name| condition(name)) {
         Some(well) if well["status"] == "True" => (Health::Available, String::new()),
         Some(unwell) => (Health::Progressing, said(unwell)),
-        // A Job says nothing until it is over.
+        // A running Job has no condition.
         None if object["kind"] == "Job" => {
             (Health::Progressing, format!("{} active", report.number("active")))
         }
@@ -68,8 +68,8 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
     }
 }
 
-/// How many are available, and how many were asked for, if it is something that is counted. Kubernetes omits counters that
-/// are zero, so a missing one is zero.
+/// Available and requested replicas, if the kind counts them. Kubernetes omits counters that are zero, so a missing one
+/// is zero.
 fn numbers(kind: &KindRules, report: &Report, object: &Value) -> Option<(i64, i64)> {
     if let Some((available, expected)) = kind.availability {
         let wanted = match expected {
@@ -105,7 +105,7 @@ fn has_status(object: &Value) -> bool {
     .contains(&kind)
 }
 
-/// What is recorded about a target.
+/// The report on a target for the record.
 pub fn target(report: &Report, object: &Value, applied: bool) -> TargetReport {
     let (health, message) = of(report, object);
     TargetReport {
@@ -120,13 +120,13 @@ pub fn target(report: &Report, object: &Value, applied: bool) -> TargetReport {
 }
 
 impl Report<'_> {
-    /// A ConfigMap never says that it was observed.
+    /// Kinds without status do not report an observed generation.
     fn has_observed_or_silent_kind(&self, object: &Value) -> bool {
         self.has_observed(kinds::of(object)) || (self.status.is_none() && !has_status(object))
     }
 }
 
-/// How many of the targets that are to stay do how well.
+/// Counts the staying targets by health.
 pub fn counts(reports: &[(Role, TargetReport)]) -> Counts {
     let staying = || reports.iter().filter(|(role, _)| *role != Role::Leaving).map(|(_, report)| report);
     let count =

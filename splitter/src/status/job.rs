@@ -1,11 +1,11 @@
-//! What a Job says on the whole.
+//! The status of a divided Job.
 
 use serde_json::Value;
 
 use super::{Report, UserObject, conditions};
 
-/// Complete when all are; Failed when no one can still succeed and one has failed. Not at the first that fails: the others
-/// still work, and what they finish counts.
+/// Complete when all targets are; Failed when all have finished and one has failed. Not at the first failure: the other
+/// targets still work, and their completions count.
 pub(super) fn finish(whole: &UserObject, reports: &[&Report], status: &mut Value) {
     let has = |report: &Report, name: &str| {
         conditions::find(report, name).is_some_and(|condition| condition["status"] == "True")
@@ -44,7 +44,7 @@ fn set(status: &mut Value, field: &str, value: Option<Value>) {
     }
 }
 
-/// `0-2,5` of each target, from where its indexes begin, as one.
+/// Merges indexes such as `0-2,5` of all targets, each shifted by its first index.
 fn indexes(reports: &[&Report], field: &str) -> Option<String> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for report in reports {

@@ -1,47 +1,47 @@
-//! How the status of each kind is put together, as data. Fields that are not named here follow the general rule.
+//! How the status of each kind is aggregated, as data. Other fields follow the general rule.
 
 use serde_json::Value;
 
 use super::{Report, UserObject, deployment, job, services_and_budgets};
 use crate::transform::group_kind;
 
-/// What is special about a kind.
+/// How the status of one kind is aggregated.
 #[derive(Debug)]
 pub(super) struct KindRules {
     group: &'static str,
     kind: &'static str,
-    /// Added up.
+    /// Counters that are added up.
     pub(super) sums: &'static [&'static str],
-    /// Added up over targets that run what is wanted now and are to stay.
+    /// Counters that are added up over the staying targets with the current template.
     pub(super) updated: &'static [&'static str],
     pub(super) greatest: &'static [&'static str],
-    /// Times.
+    /// Times: the earliest or the latest is taken.
     pub(super) earliest: &'static [&'static str],
     pub(super) latest: &'static [&'static str],
-    /// It is in one place at a time.
+    /// It is on one target at a time, whose status is copied.
     pub(super) exact: bool,
     /// Whether its schema has conditions.
     pub(super) has_conditions: bool,
-    /// Whether its controller always says which generation it has observed.
+    /// Whether its controller always sets `observedGeneration`.
     pub(super) observes_generation: bool,
-    /// The counter that says how many are available, and what it is compared with.
+    /// The counter of available replicas, and what it is compared with.
     pub(super) availability: Option<(&'static str, Expected)>,
-    /// Its phase when it runs nowhere.
+    /// Its phase without a target.
     pub(super) phase_nowhere: Option<&'static str>,
-    /// What no table can say.
+    /// Code for what the table cannot express.
     pub(super) finish: Option<Finish>,
 }
 
-/// How many are to be available.
+/// What the available counter is compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expected {
-    /// As many replicas as were asked for.
+    /// The requested replicas.
     Replicas,
-    /// As many as another counter says.
+    /// Another counter.
     Counter(&'static str),
 }
 
-/// Puts the last fields into a status.
+/// Sets further fields of a status.
 pub(super) type Finish = fn(&UserObject, &[&Report], &mut Value);
 
 const PLAIN: KindRules = KindRules {

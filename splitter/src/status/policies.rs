@@ -1,8 +1,8 @@
-//! What is said about policies: whether they could be understood, and what came of them.
+//! The status of Placements, Overrides and StatusRules: whether they are valid, and counts of their objects.
 //!
-//! Placements, Overrides and StatusRules are read wherever they are needed; what is wrong with one is found there too, again
-//! and again, for every object it is about. Whoever wrote it looks at the policy itself. So each is read once more for its
-//! own sake when it changes, and its status says what is wrong with it, with line and column.
+//! Policies are read for every object they select, and an invalid expression fails there, for every object. The author
+//! of a policy looks at the policy. So each is compiled once more when it changes, and its status has the errors with
+//! line and column.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ use crate::controller::{Splitter, lock};
 use crate::snapshot::ConfigCaches;
 use crate::status::status_rule::CompiledStatusRule;
 
-/// Which kind of policy.
+/// The kind of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
     Placement,
@@ -34,7 +34,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Which kind a view has, if it has one of them.
+    /// The kind of policy in a cache, if it is one.
     pub(crate) fn of(own: &ConfigCaches, view: &View) -> Option<Policy> {
         let rows = [
             (&own.placements, Policy::Placement),
@@ -45,7 +45,7 @@ impl Policy {
     }
 }
 
-/// Looks after one of them.
+/// Writes the status of a policy.
 pub(crate) async fn reconcile(
     splitter: &Splitter,
     policy: Policy,
@@ -87,7 +87,7 @@ pub(crate) async fn reconcile(
     }
 }
 
-/// Writes a status, if it is another than the policy has.
+/// Writes a status if it changed.
 async fn say<Spec: DeserializeOwned + Default, Status: Serialize + DeserializeOwned + Default + PartialEq>(
     splitter: &Splitter,
     view: &View,
@@ -120,13 +120,13 @@ fn accepted(before: &[Condition], mistakes: &[Mistake]) -> Condition {
     Condition::since(before, (said.0, said.1, said.2, &said.3), &time::now())
 }
 
-/// All expressions of one policy together. They are compiled while its writer waits.
+/// The limit for all expressions of a policy. They are compiled during the request that writes it.
 const EXPRESSIONS_MAX_BYTES: usize = 64 * 1024;
-/// And their number. Compiling one takes some 100 µs, whatever its length.
+/// The limit for their number. Compiling one takes some 100 µs, whatever its length.
 const EXPRESSIONS_MAX: usize = 256;
 
-/// What is wrong with the expressions of a policy that is about to be written. `plural` is that of its kind; of any other kind
-/// nothing is.
+/// The errors in the expressions of a policy that is about to be written. `plural` is the resource; other resources have
+/// none.
 pub fn mistakes(plural: &str, policy: &Value) -> Vec<Mistake> {
     fn spec<T: DeserializeOwned + Default>(policy: &Value) -> T {
         serde_json::from_value(policy["spec"].clone()).unwrap_or_default()
@@ -151,7 +151,7 @@ pub fn mistakes(plural: &str, policy: &Value) -> Vec<Mistake> {
     }
 }
 
-/// Everything in a policy that is an expression.
+/// All expressions of a policy.
 fn expressions(value: &Value) -> Vec<&str> {
     match value {
         Value::Object(fields) => {
@@ -172,7 +172,7 @@ fn expressions(value: &Value) -> Vec<&str> {
     }
 }
 
-/// A mistake as a sentence.
+/// The message of an error.
 pub(crate) fn told(mistake: &Mistake) -> String {
     let Mistake { field, line, column, message } = mistake;
     format!("{field}: {line}:{column}: {message}")
@@ -218,16 +218,16 @@ fn mistake(field: String, text: &str, variables: &[&str]) -> Option<Mistake> {
     Some(Mistake { field, line: number(found.line), column: number(found.column), message: found.message })
 }
 
-/// What came of all objects that a Placement places, added up as their records change.
+/// The counts of all objects of each Placement, updated as their records change.
 #[derive(Debug, Default)]
 pub(crate) struct PlacementCounts {
-    /// By record: whose it is, and what it adds.
+    /// By record: its Placement and its counts.
     records: HashMap<Key, (String, Counts)>,
     totals: HashMap<(Id, String), Counts>,
 }
 
 impl PlacementCounts {
-    /// A record is so now; none: it is gone. The Placements whose counts are others.
+    /// Updates the counts with a record. None: it was deleted. Returns the Placements whose counts changed.
     pub(crate) fn put(&mut self, key: &Key, record: Option<&Distribution>) -> Vec<String> {
         let by = record.filter(|record| record.spec.chosen_by.source == Source::Placement);
         let now = by.map(|record| {

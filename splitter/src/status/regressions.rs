@@ -61,7 +61,7 @@ fn several_targets_show_as_many_ready_as_there_are() {
     assert_eq!((&status["readyReplicas"], &status["availableReplicas"]), (&json!(4), &json!(4)));
 }
 
-/// KubeStellar 3518: what had been added up over several clusters stayed when nobody wanted it added up any more.
+/// KubeStellar 3518: sums over several clusters stayed in the status after the aggregation was removed.
 #[test]
 fn nothing_of_a_sum_is_left_when_there_is_one_target() {
     let (mut object, of) =
@@ -72,8 +72,7 @@ fn nothing_of_a_sum_is_left_when_there_is_one_target() {
     assert_eq!(aggregate(&whole(&object), &[report("a", &of(3))], None).status, of(3));
 }
 
-/// OCM work 83: a condition did not say of which generation it was, so who had just changed something could not tell
-/// whether it was about that.
+/// OCM work 83: a condition had no generation, so clients could not tell whether it was about their latest change.
 #[test]
 fn a_condition_says_of_which_generation_it_is() {
     let ready = |generation: i64| json!({ "conditions": [{ "type": "Ready", "status": "True", "observedGeneration": generation }] });

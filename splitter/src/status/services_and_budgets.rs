@@ -1,4 +1,4 @@
-//! What smaller kinds say on the whole: load balancers and budgets.
+//! Load balancers of Services and Ingresses, and disruption budgets.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Report, UserObject, conditions};
 
-/// The addresses of all, each once, in order.
+/// The addresses of all targets, each once, sorted.
 pub(super) fn load_balancer(_: &UserObject, reports: &[&Report], status: &mut Value) {
     let ingress = |report: &&Report| report.status?.pointer("/loadBalancer/ingress")?.as_array().cloned();
     let mut seen = BTreeSet::new();
@@ -16,12 +16,12 @@ pub(super) fn load_balancer(_: &UserObject, reports: &[&Report], status: &mut Va
     status["loadBalancer"] = if all.is_empty() { json!({}) } else { json!({ "ingress": all }) };
 }
 
-/// Whether another pod may be disrupted is a question about all of them: what one target could spare, another may lack.
+/// Allowed disruptions depend on all targets: one may have spare pods that another one lacks.
 pub(super) fn budget(whole: &UserObject, reports: &[&Report], status: &mut Value) {
     let number = |field: &str| status[field].as_i64().unwrap_or_default();
     let spare = (number("currentHealthy") - number("desiredHealthy")).max(0);
     let granted: i64 = reports.iter().map(|report| report.number("disruptionsAllowed")).sum();
-    // What targets have already given away they do not give again.
+    // Disruptions that targets have granted already are not granted again.
     let allowed = spare.min(granted);
     status["disruptionsAllowed"] = allowed.into();
     let (said, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };

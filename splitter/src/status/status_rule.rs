@@ -1,12 +1,12 @@
-//! How users say what a summary is: a StatusRule, in CEL.
+//! StatusRules: how users define the aggregation of a custom kind, in CEL.
 //!
 //! ```text
 //!   fields:  /status/ready      sum(targets.map(t, t.status.ready))
 //!   rows:    /status/zones      groupBy zone: target.labels.zone      ready: sum(targets.map(t, t.status.ready))
 //! ```
 //!
-//! A rule is read once; what is wrong with it is found then, with line and column. What goes wrong only with the values of
-//! some object is found when it is applied; then that object's status stays as it was.
+//! A rule is compiled once, which reports syntax errors with line and column. An error in the evaluation for one object
+//! leaves the status of that object as it was.
 
 use api::fleet::{FieldRule, Mistake, NamedExpression, RowsRule, StatusRuleSpec};
 use api::meta::pointer;
@@ -15,14 +15,14 @@ use serde_json::{Map, Value, json};
 
 use super::Report;
 
-/// A rule that was read.
+/// A compiled StatusRule.
 #[derive(Debug)]
 pub struct CompiledStatusRule {
     fields: Vec<CompiledField>,
     rows: Vec<CompiledRows>,
 }
 
-/// An expression, and where it is in the spec.
+/// An expression and its path in the spec.
 #[derive(Debug)]
 struct CompiledExpression {
     at: String,
@@ -70,7 +70,7 @@ impl CompiledExpression {
 }
 
 impl CompiledStatusRule {
-    /// Reads all of it, and tells all that is wrong.
+    /// Compiles a rule. Returns all errors.
     pub fn read(spec: &StatusRuleSpec) -> Result<CompiledStatusRule, Vec<Mistake>> {
         let mut mistakes = Vec::new();
         let mut rule = CompiledStatusRule { fields: Vec::new(), rows: Vec::new() };
@@ -89,7 +89,7 @@ impl CompiledStatusRule {
         if mistakes.is_empty() { Ok(rule) } else { Err(mistakes) }
     }
 
-    /// The status with what the rule says of it.
+    /// The status with the fields of the rule.
     pub(super) fn apply(
         &self,
         object: &Value,
@@ -170,7 +170,7 @@ fn read_rows(at: &str, rows: &RowsRule) -> Result<CompiledRows, Mistake> {
 }
 
 impl CompiledRows {
-    /// One row per group, in the order of what they are grouped by.
+    /// One row per group, sorted by the values they are grouped by.
     fn value(&self, object: &Value, targets: &[Value]) -> Result<Value, Mistake> {
         let mut groups: Vec<(Vec<Value>, Vec<Value>)> = Vec::new();
         for target in targets {

@@ -170,7 +170,7 @@ mod deployments {
             told(&summary)[1],
             row("Progressing", "True", "ReplicaSetUpdated", "Deployment \"web\" is progressing.")
         );
-        // The same in a move: what is to leave is there, and is not what is wanted.
+        // During a migration the leaving target still reports, and does not count.
         let moved = Report { role: Role::Leaving, ..report("b", &one) };
         let summary = aggregate(&whole(&web), &[report("a", &one), moved], None).status;
         assert_eq!((&summary["replicas"], &summary["updatedReplicas"]), (&json!(2), &json!(1)));
@@ -288,7 +288,7 @@ mod others {
             (&json!("r1"), &json!("r2"))
         );
         assert_eq!(behind.disagreements, []);
-        // Rewritten for one cluster, a template has another revision there, for ever. Each has its own, and nobody waits.
+        // Rewritten for one cluster, a template has another revision there, for ever. Each is compared with its own.
         let rewritten = merged("apps/v1", "StatefulSet", set("ra", "ra", 2), set("rb", "rb", 2));
         assert_eq!(
             (&rewritten.status["currentRevision"], &rewritten.status["updateRevision"]),

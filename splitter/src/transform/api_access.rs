@@ -1,23 +1,23 @@
-//! Pods that call the API reach the logical cluster they were applied to, not the cluster they happen to run on.
+//! Rewrites pods so that they reach the API of their logical cluster, not that of the physical cluster they run on.
 //!
-//! A client in a pod looks at two things: the variables `KUBERNETES_SERVICE_HOST` and `…_PORT`, and a folder with a token, a
-//! certificate and the name of its namespace. Both are replaced: the variables by ours, the folder by a Secret that holds
-//! the same three files for the service account of the logical cluster. The cluster below mounts no token of its own.
-//! What a user set himself stays.
+//! A client in a pod uses the variables `KUBERNETES_SERVICE_HOST` and `…_PORT`, and a folder with a token, a
+//! certificate and a namespace. Both are replaced: the variables by the address of this server, the folder by a Secret
+//! with the same three files for the service account of the logical cluster. The physical cluster mounts no token of
+//! its own. Variables and volumes that the user set stay.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::references::pod_spec_at;
 
-/// How a pod reaches its logical cluster.
+/// How a pod reaches the API of its logical cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ApiAccess {
     pub host: String,
     pub port: u16,
-    /// A Secret beside the pod with `token`, `ca.crt` and `namespace`.
+    /// The Secret in the pod's namespace with `token`, `ca.crt` and `namespace`.
     pub secret: String,
-    /// Whether it is mounted where clients look for it. One that is not may still be used by volumes of the user's.
+    /// Whether it is mounted at the standard path. If not, the user's own volumes may still use it.
     pub mounts: bool,
 }
 
@@ -80,14 +80,14 @@ fn push(holder: &mut Value, field: &str, item: Value) {
     }
 }
 
-/// Whether a pod has a volume that a user put together from the same things.
+/// Whether a pod has a projected volume with a token or the root certificate.
 pub(crate) fn projects(spec: &Value) -> bool {
     let volumes = spec["volumes"].as_array().into_iter().flatten();
     let mut sources = volumes.filter_map(|volume| volume.pointer("/projected/sources")?.as_array()).flatten();
     sources.any(|source| is_token(source) || is_certificate(source))
 }
 
-/// A token for another audience is for somebody else than the API.
+/// A token for another audience is not for the API.
 fn is_token(source: &Value) -> bool {
     source.get("serviceAccountToken").is_some_and(|token| token["audience"].is_null())
 }
@@ -96,7 +96,7 @@ fn is_certificate(source: &Value) -> bool {
     source.pointer("/configMap/name").is_some_and(|name| name == ROOT_CERTIFICATE)
 }
 
-/// A volume that a user put together from the same things.
+/// Replaces the token and the root certificate in a projected volume of the user.
 fn redirect(volume: &mut Value, api_access: &ApiAccess) {
     let sources = volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut);
     for source in sources.into_iter().flatten() {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::references::pod_spec_at;
 use super::server_fields::at_each;
 
-/// Where a pod spec names classes. `*` is every item of a list.
+/// Paths of class names in a pod spec. `*` is every item of a list.
 const OF_PODS: &[(ClassKind, &[&str])] = &[
     (ClassKind::PriorityClass, &["priorityClassName"]),
     (ClassKind::RuntimeClass, &["runtimeClassName"]),
@@ -20,7 +20,7 @@ const OF_PODS: &[(ClassKind, &[&str])] = &[
     ),
 ];
 
-/// Where other objects do, by group and kind.
+/// Paths of class names in other objects, by group and kind.
 const OF_KINDS: &[(&str, &str, ClassKind, &[&str])] = &[
     (
         "apps",
@@ -32,7 +32,7 @@ const OF_KINDS: &[(&str, &str, ClassKind, &[&str])] = &[
     ("networking.k8s.io", "Ingress", ClassKind::IngressClass, &["spec", "ingressClassName"]),
 ];
 
-/// Gives every class that an object names the name it has on a physical cluster.
+/// Replaces the class names in an object with those of a physical cluster.
 pub(super) fn map_names(object: &mut Value, mappings: &[ClassMapping]) {
     if mappings.is_empty() {
         return;
@@ -45,7 +45,7 @@ pub(super) fn map_names(object: &mut Value, mappings: &[ClassMapping]) {
     });
 }
 
-/// The classes that an object names, as it is sent, and that a physical cluster is known to lack.
+/// The classes that a transformed object names and a physical cluster is known to lack.
 pub fn missing(object: &Value, cluster: &PhysicalCluster) -> Vec<(ClassKind, String)> {
     let known = cluster.status.as_ref().map(|status| status.classes.as_slice()).unwrap_or_default();
     let lacks = |kind: ClassKind, name: &str| {
@@ -61,7 +61,7 @@ pub fn missing(object: &Value, cluster: &PhysicalCluster) -> Vec<(ClassKind, Str
     missing
 }
 
-/// What is missing on a cluster, as a sentence, with what to do about it.
+/// The missing classes of a cluster as a message, with what to do.
 pub fn told(missing: &[(ClassKind, String)], cluster: &str) -> String {
     let names: Vec<String> = missing.iter().map(|(kind, name)| format!("{kind:?} {name}")).collect();
     format!(

@@ -1,6 +1,6 @@
-//! Names of images, in parts.
+//! Parses and changes image names.
 
-/// `registry/repository:tag@digest`. What comes before the first slash is a registry if it looks like a host.
+/// `registry/repository:tag@digest`. The part before the first slash is a registry if it looks like a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct ImageName<'a> {
     registry: Option<&'a str>,
@@ -20,8 +20,7 @@ impl<'a> ImageName<'a> {
     }
 }
 
-/// The name with another registry, and another tag or digest. A digest says exactly which image it is, so with another tag
-/// it goes.
+/// The name with another registry, and another tag or digest. A digest identifies one image, so another tag removes it.
 pub fn renamed(image: &str, registry: Option<&str>, tag: Option<&str>) -> String {
     let mut name = ImageName::parse(image);
     name.registry = registry.or(name.registry);

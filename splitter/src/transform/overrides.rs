@@ -1,8 +1,8 @@
-//! What is different on some clusters, done last.
+//! Applies Overrides, as the last step.
 //!
-//! Overrides come in the order of their priorities and names, their rules in the order they are written, and the parts of a
-//! rule in the order of its fields. The first that cannot be done stops everything: half of an Override is not what anybody
-//! wrote, so the mailbox keeps what it had. None may change what an object is: its kind, its name, its namespace.
+//! Overrides are applied in the order of priority and name, their rules in the order they are written, and the parts of
+//! a rule in the order of its fields. The first error stops all of them: half of an Override is not what its author
+//! wrote, so the mailbox object stays as it is. No Override may change the kind, name or namespace of an object.
 
 use api::fleet::{Arguments, Environment, Image, Override, OverrideRule, PatchStep, PhysicalCluster, Table};
 use api::meta::pointer;
@@ -13,12 +13,13 @@ use super::references::pod_spec_at;
 use crate::placement::policy::ObjectAttributes;
 use crate::placement::policy::select::{self, Selected};
 
-/// What an object may grow to, in values, while `copy` steps are taken. An object of the largest accepted size has fewer.
+/// The largest number of values an object may have after `copy` operations. An object of the largest accepted size has
+/// fewer.
 const MAX_VALUES: usize = 500_000;
-/// And how deep. Nothing deeper would be accepted by a server.
+/// The largest depth. Servers do not accept deeper objects.
 const MAX_DEPTH: usize = 100;
 
-/// An Override that cannot be done, and why.
+/// An Override that cannot be applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("Override {name}, spec.rules[{rule}]: {why}")]
 pub struct OverrideError {
@@ -27,7 +28,7 @@ pub struct OverrideError {
     pub why: String,
 }
 
-/// The object with all that applies to it there.
+/// Applies all Overrides that match.
 pub fn apply(
     mut object: Value,
     subject: &ObjectAttributes,
@@ -120,7 +121,7 @@ fn set_image(object: &mut Value, change: &Image) {
     });
 }
 
-/// The list under a name, made if there is none.
+/// The list with a name, created if it is missing.
 fn list<'a>(container: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Value> {
     let field = container.entry(name).or_insert(Value::Null);
     if !field.is_array() {
@@ -165,21 +166,21 @@ fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// One step of a JSON patch.
+/// Applies one operation of a JSON patch.
 fn take(object: &mut Value, step: &PatchStep) -> Result<(), String> {
     let text = || format!("{:?} of {}", step.op, step.path);
     let written = serde_json::to_value([step]).map_err(|error| error.to_string())?;
     let patch: json_patch::Patch =
         serde_json::from_value(written).map_err(|error| format!("{}: {error}", text()))?;
     json_patch::patch(object, &patch).map_err(|error| format!("{}: {}", text(), error.kind))?;
-    // Copying a thing into itself again and again doubles it each time.
+    // Copying a value into itself doubles it every time.
     match left(object, MAX_VALUES, MAX_DEPTH) {
         Some(_) => Ok(()),
         None => Err(format!("{}: the object grows beyond {MAX_VALUES} values or {MAX_DEPTH} levels", text())),
     }
 }
 
-/// How many values there may still be after these, or none if these are too many or too deep.
+/// The rest of the limit after this value. None if it is exceeded.
 fn left(value: &Value, most: usize, depth: usize) -> Option<usize> {
     let room = most.checked_sub(1)?;
     let depth = depth.checked_sub(1)?;

@@ -1,14 +1,14 @@
-//! What placed objects brought about, as the user sees it.
+//! Transforms objects of mailboxes into projections in the user's logical cluster.
 //!
 //! ```text
 //!   mailboxes                              user's logical cluster
 //!   east: ReplicaSet web-5d  3 ─┐
-//!   west: ReplicaSet web-5d  2 ─┴───────►  ReplicaSet web-5d  5       one per template, counts added up
-//!   east: Pod web-5d-x1 on node n7 ─────►  Pod web-5d-x1 on node east  one per pod, status exact
+//!   west: ReplicaSet web-5d  2 ─┴───────►  ReplicaSet web-5d  5       one per template, counters added up
+//!   east: Pod web-5d-x1 on node n7 ─────►  Pod web-5d-x1 on node east  one per pod, with its exact status
 //!   PhysicalCluster east ───────────────►  Node east
 //! ```
 //!
-//! All of it carries the label of a projection, so nobody takes it for something to be sent.
+//! Every projection has the label `holon.dev/projected`, so it is never propagated.
 
 pub mod nodes;
 pub mod object_references;

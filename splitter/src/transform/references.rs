@@ -1,14 +1,14 @@
-//! What an object needs where it goes.
+//! The objects that an object references in its namespace.
 //!
-//! A pod template names ConfigMaps, Secrets, claims and a service account; an Ingress names Secrets and Services; a Service
-//! is needed wherever pods are that it selects. All of it is in the same namespace. Names are what is found: whether
-//! there is something of that name is for others to see.
+//! A pod template references ConfigMaps, Secrets, claims and a service account; an Ingress references Secrets and
+//! Services; a Service is needed on the targets of the pods it selects. Only names are collected here; the objects need
+//! not exist.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Something by name, of the core group.
+/// A reference to an object of the core group in the same namespace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DependencyRef {
     pub kind: &'static str,
@@ -21,16 +21,16 @@ const ACCOUNT: &str = "ServiceAccount";
 pub(crate) const CLAIM: &str = "PersistentVolumeClaim";
 const SERVICE: &str = "Service";
 
-/// Where the pod of a kind is described.
+/// Where kinds have their pod spec.
 const POD_SPECS: &[(&str, &str, &str)] = &[
     ("", "Pod", "/spec"),
     ("", "PodTemplate", "/template/spec"),
     ("batch", "CronJob", "/spec/jobTemplate/spec/template/spec"),
 ];
-/// Where all others have it, custom kinds such as rollouts included.
+/// Where all other kinds have it, custom kinds such as Rollouts included.
 const TEMPLATE_SPEC: &str = "/spec/template/spec";
 
-/// In a pod's spec. `*` is every item of a list.
+/// Paths in a pod spec. `*` is every item of a list.
 const OF_PODS: &[(&str, &[&str])] = &[
     (SECRET, &["imagePullSecrets", "*", "name"]),
     (ACCOUNT, &["serviceAccountName"]),
@@ -59,7 +59,7 @@ const OF_CONTAINERS: &[(&str, &[&str])] = &[
     (SECRET, &["envFrom", "*", "secretRef", "name"]),
 ];
 
-/// In objects that are not pods.
+/// Paths in other objects.
 const OF_KINDS: &[(&str, &str, &str, &[&str])] = &[
     ("", "ServiceAccount", SECRET, &["imagePullSecrets", "*", "name"]),
     ("networking.k8s.io", "Ingress", SECRET, &["spec", "tls", "*", "secretName"]),
@@ -73,10 +73,10 @@ const OF_KINDS: &[(&str, &str, &str, &[&str])] = &[
     ("apps", "StatefulSet", SERVICE, &["spec", "serviceName"]),
 ];
 
-/// Made in every namespace by its own server.
+/// Every namespace has these from its own server.
 const EVERYWHERE: &[(&str, &str)] = &[(ACCOUNT, "default"), (CONFIG_MAP, "kube-root-ca.crt")];
 
-/// Where an object describes a pod, if it does.
+/// The pointer to the pod spec of an object, if it has one.
 pub fn pod_spec_at(object: &Value) -> Option<&'static str> {
     let (group, kind) = super::group_kind(object);
     if let Some((_, _, pointer)) = POD_SPECS.iter().find(|(of, name, _)| *of == group && *name == kind) {
@@ -86,12 +86,12 @@ pub fn pod_spec_at(object: &Value) -> Option<&'static str> {
     has_containers.then_some(TEMPLATE_SPEC)
 }
 
-/// Whether an object describes pods that are made of it.
+/// Whether an object creates pods.
 pub fn makes_pods(object: &Value) -> bool {
     pod_spec_at(object).is_some()
 }
 
-/// What an object needs in its namespace.
+/// The objects that an object references in its namespace.
 pub fn dependencies(object: &Value) -> BTreeSet<DependencyRef> {
     let mut needs = BTreeSet::new();
     let (group, kind) = super::group_kind(object);
@@ -131,19 +131,19 @@ fn collect(value: &Value, path: &[&str], kind: &'static str, needs: &mut BTreeSe
     }
 }
 
-/// The claims among it.
+/// The PersistentVolumeClaims that an object references.
 pub fn claims(object: &Value) -> Vec<String> {
     dependencies(object).into_iter().filter(|need| need.kind == CLAIM).map(|need| need.name).collect()
 }
 
-/// The labels of the pods an object makes.
+/// The labels of the pods an object creates.
 pub fn pod_labels(object: &Value) -> Option<&serde_json::Map<String, Value>> {
     let spec_at = pod_spec_at(object)?;
     let of_pod = spec_at.strip_suffix("/spec").unwrap_or_default();
     object.pointer(&format!("{of_pod}/metadata/labels"))?.as_object()
 }
 
-/// Whether a Service is for the pods an object makes. One without a selector is for none.
+/// Whether a Service selects the pods of an object. One without a selector selects none.
 pub fn serves(service: &Value, object: &Value) -> bool {
     let Some(selector) = service.pointer("/spec/selector").and_then(Value::as_object) else { return false };
     let Some(labels) = pod_labels(object) else { return false };

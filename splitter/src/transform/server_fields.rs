@@ -1,11 +1,11 @@
-//! Taking away what a server or a controller here set: each server has its own.
+//! Removes the fields that the server or a controller of the logical cluster set: the physical cluster sets its own.
 
 use serde_json::Value;
 
-/// Of every object's metadata, all that goes.
+/// The metadata that is propagated.
 const METADATA: &[&str] = &["name", "namespace", "labels", "annotations"];
 
-/// Annotations that are about the object here, by how they begin.
+/// Prefixes of annotations that are not propagated.
 const ANNOTATIONS: &[&str] = &[
     "holon.dev/",
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -18,10 +18,11 @@ const ANNOTATIONS: &[&str] = &[
     "kubernetes.io/service-account.",
 ];
 
-/// Labels likewise. How strictly a namespace's pods are checked is for those to say who run the cluster below.
+/// Prefixes of labels that are not propagated. The admins of the physical cluster set the Pod Security level of its
+/// namespaces.
 const LABELS: &[&str] = &["holon.dev/", "kubernetes.io/metadata.name", "pod-security.kubernetes.io/"];
 
-/// Whether a label says something about the object here, and nothing below.
+/// Whether a label is not propagated.
 pub(crate) fn is_kept_here(label: &str) -> bool {
     LABELS.iter().any(|start| label.starts_with(start))
 }
@@ -31,7 +32,7 @@ struct Field {
     kind: &'static str,
     /// `*` is every item of a list.
     path: &'static [&'static str],
-    /// It stays if this is so.
+    /// The field is kept if this holds.
     unless: Option<fn(&Value) -> bool>,
 }
 
@@ -55,7 +56,7 @@ fn selects_by_hand(job: &Value) -> bool {
     job.pointer("/spec/manualSelector").is_some_and(|by_hand| by_hand == true)
 }
 
-/// Sent, these would be refused, or would take from a controller below what is its own.
+/// The physical cluster would refuse these fields, or its controllers own them.
 const FIELDS: &[Field] = &[
     field("", "Namespace", &["spec"]),
     field("", "ServiceAccount", &["secrets"]),
@@ -70,11 +71,11 @@ const FIELDS: &[Field] = &[
     job(&["spec", "template", "metadata", "labels", "job-name"]),
     job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/controller-uid"]),
     job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/job-name"]),
-    // A Job that removes itself below would be made, and run, again.
+    // A Job that is deleted by its TTL on the physical cluster would be created, and run, again.
     field("batch", "Job", &["spec", "ttlSecondsAfterFinished"]),
 ];
 
-/// Volumes that a server adds to every pod, by how their names begin.
+/// The prefix of the token volumes that a server adds to pods.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
 pub(super) fn strip_server_fields(object: &mut Value) {
@@ -94,7 +95,7 @@ pub(super) fn strip_server_fields(object: &mut Value) {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
-    // Finalizers go too: whoever promised to take them off is here, and an object there would wait for him forever.
+    // Finalizers are removed too: their controllers run in the logical cluster, and would never remove them downstream.
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.retain(|name, _| METADATA.contains(&name.as_str()));
         retain(metadata.get_mut("annotations"), ANNOTATIONS);
@@ -111,8 +112,7 @@ fn retain(table: Option<&mut Value>, without: &[&str]) {
     }
 }
 
-/// Takes away the node ports that the server gave a Service. Those its user asked for stay: somebody owns these fields,
-/// and nobody owns what the server fills in.
+/// Removes the node ports that the server allocated. Those that the user set have a field manager, and stay.
 fn strip_given_node_ports(service: &mut Value) {
     let entries = service["metadata"]["managedFields"].as_array().into_iter().flatten();
     let owned: Vec<(i64, String)> = entries
@@ -129,7 +129,7 @@ fn strip_given_node_ports(service: &mut Value) {
     });
 }
 
-/// What tells a port of a Service from its others.
+/// The merge key of a Service port.
 fn port_key(port: &Value) -> Option<(i64, String)> {
     Some((port["port"].as_i64()?, port["protocol"].as_str().unwrap_or("TCP").to_owned()))
 }
@@ -157,7 +157,7 @@ fn remove(value: &mut Value, path: &[&str]) {
     });
 }
 
-/// Visits every value at a path, of those that are there.
+/// Visits every existing value at a path.
 pub(crate) fn at_each(value: &mut Value, path: &[&str], visit: &mut dyn FnMut(&mut Value)) {
     let Some((first, rest)) = path.split_first() else { return visit(value) };
     match (value, *first) {

@@ -95,7 +95,7 @@ fn kinds_lose_what_is_each_servers_own() {
         json!({ "spec": { "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "ports": [{ "port": 80, "nodePort": 30000 }] } }),
         json!({ "spec": { "ports": [{ "port": 80 }] } }),
     );
-    // A port that somebody asked for has an owner, one that the server gave has none.
+    // A port that the user set has a field manager, one that the server allocated has none.
     let owned = json!([
         { "fieldsV1": { "f:spec": { "f:ports": { "k:{\"port\":80,\"protocol\":\"TCP\"}": { "f:nodePort": {}, "f:port": {} } } } } },
         { "fieldsV1": { "f:spec": { "f:ports": { "k:{\"port\":81,\"protocol\":\"TCP\"}": { "f:port": {} } } } } },
@@ -180,7 +180,7 @@ fn what_is_nothing_for_a_physical_cluster_stays() {
         true,
     );
     check(json!({ "apiVersion": "example.com/v1", "kind": "Event" }), false);
-    // On a cluster that others use too, nothing may be everybody's.
+    // A shared cluster gets no cluster-scoped objects.
     let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "all" } });
     assert!(matches!(transform(&binding, None, &destination(&east, &[])), Ok(Transformed::NotPropagated(_))));
     assert!(matches!(transform(&binding, None, &destination(&own, &[])), Ok(Transformed::Object(_))));
@@ -453,7 +453,8 @@ fn pods_call_the_api_they_were_applied_to() {
                              "volumeMounts": [{ "name": "holon-api-access", "mountPath": folder, "readOnly": true }] }],
         })
     );
-    // Who wants no token gets none; who sets the host himself keeps it; a volume of one's own is filled by us.
+    // A pod without automount gets no token; a host that the user set stays; a projected volume of the user is
+    // redirected.
     let spec = rewritten(json!({
         "automountServiceAccountToken": false,
         "volumes": [{ "name": "mine", "projected": { "sources": [

@@ -18,10 +18,10 @@ const PREFIX: &str = "holon-api-access-";
 /// As for any name.
 const NAME_BYTES_MAX: usize = 253;
 const HASH_CHARS: usize = 8;
-/// Tokens last for ten minutes at least, whatever is asked for; one that does not is not asked for all the time.
+/// A server issues tokens for ten minutes at least. A shorter answer must not make this controller renew all the time.
 const LEAST: Duration = Duration::from_secs(60);
 
-/// What the Secret of an account is called. A name that would be too long is cut, and ends in a hash of all of it.
+/// The name of the Secret of an account. A name that is too long is cut and gets a hash of the whole.
 pub(super) fn name(account: &str) -> String {
     let room = NAME_BYTES_MAX - PREFIX.len();
     if account.len() <= room {
@@ -31,7 +31,7 @@ pub(super) fn name(account: &str) -> String {
     format!("{PREFIX}{begin}-{}", word(&[account], HASH_CHARS))
 }
 
-/// Such a Secret, as far as it matters.
+/// An API access Secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AccessSecret {
     pub(super) account: ServiceAccountRef,
@@ -50,7 +50,7 @@ pub(super) struct Marked {
     metadata: LabelsAndAnnotations,
 }
 
-/// The account a Secret is of, and that account's uid.
+/// The account of a Secret, and the uid of that account.
 pub(super) fn owner(object: &Marked) -> Option<(ServiceAccountRef, String)> {
     let of: Locator = serde_json::from_str(object.metadata.annotations.get(API_ACCESS)?).ok()?;
     let (cluster, namespace) = (of.logical_cluster.parse().ok()?, of.namespace?);
@@ -58,7 +58,7 @@ pub(super) fn owner(object: &Marked) -> Option<(ServiceAccountRef, String)> {
 }
 
 impl AccessSecret {
-    /// None if it is not one of ours.
+    /// None if the Secret was not written by the splitter.
     pub(super) fn read(object: &Value) -> Option<AccessSecret> {
         let metadata = &object["metadata"];
         let (account, account_uid) = owner(&serde_json::from_value(object.clone()).ok()?)?;
@@ -76,8 +76,8 @@ impl AccessSecret {
         })
     }
 
-    /// How long it may stay as it is. None if it is to be written anew: its time has come, its account is another of the
-    /// same name, or Holon is vouched for by somebody else.
+    /// How long the Secret stays valid. None if it has to be written again: the token is due for renewal, the account
+    /// was recreated, or the certificate authority changed.
     pub(super) fn good_for(&self, account_uid: &str, api_endpoint: &ApiEndpoint) -> Option<Duration> {
         let left = self.renew_after?.duration_since(Timestamp::now());
         let is_same =
@@ -86,8 +86,8 @@ impl AccessSecret {
     }
 }
 
-/// The Secret with this token, as it is to be written, and how long it may stay so: two thirds of the token's life, so that
-/// the last third is left for whatever keeps Holon from renewing it.
+/// The Secret with this token, and how long it stays valid: two thirds of the token's lifetime. The last third is left
+/// for retries.
 pub(super) fn written(
     account: &ServiceAccountRef,
     account_uid: &str,

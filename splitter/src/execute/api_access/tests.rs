@@ -57,7 +57,7 @@ fn a_secret_is_good_for_two_thirds_of_its_tokens_life_and_for_one_account() {
     let mut old = written.clone();
     old["metadata"]["annotations"][RENEW_AFTER] = "2020-01-01T00:00:00Z".into();
     assert_eq!(AccessSecret::read(&old).unwrap().good_for("u1", &api_endpoint("ca")), None);
-    // What somebody else made under this name is not ours.
+    // A Secret of this name that another client created is not ours.
     let mut other = written;
     other["metadata"]["annotations"][API_ACCESS] = Value::Null;
     assert_eq!(AccessSecret::read(&other), None);

@@ -1,4 +1,4 @@
-//! What is shown of what, and what waits to be shown.
+//! Which projections exist for which source, and which sources wait for an owner.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -15,16 +15,16 @@ pub(crate) struct ProjectionIndex(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By source. There is more than one only for a moment.
+    /// By source. More than one only until the older is deleted.
     shown: HashMap<ObjectRef, BTreeSet<Key>>,
-    /// The ReplicaSets of a Deployment that are shown beside it, in a mailbox or to a user.
+    /// The projected ReplicaSets of a Deployment, in a mailbox or in a user's logical cluster.
     sets: HashMap<ObjectRef, BTreeSet<String>>,
-    /// What each source waits for, which is one thing at a time.
+    /// The object that each source waits for: one at a time.
     awaited: HashMap<ObjectRef, ObjectRef>,
     waiting: HashMap<ObjectRef, BTreeSet<ObjectRef>>,
-    /// The physical clusters each record names.
+    /// The target clusters of each record.
     targets: HashMap<Key, BTreeSet<String>>,
-    /// How many records of a logical cluster name one.
+    /// How many records of a logical cluster have a target on each physical cluster.
     uses: HashMap<Id, BTreeMap<String, usize>>,
 }
 
@@ -45,7 +45,7 @@ fn note<K: std::hash::Hash + Eq + Clone, V: Ord>(
 }
 
 impl ProjectionIndex {
-    /// A user sees something of this source, or no longer does.
+    /// Adds or removes a projection of a source.
     pub(super) fn show(&self, source: &ObjectRef, key: &Key, gone: bool) {
         note(&mut lock(&self.0).shown, source, key.clone(), gone);
     }
@@ -54,7 +54,7 @@ impl ProjectionIndex {
         lock(&self.0).shown.get(source).into_iter().flatten().cloned().collect()
     }
 
-    /// All that is shown from a mailbox, or from one of its namespaces.
+    /// All sources in a mailbox, or in one of its namespaces.
     pub(super) fn sources(&self, mailbox: Id, namespace: Option<&str>) -> Vec<ObjectRef> {
         let is_there = |source: &&ObjectRef| {
             source.cluster() == mailbox && namespace.is_none_or(|name| source.key.namespace == name)
@@ -62,7 +62,7 @@ impl ProjectionIndex {
         lock(&self.0).shown.keys().filter(is_there).cloned().collect()
     }
 
-    /// A Deployment has this ReplicaSet, or no longer does.
+    /// Adds or removes a ReplicaSet of a Deployment.
     pub(super) fn set(&self, deployment: &ObjectRef, name: &str, gone: bool) {
         note(&mut lock(&self.0).sets, deployment, name.to_owned(), gone);
     }
@@ -73,7 +73,7 @@ impl ProjectionIndex {
         names.map(|name| Key { name: name.clone(), ..deployment.key.clone() }).collect()
     }
 
-    /// What is recorded about an object names these physical clusters. Whether its logical cluster uses others by that.
+    /// Sets the target clusters of a record. Returns whether its logical cluster uses others now.
     pub(super) fn record(&self, record: &Key, targets: BTreeSet<String>) -> bool {
         let Some(cluster) = record.cluster else { return false };
         let state = &mut *lock(&self.0);
@@ -103,12 +103,12 @@ impl ProjectionIndex {
         changed
     }
 
-    /// The physical clusters something of a logical cluster is on, or goes to.
+    /// The physical clusters that a logical cluster uses.
     pub(super) fn used(&self, cluster: Id) -> BTreeSet<String> {
         lock(&self.0).uses.get(&cluster).into_iter().flat_map(BTreeMap::keys).cloned().collect()
     }
 
-    /// Looks at a source again once something happens to this.
+    /// Requeues a source at the next event of `on`.
     pub(super) fn wait(&self, source: &ObjectRef, on: ObjectRef) {
         let state = &mut *lock(&self.0);
         if let Some(before) = state.awaited.insert(source.clone(), on.clone()) {
@@ -117,7 +117,7 @@ impl ProjectionIndex {
         note(&mut state.waiting, &on, source.clone(), false);
     }
 
-    /// It waits for nothing.
+    /// The source waits no more.
     pub(super) fn stop_waiting(&self, source: &ObjectRef) {
         let state = &mut *lock(&self.0);
         if let Some(on) = state.awaited.remove(source) {

@@ -1,4 +1,4 @@
-//! What a user sees of something in a mailbox.
+//! Finds the projection of an object in a mailbox.
 
 use api::meta::metadata::text;
 use api::names::BELOW_UID;
@@ -12,7 +12,7 @@ use crate::snapshot::{ObjectRef, PlacementMarks, WatchedKind};
 use crate::transform::projection::object_references::ProjectedRef;
 use crate::transform::projection::replica_sets;
 
-/// What the user sees of what is named here by kind, name and uid, as in a reference to an owner.
+/// The user's object, or the projection, for an owner reference or object reference in a mailbox.
 pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Result<ProjectedRef, OriginError> {
     let text = |field: &str| named[field].as_str().unwrap_or_default();
     let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
@@ -25,7 +25,7 @@ pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Resul
     let there = ObjectRef { kind: watched.name.clone(), key };
     let object = watched.view.get(&there.key).ok_or_else(|| OriginError::NotYet(there.clone()))?;
     let head = ProjectionMetadata::of(&object);
-    // Owners are named by their uids in the mailbox, pods of a Service by those below.
+    // Owner references have the uid of the mailbox object, endpoints the uid on the physical cluster.
     let is_it = |uid: &str| {
         [Some(&object.uid), head.annotations.get(BELOW_UID)].into_iter().flatten().any(|one| one == uid)
     };
@@ -45,7 +45,7 @@ pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Resul
     }
 }
 
-/// Of something that is itself shown.
+/// The projection of an object that is itself a projection in the mailbox.
 fn shown(
     splitter: &Splitter,
     origin: &Origin,
@@ -67,7 +67,7 @@ fn shown(
     Err(OriginError::NotYet(there.clone()))
 }
 
-/// The ReplicaSet the user sees for this template.
+/// The merged ReplicaSet for this template.
 fn set(
     splitter: &Splitter,
     origin: &Origin,
@@ -89,7 +89,7 @@ fn set(
     Ok(ProjectedRef { name: text(&found, "name").to_owned(), uid: text(&found, "uid").to_owned() })
 }
 
-/// The owners of something, as the user sees them. Those he does not see are left out, as long as there are others.
+/// The owner references of a projection. Owners that are not projected are left out if there are others.
 pub(super) fn owners(splitter: &Splitter, origin: &Origin, there: &Value) -> Result<Vec<Value>, OriginError> {
     let mut owners = Vec::new();
     let mut unknown = OriginError::NotOurs;
@@ -111,7 +111,7 @@ pub(super) fn owners(splitter: &Splitter, origin: &Origin, there: &Value) -> Res
     if owners.is_empty() { Err(unknown) } else { Ok(owners) }
 }
 
-/// The uid on the physical cluster of something that is shown.
+/// The uid on the physical cluster of a projected object.
 pub(super) fn below_uid(object: &Value) -> &str {
     annotation(object, BELOW_UID)
 }

@@ -1,7 +1,8 @@
-//! `kubectl top` in a user's logical cluster: where what it uses is measured, it serves `metrics.k8s.io`, too.
+//! `kubectl top` in a user's logical cluster: it serves `metrics.k8s.io` if a physical cluster it uses does.
 //!
-//! A mailbox serves that group while its physical cluster measures. A logical cluster does while one it uses does: it gets the
-//! same definitions, shown as everything is that is below. There are no objects of them; who reads is led there.
+//! A mailbox serves that group while its physical cluster does. A logical cluster gets the same definitions, as
+//! projections, while a cluster it uses serves them. There are no objects of these kinds: requests are forwarded to the
+//! physical clusters.
 
 use api::cluster::Id;
 use api::metrics::{self, METRICS};
@@ -12,12 +13,12 @@ use controller::remote::{CallError, Place};
 use super::ProjectionMetadata;
 use crate::controller::Splitter;
 
-/// Whether a definition is of what is measured.
+/// Whether a definition belongs to the metrics API.
 pub(crate) fn is_metrics_definition(definition: &str) -> bool {
     definition.split_once('.').is_some_and(|(_, group)| group == METRICS.0)
 }
 
-/// Keeps the definitions of a logical cluster that uses these mailboxes.
+/// Creates or deletes the metrics definitions of a logical cluster that uses these mailboxes.
 pub(super) async fn ensure_definitions(
     splitter: &Splitter,
     cluster: Id,
@@ -37,7 +38,7 @@ pub(super) async fn ensure_definitions(
             Some(found) if !is_metrics_definition && ProjectionMetadata::of(&found).is_shown() => {
                 server.delete(Place::new(&view.kind, "", &name), &found.uid).await?;
             }
-            // Somebody's own of this name stays.
+            // A definition of the user stays.
             Some(_) | None => {}
         }
     }

@@ -16,7 +16,7 @@ use crate::controller::Splitter;
 use crate::snapshot::{MemberCluster, WatchedKind};
 use crate::transform::projection::nodes::node;
 
-/// What is compared, and written, of a node's status.
+/// The fields of a Node's status that are compared and written.
 const SAID: [&str; 4] = ["capacity", "allocatable", "conditions", "nodeInfo"];
 
 pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, CallError> {
@@ -37,7 +37,7 @@ pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, C
             Some(found) if ProjectionMetadata::of(&found).is_shown() => {
                 writer.update(&node, &found.read(&watched.kind)).await?;
             }
-            // Somebody's own of this name.
+            // A Node of the user.
             Some(_) => {
                 tracing::debug!(%cluster, node = member.name(), "a Node of this name exists that is not a projection")
             }
@@ -98,7 +98,7 @@ impl NodeWriter<'_> {
     }
 }
 
-/// When it reported last changes all the time, and is written along with something else.
+/// Heartbeat times change all the time; they are written together with other changes.
 fn settled(field: &Value) -> Value {
     let mut field = field.clone();
     for condition in field.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -1,10 +1,10 @@
-//! One source in a mailbox, and what the user sees of it.
+//! The projection of one object in a mailbox.
 //!
 //! ```text
-//!   source there             ──► shown, as the user's
-//!   source gone, confirmed   ──► no longer shown
-//!   source leaves            ──► what is shown leaves too, for as long
-//!   what is shown is deleted ──► the source is, if that was meant for it
+//!   source exists             ──► projected
+//!   source gone, confirmed    ──► projection removed
+//!   source is being deleted   ──► projection too, with the same grace period
+//!   projection is deleted     ──► source too, if the user deleted it
 //! ```
 
 use std::collections::BTreeMap;
@@ -27,9 +27,9 @@ use crate::snapshot::{ObjectRef, WatchedKind};
 use crate::transform::projection::object_references;
 use crate::transform::projection::pods::{self, CLUSTER, ProjectionTarget, SourceObject};
 
-/// The server has it and the view does not: it is late.
+/// Requeue delay while the cache is older than the server.
 const STALE_CACHE_REQUEUE: Duration = Duration::from_millis(50);
-/// How much storage a claim asks for.
+/// The storage request of a claim.
 const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
 
 pub(super) async fn reconcile(splitter: &Splitter, source: &ObjectRef) -> Result<Outcome, CallError> {
@@ -52,7 +52,7 @@ pub(super) async fn reconcile(splitter: &Splitter, source: &ObjectRef) -> Result
         let is_it = below_uid(&shown) == below_uid(&there) && key.cluster == Some(origin.cluster);
         match is_it && kept.is_none() {
             true => kept = Some((key, shown)),
-            // Another has the name there, so the one this showed is gone; or it is shown twice.
+            // The source was replaced by another object of its name, or is projected twice.
             false => remove(splitter, &watched, &key, &shown).await?,
         }
     }
@@ -80,14 +80,14 @@ async fn remove(
     ProjectionWriter { server: &server, watched }.remove(key, shown).await
 }
 
-/// The source is gone. The server is asked once more before anything is removed because of that.
+/// The source was deleted. The server has to confirm that before projections are removed.
 async fn remove_projections(
     splitter: &Splitter,
     source: &ObjectRef,
     watched: &WatchedKind,
 ) -> Result<Outcome, CallError> {
     let shown = splitter.projections.shown(source);
-    // What happened stays known for a while after it is over, as everywhere.
+    // Events outlive their object, as in Kubernetes.
     if shown.is_empty() || watched.is("", "Event") {
         return Ok(Outcome::Done);
     }
@@ -103,7 +103,7 @@ async fn remove_projections(
     Ok(Outcome::Done)
 }
 
-/// A source that is there, and everything known about it.
+/// A source in a mailbox, and where it is projected to.
 struct Projection<'a> {
     splitter: &'a Splitter,
     source: &'a ObjectRef,
@@ -121,7 +121,7 @@ impl<'a> Projection<'a> {
         }
     }
 
-    /// Whether deleting what is shown is something we read: it carries our finalizer.
+    /// Whether the splitter's finalizer holds the projection, so that its deletion is read here.
     fn has_finalizer(&self, shown: &Value) -> bool {
         let finalizers = shown["metadata"]["finalizers"].as_array().into_iter().flatten();
         finalizers.into_iter().any(|finalizer| finalizer == SPLITTER)
@@ -164,7 +164,7 @@ impl<'a> Projection<'a> {
         if is_being_deleted(self.there) && self.has_finalizer(shown) {
             let seconds = self.there["metadata"]["deletionGracePeriodSeconds"].as_i64();
             self.writer.mark(key, shown, seconds).await?;
-            // Nothing but its status changes from now on.
+            // An object that is being deleted only changes its status.
             now["metadata"]["deletionTimestamp"] = self.there["metadata"]["deletionTimestamp"].clone();
         }
         self.resize(&desired, &now).await?;
@@ -174,8 +174,8 @@ impl<'a> Projection<'a> {
         }
     }
 
-    /// Asks for as much storage in the mailbox as the user asks for. While the mailbox shows what it did when we wrote last, a
-    /// different amount is what the user asked for since; otherwise the mailbox is newer.
+    /// Copies a larger storage request from the user's claim to the mailbox. While the mailbox matches what was last
+    /// projected, a different request is the user's; otherwise the mailbox is newer.
     async fn resize(&self, desired: &ProjectedObject, shown: &Value) -> Result<(), CallError> {
         let watched = self.writer.watched;
         let requested = shown.pointer(STORAGE_REQUEST).filter(|_| watched.is("", "PersistentVolumeClaim"));
@@ -190,26 +190,27 @@ impl<'a> Projection<'a> {
         let place = Place::new(&watched.kind, &self.source.key.namespace, &self.source.key.name);
         let mailbox = self.splitter.caches.server.within(self.origin.mailbox);
         match mailbox.patch(place, Patch::Json, &change).await {
-            // Another claim has its name there by now, which will be shown.
+            // Another claim has the name in the mailbox now, and is projected next.
             Err(error) if error.code() == 422 => Ok(()),
             asked => asked.map(drop),
         }
     }
 
-    /// Something held that is shown was deleted. If that was meant for it, the real one goes. If it only went with its owners, what
-    /// becomes of it is decided where it is, and seen here as long as that is reported.
+    /// A projection with our finalizer was deleted. If the user deleted it, the source is deleted too. If it was deleted
+    /// with its owners, the physical cluster decides about the source, and the projection follows as long as it reports.
     async fn handle_user_deletion(
         &self,
         key: &Key,
         shown: &Value,
         desired: Option<&ProjectedObject>,
     ) -> Result<Outcome, CallError> {
-        // It went with owners that have others in their place by now: it is shown anew, as theirs.
+        // Its owners were recreated: it is projected again, with the new owners.
         if desired.is_some_and(|desired| *desired.owners() != shown["metadata"]["ownerReferences"]) {
             self.writer.remove(key, shown).await?;
             return Ok(Outcome::Failed);
         }
-        // A namespace that goes waits for its pods before it lets go of what makes them, which would wait for it.
+        // A terminating namespace waits for its pods before it deletes their owners, so the pods must not wait for the
+        // owners.
         let stays =
             origin::is_namespace_active(&self.splitter.caches, self.origin.cluster, &self.origin.namespace);
         if stays && self.is_user_deletion(shown).await? {
@@ -229,7 +230,7 @@ impl<'a> Projection<'a> {
                 );
             }
         } else if !stays || !self.origin.member.is_ready() {
-            // Nobody says what becomes of it, or its user is not there to see it.
+            // The physical cluster does not report, or the user's namespace is terminating.
             self.writer.release(key, shown).await?;
             return Ok(Outcome::Done);
         }
@@ -239,8 +240,8 @@ impl<'a> Projection<'a> {
         Ok(Outcome::Done)
     }
 
-    /// Whether somebody deleted this very pod, and not what owns it. The server is asked: a view of owners may be later than
-    /// that of what was collected after them.
+    /// Whether the user deleted this projection, and not its owner. The server is asked: the cache of owners may be
+    /// older than that of the objects deleted after them.
     async fn is_user_deletion(&self, shown: &Value) -> Result<bool, CallError> {
         for owner in shown["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
             let said = |field: &str| owner[field].as_str().unwrap_or_default();
@@ -257,13 +258,13 @@ impl<'a> Projection<'a> {
         Ok(true)
     }
 
-    /// What the user is to see.
+    /// The projection as it should be.
     fn desired(&self, name: &str) -> Result<ProjectedObject, OriginError> {
         let Projection { splitter, origin, there, .. } = *self;
         let watched = self.writer.watched;
         let owners = match lookup::owners(splitter, origin, there) {
             Ok(owners) => owners,
-            // Events have no owners, and claims need none: they outlive what made them.
+            // Events have no owners, and claims outlive theirs.
             Err(_) if watched.is("", "Event") || watched.is("", "PersistentVolumeClaim") => Vec::new(),
             Err(unknown) => return Err(unknown),
         };
@@ -290,7 +291,7 @@ impl<'a> Projection<'a> {
         Ok(ProjectedObject::new(projected, generation))
     }
 
-    /// What it is called here: as there, unless something else is called so that stays.
+    /// The name of the projection: that of the source, unless another object has it and stays.
     fn name(&self) -> String {
         let below = self.below();
         let holders: Vec<(String, NameHolder)> = [below.name.to_owned(), pods::disambiguated(&below)]
@@ -304,7 +305,7 @@ impl<'a> Projection<'a> {
         pods::names(&all, &shown)[&(below.cluster, below.uid)].clone()
     }
 
-    /// Who has this name here.
+    /// The object that has this name in the user's namespace.
     fn holder(&self, name: &str) -> Option<NameHolder> {
         let watched = self.writer.watched;
         let object = watched.view.get(&self.key(name))?;
@@ -329,13 +330,13 @@ impl<'a> Projection<'a> {
     }
 }
 
-/// What has a name in the user's namespace.
+/// An object with a name in the user's namespace.
 struct NameHolder {
-    /// Empty for what is the user's own.
+    /// Empty for an object of the user.
     cluster: String,
     name: String,
     uid: String,
-    /// Whether what it shows is still there.
+    /// Whether its source still exists.
     stays: bool,
 }
 

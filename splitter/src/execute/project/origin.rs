@@ -1,8 +1,8 @@
-//! Whose something in a mailbox is.
+//! The user's namespace that an object in a mailbox belongs to.
 //!
-//! The namespace it is in says so: the splitter wrote there which namespace of which logical cluster it stands for. A
-//! physical cluster shows things only to those who can use it: to the logical cluster its object is in, and to all below
-//! that. Whoever has a physical cluster of his own has its mailbox too, and may write there what he likes.
+//! The splitter annotates every namespace of a mailbox with the user's namespace it stands for. Objects are projected
+//! only to logical clusters that can use the physical cluster: the one its PhysicalCluster object is in, and those
+//! below. The owner of a physical cluster can write into its mailbox, so the annotation alone grants nothing.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use controller::informer::Key;
 use super::NAMESPACES;
 use crate::snapshot::{Caches, MemberCluster, ObjectRef};
 
-/// Where something comes from, and where it belongs.
+/// The mailbox of an object, and the user's namespace it belongs to.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub(super) member: Arc<MemberCluster>,
@@ -27,16 +27,16 @@ pub(super) struct Origin {
     pub(super) namespace: String,
 }
 
-/// What is not known of a source.
+/// Why a source has no user's namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum OriginError {
-    /// It may be once something happens to this.
+    /// It may have one after the next event of this object.
     NotYet(ObjectRef),
-    /// It is nobody's.
+    /// It does not belong to a user that may use the physical cluster.
     NotOurs,
 }
 
-/// The namespace of a user that one of a mailbox stands for.
+/// The user's namespace that a namespace of a mailbox stands for.
 pub(super) fn user_namespace(caches: &Caches, mailbox: Id, namespace: &str) -> Option<(Id, String)> {
     let tables = caches.namespace(mailbox, namespace);
     let locator: Locator = serde_json::from_str(tables.annotations.get(LOCATOR)?).ok()?;
@@ -56,7 +56,7 @@ pub(super) fn origin(caches: &Caches, source: &ObjectRef) -> Result<Origin, Orig
     Ok(Origin { member, mailbox, namespace_on: namespace_on.clone(), cluster, namespace })
 }
 
-/// Whether a namespace is there and stays.
+/// Whether a namespace exists and is not being deleted.
 pub(super) fn is_namespace_active(caches: &Caches, cluster: Id, namespace: &str) -> bool {
     let key = Key { cluster: Some(cluster), namespace: String::new(), name: namespace.to_owned() };
     let found = caches.config.namespaces.get(&key);

@@ -13,11 +13,11 @@ use crate::snapshot::mailbox_objects::namespace_on;
 use crate::snapshot::{ObjectRef, WatchedKind};
 use crate::transform::projection::replica_sets::{REVISION, merge_replica_sets};
 
-/// Looks after all sets of a Deployment at once: which is the newest of them is something between them.
+/// Reconciles all ReplicaSets of a Deployment together: their revisions depend on each other.
 pub(super) async fn reconcile(splitter: &Splitter, deployment: &ObjectRef) -> Result<Outcome, CallError> {
     let caches = &splitter.caches;
     let Some(sets) = caches.by_group_kind("apps", "ReplicaSet") else { return Ok(Outcome::Done) };
-    // What a Deployment that goes has had goes with it, as it owns it.
+    // The garbage collector deletes them with the Deployment.
     let found = caches.by_resource(&deployment.kind).and_then(|watched| watched.get(&deployment.key));
     let Some(object) = found.filter(|found| !is_being_deleted(found)) else { return Ok(Outcome::Done) };
     if caches.is_mailbox(deployment.cluster()) {
@@ -38,7 +38,7 @@ pub(super) async fn reconcile(splitter: &Splitter, deployment: &ObjectRef) -> Re
     for set in &wanted.sets {
         match own.iter().find(|shown| text(shown, "name") == text(set, "name")) {
             Some(shown) => writer.update(set, shown).await?,
-            // Those of another that was called the same are about to go.
+            // ReplicaSets of an earlier Deployment of this name are about to be deleted.
             None if foreign.iter().any(|shown| text(shown, "name") == text(set, "name")) => {
                 return Ok(Outcome::Failed);
             }
@@ -56,7 +56,7 @@ pub(super) async fn reconcile(splitter: &Splitter, deployment: &ObjectRef) -> Re
     Ok(Outcome::Done)
 }
 
-/// The sets of this Deployment in all mailboxes that are shown to its user.
+/// The ReplicaSets of this Deployment in all mailboxes that its logical cluster may use.
 fn below(splitter: &Splitter, deployment: &ObjectRef, sets: &WatchedKind) -> Vec<Value> {
     let caches = &splitter.caches;
     let id = deployment.cluster();
@@ -80,7 +80,7 @@ fn below(splitter: &Splitter, deployment: &ObjectRef, sets: &WatchedKind) -> Vec
     below
 }
 
-/// A set that no Deployment has.
+/// Removes a projected ReplicaSet without Deployment.
 pub(super) async fn remove_stray(splitter: &Splitter, subject: &ObjectRef) -> Result<Outcome, CallError> {
     let Some(sets) = splitter.caches.by_resource(&subject.kind) else { return Ok(Outcome::Done) };
     let Some(found) = sets.view.get(&subject.key) else { return Ok(Outcome::Done) };
@@ -91,7 +91,7 @@ pub(super) async fn remove_stray(splitter: &Splitter, subject: &ObjectRef) -> Re
     Ok(Outcome::Done)
 }
 
-/// Where clients look for the number of the present template.
+/// Writes the revision annotation that clients read.
 async fn say_revision(
     splitter: &Splitter,
     server: &Remote,
@@ -105,7 +105,7 @@ async fn say_revision(
     }
     let Some(watched) = splitter.caches.by_resource(&deployment.kind) else { return Ok(()) };
     let change = json!({ "metadata": { "uid": text(object, "uid"), "annotations": { REVISION: revision } } });
-    // As part of its status: it is no change of what the user wants, and no new generation.
+    // Through the status subresource, so that the generation stays.
     let place = Place::new(&watched.kind, &deployment.key.namespace, &deployment.key.name).part("status");
     server.patch(place, Patch::Merge, &change).await.map(drop)
 }
@@ -157,7 +157,7 @@ impl ReplicaSetWriter<'_> {
     }
 }
 
-/// Whether what is shown says all that it should, and nothing else that is ours to say.
+/// Whether the projection has all fields as they should be.
 fn is_same(set: &Value, shown: &Value) -> bool {
     const SAID: [&str; 5] = [
         "/metadata/labels",

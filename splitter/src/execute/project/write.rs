@@ -1,4 +1,4 @@
-//! Writing what is shown, where it differs.
+//! Writes projections, if they changed.
 
 use api::meta::hash::word;
 use api::meta::is_being_deleted;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::annotation;
 use crate::snapshot::WatchedKind;
 
-/// What a user is to see, in two parts, because servers take a status apart from the rest.
+/// A projection as it should be. The status is apart, because it is written through its subresource.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct ProjectedObject {
     object: Value,
     status: Option<Value>,
-    /// Of what the status says.
+    /// The generation of the source that the status belongs to.
     generation: Option<i64>,
 }
 
@@ -32,13 +32,13 @@ impl ProjectedObject {
         &self.object["metadata"]["ownerReferences"]
     }
 
-    /// Whether this is what was written last, and nobody has taken it from its owners since.
+    /// Whether the projection was last written from the same content, and still has its owners.
     pub(super) fn is_shown_by(&self, shown: &Value) -> bool {
         annotation(shown, SHOWN) == annotation(&self.object, SHOWN)
             && shown["metadata"]["ownerReferences"] == *self.owners()
     }
 
-    /// The status, in the generations of what is shown.
+    /// The status, with `observedGeneration` in terms of the projection.
     fn status_of(&self, shown: &Value) -> Option<Value> {
         let mut status = self.status.clone()?;
         let here = shown["metadata"]["generation"].as_i64().unwrap_or_default();
@@ -50,29 +50,29 @@ impl ProjectedObject {
     }
 }
 
-/// The user's logical cluster, and a kind there.
+/// Writes projections of one kind in one logical cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProjectionWriter<'a> {
     pub(super) server: &'a Remote,
     pub(super) watched: &'a WatchedKind,
 }
 
-/// Whether something is there now as it should be.
+/// The result of an update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum UpdateOutcome {
     Updated,
-    /// It was in the way of itself, and is gone: it has to be made anew.
+    /// An immutable field changed, so the projection was deleted and has to be created again.
     Deleted,
 }
 
 /// Containers that are added to a pod that runs.
 const EPHEMERAL: &str = "ephemeralContainers";
 
-/// No pod is created with containers that came later: those are added to it, as they were below.
+/// A pod cannot be created with ephemeral containers; they are added afterwards.
 fn without_ephemeral_containers(mut object: Value) -> Value {
     let spec = object["spec"].as_object_mut();
     if spec.is_some_and(|spec| spec.remove(EPHEMERAL).is_some()) {
-        // It is not all that is to be shown.
+        // Not the whole content, so the next reconcile writes it again.
         object["metadata"]["annotations"][SHOWN] = "".into();
     }
     object
@@ -89,7 +89,7 @@ impl ProjectionWriter<'_> {
         self.write_status(key, desired, &created).await
     }
 
-    /// Makes what is shown as it should be.
+    /// Writes the fields and the status that differ.
     pub(super) async fn update(
         &self,
         key: &Key,
@@ -115,7 +115,7 @@ impl ProjectionWriter<'_> {
     ) -> Result<Option<Value>, CallError> {
         let node = |object: &Value| object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
         let mut version = shown["metadata"]["resourceVersion"].clone();
-        // A pod gets its node only this way.
+        // `spec.nodeName` is only set through the binding subresource.
         if node(shown).is_empty() && !node(&desired.object).is_empty() {
             let binding = json!({
                 "apiVersion": "v1", "kind": "Binding", "metadata": { "name": key.name, "uid": text(shown, "uid") },
@@ -136,7 +136,7 @@ impl ProjectionWriter<'_> {
         object["metadata"]["resourceVersion"] = version;
         match self.server.replace(self.place(key), &object).await {
             Ok(written) => Ok(Some(written)),
-            // What cannot be changed was changed.
+            // An immutable field changed.
             Err(error) if error.code() == 422 => {
                 self.remove(key, shown).await?;
                 Ok(None)
@@ -162,7 +162,7 @@ impl ProjectionWriter<'_> {
         Ok(())
     }
 
-    /// Says that it is on its way out, with as much time as it has where it is.
+    /// Deletes the projection with the grace period of the source.
     pub(super) async fn mark(
         &self,
         key: &Key,
@@ -172,14 +172,14 @@ impl ProjectionWriter<'_> {
         self.server.delete_within(self.place(key), text(shown, "uid"), grace_seconds).await.map(drop)
     }
 
-    /// Takes something away at once. It is held no longer before it is deleted: what is to be shown anew must at no moment
-    /// look as if its user had deleted it, which would be passed on to the real one.
+    /// Removes a projection at once. The finalizer is removed first: a deletion that the finalizer holds would look as
+    /// if the user had deleted it, and would be passed on to the source.
     pub(super) async fn remove(&self, key: &Key, shown: &Value) -> Result<(), CallError> {
         self.release(key, shown).await?;
         self.mark(key, shown, Some(0)).await
     }
 
-    /// Holds it no longer.
+    /// Removes the splitter's finalizer.
     pub(super) async fn release(&self, key: &Key, shown: &Value) -> Result<(), CallError> {
         let found = shown["metadata"]["finalizers"].as_array().into_iter().flatten();
         let (ours, others): (Vec<&Value>, Vec<&Value>) = found.partition(|name| *name == SPLITTER);
@@ -194,7 +194,7 @@ impl ProjectionWriter<'_> {
             { "op": "add", "path": "/metadata/finalizers", "value": others },
         ]);
         match self.server.patch(self.place(key), Patch::Json, &change).await {
-            // It is gone, or another has its name.
+            // It was deleted, or replaced by another of its name.
             Err(error) if error.is_not_found() || error.code() == 422 => Ok(()),
             other => other.map(drop),
         }

@@ -1,8 +1,8 @@
-//! What is checked again at every send.
+//! Permissions that are checked again at every send.
 //!
-//! A record says where an object was decided to run. It does not say that it may: a grant is revoked, a cluster is dedicated
-//! to another tenant, a pod template asks for the host. So the mailbox of a physical cluster is written only if all of that
-//! allows it now. What is not allowed is held: it is neither updated nor deleted there.
+//! A record says where an object was placed. It does not say that it still may run there: a grant is revoked, a cluster
+//! is dedicated to another tenant, a pod template asks for the host. So the mailbox of a physical cluster is written
+//! only if all of that allows it now. An object that is not allowed is held: it is neither updated nor deleted there.
 
 use api::cluster::Id;
 use api::fleet::{GroupKind, PodSecurity};
@@ -17,7 +17,7 @@ use crate::placement::targets::{Rejection, lacks_kind};
 use crate::snapshot::mailbox_objects::MailboxObject;
 use crate::snapshot::{ObjectRef, WatchedKind};
 
-/// Why this may not be sent there, if so.
+/// Why an object may not be sent to a physical cluster, if it may not.
 pub(super) async fn check(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -52,8 +52,8 @@ pub(super) async fn check(
     Ok((!violations.is_empty()).then_some(Rejection::PodSecurity(violations)))
 }
 
-/// Whether the namespace of an object was itself sent through a mailbox, by this Holon or another. More than
-/// [`MAILBOXES_MAX`] mailboxes are a circle of which nobody has noticed.
+/// Whether the namespace of an object was itself sent through a mailbox, by this server or another. More than
+/// [`MAILBOXES_MAX`] mailboxes are taken for an undetected cycle.
 fn came_through(splitter: &Splitter, subject: &ObjectRef, mailbox: Id) -> bool {
     let namespace = splitter.caches.namespace(subject.cluster(), &subject.key.namespace);
     let via = namespace.annotations.get(VIA).map(String::as_str).unwrap_or_default();

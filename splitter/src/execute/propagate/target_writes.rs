@@ -1,7 +1,7 @@
-//! What each target may be told now.
+//! What may be written to each target now.
 //!
-//! Numbers change in the order that never asks for too many or too few ([`asks`]); templates change in the order that never
-//! takes down more than the whole may miss ([`rollout`], [`ordinals`]).
+//! Replicas change in the order that never requests too many or too few ([`scaling_order`]); templates change in the
+//! order that never takes down more than the whole may miss ([`rollout`], [`ordinals`]).
 
 use std::collections::BTreeMap;
 
@@ -22,14 +22,14 @@ const START: &str = "/spec/ordinals/start";
 const STRATEGY: &str = "/spec/strategy/rollingUpdate";
 const SUSPEND: &str = "/spec/suspend";
 
-/// What is to be done at one target.
+/// What is written to one target now.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum TargetWrite {
-    /// Nothing: its turn has not come, or it only waits to leave.
+    /// Nothing: the target waits for its turn, or leaves.
     Skip,
-    /// Only this changes in what is there.
+    /// Only these fields of the existing copy.
     Fields(Part),
-    /// All of it as it is wanted now, with this besides; and with the template it has, if it must wait for the new one.
+    /// The whole object with these fields; with the template it has, if it waits for the new one.
     Full { part: Part, keeps_template: bool },
 }
 
@@ -39,7 +39,7 @@ pub(super) fn of(
     target: &Target,
     copy: &MailboxObject,
 ) -> TargetWrite {
-    // What has ended is not begun again where it was taken away.
+    // A completed Job is not started again where its copy was deleted.
     if copy.is_being_deleted() || copy.object.is_none() && completed::is_completed(context.object) {
         return TargetWrite::Skip;
     }
@@ -77,7 +77,7 @@ pub(super) fn of(
     }
 }
 
-/// What a target is asked for of what is scaled there. None if nothing is, or it has to wait for others to be gone.
+/// The replicas requested of a target with an autoscaler. None without one, or while it waits for others to terminate.
 pub(super) fn scaled(
     context: &PlacementContext,
     decided: &PlacementDecision,
@@ -90,7 +90,7 @@ pub(super) fn scaled(
     }
     let share = target.share.and_then(|share| u32::try_from(share).ok());
     match (decided.plan.total, share) {
-        // The user wants none, and that is everybody's number.
+        // The user scaled to zero, which applies to every target.
         (Some(0), _) => Some(Ask { number: 0, left_alone: false }),
         (Some(_), _) if is_handed_over(decided) => handed_over(context, decided, target, copy),
         (Some(_), Some(share)) if mailbox_objects::is_staying(target) => {
@@ -101,12 +101,12 @@ pub(super) fn scaled(
     }
 }
 
-/// Whether something leaves that must be gone before others take it over.
+/// Whether a leaving target has to terminate before others take over.
 fn is_handed_over(decided: &PlacementDecision) -> bool {
     decided.exclusive && decided.record.spec.targets.iter().any(|target| target.role == Role::Leaving)
 }
 
-/// An autoscaler leaves alone what has none, so what leaves is emptied as if there were no autoscaler.
+/// An autoscaler does not scale what has zero replicas, so a leaving target is scaled down as if there were none.
 fn handed_over(
     context: &PlacementContext,
     decided: &PlacementDecision,
@@ -122,18 +122,18 @@ fn handed_over(
     }
 }
 
-/// Whether another mailbox has it, too, or is not known to have lost it.
+/// Whether another mailbox still has a copy.
 fn is_elsewhere(context: &PlacementContext, copy: &MailboxObject) -> bool {
     context.copies.iter().any(|other| other.mailbox != copy.mailbox && other.object.is_some())
 }
 
 enum Number {
     Is(u32),
-    /// Neither may it begin, nor may what it has be changed.
+    /// The target may neither start nor change.
     Waits,
 }
 
-/// How many a target is asked for now of what the splitter counts.
+/// The replicas requested of a target without autoscaler.
 fn counted(
     context: &PlacementContext,
     decided: &PlacementDecision,
@@ -148,7 +148,7 @@ fn counted(
     }
 }
 
-/// Where one replica is as good as another.
+/// For replicas that are interchangeable.
 fn number(
     context: &PlacementContext,
     decided: &PlacementDecision,
@@ -164,7 +164,7 @@ fn number(
     }
 }
 
-/// The same where replicas have numbers of their own: a range begins where it is wanted only when all of it may.
+/// For ordinals: a range starts only when all of it may.
 fn ordinal_number(
     context: &PlacementContext,
     decided: &PlacementDecision,
@@ -188,7 +188,7 @@ fn starts_as_planned(decided: &PlacementDecision, target: &Target, copy: &Mailbo
         decided.plan.part(&target.cluster).and_then(|part| part.0.iter().find(|(at, _)| at == START));
     let start = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or_default();
     let present = copy.object.as_ref().and_then(|object| object.pointer(START));
-    // A target without anything may begin anywhere.
+    // A target without replicas may start anywhere.
     copy.number(REPLICAS) == Some(0) || planned.is_none_or(|(_, value)| start(Some(value)) == start(present))
 }
 
@@ -211,7 +211,7 @@ fn allowed(context: &PlacementContext, decided: &PlacementDecision) -> BTreeMap<
     let share = |target: &Target| Some((target.cluster.clone(), u32::try_from(target.share?).ok()?));
     let staying = decided.record.spec.targets.iter().filter(|target| mailbox_objects::is_staying(target));
     let mut wanted: BTreeMap<String, u32> = staying.filter_map(share).collect();
-    // What has no place where it is to go stays where it was.
+    // Replicas that do not fit on the new targets stay on the old ones.
     let mut pending = decided.plan.pending;
     for (target, copy) in targets.iter().filter(|(target, _)| target.role == Role::Leaving) {
         let kept = copy.number(at).unwrap_or_default().min(pending);
@@ -232,14 +232,14 @@ fn slack(context: &PlacementContext, decided: &PlacementDecision) -> Slack {
     let moving: u32 = decided.record.spec.targets.iter().map(leaving).sum();
     let total = decided.plan.total.unwrap_or_default();
     let bounds = rollout::bounds(context.object, total).unwrap_or(Bounds { surge: 0, unavailable: 0 });
-    // Something may be missing only where nothing may be too many: whoever can make before it breaks, does.
+    // Replicas may be missing only if no surge is allowed: with surge, the new ones are created first.
     match bounds.surge.max(moving) {
         0 => Slack::new(0, bounds.unavailable),
         surge => Slack::new(surge, 0),
     }
 }
 
-/// Whether a target may have a new template now; none if all have it, or nobody has to wait.
+/// The rollout grant of a target. None if all targets have the template, or none has to wait.
 fn turn(
     context: &PlacementContext,
     decided: &PlacementDecision,
@@ -264,7 +264,7 @@ fn turn(
             let next = if context.is_autoscaled() { BTreeMap::new() } else { allowed(context, decided) };
             let turns: Vec<RolloutTarget> =
                 staying.iter().map(|(_, copy)| replicas_turn(context, copy, &next)).collect();
-            // The last one that is under way keeps what it was granted, too.
+            // The last target of a rollout keeps its grant, too.
             if turns.iter().all(|turn| turn.stage == RolloutStage::Done) {
                 return None;
             }
@@ -275,7 +275,7 @@ fn turn(
             let bounds = rollout::bounds(context.object, total)?;
             let at = staying.iter().position(|(other, _)| other.cluster == target.cluster)?;
             let grant = rollout::turns(bounds, &context.key(), &turns).into_iter().nth(at)?;
-            // What was granted stays as it was written.
+            // A target that is rolling keeps the bounds it was written.
             if turns[at].stage == RolloutStage::Waiting { Some(grant) } else { Some(keep) }
         }
         Rule::Ordinals if is_old(copy) => {
@@ -301,7 +301,7 @@ fn turn(
     }
 }
 
-/// What is asked for `next` is not there yet, so it counts as down: numbers go before templates.
+/// Replicas that are about to be requested do not exist yet, so they count as down: replicas change before templates.
 fn replicas_turn<'a>(
     context: &PlacementContext,
     copy: &'a MailboxObject,
@@ -313,7 +313,7 @@ fn replicas_turn<'a>(
     let is_degraded = context.degraded.mailboxes.contains(&copy.mailbox);
     let stage = match context.template_for(copy) {
         Some(wanted) if copy.template() != Some(wanted) => RolloutStage::Waiting,
-        // It cannot get what it should have, so nobody waits for it to have it.
+        // The template cannot be made for this target, so the rollout does not wait for it.
         None => RolloutStage::Done,
         Some(_) if is_done(copy, asked) => RolloutStage::Done,
         Some(_) => {
@@ -330,7 +330,7 @@ fn replicas_turn<'a>(
     RolloutTarget { cluster: copy.name(), share, down, is_degraded, stage }
 }
 
-/// Whether everything at a target is new and available.
+/// Whether all replicas of a target are updated and available.
 fn is_done(copy: &MailboxObject, asked: u32) -> bool {
     copy.has_observed()
         && copy.reported("updatedReplicas") == Some(asked)

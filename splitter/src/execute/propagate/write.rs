@@ -1,4 +1,4 @@
-//! Writing to mailboxes, only what differs.
+//! Writes mailbox objects, if they changed.
 
 use std::collections::BTreeMap;
 
@@ -29,16 +29,16 @@ use super::permission;
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 const BASELINE: &str = "baseline";
 
-/// What came of a send.
+/// The result of sending an object to a mailbox.
 #[derive(Debug)]
 pub(crate) enum SendResult {
     Unchanged,
     Written,
-    /// Nothing was written, because it may not be sent there.
+    /// Not written: the object may not be sent to the physical cluster.
     Denied(Rejection),
 }
 
-/// Makes a copy as it is wanted, if that may be sent there.
+/// Creates or replaces a mailbox object, if it may be sent to the physical cluster.
 pub(crate) async fn write_object(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -50,7 +50,7 @@ pub(crate) async fn write_object(
     wanted["metadata"]["annotations"][SPREAD] = hash.into();
     let mailbox = splitter.caches.server.within(copy.mailbox);
     let next = match &copy.object {
-        // It is of an object that is gone; this one begins when it is.
+        // The copy belongs to a deleted object of the same name. The new copy is created when it is gone.
         Some(present) if is_another(present, &wanted) => {
             let deleted = delete(splitter, watched, subject, copy, "the object was replaced").await?;
             return Ok(if deleted { SendResult::Written } else { SendResult::Unchanged });
@@ -82,7 +82,7 @@ pub(crate) async fn write_object(
     Ok(SendResult::Written)
 }
 
-/// Deletes a copy: this one, and what it brought about below. Whether that took a write.
+/// Deletes a mailbox object, and with it the object on the physical cluster. Returns whether a request was made.
 pub(crate) async fn delete(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -112,17 +112,17 @@ fn is_another(present: &Value, wanted: &Value) -> bool {
     uid(present) != uid(wanted)
 }
 
-/// Whether all of it is there already, and nothing that was wanted before and is no longer.
+/// Whether the copy has all wanted fields, and was last written from the same content.
 fn is_current(present: &Value, wanted: &Value) -> bool {
     present["metadata"]["annotations"][SPREAD] == wanted["metadata"]["annotations"][SPREAD]
         && covers(present, wanted, SharedLists::None)
 }
 
-/// Kinds of whose specification next to nothing can be changed once it is there. What a server filled in on its own, such as
-/// the selector of a Job, the volume of a claim or the token of a pod, cannot be taken away either.
+/// Kinds whose spec is mostly immutable. Fields that the server defaulted, such as the selector of a Job, the volume of
+/// a claim or the token volume of a pod, cannot be removed.
 const FIXED: &[(&str, &str)] = &[("batch", "Job"), ("", "Pod"), ("", "PersistentVolumeClaim")];
 
-/// What is there, with everything that is ours as it is wanted.
+/// The wanted object with the identity, finalizers and status of the present one.
 fn replaced(present: &Value, wanted: Value) -> Value {
     let mut object = wanted;
     if FIXED.contains(&group_kind(present)) {
@@ -139,7 +139,7 @@ fn replaced(present: &Value, wanted: Value) -> Value {
     object
 }
 
-/// What is there, with what is wanted in its place; what nobody said anything about stays.
+/// The present value with all wanted fields set. Fields that the wanted value lacks stay.
 fn overlaid(present: &Value, wanted: &Value) -> Value {
     match (present, wanted) {
         (Value::Object(present), Value::Object(wanted)) => {
@@ -150,7 +150,7 @@ fn overlaid(present: &Value, wanted: &Value) -> Value {
             }
             Value::Object(both)
         }
-        // Servers add to the end of lists.
+        // Servers append to lists.
         (Value::Array(present), Value::Array(wanted)) if present.len() >= wanted.len() => {
             let ours = present.iter().zip(wanted).map(|(present, wanted)| overlaid(present, wanted));
             Value::Array(ours.chain(present[wanted.len()..].iter().cloned()).collect())
@@ -159,7 +159,7 @@ fn overlaid(present: &Value, wanted: &Value) -> Value {
     }
 }
 
-/// A copy that is there, as if it had just been made: what is compared is what was wanted.
+/// The present copy as if it had just been transformed, so that it can be compared with the wanted one.
 pub(super) fn comparable(mut present: Value) -> Value {
     if let Some(whole) = present.as_object_mut() {
         whole.remove("status");
@@ -173,7 +173,7 @@ pub(super) fn comparable(mut present: Value) -> Value {
     present
 }
 
-/// The namespace a copy goes to.
+/// Creates the namespace of a copy in the mailbox.
 async fn make_namespace(
     splitter: &Splitter,
     subject: &ObjectRef,
@@ -193,7 +193,7 @@ async fn make_namespace(
     let via = via(&own, copy.mailbox);
     let mut labels = carried(&own);
     labels.insert(PLACED.to_owned(), TRUE.to_owned());
-    // Custom kinds may have pods anywhere in their specs, so the cluster itself checks what becomes of them.
+    // Custom kinds may have pod specs anywhere, so Pod Security admission of the physical cluster checks their pods.
     if pod_security::level(&copy.member.object.spec) == PodSecurity::Baseline {
         labels.insert(ENFORCE.to_owned(), BASELINE.to_owned());
     }
@@ -207,7 +207,7 @@ async fn make_namespace(
     }
 }
 
-/// The mailboxes that the copy of a namespace in this one came through.
+/// The mailboxes that a copy of a namespace came through, this one included.
 fn via(own: &Value, mailbox: Id) -> String {
     match own["metadata"]["annotations"][VIA].as_str() {
         Some(via) => format!("{via},{mailbox}"),
@@ -215,16 +215,16 @@ fn via(own: &Value, mailbox: Id) -> String {
     }
 }
 
-/// The labels of a namespace that its copies have, too.
+/// The labels of a namespace that its copies have.
 fn carried(namespace: &Value) -> Labels {
     let mut labels = table(&namespace["metadata"]["labels"]);
     labels.retain(|name, _| name != PLACED && !is_kept_here(name));
     labels
 }
 
-/// Gives the copy of a namespace in a mailbox the labels the user gave it since: who may do what there, and what is added to
-/// its pods, goes by them. An admin who allows all pods on a cluster allows them in the namespaces that are there. One who
-/// allows fewer changes nothing about those: what runs there stays.
+/// Copies changed labels of a user's namespace to its copy: NetworkPolicies and admission on the physical cluster use
+/// them. When an admin allows privileged pods on a cluster, existing namespaces allow them too. When an admin allows
+/// fewer, existing namespaces stay as they are.
 pub(crate) async fn update_namespace_labels(
     splitter: &Splitter,
     member: &MemberCluster,
@@ -276,7 +276,7 @@ mod tests {
             (&now["spec"]["selector"], &now["spec"]["template"]),
             (&job["selector"], &job["template"])
         );
-        // Elsewhere what is not wanted any more goes.
+        // Other kinds lose fields that are no longer wanted.
         let now = replaced(&of("Deployment", "apps/v1", job), of("Deployment", "apps/v1", wanted.clone()));
         assert_eq!(now["spec"], wanted);
         let pod = json!({ "volumes": [{ "name": "a" }, { "name": "kube-api-access-x" }], "containers": [{ "image": "a:1", "imagePullPolicy": "Always" }] });

@@ -1,15 +1,15 @@
-//! The one attribute that moves an app: the value of `holon.dev/placement`.
+//! The value of the annotation `holon.dev/placement`, which moves a workload.
 //!
 //! ```text
 //!   west                           a physical cluster, by name
 //!   east,west                      several
 //!   region=eu                      all with this label
-//!   region in (eu,us),env!=dev     all that fulfil every part; a bare word among such parts: the label is there
-//!   gpu=*                          the label is there, with whatever value
+//!   region in (eu,us),env!=dev     all that match every part; a bare word among such parts: the label exists
+//!   gpu=*                          the label exists, with any value
 //!   *                              all
 //! ```
 //!
-//! A value that cannot be read is answered with what to write instead.
+//! The error for an invalid value says what to write instead.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Whether a selector means something, and if not, which part of it says so.
+//! Matches selectors, and reports the requirement that failed.
 
 use api::fleet::{ClusterSelector, Compare, LabelSelector, ObjectSelector, PhysicalCluster, Requirement};
 use expression::{ExpressionError, compile_cached};
@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::{Labels, ObjectAttributes};
 
-/// Whether something is selected. Of several parts that say no, the first.
+/// The result of a match. Of several requirements that failed, the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Selected {
     Yes,
-    /// Others are named.
+    /// The selector names others.
     NotNamed,
-    /// A label is not as it must be.
+    /// A label does not match.
     Label {
         requirement: Requirement,
         found: Option<String>,
@@ -28,7 +28,7 @@ pub enum Selected {
     },
 }
 
-/// How many parts a selector has.
+/// The number of requirements of a selector.
 pub fn terms(selector: &LabelSelector) -> usize {
     selector.match_labels.len() + selector.match_expressions.len()
 }
@@ -48,7 +48,7 @@ pub fn labels(selector: &LabelSelector, labels: &Labels) -> Selected {
     Selected::Yes
 }
 
-/// As in Kubernetes: a label that is not there is not one of any values.
+/// As in Kubernetes: a missing label matches NotIn.
 fn fulfils(requirement: &Requirement, found: Option<&String>) -> bool {
     let among = || found.is_some_and(|found| requirement.values.contains(found));
     match requirement.operator {
@@ -59,7 +59,7 @@ fn fulfils(requirement: &Requirement, found: Option<&String>) -> bool {
     }
 }
 
-/// As it is written in a selector.
+/// The requirement in the syntax of the annotation.
 pub fn text(requirement: &Requirement) -> String {
     let Requirement { key, operator, values } = requirement;
     match (operator, values.as_slice()) {

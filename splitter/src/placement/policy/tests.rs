@@ -162,9 +162,9 @@ fn an_annotation_says_where_and_a_placement_how() {
 
     let effective = super::effective_placement(&subject, None, &placements).unwrap();
     assert_eq!((effective.by.source, effective.by.name.as_str()), (Source::Placement, "policy"));
-    let nobody = super::effective_placement(&subject, None, &[]).unwrap();
-    assert_eq!((nobody.by.source, nobody.spec.number_of_clusters), (Source::Default, Some(1)));
-    assert_ne!(effective.fingerprint(), nobody.fingerprint());
+    let default = super::effective_placement(&subject, None, &[]).unwrap();
+    assert_eq!((default.by.source, default.spec.number_of_clusters), (Source::Default, Some(1)));
+    assert_ne!(effective.fingerprint(), default.fingerprint());
 
     // A typing mistake must not move an app to wherever the next rule says.
     let unreadable =

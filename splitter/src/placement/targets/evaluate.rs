@@ -1,4 +1,4 @@
-//! Each cluster by itself: does the wish mean it, what stands against it, how much fits.
+//! Evaluates every cluster by itself: whether the placement selects it, what rejects it, and how many replicas fit.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,26 @@ use super::{Candidate, CurrentPlacement, Extent, Pick, PlacementRequest, Rejecti
 use crate::placement::policy::select::{self, Selected};
 use crate::placement::policy::{EffectivePlacement, ShareBounds, share_bounds};
 
-/// What was found out about one cluster.
+/// The evaluation of one cluster.
 #[derive(Clone, Debug)]
 pub(super) struct EvaluatedCluster<'a> {
     pub(super) candidate: &'a Candidate<'a>,
-    /// The first tier that means it.
+    /// The first tier that selects it.
     pub(super) tier: Option<usize>,
-    /// What keeps new work out; of several, the first.
+    /// Why no new workload may be placed there; of several reasons, the first.
     pub(super) rejection: Option<Rejection>,
     /// Its share if it runs there now and may stay.
     pub(super) stays: Option<u32>,
-    /// The rest of its namespace is there.
+    /// Whether the rest of its namespace runs there.
     pub(super) beside: bool,
-    /// Only if there is no other place.
+    /// Whether it is chosen only if there is no other.
     pub(super) avoided: bool,
     pub(super) free: Option<Amounts>,
-    /// How many replicas there is room for, with those that are there.
+    /// How many replicas fit, including the present ones.
     pub(super) fits: Option<u32>,
-    /// How many it may get: `fits`, where that counts, and bounds and quotas.
+    /// The largest share: the least of bounds, quotas, estimate and, where it counts, `fits`.
     pub(super) capacity: Option<u32>,
-    /// What allows it no more, if anything does.
+    /// The reason for the limit, if there is one.
     pub(super) limit: Option<ShareLimit>,
     pub(super) bounds: ShareBounds,
     pub(super) weight: u64,
@@ -52,7 +52,7 @@ impl EvaluatedCluster<'_> {
     }
 
     pub(super) fn pick(&self, tier: usize) -> Pick {
-        // What keeps new work out of a place where it runs freezes what it has there.
+        // A cluster that takes no new workloads keeps the share of those it runs.
         let held = self.stays.filter(|_| self.rejection.as_ref().is_some_and(Rejection::freezes));
         let ShareBounds { min, max, .. } = self.bounds;
         let cluster = self.name().to_owned();
@@ -91,7 +91,7 @@ fn one<'a>(
         share_bounds(spec, |selector| select::cluster(selector, candidate.cluster, &value) == Selected::Yes);
     let share = standing.share(candidate.name());
     let leaves = must_leave(spec, candidate);
-    // A weight of 0 is the policy's way to say: not there.
+    // A weight of 0 excludes a cluster.
     let weightless = work.extent != Extent::Copied
         && spec.weights == Weights::Static
         && bounds.weight.unwrap_or_default() == 0;
@@ -101,8 +101,8 @@ fn one<'a>(
         .or(unselected)
         .or_else(|| closed(spec, work, candidate, weightless))
         .or_else(|| room.tightest.clone());
-    // Where there is a next place to go, or shares follow what is free, what is free counts. Elsewhere a cluster may
-    // grow when pods wait for room, and only bounds and experience say no.
+    // Free capacity counts if there is a fallback, or shares follow capacity. Otherwise a cluster may add nodes for
+    // unschedulable pods, and only bounds, quotas and estimates limit it.
     let free_counts = spec.weights == Weights::Capacity || !spec.fallback_groups.is_empty();
     let ceilings = [
         (ShareLimit::Maximum, bounds.max),
@@ -132,7 +132,7 @@ fn one<'a>(
     }
 }
 
-/// Only expressions look at it.
+/// Only expressions read it.
 fn as_value(spec: &PlacementSpec, cluster: &PhysicalCluster) -> Value {
     let groups = spec.fallback_groups.iter().map(|group| &group.cluster_selector);
     let rules = spec.shares.iter().map(|rule| &rule.cluster_selector);
@@ -157,7 +157,7 @@ fn tier_of(
     }
 }
 
-/// What moves work away from where it runs.
+/// Why a workload has to leave a cluster.
 fn must_leave(spec: &PlacementSpec, candidate: &Candidate) -> Option<Rejection> {
     if candidate.cluster.metadata.is_being_deleted() {
         return Some(Rejection::Leaving);
@@ -171,7 +171,7 @@ fn must_leave(spec: &PlacementSpec, candidate: &Candidate) -> Option<Rejection> 
     untolerated(spec, candidate.cluster, Effect::NoExecute).map(|taint| Rejection::Tainted(taint.clone()))
 }
 
-/// What keeps new work out, whatever its size.
+/// Why a cluster takes no new workloads of any size.
 fn closed(
     spec: &PlacementSpec,
     work: &PlacementRequest,
@@ -240,7 +240,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     effect && key && (toleration.operator == Operator::Exists || toleration.value == taint.value)
 }
 
-/// How much of the work there is room for. Each: none if it is unknown.
+/// How many replicas fit. None: unknown.
 struct Headroom {
     free: Option<Amounts>,
     fits: Option<u32>,
@@ -251,9 +251,9 @@ struct Headroom {
 }
 
 impl Headroom {
-    /// What a cluster reports as taken is taken by this, too, if it runs there: its share fits on top of what is left, less
-    /// the pods that wait for a node, which take nothing yet. A
-    /// bound is counted without it; one that was lowered lets nothing grow, and moves nothing.
+    /// The requests that a cluster reports include those of this workload, so its share fits on top of the free
+    /// capacity, without its unschedulable pods, which have no requests there yet. A bound is counted without the share;
+    /// a lowered bound lets nothing grow, and moves nothing.
     fn of(work: &PlacementRequest, candidate: &Candidate, share: Option<u32>) -> Headroom {
         let here = share.unwrap_or_default();
         let more = |left: &Amounts, here: u32| fits(left, &work.each).map(|more| more.saturating_add(here));
@@ -319,7 +319,7 @@ fn limits(candidate: &Candidate) -> Vec<Limit> {
     limits
 }
 
-/// A quota says `requests.cpu` where a pod says `cpu`, or `cpu` for short.
+/// A quota names `requests.cpu`, or `cpu` for short, what a pod names `cpu`.
 fn requests(amounts: Amounts) -> Amounts {
     let named = |(name, amount): (String, i128)| match name.strip_prefix("requests.") {
         Some(resource) => (resource.to_owned(), amount),
@@ -328,7 +328,7 @@ fn requests(amounts: Amounts) -> Amounts {
     amounts.into_iter().filter(|(name, _)| !name.starts_with("limits.")).map(named).collect()
 }
 
-/// What shares are proportional to. Unknown room counts as average room.
+/// Sets the weights of the shares. Unknown capacity counts as average.
 fn weigh(spec: &PlacementSpec, work: &PlacementRequest, judged: &mut [EvaluatedCluster]) {
     let known: BTreeMap<usize, u64> = judged
         .iter()

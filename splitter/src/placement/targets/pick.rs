@@ -1,4 +1,4 @@
-//! Choosing among clusters that are open: where it runs first, then evenly over groups, then the most room.
+//! Chooses among the clusters that are open: those it runs on first, then evenly over groups, then by free capacity.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use api::fleet::{Division, PlacementSpec, Spread};
 use super::evaluate::EvaluatedCluster;
 use super::{Extent, PlacementRequest};
 
-/// The chosen ones, as places in `judged`, with their tiers. A later tier is used only while those before it cannot hold
-/// everything, so it is left first when they can again.
+/// The chosen clusters, as tier and index in `judged`. A later tier is used only while the earlier ones lack capacity,
+/// so it is left first when they have enough again.
 pub(super) fn tiers(
     spec: &PlacementSpec,
     work: &PlacementRequest,
@@ -17,13 +17,13 @@ pub(super) fn tiers(
 ) -> Vec<(usize, usize)> {
     let mut chosen: Vec<(usize, usize)> = Vec::new();
     for tier in 0..=spec.fallback_groups.len() {
-        // What runs where no tier means it any more, because a label changed, counts as wanted first.
+        // A target that no tier selects any more, because a label changed, counts as first tier.
         let here = |one: &EvaluatedCluster| one.tier.unwrap_or_default() == tier && one.is_open();
         let open: Vec<usize> = (0..judged.len()).filter(|at| here(&judged[*at])).collect();
         let found: Vec<(usize, usize)> =
             within(spec, work, judged, &open).into_iter().map(|at| (tier, at)).collect();
         if work.extent == Extent::Single && !chosen.is_empty() {
-            // One place, so a later one is taken instead of an earlier one, and only if it is better.
+            // A single target is moved to a later tier only if that has enough capacity.
             if !found.is_empty() && holds(spec, work, judged, &found) {
                 return found;
             }
@@ -37,7 +37,7 @@ pub(super) fn tiers(
     chosen
 }
 
-/// Whether the chosen ones have room for all. Unknown room is not known to be too little.
+/// Whether the chosen clusters have enough capacity. Unknown capacity counts as enough.
 fn holds(
     spec: &PlacementSpec,
     work: &PlacementRequest,
@@ -55,7 +55,7 @@ fn holds(
     }
 }
 
-/// As many of the open ones as the policy says, one at a time.
+/// Chooses as many of the open clusters as the policy says, one at a time.
 fn within(
     spec: &PlacementSpec,
     work: &PlacementRequest,
@@ -79,14 +79,14 @@ fn within(
     if groups.are_enough() { chosen } else { Vec::new() }
 }
 
-/// How many are wanted at most.
+/// The largest number of clusters.
 pub(super) fn number(spec: &PlacementSpec, work: &PlacementRequest) -> usize {
     let asked = spec.number_of_clusters.map(|number| usize::try_from(number).unwrap_or_default());
     let possible = (work.extent == Extent::Single).then_some(1);
     asked.into_iter().chain(possible).min().unwrap_or(usize::MAX)
 }
 
-/// How many were taken of each group, for each way of grouping.
+/// How many clusters were chosen of each group, for every spread constraint.
 struct Groups<'a> {
     constraints: Vec<SpreadConstraint<'a>>,
 }
@@ -110,7 +110,7 @@ impl<'a> Groups<'a> {
         Groups { constraints: spread.iter().map(constraint).collect() }
     }
 
-    /// Whether one more keeps to the policy, with so many left to take.
+    /// Whether the constraints allow one more, with this many left to choose.
     fn admit(&self, at: usize, left: usize) -> bool {
         self.constraints.iter().all(|constraint| constraint.admits(at, left as u64))
     }
@@ -148,7 +148,7 @@ impl SpreadConstraint<'_> {
         let missing = count(self.spread.min_groups).unwrap_or_default().saturating_sub(self.used());
         let least = self.taken.values().min().copied().unwrap_or_default();
         let fits_groups = !is_new || count(self.spread.max_groups).is_none_or(|max| self.used() < max);
-        // With a bound on groups, those that are not taken never will be, and do not hold back the others.
+        // With a maximum of groups, the unused ones stay unused, and do not count for the skew.
         let least = match count(self.spread.max_groups) {
             Some(max) if self.used() >= max => {
                 self.taken.values().filter(|taken| **taken > 0).min().copied().unwrap_or_default()

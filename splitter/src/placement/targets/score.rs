@@ -1,7 +1,7 @@
-//! How much room a cluster has, compared with the others.
+//! The free capacity of a cluster, compared with the others.
 //!
-//! The score is its part of all that is free, in thousandths, of processors and memory equally: 500 means that half of
-//! what the fleet has left is there. A cluster whose room is unknown counts as an average one.
+//! The score is its part of all free capacity, in thousandths, of processors and memory equally: 500 means that half of
+//! the free capacity of the fleet is there. A cluster of unknown capacity counts as an average one.
 
 use super::evaluate::EvaluatedCluster;
 

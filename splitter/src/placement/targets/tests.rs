@@ -239,7 +239,8 @@ fn a_changed_wish_moves_it_and_a_wish_for_nothing_does_not() {
             why: "the annotation holon.dev/placement=region=eu selects none of 2 physical clusters".into()
         }
     );
-    // It is the wish that moves, not a label: a cluster that loses the label keeps what it has under the same wish.
+    // A changed placement moves a workload, a changed label does not: a cluster that loses the label keeps its
+    // workloads.
     let effective = annotated("region=eu");
     assert_eq!(
         names(&decide(

@@ -1,4 +1,4 @@
-//! What is said about each cluster: the rule that decided, the evidence, and the smallest change that would admit it.
+//! The verdict on every cluster: the rule that decided, the message, and the smallest change that would admit it.
 
 use api::fleet::{Capacity, Compare, GroupKind, Requirement, Source, Taint, Verdict, VerdictKind};
 use api::meta::quantity::{quantities, text};
@@ -8,7 +8,7 @@ use super::{ClaimLocation, Extent, Pick, PlacementRequest, pick};
 use crate::placement::policy::EffectivePlacement;
 use crate::placement::policy::select::{self, Selected};
 
-/// What keeps work off a cluster.
+/// Why a cluster is not chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rejection {
     NotSelected(Selected),
@@ -29,11 +29,12 @@ pub enum Rejection {
         message: String,
     },
     NotServed(GroupKind),
-    /// It is a logical cluster, of this server if its path is known, whose own work could be placed there again.
+    /// The physical cluster is a logical cluster, of this server if the path is known, whose own objects could be placed
+    /// there again.
     Circular {
         is: Option<String>,
     },
-    /// What its pods ask for and the Pod Security Standard of the cluster does not allow.
+    /// The fields that the Pod Security Standard of the cluster does not allow.
     PodSecurity(Vec<String>),
     ApartFrom(ClaimLocation),
     Weightless,
@@ -48,7 +49,8 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// Whether what runs there keeps exactly what it has. A bound lets it shrink, and a selector does not concern it.
+    /// Whether workloads there keep exactly their share. A bound lets them shrink, and a selector does not apply to
+    /// them.
     pub(super) fn freezes(&self) -> bool {
         use Rejection::{
             Circular, Cordoned, Dedicated, NeverSeen, NotGranted, NotReady, PodSecurity, Tainted,
@@ -92,7 +94,7 @@ impl Rejection {
         }
     }
 
-    /// The evidence.
+    /// The message for users.
     pub fn evidence(&self) -> String {
         match self {
             Rejection::NotSelected(selected) => unselected(selected),
@@ -139,7 +141,7 @@ impl Rejection {
         }
     }
 
-    /// What stands against something that is recorded there, and what to do about it.
+    /// The message with its remedy, for an object that is recorded there and cannot be sent.
     pub fn told(&self, cluster: &str) -> String {
         format!("{}; {}", self.evidence(), self.remedy(cluster, &EffectivePlacement::default_choice()))
     }
@@ -191,13 +193,13 @@ impl Rejection {
     }
 }
 
-/// What lets a chosen cluster have so many and no more.
+/// Why a chosen cluster gets no larger share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShareLimit {
     Maximum,
     Bound,
     Quota,
-    /// Pods were tried there.
+    /// Pods were unschedulable there.
     Estimate,
     FreeCapacity,
 }
@@ -232,7 +234,7 @@ fn tainted(taint: &Taint) -> String {
     format!("{}{value}:{:?}", taint.key, taint.effect)
 }
 
-/// What made the wish, as one says it.
+/// The source of the placement, in a message.
 fn policy(effective: &EffectivePlacement) -> String {
     match effective.by.source {
         Source::Placement => format!("Placement {}", effective.by.name),
@@ -275,7 +277,7 @@ fn select_it(selected: &Selected, cluster: &str, effective: &EffectivePlacement)
     }
 }
 
-/// What to give `kubectl label` so that a requirement is fulfilled.
+/// The argument of `kubectl label` that fulfils a requirement.
 fn labelled(requirement: &Requirement) -> String {
     let Requirement { key, operator, values } = requirement;
     match operator {
@@ -287,7 +289,7 @@ fn labelled(requirement: &Requirement) -> String {
     }
 }
 
-/// A row for every cluster, and for every name that is asked for and is none.
+/// A row for every cluster, and for every name in the selector that no cluster has.
 pub(super) fn rows(
     effective: &EffectivePlacement,
     work: &PlacementRequest,
@@ -304,7 +306,8 @@ pub(super) fn rows(
     rows
 }
 
-/// A row for every cluster, where nobody can read what is wanted: what keeps it out whatever that is, or that nothing else does.
+/// A row for every cluster, if the annotation is invalid: why it is rejected whatever the annotation means, or that only
+/// the annotation is missing.
 pub(super) fn unread(
     anywhere: &EffectivePlacement,
     work: &PlacementRequest,
@@ -370,7 +373,7 @@ fn row(
     written(work, one, said)
 }
 
-/// With the evidence.
+/// Adds the capacity and the score.
 fn written(
     work: &PlacementRequest,
     one: &EvaluatedCluster,
@@ -399,7 +402,7 @@ fn chosen(effective: &EffectivePlacement, one: &EvaluatedCluster, pick: &Pick) -
     format!("{stays} by {}{group}{room}{most}", policy(effective))
 }
 
-/// It would do, and was not taken.
+/// Why an admitted cluster was not chosen.
 fn passed_over(
     effective: &EffectivePlacement,
     work: &PlacementRequest,
@@ -449,7 +452,7 @@ fn passed_over(
     (VerdictKind::Rejected, "Spread", message, remedy)
 }
 
-/// Why nothing could be chosen, in one sentence.
+/// Why no cluster could be chosen.
 pub(super) fn why_none(effective: &EffectivePlacement, judged: &[EvaluatedCluster]) -> String {
     let names = &effective.spec.cluster_selector.names;
     if let Some(name) = names.iter().find(|name| !judged.iter().any(|one| one.name() == **name)) {
@@ -466,7 +469,7 @@ pub(super) fn why_none(effective: &EffectivePlacement, judged: &[EvaluatedCluste
             effective.spec.spread.iter().map(|spread| spread.label.as_str()).collect::<Vec<_>>().join(", ");
         return format!("{}: not enough groups to spread over {spread}", policy(effective));
     }
-    // Those that are meant are more interesting than those that are not.
+    // Only clusters that the placement selects: the others are rejected for one reason.
     let meant = judged.iter().filter(|one| one.tier.is_some());
     let reasons: Vec<String> = meant.filter_map(reason).collect();
     match reasons.is_empty() {

@@ -38,7 +38,7 @@ fn listed(quantities: &Quantities) -> Value {
     quantities.iter().map(|(name, amount)| (name.clone(), Value::from(amount.as_str()))).collect()
 }
 
-/// What is not known is Unknown, as for a node that stopped reporting.
+/// Without a report the condition is Unknown, as for a node that stopped reporting.
 fn ready(status: &PhysicalClusterStatus) -> Value {
     let found = status.conditions.iter().find(|condition| condition.r#type == "Ready");
     let beat = status.last_heartbeat_time.as_deref();
@@ -56,7 +56,7 @@ fn ready(status: &PhysicalClusterStatus) -> Value {
     condition
 }
 
-/// All fields are required of a Node; only the version says something here.
+/// All fields are required; only the version has a meaning.
 fn info(status: &PhysicalClusterStatus) -> Value {
     let version = status.version.as_deref().unwrap_or_default();
     let uid = status.uid.as_deref().unwrap_or_default();

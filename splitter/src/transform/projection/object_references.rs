@@ -1,20 +1,19 @@
-//! What an object of a mailbox says about others there, said about what the user sees of them.
+//! References to other objects in Events and EndpointSlices, rewritten to their projections.
 //!
-//! An Event is about an object; an EndpointSlice leads to pods. Both name them as they are called on the physical cluster,
-//! and `find` knows what they are called here.
+//! Both name objects as they are called on the physical cluster; `find` knows their projections.
 
 use serde_json::{Value, json};
 
 use super::pods::SourceObject;
 
-/// What the user sees of something in a mailbox.
+/// A projection, by name and uid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProjectedRef {
     pub name: String,
     pub uid: String,
 }
 
-/// An Event, about what the user sees. None if he does not see it.
+/// An Event about a projection. None if its object is not projected.
 pub fn event(
     projected: &Value,
     namespace: &str,
@@ -30,7 +29,7 @@ pub fn event(
     Some(event)
 }
 
-/// An EndpointSlice, with the pods the user sees, on the nodes he knows. What he does not see yet is named all the same.
+/// An EndpointSlice with projected pods and Nodes. Pods that are not projected yet keep their name.
 pub fn slice(
     projected: &Value,
     below: &SourceObject,

@@ -1,8 +1,8 @@
-//! Pods, and other things that placed objects brought about, each as it is.
+//! Projects pods and other objects that workloads created, one to one.
 //!
-//! The name is the one it has there, unless another cluster has something of the same name: then whoever was shown first
-//! keeps it, and the other gets the name of its cluster besides. `spec.nodeName` is the physical cluster, because that is
-//! the node the user knows; the real one is in an annotation.
+//! A projection has the name of its source, unless another cluster has an object of the same name: then the earlier
+//! projection keeps the name, and the later one gets the name of its cluster appended. `spec.nodeName` is the physical
+//! cluster, because that is the Node in the user's logical cluster; the real node is an annotation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,22 +19,22 @@ pub const CLUSTER: &str = api::names::PHYSICAL_CLUSTER;
 /// Annotation: the node a pod is on there.
 pub const NODE: &str = "holon.dev/node";
 
-/// What of a mailbox object's annotations is about it there.
+/// Annotations that only make sense in the mailbox.
 const NOT_PROJECTED: &[&str] = &[LOCATOR, LOGICAL_CLUSTER, "holon.dev/sent"];
 
 /// As for any name.
 const NAME_BYTES_MAX: usize = 253;
 
-/// Something on a cluster.
+/// An object on a physical cluster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SourceObject<'a> {
     pub cluster: &'a str,
     pub name: &'a str,
-    /// There.
+    /// The uid on the physical cluster.
     pub uid: &'a str,
 }
 
-/// Where it is shown, and whose it is there.
+/// The namespace, name and owners of a projection.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ProjectionTarget<'a> {
     pub namespace: &'a str,
@@ -44,7 +44,7 @@ pub struct ProjectionTarget<'a> {
     pub mailbox: &'a str,
 }
 
-/// What each is called here, by cluster and uid. `shown` are the names in use, and for what.
+/// The name of every projection, by cluster and uid. `shown` are the names in use, with their sources.
 pub fn names<'a>(
     below: &[SourceObject<'a>],
     shown: &BTreeMap<String, SourceObject>,
@@ -72,7 +72,7 @@ pub fn names<'a>(
     names
 }
 
-/// The name with the cluster's. Cut where it would be too long, with a hash that tells what was cut apart.
+/// The name with that of the cluster appended. A long one is cut and gets a hash.
 pub fn disambiguated(one: &SourceObject) -> String {
     let whole = format!("{}-{}", one.name, one.cluster);
     if whole.len() <= NAME_BYTES_MAX {
@@ -83,13 +83,13 @@ pub fn disambiguated(one: &SourceObject) -> String {
     format!("{start}-{hash}")
 }
 
-/// Whether a user who deletes what is shown of this kind deletes the real one. Everything else goes with its owner.
+/// Whether deleting the projection deletes the source. Projections of other kinds are deleted with their owner.
 pub fn is_deletable(group: &str, kind: &str) -> bool {
     group.is_empty() && ["Pod", "PersistentVolumeClaim"].contains(&kind)
 }
 
-/// Something of a mailbox as the user sees it: in his namespace, under this name, owned by his objects. With the status it
-/// has there, which servers want to be written apart.
+/// Projects an object of a mailbox into the user's namespace, with this name and these owners. The status is included;
+/// servers take it through a subresource.
 pub fn project(projected: &Value, below: &SourceObject, here: &ProjectionTarget) -> Value {
     let mut shown = projected.clone();
     let kept = |field: &str, without: &[&str]| {
@@ -112,7 +112,7 @@ pub fn project(projected: &Value, below: &SourceObject, here: &ProjectionTarget)
     if !here.owners.is_empty() {
         metadata["ownerReferences"] = Value::Array(here.owners.clone());
     }
-    // So that deleting it is something that is read, and done where it is.
+    // The finalizer lets the splitter pass a deletion on to the source.
     let (group, kind) = group_kind(projected);
     if is_deletable(group, kind) {
         metadata["finalizers"] = json!([SPLITTER]);
@@ -147,7 +147,7 @@ mod tests {
         let (east, west) = (below("east", "db-0", "1"), below("west", "db-0", "2"));
         check(&[east, below("west", "db-1", "3")], &[], &["db-0", "db-1"]);
         check(&[west, east], &[], &["db-0-west", "db-0"]);
-        // Who came first keeps the name.
+        // The earlier projection keeps the name.
         check(&[east, west], &[("db-0", west)], &["db-0-east", "db-0"]);
         check(&[east, west], &[("db-0", west), ("db-0-east", east)], &["db-0-east", "db-0"]);
         check(&[east], &[("db-0", west), ("db-0-east", east)], &["db-0-east"]);

@@ -1,11 +1,11 @@
 //! The ReplicaSets of a Deployment, one for each template it has had.
 //!
-//! `kubectl rollout history` and `undo` read revisions from ReplicaSets and take the template from there, so theirs must be
-//! the user's own template, without what was rewritten for some cluster; and one that no target has any more is kept,
-//! as far back as the Deployment wants, because a move must not cost anybody his history.
+//! `kubectl rollout history` and `undo` read revisions and templates from ReplicaSets, so these have the user's own
+//! template, not one that was transformed for a cluster; and a ReplicaSet that no target has any more is kept, as far
+//! back as `revisionHistoryLimit` says, because a move must not lose the history.
 //!
-//! Going back also takes the annotations from there. So a set has those its Deployment had while it was the present one,
-//! and always those of ours that the Deployment has now: going back to an old template is no wish to run elsewhere.
+//! A rollback also restores annotations from the ReplicaSet. So a ReplicaSet has the annotations its Deployment had
+//! while it was the present one, and always the present annotations of Holon: a rollback does not move a workload.
 
 use std::collections::BTreeMap;
 
@@ -22,26 +22,26 @@ const NOT_COPIED: &[&str] =
     &["deployment.kubernetes.io/", "kubectl.kubernetes.io/last-applied-configuration"];
 const COUNTS: [&str; 5] =
     ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "terminatingReplicas"];
-/// What Kubernetes keeps if it is not said.
+/// The default of Kubernetes.
 const HISTORY_DEFAULT: u32 = 10;
 
-/// What the user's logical cluster should have.
+/// The ReplicaSets that the user's logical cluster should have.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sets {
     /// In the order of their revisions.
     pub sets: Vec<Value>,
-    /// Of the present template: for the annotation of the Deployment. None until some target has it.
+    /// The revision of the present template, for the annotation of the Deployment. None until a target has it.
     pub revision: Option<u64>,
 }
 
-/// Those of one template.
+/// The ReplicaSets of one template.
 #[derive(Default)]
 struct Group<'a> {
     below: Vec<&'a Value>,
     known: Option<&'a Value>,
 }
 
-/// The ReplicaSets of a Deployment, from those in the mailboxes and those that are shown already.
+/// Merges the ReplicaSets of a Deployment from the mailboxes with those that are projected already.
 pub fn merge_replica_sets(deployment: &Value, below: &[&Value], shown: &[&Value]) -> Sets {
     let present = template_hash(deployment);
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub fn merge_replica_sets(deployment: &Value, below: &[&Value], shown: &[&Value]
     Sets { sets: sets.into_iter().map(|(_, _, set)| set).collect(), revision }
 }
 
-/// Which template a ReplicaSet is of, in a mailbox or shown. One from before we said so is known by its hash.
+/// The template hash of a ReplicaSet. One without our label is identified by its pod-template-hash.
 pub fn key(set: &Value) -> String {
     let in_pods = set.pointer("/spec/template/metadata/annotations").and_then(|all| all.get(TEMPLATE));
     let own = set["metadata"]["labels"].get(TEMPLATE);
@@ -85,8 +85,8 @@ fn revision(set: &Value) -> u64 {
     set["metadata"]["annotations"][REVISION].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// What is shown keeps its number; what is new comes after, oldest first; and the present one is always the highest, as
-/// when one goes back to an old template.
+/// Projected ReplicaSets keep their revision; new ones follow, oldest first; the present one is always the highest, as
+/// after a rollback.
 fn revisions(groups: &BTreeMap<String, Group>, present: &str) -> BTreeMap<String, u64> {
     let mut numbers: BTreeMap<String, u64> = BTreeMap::new();
     numbers.extend(groups.iter().filter_map(|(key, group)| Some((key.clone(), revision(group.known?)))));
@@ -113,7 +113,7 @@ impl Group<'_> {
         let hash = self.hash(key);
         let shown = self.known.map(|known| known["metadata"]["name"].clone());
         let mut template = self.template(deployment, key == present);
-        // It is where a pod says which set it belongs to.
+        // Pods refer to their ReplicaSet by this label.
         let _ =
             api::meta::pointer::set(&mut template, &format!("/metadata/labels/{HASH}"), hash.as_str().into());
         let mut selector = deployment["spec"]["selector"].clone();
@@ -152,7 +152,7 @@ impl Group<'_> {
         })
     }
 
-    /// What going back to this template brings with it.
+    /// The annotations that a rollback to this template restores.
     fn annotations(&self, deployment: &Value, is_present: bool) -> Map<String, Value> {
         let of = |object: &Value, take: &dyn Fn(&str) -> bool| {
             let all = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
@@ -168,7 +168,7 @@ impl Group<'_> {
         annotations
     }
 
-    /// The hash its pods have in their names, if they have the same everywhere. What is shown does not change its name.
+    /// The pod-template-hash, if it is the same on all targets. A projected ReplicaSet keeps its name.
     fn hash(&self, key: &str) -> String {
         let of = |set: &Value| set["metadata"]["labels"][HASH].as_str().map(str::to_owned);
         if let Some(hash) = self.known.and_then(of) {
@@ -183,7 +183,7 @@ impl Group<'_> {
         }
     }
 
-    /// As the user wrote it. Of a template we were never shown, only what a target made of it is left.
+    /// The template as the user wrote it. Of a template that was never projected, only the transformed one is left.
     fn template(&self, deployment: &Value, is_present: bool) -> Value {
         if is_present {
             return deployment["spec"]["template"].clone();

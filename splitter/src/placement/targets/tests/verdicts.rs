@@ -1,9 +1,9 @@
-//! What is said about clusters, and the table people read.
+//! The verdicts, and the table of `holon explain`.
 
 use super::*;
 use crate::placement::explain;
 
-/// What explain says about one cluster, by rule.
+/// The verdict on one cluster, by rule.
 #[test]
 fn every_verdict_has_evidence_and_a_remedy() {
     let any = || annotated("*");
