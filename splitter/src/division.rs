@@ -18,7 +18,7 @@ pub mod scaling_order;
 pub mod waves;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 

@@ -3,76 +3,28 @@
 //! Counted in thousandths, the finest that Kubernetes schedules by; finer ones are rounded up, because half a thousandth
 //! of a processor is still asked for. What nobody said is absent, and absent is neither nothing nor everything.
 
+mod notation;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::fleet::{Quantities, Quantity};
+use crate::fleet::{Quantities, Quantity as QuantityText};
+
+pub use notation::{Family, Quantity, QuantityError};
 
 /// Thousandths of each resource.
 pub type Amounts = BTreeMap<String, i128>;
 
-const UNITS: [(&str, i128); 12] = [
-    ("Ki", 1 << 10),
-    ("Mi", 1 << 20),
-    ("Gi", 1 << 30),
-    ("Ti", 1 << 40),
-    ("Pi", 1 << 50),
-    ("Ei", 1 << 60),
-    ("k", 1_000),
-    ("M", 1_000_000),
-    ("G", 1_000_000_000),
-    ("T", 1_000_000_000_000),
-    ("P", 1_000_000_000_000_000),
-    ("E", 1_000_000_000_000_000_000),
-];
-/// Parts of one: how many there are of them in one.
-const PARTS: [(&str, i128); 3] = [("m", 1_000), ("u", 1_000_000), ("n", 1_000_000_000)];
-
 /// In thousandths, rounded up; none if it is not an amount.
 pub fn thousandths(text: &str) -> Option<i128> {
-    let digits =
-        text.find(|letter: char| !matches!(letter, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let (times, parts) = match unit {
-        "" => (1, 1),
-        _ => match PARTS.iter().find(|(name, _)| *name == unit) {
-            Some((_, parts)) => (1, *parts),
-            None => match UNITS.iter().find(|(name, _)| *name == unit) {
-                Some((_, times)) => (*times, 1),
-                None => (power_of_ten(unit)?, 1),
-            },
-        },
-    };
-    let (negative, number) = match number.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, number.strip_prefix('+').unwrap_or(number)),
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // Nobody has more digits than these to give away, and with them nothing below overflows.
-    if whole.len() > 18 || fraction.len() > 18 || (whole.is_empty() && fraction.is_empty()) {
-        return None;
-    }
-    let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
-    if !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let numerator = mantissa.checked_mul(times)?.checked_mul(1_000)?;
-    let denominator = scale.checked_mul(parts)?;
-    let rounded_up = numerator / denominator + i128::from(numerator % denominator != 0);
-    Some(if negative { -(numerator / denominator) } else { rounded_up })
-}
-
-/// `e3` and `E3`.
-fn power_of_ten(unit: &str) -> Option<i128> {
-    let exponent: u32 = unit.strip_prefix(['e', 'E'])?.parse().ok()?;
-    (exponent <= 18).then(|| 10_i128.pow(exponent))
+    text.parse::<Quantity>().ok()?.thousandths()
 }
 
 /// What can be read of it. What cannot be read is not said.
 pub fn amounts(quantities: &Quantities) -> Amounts {
-    let read = |(name, quantity): (&String, &Quantity)| Some((name.clone(), thousandths(quantity.as_str())?));
+    let read =
+        |(name, quantity): (&String, &QuantityText)| Some((name.clone(), thousandths(quantity.as_str())?));
     quantities.iter().filter_map(read).collect()
 }
 
@@ -107,9 +59,9 @@ fn written(resource: &str, thousandths: i128, will_do: impl Fn(i128, i128) -> bo
     if rest != 0 {
         return format!("{thousandths}m");
     }
-    let units = if bytes { &UNITS[..6] } else { &UNITS[..0] };
-    match units.iter().rev().find(|(_, size)| will_do(whole, *size)) {
-        Some((name, size)) => format!("{}{name}", whole / size),
+    let units = if bytes { &notation::BINARY[..] } else { &[] };
+    match units.iter().rev().find(|(_, exponent)| will_do(whole, 1 << exponent)) {
+        Some((name, exponent)) => format!("{}{name}", whole / (1 << exponent)),
         None => whole.to_string(),
     }
 }
@@ -144,22 +96,23 @@ pub fn asked_by(pod_spec: &Value) -> Amounts {
 
 /// As they are written in an object.
 pub fn quantities(amounts: &Amounts) -> Quantities {
-    amounts.iter().map(|(name, amount)| (name.clone(), Quantity::new(text(name, *amount)))).collect()
+    amounts.iter().map(|(name, amount)| (name.clone(), QuantityText::new(text(name, *amount)))).collect()
 }
 
 /// What is left of `all` after `taken`. What nothing is taken of is whole.
 pub fn minus(all: &Amounts, taken: &Amounts) -> Amounts {
     let left = |(name, all): (&String, &i128)| {
         let taken = taken.get(name).copied().unwrap_or_default();
-        (name.clone(), (all - taken).max(0))
+        (name.clone(), all.saturating_sub(taken).max(0))
     };
     all.iter().map(left).collect()
 }
 
-/// Adds up.
+/// Adds `more` to `total`, `times` over. What is too large to be counted stays at the largest number.
 pub fn add(total: &mut Amounts, more: &Amounts, times: u32) {
     for (name, amount) in more {
-        *total.entry(name.clone()).or_default() += amount * i128::from(times);
+        let own = total.entry(name.clone()).or_default();
+        *own = own.saturating_add(amount.saturating_mul(i128::from(times)));
     }
 }
 
@@ -190,9 +143,25 @@ mod tests {
         check("100n", Some(1));
         check("1u", Some(1));
         check("-2", Some(-2_000));
-        for bad in ["", "x", "4 Gi", "4gi", "1.2.3", "--1", "e3", "1e99", "99999999999999999999999"] {
+        check("-1u", Some(0));
+        // Kubernetes takes a missing number for zero.
+        check("e3", Some(0));
+        for bad in ["", "x", "4 Gi", "4gi", "1.2.3", "--1", "1e99"] {
             check(bad, None);
         }
+    }
+
+    /// Anything may be asked for in a manifest: what is too large to be added up does not stop the process.
+    #[test]
+    fn amounts_beyond_counting_are_the_largest() {
+        let huge = amounts_of(&json!({ "cpu": "99999999999999999999e14" }));
+        let mut all = huge.clone();
+        add(&mut all, &huge, u32::MAX);
+        add(&mut all, &huge, u32::MAX);
+        assert_eq!(all["cpu"], i128::MAX);
+        let less = minus(&Amounts::from([("cpu".to_owned(), -2)]), &all);
+        assert_eq!(less["cpu"], 0);
+        assert_eq!(fits(&huge, &amounts_of(&json!({ "cpu": "1m" }))), Some(u32::MAX));
     }
 
     #[test]

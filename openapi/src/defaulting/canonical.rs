@@ -11,9 +11,9 @@
 use serde_json::{Map, Value};
 
 use super::rules::{self, is_hollow, is_zero};
-use crate::meta::quantity::Quantity;
 use crate::meta::time::{Precision, canonical};
 use crate::schema::messages::{Cardinality, FieldType, Message, MessageField, MessageShape, MessageTable};
+use api::meta::quantity::Quantity;
 
 pub(super) fn canonicalize(message: &Message, fields: &mut Map<String, Value>) {
     canonicalize_fields(message, fields, |_| true);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
 use super::resources::{self, Amounts};
-use crate::meta::quantity::Quantity;
+use api::meta::quantity::Quantity;
 
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 

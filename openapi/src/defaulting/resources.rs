@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::access::{Fields, inner, inner_mut, is_filled, items, made, text};
-use crate::meta::quantity::Quantity;
+use api::meta::quantity::Quantity;
 
 /// Amounts by the name of the resource.
 pub(super) type Amounts = BTreeMap<String, Quantity>;

@@ -6,7 +6,6 @@ pub mod hash;
 pub mod jsonpath;
 pub mod names;
 pub(crate) mod net;
-pub mod quantity;
 pub mod selector;
 pub mod status;
 pub(crate) mod time;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::meta::names::{dns1123_label, qualified_name};
-use crate::meta::quantity::Quantity;
+use api::meta::quantity::Quantity;
 
 use super::value::{entries, get, items, quantity, text};
 use crate::validation::common::NOT_NEGATIVE;

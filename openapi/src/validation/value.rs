@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::meta::quantity::Quantity;
+use api::meta::quantity::Quantity;
 
 static NULL: Value = Value::Null;
 

@@ -1,6 +1,6 @@
 //! Selectors and quantities.
 
-use openapi::meta::quantity::Quantity;
+use api::meta::quantity::Quantity;
 use openapi::meta::selector::{FieldSelector, LabelSelector};
 use serde_json::json;
 

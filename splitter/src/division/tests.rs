@@ -17,11 +17,11 @@ pub(super) fn pick(cluster: &str, weight: u64) -> Pick {
     }
 }
 
-pub(super) fn picks(weights: &[(&str, u64)]) -> Vec<Pick> {
+pub(crate) fn picks(weights: &[(&str, u64)]) -> Vec<Pick> {
     weights.iter().map(|(cluster, weight)| pick(cluster, *weight)).collect()
 }
 
-pub(super) fn recorded(shares: &[(&str, i64)]) -> Vec<Target> {
+pub(crate) fn recorded(shares: &[(&str, i64)]) -> Vec<Target> {
     let target = |(cluster, share): &(&str, i64)| Target {
         cluster: (*cluster).to_owned(),
         role: Role::Steady,
@@ -31,7 +31,7 @@ pub(super) fn recorded(shares: &[(&str, i64)]) -> Vec<Target> {
 }
 
 /// What each target's copy of an object looks like, below `spec`.
-pub(super) fn copies(object: &Value, picks: &[Pick], recorded: &[Target]) -> Vec<(String, Value)> {
+pub(crate) fn copies(object: &Value, picks: &[Pick], recorded: &[Target]) -> Vec<(String, Value)> {
     let (group, _) = object["apiVersion"].as_str().unwrap().rsplit_once('/').unwrap_or_default();
     let rule = rule(group, object["kind"].as_str().unwrap(), false);
     let dividend = Dividend {

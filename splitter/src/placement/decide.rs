@@ -196,14 +196,19 @@ fn planned(
     (decision, plan)
 }
 
-/// Divides by the whole record, dropped targets included: the ordinals of a lost target go to another one, and those of the
-/// others stay as they are. Where nothing is left, it is divided anew.
 fn divided(context: &PlacementContext, division: Division, picks: &[Pick], held: &[Target]) -> Plan {
-    let recorded = if held.is_empty() { &[] } else { context.recorded() };
+    let recorded = recorded_for_division(context.recorded(), held);
     let (rule, key, replicas_at) = (context.rule(), context.key(), context.replicas_at());
     let scaled = autoscaled::total(context, picks);
     let dividend = Dividend { object: context.object, rule, replicas_at, division, key: &key, scaled };
     division::plan(&dividend, picks, recorded)
+}
+
+/// The record that a division continues: the whole record, targets that hold nothing any more included. The ordinals of a
+/// removed target go to another target, and those of the other targets stay as they are. A record of which no target holds
+/// anything is not continued.
+fn recorded_for_division<'a>(recorded: &'a [Target], held: &[Target]) -> &'a [Target] {
+    if held.is_empty() { &[] } else { recorded }
 }
 
 fn choose(
@@ -399,7 +404,7 @@ pub(crate) fn readiness(context: &PlacementContext) -> BTreeMap<String, Readines
                 let number = context.wanted_of(copy);
                 let share = target.share.and_then(|share| u32::try_from(share).ok());
                 match status::health::of(&report, object) {
-                    _ if context.rule() == Rule::Replicas && share.is_some() && number < share => {
+                    _ if context.rule().has_replicas() && share.is_some() && number < share => {
                         Readiness::Unready {
                             why: format!(
                                 "{} of {} replicas requested",
@@ -507,5 +512,25 @@ async fn recorded(
     match before {
         Some(before) if without_mark(before) == without_mark(&now) => Ok(before.clone()),
         _ => record::commit(splitter, context.subject, &now).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::division::tests::{self as rows, copies, picks};
+    use serde_json::json;
+
+    /// A target of a StatefulSet was removed, and the division continued only what the other targets had. Their ranges slid
+    /// down to ordinal 0, so every pod of theirs was stopped and began again with another name and another volume.
+    #[test]
+    fn the_ordinals_of_a_removed_target_do_not_slide() {
+        let set = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "spec": { "replicas": 7 } });
+        let record = rows::recorded(&[("a", 3), ("b", 2), ("c", 2)]);
+        let continued = recorded_for_division(&record, &record[1..]);
+        let part = |len: u32, start: u32| json!({ "replicas": len, "ordinals": { "start": start } });
+        let expected = [("b".to_owned(), part(5, 0)), ("c".to_owned(), part(2, 5))];
+        assert_eq!(copies(&set, &picks(&[("b", 1), ("c", 1)]), continued), expected);
+        assert!(recorded_for_division(&record, &[]).is_empty());
     }
 }

@@ -223,12 +223,16 @@ fn set(replicas: u32) -> Value {
     })
 }
 
-/// Two autoscalers would have made a pod of the same name each. What had been spread comes together first.
+/// Two autoscalers would have made a pod of the same name each. What had been spread comes together first: two pods on each
+/// cluster become four on one. The cluster that was to have four was taken for ready with its two while the pods of the other
+/// still stopped, so the move ended there, and two was written back as the number the autoscaler had made of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn ordinals_that_are_scaled_are_in_one_place() -> Result<()> {
     let fleet = Fleet::of(&["east", "west"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
-    fleet.root.make(SETS, set(4)).await?;
+    let mut slow = set(4);
+    slow["spec"]["template"]["metadata"]["annotations"] = json!({ "standin.holon.dev/stop": "300ms" });
+    fleet.root.make(SETS, slow).await?;
     fleet.root.until(SET, |set| set["status"]["readyReplicas"] == 4).await?;
     let record = fleet.root.until_there(SET_RECORD).await?;
     assert_eq!(targets(&record).len(), 2, "{:?}", targets(&record));

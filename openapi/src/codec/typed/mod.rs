@@ -24,9 +24,9 @@ pub(crate) use self::types::{json_type_name, struct_name};
 use self::untyped::Untyped;
 use crate::codec::unstructured;
 use crate::meta::go;
-use crate::meta::quantity::{Quantity, QuantityError};
 use crate::meta::time;
 use crate::schema::{ObjectSchema, Schema, Shape};
+use api::meta::quantity::{Quantity, QuantityError};
 
 /// No more than this many strict decoding errors are reported for one body, as in Kubernetes.
 const MAX_STRICT_ERRORS: usize = 100;

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use crate::meta::names::qualified_name;
-use crate::meta::quantity::Quantity;
 use crate::validation::common::IMMUTABLE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources;
@@ -11,6 +10,7 @@ use crate::validation::rule::FieldRule::Code;
 use crate::validation::rule::Rule::{Field, Whole};
 use crate::validation::rule::Table;
 use crate::validation::value::{entries, get, items, quantity, same, text};
+use api::meta::quantity::Quantity;
 
 pub(super) const RULES: Table = &[
     (

@@ -101,6 +101,16 @@ impl Quantity {
         i64::try_from(whole).ok()
     }
 
+    /// How many thousandths it is, rounded up. None if they are too many to be counted.
+    pub(super) fn thousandths(&self) -> Option<i128> {
+        match power(10, MILLI - self.scale) {
+            Some(unit) => {
+                Some(self.mantissa.div_euclid(unit) + i128::from(self.mantissa.rem_euclid(unit) != 0))
+            }
+            None => aligned(self.mantissa, self.scale, MILLI),
+        }
+    }
+
     /// Rounded up to thousandths, which is as fine as a container, a quota or a limit can ask for.
     pub fn to_milli(&self) -> Quantity {
         match power(10, MILLI - self.scale).filter(|_| self.scale < MILLI) {
@@ -216,7 +226,8 @@ impl Ord for Quantity {
 
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
-const BINARY: [(&str, i32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+pub(super) const BINARY: [(&str, i32); 6] =
+    [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
 enum Base {
     Two,
