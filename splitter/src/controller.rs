@@ -136,7 +136,8 @@ pub struct Splitter {
     pub(crate) expectations: reconcile::WriteExpectations,
     /// Namespaces of mailboxes that are being deleted.
     pub(crate) terminating: namespaces::TerminatingNamespaces,
-    warnings: RepeatedWarnings,
+    /// Warnings and held objects that were logged in the last minute.
+    pub(crate) warnings: RepeatedWarnings,
     /// A hash of the labels and the placement annotation of each namespace: only a change of those affects its objects.
     namespaces: Mutex<HashMap<Key, u64>>,
     /// The uid and generation of each policy. A change of its status is no change of the policy.

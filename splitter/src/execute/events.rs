@@ -1,5 +1,7 @@
 //! Records Events about objects that do not run, or not where their policy wants them. Each is recorded once.
 
+use std::time::Instant;
+
 use api::fleet::{Condition, DistributionStatus, ObjectReference};
 use api::meta::hash::word;
 use api::meta::time;
@@ -26,16 +28,19 @@ pub(crate) async fn record_problems(
 ) -> Result<(), CallError> {
     let Some(said) = new_problem(before, now) else { return Ok(()) };
     let object_version = context.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    tracing::info!(
-        object = %context.subject,
-        logical_cluster = %context.subject.cluster(),
-        revision = object_version,
-        from = sentence(context.recorded()),
-        condition = said.r#type,
-        reason = said.reason,
-        message = said.message,
-        "held"
-    );
+    // The status of the record may not be in the cache yet when the next reconcile compares with it.
+    let line = format!("{} {}", context.subject, said.message);
+    if splitter.warnings.is_due(&line, Instant::now()) {
+        tracing::info!(
+            object = %context.subject,
+            logical_cluster = %context.subject.cluster(),
+            revision = object_version,
+            from = sentence(context.recorded()),
+            condition = said.r#type,
+            reason = said.message,
+            "held"
+        );
+    }
     let at = &said.last_transition_time;
     write(splitter, context.subject, context.object, (&said.reason, &said.message), at, at).await
 }

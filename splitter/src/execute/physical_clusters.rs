@@ -49,7 +49,11 @@ async fn report_circle(splitter: &Splitter, owner: Id, name: &str) -> Result<(),
             (CIRCULAR, "True", CIRCULAR, message),
             &api::meta::time::now(),
         ));
-        tracing::warn!(physical_cluster = name, %message, "the physical cluster closes a cycle; nothing is placed on it");
+        tracing::warn!(
+            physical_cluster = name,
+            reason = message,
+            "the physical cluster closes a cycle; nothing is placed on it"
+        );
     }
     let metadata = &member.object.metadata;
     let change = json!({
