@@ -23,9 +23,9 @@ use controller::lease::{Lease, Terms};
 use controller::queue::Queue;
 use controller::remote::Remote;
 use controller::tasks::Stop;
+use splitter::Splitter;
+use splitter::execute::api_access::ApiEndpoint;
 use splitter::fleet::Fleet;
-use splitter::flow::Splitter;
-use splitter::home::Door;
 use storage::Store;
 use tokio::sync::Notify;
 
@@ -54,7 +54,7 @@ pub(crate) struct FleetContext {
     /// connects to.
     pub(crate) push_from: Vec<Path>,
     /// How pods reach the server, if they can.
-    pub(crate) pod_access: Option<Door>,
+    pub(crate) pod_access: Option<ApiEndpoint>,
     /// Whether other servers share the store. Then the server that holds the lease runs the fleet.
     pub(crate) is_shared: bool,
 }
@@ -136,7 +136,7 @@ async fn run_splitter(context: &FleetContext) -> Infallible {
     loop {
         let splitter = Splitter::new(context.client("splitter", roles::splitter(), &Cluster::Bare));
         let splitter = match &context.pod_access {
-            Some(door) => splitter.with_door(door.clone()),
+            Some(door) => splitter.with_api_endpoint(door.clone()),
             None => splitter,
         };
         let error =

@@ -25,7 +25,7 @@ use apiserver::tokens::Tokens;
 use apiserver::{births, newborn, server};
 use clap::Args;
 use controller::tasks::Tasks;
-use splitter::home::Door;
+use splitter::execute::api_access::ApiEndpoint;
 use storage::Store;
 use storage::embedded::{Embedded, Options};
 use tokio::net::TcpListener;
@@ -255,7 +255,7 @@ impl ServerOptions {
     }
 
     /// How pods reach the server. None if its address is not known.
-    fn pod_access(&self, authority: &Authority, advertised: &Advertised) -> Option<Door> {
+    fn pod_access(&self, authority: &Authority, advertised: &Advertised) -> Option<ApiEndpoint> {
         if !advertised.is_specified() {
             tracing::warn!(
                 "pods cannot reach their logical clusters: set --advertise-address to an address that they reach"
@@ -263,7 +263,7 @@ impl ServerOptions {
             return None;
         }
         let Advertised { host, port } = advertised.clone();
-        Some(Door { host, port, authority: authority.certificate().to_owned() })
+        Some(ApiEndpoint { host, port, authority: authority.certificate().to_owned() })
     }
 
     fn stack(&self, open: OpenStore, address: &Advertised, tasks: &Tasks) -> Result<Stack> {

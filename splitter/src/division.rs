@@ -1,19 +1,20 @@
-//! What each target runs of something that is to run once.
+//! Divides an object over its targets.
 //!
-//! Kinds differ in what can be divided: replicas of a Deployment, ordinals of a StatefulSet, completions of a Job; a
-//! ConfigMap is copied, a CronJob runs in one place. The table says which kind is which; a kind that is not in it is
-//! copied. The result is a [`Part`] for each target: fields to be set in its copy of the object.
+//! Kinds differ in what is divided: replicas of a Deployment, ordinals of a StatefulSet, completions of a Job; a ConfigMap
+//! is copied to every target, a CronJob runs on one. A table has the rule of each kind; other kinds are copied. The result
+//! is a [`Part`] for each target: fields to set in its copy of the object.
 //!
 //! ```text
 //!   Deployment web: 10  ──►  east: replicas 6, maxUnavailable 1      west: replicas 4, maxUnavailable 1
 //!   StatefulSet db: 5   ──►  east: ordinals 0..3                     west: ordinals 3..5
 //! ```
 
-pub mod asks;
+pub(crate) mod autoscaled;
 pub mod job;
 pub mod limits;
 pub mod ordinals;
 pub mod rollout;
+pub mod scaling_order;
 pub mod waves;
 
 #[cfg(test)]
@@ -26,14 +27,14 @@ use api::meta::hash::hash;
 use api::meta::pointer;
 use serde_json::Value;
 
-use crate::targets::{Pick, shares};
+use crate::placement::targets::{Pick, shares};
 
 /// How a kind is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// `spec.replicas`; a Deployment's rolling update besides.
+    /// `spec.replicas`; for a Deployment also the bounds of its rolling update.
     Replicas,
-    /// Replicas that have numbers.
+    /// Replicas with ordinals.
     Ordinals,
     /// Of a Job.
     Completions,
@@ -41,22 +42,22 @@ pub enum Rule {
     Autoscaler,
     /// See [`limits::budget`].
     Budget,
-    /// The same everywhere.
+    /// The same on every target.
     Copy,
-    /// In exactly one place.
+    /// On exactly one target.
     One,
-    /// The same, and a copy rests for as long as there is another: what fires at a time fires once.
+    /// On one target, and suspended while another mailbox has a copy: a schedule fires once.
     Schedule,
 }
 
 impl Rule {
-    /// Whether there is a number that an autoscaler may change.
+    /// Whether it has replicas that an autoscaler may change.
     pub fn has_replicas(self) -> bool {
         matches!(self, Rule::Replicas | Rule::Ordinals)
     }
 }
 
-/// Kinds that are not simply copied.
+/// Kinds that are not copied to every target.
 const KINDS: &[(&str, &str, Rule)] = &[
     ("apps", "Deployment", Rule::Replicas),
     ("apps", "ReplicaSet", Rule::Replicas),
@@ -70,13 +71,13 @@ const KINDS: &[(&str, &str, Rule)] = &[
     ("policy", "PodDisruptionBudget", Rule::Budget),
 ];
 
-/// How a kind is divided. `scaled` says that it has a scale subresource and its owner wants it divided.
+/// How a kind is divided. `scaled`: a custom kind with a scale subresource whose user wants it divided.
 pub fn rule(group: &str, kind: &str, scaled: bool) -> Rule {
     let row = KINDS.iter().find(|(of, name, _)| *of == group && *name == kind);
     row.map_or(if scaled { Rule::Replicas } else { Rule::Copy }, |(_, _, rule)| *rule)
 }
 
-/// Fields to be set in a target's copy.
+/// Fields to set in the copy of a target.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Part(pub Vec<(String, Value)>);
 
@@ -86,7 +87,7 @@ impl Part {
         self
     }
 
-    /// Sets them. A field that cannot be set, because the object is not as its kind says, stays as it is.
+    /// Sets the fields. A field that cannot be set, because the object does not match its kind, is skipped.
     pub fn apply(&self, object: &mut Value) {
         for (pointer, value) in &self.0 {
             let _ = pointer::set(object, pointer, value.clone());
@@ -94,10 +95,10 @@ impl Part {
     }
 }
 
-/// What each target gets. A target that is not in `parts` gets nothing.
+/// The parts of all targets. A target that is not in `parts` gets nothing.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Plan {
-    /// In the order of the targets, which for ordinals is theirs.
+    /// In the order of the targets, which is that of the ordinals.
     pub parts: Vec<(String, Part)>,
     /// The number that is divided and each target's share of it; none if nothing is divided.
     pub total: Option<u32>,
@@ -116,22 +117,22 @@ impl Plan {
     }
 }
 
-/// What there is to divide, and how.
+/// The object to divide, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Dividend<'a> {
     pub object: &'a Value,
     pub rule: Rule,
-    /// Where the number is, for a custom kind.
+    /// The pointer to the replicas of a custom kind.
     pub replicas_at: &'a str,
     pub division: Division,
     /// `namespace/name`.
     pub key: &'a str,
-    /// Divided instead of the number of replicas, where an autoscaler makes something else of that. Nobody gets none, if it
-    /// is enough for all: what has none is not scaled.
+    /// Divided instead of the replicas, for an autoscaled object. Every target gets at least one replica if there are
+    /// enough, because an autoscaler does not scale from zero.
     pub scaled: Option<u32>,
 }
 
-/// Where a custom kind says its number is (`.spec.pool.size`), as a pointer. Other paths than to a field are not for numbers.
+/// The scale path of a custom kind (`.spec.pool.size`) as a JSON pointer. Only paths of fields are supported.
 pub fn pointer_of(path: &str) -> Option<String> {
     let fields = path.strip_prefix('.')?.split('.');
     let plain = |field: &&str| !field.is_empty() && !field.contains(['[', ']', '/', '~']);
@@ -141,8 +142,7 @@ pub fn pointer_of(path: &str) -> Option<String> {
 
 pub const REPLICAS: &str = "/spec/replicas";
 
-/// Divides an object over the chosen clusters. `recorded` are its targets so far, in their order; what leaves has nothing to
-/// do with how the rest is divided.
+/// Divides an object over the chosen clusters. `recorded` are its present targets, in order; leaving ones do not count.
 pub fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
     let staying: Vec<Target> =
         recorded.iter().filter(|target| target.role != Role::Leaving).cloned().collect();
@@ -154,12 +154,12 @@ pub fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
         Rule::Ordinals if divides => ordinals::plan(dividend, picks, recorded),
         Rule::Completions if divides => job::plan(dividend, picks, recorded),
         Rule::Autoscaler if divides => limits::autoscaler(dividend, picks),
-        // A budget follows the pods it is about; without them it is copied.
+        // A budget is divided by the pods it selects; without them it is copied.
         _ => Plan::copies(picks),
     }
 }
 
-/// A number in an object. What is omitted has its default; what is negative was never valid.
+/// A number in an object. A missing one has its default; a negative one is invalid and counts as 0.
 pub(crate) fn number(object: &Value, pointer: &str, default: u32) -> u32 {
     let found = object.pointer(pointer).and_then(Value::as_i64);
     found.map_or(default, |number| u32::try_from(number.max(0)).unwrap_or(u32::MAX))
@@ -184,7 +184,7 @@ fn replicas(dividend: &Dividend, picks: &[Pick]) -> Plan {
     Plan { parts, total: Some(total), shares, pending }
 }
 
-/// Where it runs, if that is still wanted; otherwise the heaviest.
+/// Keeps the present target if it is still chosen; otherwise takes the heaviest.
 fn one(key: &str, picks: &[Pick], recorded: &[Target]) -> Plan {
     let here = |pick: &&Pick| recorded.iter().any(|target| target.cluster == pick.cluster);
     let first = |pick: &&Pick| (pick.tier, std::cmp::Reverse(pick.weight), hash(&[key, &pick.cluster]));

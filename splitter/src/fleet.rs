@@ -1,19 +1,19 @@
-//! Physical clusters: their mailboxes, whether they are there, and their leaving.
+//! Physical clusters: their mailboxes, their health and their removal.
 //!
 //! ```text
 //!   logical cluster of the fleet                       mailbox (mailbox-east, below it)
-//!   PhysicalCluster east ──makes──────────────────────► logical cluster, account and role of its syncer
-//!      status ◄──────────── copied, judged ────────────  PhysicalCluster east: what the syncer reports
-//!                                                        Lease holon-syncer:   its heartbeat
-//!      deleted ──────────── empties ──────────────────►  everything that is placed
+//!   PhysicalCluster east ──creates────────────────────► logical cluster, service account and role of its syncer
+//!      status ◄──────── copied, condition Ready ────────  PhysicalCluster east: the syncer's report
+//!                                                         Lease holon-syncer:   its heartbeat
+//!      deleted ──────────── deletes ──────────────────►  everything that is placed
 //! ```
 //!
-//! One instance looks after all physical clusters of a server. It follows three kinds over all logical clusters, and
-//! works only when something happens or a heartbeat is due.
+//! One instance reconciles all physical clusters of a server. It watches three kinds over all logical clusters, and
+//! works only on events and when a lease expires.
 
 mod health;
-mod leave;
 mod mailbox;
+mod removal;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -30,56 +30,61 @@ use controller::remote::{CallError, Patch, Place, Remote};
 use controller::run::work;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tracing::Instrument;
 
-use self::health::{Before, Health, Pulse, judge};
+use crate::controller::RepeatedWarnings;
 
-/// Physical clusters looked after at once.
-const HANDS: usize = 8;
-/// While one leaves, how often it is looked at how much is left.
-const LEAVING_AGAIN: Duration = Duration::from_secs(2);
-/// A syncer that is there hears within ten seconds that it may go.
-const DISMISSED_WITHIN: Duration = Duration::from_secs(40);
-/// What was written is seen after a moment.
-const SOON: Duration = Duration::from_millis(200);
+use self::health::{HeartbeatHealth, HeartbeatState, PreviousHealth, evaluate_heartbeat};
+
+/// Physical clusters reconciled at the same time.
+const CONCURRENCY: usize = 8;
+/// Requeue delay while a physical cluster is being removed.
+const REMOVAL_REQUEUE: Duration = Duration::from_secs(2);
+/// A running syncer reads its dismissal within ten seconds; one that does not answer is not waited for any longer than
+/// this.
+const DISMISSAL_TIMEOUT: Duration = Duration::from_secs(40);
+/// Requeue delay until the caches have observed a write.
+const WRITE_REQUEUE: Duration = Duration::from_millis(200);
 const SILENT: &str = "Silent";
 const NEVER_HEARD: &str = "NeverHeard";
 const CANNOT_CONNECT: &str = "CannotConnect";
 const LEAVING: &str = "Leaving";
-/// Condition of a physical cluster that is a logical cluster whose own work could be placed there again.
+/// Condition of a physical cluster that is a logical cluster whose own objects could be placed there again.
 pub(crate) const CIRCULAR: &str = "Circular";
 
-/// Looks after all physical clusters of a server.
+/// Reconciles all physical clusters of a server.
 #[derive(Debug)]
 pub struct Fleet {
     /// Reaches every logical cluster by its id.
     server: Remote,
     physical: Arc<View>,
-    /// Mailboxes alone: there may be a million others.
+    /// Only mailboxes: there may be a million other logical clusters.
     logical: Arc<View>,
     leases: Arc<View>,
     queue: Queue<Key>,
-    /// The physical cluster of each mailbox.
+    /// The physical cluster by mailbox.
     owners: Mutex<HashMap<Id, Key>>,
-    pulses: Mutex<HashMap<Key, Pulse>>,
-    hindered: Mutex<HashMap<Key, Hindrance>>,
-    /// Since when syncers are told to go.
+    heartbeats: Mutex<HashMap<Key, HeartbeatState>>,
+    connection_problems: Mutex<HashMap<Key, ConnectionProblem>>,
+    /// Since when each syncer is dismissed.
     dismissed: Mutex<HashMap<Id, Instant>>,
+    warnings: RepeatedWarnings,
 }
 
-/// A physical cluster, and where its mailbox is.
+/// A PhysicalCluster object and its mailbox.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Member {
-    /// The logical cluster its object is in.
-    pub home: Id,
+pub struct FleetMember {
+    /// The logical cluster that the PhysicalCluster object is in.
+    pub owner: Id,
     pub object: PhysicalCluster,
     pub mailbox: Option<Id>,
 }
 
-/// What keeps the server from connecting to a physical cluster, said for whoever can do something about it.
+/// Why the server cannot connect to a physical cluster, for its condition Ready.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hindrance {
+pub struct ConnectionProblem {
     pub message: String,
-    /// Whether it is connected all the same, by what it was told before.
+    /// Whether an earlier connection still works.
     pub is_connected: bool,
 }
 
@@ -98,14 +103,15 @@ impl Fleet {
             leases: view(Kind::new("coordination.k8s.io", "v1", "leases", "Lease", true)),
             queue: Queue::new(),
             owners: Mutex::default(),
-            pulses: Mutex::default(),
-            hindered: Mutex::default(),
+            heartbeats: Mutex::default(),
+            connection_problems: Mutex::default(),
             dismissed: Mutex::default(),
+            warnings: RepeatedWarnings::default(),
         }
     }
 
-    /// Goes on for as long as it is polled. `all` reads from all logical clusters at once; `changed` hears which
-    /// [member](Fleet::member) may be another than before. Heartbeats and reports make none another.
+    /// Runs for as long as it is polled. `all` reads from all logical clusters at once; `changed` is called with every
+    /// [member](Fleet::member) that may have changed. Heartbeats and reports change none.
     pub async fn run(&self, all: Remote, changed: impl Fn(Key)) -> Infallible {
         let across = || Scope { across: true, ..Scope::default() };
         let heartbeats = Scope {
@@ -113,21 +119,21 @@ impl Fleet {
             ..across()
         };
         let mailboxes = Scope { labels: MAILBOX_OF.to_owned(), ..across() };
-        let told = |view: &View, news: News<'_>| self.hear(view, &news, &changed);
+        let told = |view: &View, news: News<'_>| self.handle_event(view, &news, &changed);
         tokio::select! {
             never = follow(all.clone(), self.physical.clone(), across(), told) => never,
             never = follow(all.clone(), self.logical.clone(), mailboxes, told) => never,
             never = follow(all, self.leases.clone(), heartbeats, told) => never,
-            never = work(&self.queue, HANDS, |key| self.looked(key)) => never,
+            never = work(&self.queue, CONCURRENCY, |key| self.reconcile_item(key)) => never,
         }
     }
 
-    /// Something happened to a physical cluster, a mailbox, a report or a heartbeat.
-    fn hear(&self, view: &View, news: &News<'_>, changed: impl Fn(Key)) {
+    /// Queues the physical cluster of an event: of itself, its mailbox, its report or its lease.
+    fn handle_event(&self, view: &View, news: &News<'_>, changed: impl Fn(Key)) {
         let (object, gone) = match news {
             News::Put { now, .. } => (now, false),
             News::Gone { last, .. } => (last, true),
-            // What came before it is known is looked at now.
+            // Events before the first sync could not be attributed.
             News::Synced => {
                 return self.physical.keys().into_iter().for_each(|key| {
                     self.queue.add(key.clone());
@@ -155,40 +161,40 @@ impl Fleet {
         }
     }
 
-    /// A physical cluster that is known.
-    pub fn member(&self, key: &Key) -> Option<Member> {
-        let home = key.cluster.filter(|home| self.whose_mailbox(*home).is_none())?;
+    /// A physical cluster in the cache.
+    pub fn member(&self, key: &Key) -> Option<FleetMember> {
+        let owner = key.cluster.filter(|owner| self.whose_mailbox(*owner).is_none())?;
         let object = self.physical.get(key)?.read(&self.physical.kind);
         let object: PhysicalCluster = serde_json::from_value(object).ok()?;
-        let mailbox = self.mailbox_of(home, &object.metadata.name);
-        Some(Member { home, object, mailbox })
+        let mailbox = self.mailbox_of(owner, &object.metadata.name);
+        Some(FleetMember { owner, object, mailbox })
     }
 
-    /// Says what keeps the server from connecting to it, or that nothing does. Whether that is news.
-    pub fn say(&self, key: &Key, hindrance: Option<Hindrance>) -> bool {
-        let mut hindered = self.hindered();
-        let before = match hindrance.clone() {
-            Some(hindrance) => hindered.insert(key.clone(), hindrance),
-            None => hindered.remove(key),
+    /// Sets or clears the connection problem of a physical cluster. Returns whether it changed.
+    pub fn report_problem(&self, key: &Key, problem: Option<ConnectionProblem>) -> bool {
+        let mut connection_problems = self.connection_problems();
+        let before = match problem.clone() {
+            Some(problem) => connection_problems.insert(key.clone(), problem),
+            None => connection_problems.remove(key),
         };
-        let is_news = before != hindrance;
+        let is_news = before != problem;
         if is_news {
             self.queue.add(key.clone());
         }
         is_news
     }
 
-    fn hindered(&self) -> MutexGuard<'_, HashMap<Key, Hindrance>> {
-        self.hindered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connection_problems(&self) -> MutexGuard<'_, HashMap<Key, ConnectionProblem>> {
+        self.connection_problems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The id of the mailbox of a physical cluster.
-    fn mailbox_of(&self, home: Id, name: &str) -> Option<Id> {
-        let key = Key { cluster: Some(home), namespace: String::new(), name: api::names::mailbox(name) };
+    fn mailbox_of(&self, owner: Id, name: &str) -> Option<Id> {
+        let key = Key { cluster: Some(owner), namespace: String::new(), name: api::names::mailbox(name) };
         mailbox_id(&self.logical.get(&key)?.read(&self.logical.kind))
     }
 
-    /// The physical cluster whose mailbox a logical cluster is, if it is one.
+    /// The physical cluster of a mailbox.
     fn whose_mailbox(&self, id: Id) -> Option<Key> {
         self.owners().get(&id).cloned()
     }
@@ -197,29 +203,36 @@ impl Fleet {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn looked(&self, key: Key) -> Outcome {
+    async fn reconcile_item(&self, key: Key) -> Outcome {
+        let span = tracing::info_span!("reconcile", object = %format_args!("physicalclusters {key}"));
+        self.reconcile_key(key).instrument(span).await
+    }
+
+    async fn reconcile_key(&self, key: Key) -> Outcome {
         if !(self.physical.synced() && self.logical.synced() && self.leases.synced()) {
-            return Outcome::Again(SOON);
+            return Outcome::Again(WRITE_REQUEUE);
         }
-        match self.look(&key).await {
+        match self.reconcile(&key).await {
             Ok(outcome) => outcome,
             Err(error) if error.is_conflict() => Outcome::Failed,
             Err(error) => {
-                tracing::warn!(physical_cluster = %key, %error, "cannot look after a physical cluster; will try again");
+                if self.warnings.is_due(&key.to_string(), std::time::Instant::now()) {
+                    tracing::warn!(%error, "reconcile failed; it is retried");
+                }
                 Outcome::Failed
             }
         }
     }
 
-    async fn look(&self, key: &Key) -> Result<Outcome, CallError> {
-        let Some(Member { home, object, mailbox }) = self.member(key) else {
-            self.pulses().remove(key);
-            self.hindered().remove(key);
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, CallError> {
+        let Some(FleetMember { owner, object, mailbox }) = self.member(key) else {
+            self.heartbeats().remove(key);
+            self.connection_problems().remove(key);
             return Ok(Outcome::Done);
         };
-        let (name, here) = (&object.metadata.name, self.server.within(home));
+        let (name, here) = (&object.metadata.name, self.server.within(owner));
         if object.metadata.is_being_deleted() {
-            return self.leaving(&here, &object, mailbox).await;
+            return self.reconcile_removal(&here, &object, mailbox).await;
         }
         let place = Place::new(&self.physical.kind, "", name);
         if !object.metadata.finalizers.iter().any(|finalizer| finalizer == FLEET) {
@@ -229,20 +242,20 @@ impl Fleet {
             here.patch(place, Patch::Merge, &change).await?;
             return Ok(Outcome::Done);
         }
-        let Some(mailbox) = mailbox else { return self.make(&here, &object).await };
+        let Some(mailbox) = mailbox else { return self.create_mailbox(&here, &object).await };
         if object.status.as_ref().and_then(|status| status.mailbox.as_deref()) != Some(&*mailbox.to_string())
         {
-            furnish(&self.server.within(mailbox)).await?;
+            apply_bootstrap_objects(&self.server.within(mailbox)).await?;
         }
         let before = object.status.clone().unwrap_or_default();
         let health = self.health(key, mailbox, &before);
-        let hindrance = self.hindered().get(key).cloned();
-        let status = self.status(mailbox, &object, &before, health, hindrance);
+        let problem = self.connection_problems().get(key).cloned();
+        let status = self.status(mailbox, &object, &before, health, problem);
         self.write(&here, &object, status).await?;
         Ok(match health {
-            // A little later, so that it is over then.
-            Health::Alive(left) => Outcome::Again(left + Duration::from_millis(100)),
-            Health::NeverHeard | Health::Silent => Outcome::Done,
+            // A little later, so that the lease has expired then.
+            HeartbeatHealth::Alive(left) => Outcome::Again(left + Duration::from_millis(100)),
+            HeartbeatHealth::NeverHeard | HeartbeatHealth::Silent => Outcome::Done,
         })
     }
 
@@ -255,42 +268,42 @@ impl Fleet {
         })
     }
 
-    fn health(&self, key: &Key, mailbox: Id, before: &PhysicalClusterStatus) -> Health {
+    fn health(&self, key: &Key, mailbox: Id, before: &PhysicalClusterStatus) -> HeartbeatHealth {
         let beat = self.lease(mailbox).map(|lease| lease.version.clone());
         let said = before.conditions.iter().find(|condition| condition.r#type == "Ready");
         let before = match said.map(|ready| &*ready.reason) {
-            None | Some(NEVER_HEARD) => Before::Nothing,
-            Some(CANNOT_CONNECT) if beat.is_none() => Before::Nothing,
-            // Whether it can be connected to now is not known yet. Two beats say so.
-            Some(SILENT | CANNOT_CONNECT) => Before::Silent,
-            Some(_) => Before::Alive,
+            None | Some(NEVER_HEARD) => PreviousHealth::Nothing,
+            Some(CANNOT_CONNECT) if beat.is_none() => PreviousHealth::Nothing,
+            // Whether the server can connect is not known yet. Two heartbeats show it.
+            Some(SILENT | CANNOT_CONNECT) => PreviousHealth::Silent,
+            Some(_) => PreviousHealth::Alive,
         };
-        let mut pulses = self.pulses();
-        let mut pulse = pulses.remove(key);
-        let health = judge(&mut pulse, beat.as_deref(), before, Instant::now());
-        pulses.extend(pulse.map(|pulse| (key.clone(), pulse)));
+        let mut heartbeats = self.heartbeats();
+        let mut heartbeat = heartbeats.remove(key);
+        let health = evaluate_heartbeat(&mut heartbeat, beat.as_deref(), before, Instant::now());
+        heartbeats.extend(heartbeat.map(|heartbeat| (key.clone(), heartbeat)));
         health
     }
 
-    /// What the syncer of a physical cluster said last, in its mailbox.
+    /// The last report of a syncer, in its mailbox.
     fn report(&self, mailbox: Id, name: &str) -> Option<PhysicalCluster> {
         let key = Key { cluster: Some(mailbox), namespace: String::new(), name: name.to_owned() };
         let report = self.physical.get(&key)?.read(&self.physical.kind);
         serde_json::from_value(report).ok()
     }
 
-    fn pulses(&self) -> MutexGuard<'_, HashMap<Key, Pulse>> {
-        self.pulses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn heartbeats(&self) -> MutexGuard<'_, HashMap<Key, HeartbeatState>> {
+        self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the syncer reports, and what is made of its heartbeat.
+    /// The status: the syncer's report with the condition Ready.
     fn status(
         &self,
         mailbox: Id,
         object: &PhysicalCluster,
         before: &PhysicalClusterStatus,
-        health: Health,
-        hindrance: Option<Hindrance>,
+        health: HeartbeatHealth,
+        problem: Option<ConnectionProblem>,
     ) -> PhysicalClusterStatus {
         let report = self.report(mailbox, &object.metadata.name).and_then(|report| report.status);
         let reported = report.as_ref().map_or(&[][..], |report| &report.conditions).to_vec();
@@ -300,16 +313,17 @@ impl Fleet {
         let circular = before.conditions.iter().find(|said| said.r#type == CIRCULAR && said.status == "True");
         let ready = match circular {
             Some(circular) => ("False", CIRCULAR.to_owned(), circular.message.clone()),
-            None => ready(health, other.or_else(|| said("Ready")), hindrance),
+            None => ready(health, other.or_else(|| said("Ready")), problem),
         };
         let (was, is) = (before.conditions.iter().find(|said| said.r#type == "Ready"), ready.0);
         let beat = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
         let beat = beat.as_ref().and_then(|lease| lease["spec"]["renewTime"].as_str());
         let is_news = was.is_none_or(|was| was.status != is);
-        status.last_heartbeat_time = health::told(before.last_heartbeat_time.as_deref(), beat, is_news);
+        status.last_heartbeat_time =
+            health::displayed_heartbeat(before.last_heartbeat_time.as_deref(), beat, is_news);
         status.conditions.retain(|said| said.r#type != "Ready");
         status.conditions.insert(0, condition(&before.conditions, "Ready", ready));
-        // The splitter's: it knows which physical clusters are logical clusters of this server.
+        // Written by the splitter, which knows which physical clusters are logical clusters of this server.
         status.conditions.retain(|said| said.r#type != CIRCULAR);
         status.conditions.extend(before.conditions.iter().find(|said| said.r#type == CIRCULAR).cloned());
         status.mailbox = Some(mailbox.to_string());
@@ -319,7 +333,7 @@ impl Fleet {
 
     async fn write(
         &self,
-        home: &Remote,
+        owner: &Remote,
         object: &PhysicalCluster,
         status: PhysicalClusterStatus,
     ) -> Result<(), CallError> {
@@ -332,31 +346,31 @@ impl Fleet {
             { "op": "test", "path": "/metadata/uid", "value": object.metadata.uid },
             { "op": "add", "path": "/status", "value": status },
         ]);
-        home.patch(place, Patch::Json, &change).await.map(drop)
+        owner.patch(place, Patch::Json, &change).await.map(drop)
     }
 
-    /// Makes the mailbox.
-    async fn make(&self, home: &Remote, object: &PhysicalCluster) -> Result<Outcome, CallError> {
+    /// Creates the mailbox.
+    async fn create_mailbox(&self, owner: &Remote, object: &PhysicalCluster) -> Result<Outcome, CallError> {
         let (name, kind) = (&object.metadata.name, &self.logical.kind);
-        match home.create(kind, "", &mailbox::logical_cluster(name)).await {
+        match owner.create(kind, "", &mailbox::logical_cluster(name)).await {
             Ok(_) => return Ok(Outcome::Done),
             Err(error) if error.is_conflict() => {}
             Err(error) => return Err(error),
         }
         let taken = api::names::mailbox(name);
-        let found = home.get(Place::new(kind, "", &taken)).await?;
+        let found = owner.get(Place::new(kind, "", &taken)).await?;
         if found.as_ref().is_none_or(|found| mailbox_id(found).is_some()) {
-            return Ok(Outcome::Again(SOON));
+            return Ok(Outcome::Again(WRITE_REQUEUE));
         }
         let why = format!(
-            "there is a logical cluster {taken} that is not its mailbox; delete it, or name the physical cluster otherwise"
+            "logical cluster {taken} exists and is not the mailbox of this physical cluster; delete it, or rename the physical cluster"
         );
-        self.write(home, object, refused(object, &why)).await?;
-        Ok(Outcome::Again(LEAVING_AGAIN))
+        self.write(owner, object, without_mailbox(object, &why)).await?;
+        Ok(Outcome::Again(REMOVAL_REQUEUE))
     }
 
-    /// What one that leaves still waits for: a reason, and what is said about it.
-    async fn left(
+    /// What the removal of a physical cluster waits for, as reason and message.
+    async fn removal_blocker(
         &self,
         object: &PhysicalCluster,
         mailbox: Id,
@@ -364,50 +378,54 @@ impl Fleet {
         const FORGETTING: &str = "Forgetting";
         let is_used = object.metadata.finalizers.iter().any(|finalizer| finalizer == SPLITTER);
         if is_used && !is_forgotten(object) {
-            let message = "what runs there is moved first, and the data of claims is kept until they are deleted; \
-                 `kubectl get distributions,pvc -A` shows what that is";
+            let message = "workloads are moved to other targets first, and claims keep their data until they are deleted; \
+                 see `kubectl get distributions,pvc -A`";
             return Ok(Some(("Moving", message.to_owned())));
         }
         if is_forgotten(object) {
-            // Its syncer stops first: it must not take the end of the mailbox for the wish to delete what it holds.
+            // The syncer stops first: it must not take the deletion of the mailbox for a deletion of its objects.
             let conditions = object.status.as_ref().map_or(&[][..], |status| &status.conditions);
             let told = conditions.iter().any(|said| said.r#type == LEAVING && said.reason == FORGETTING);
-            return Ok((!told).then(|| (FORGETTING, "what was sent there stays there".to_owned())));
+            return Ok(
+                (!told).then(|| (FORGETTING, "objects on the physical cluster are left in place".to_owned()))
+            );
         }
-        let left = leave::empty(&self.server.within(mailbox)).await?;
+        let left = removal::delete_placed(&self.server.within(mailbox)).await?;
         if left > 0 {
-            let message =
-                format!("{left} objects are still there; to leave them there, annotate it {FORGET}={TRUE}");
+            let message = format!(
+                "{left} objects are still on the physical cluster; to leave them in place, annotate it with {FORGET}={TRUE}"
+            );
             return Ok(Some(("Emptying", message)));
         }
         let has_seat = matches!(object.spec.connection, Connection::Pull(_));
-        let waits = has_seat && !self.has_gone(&object.metadata.name, mailbox).await?;
-        Ok(waits.then(|| ("Dismissing", "its syncer is told to take itself away".to_owned())))
+        let waits = has_seat && !self.is_syncer_gone(&object.metadata.name, mailbox).await?;
+        Ok(waits.then(|| ("Dismissing", "the syncer is asked to uninstall itself".to_owned())))
     }
 
-    /// Tells the syncer that dialled in that it may go. Whether it has, or is not there to be told, or takes too long.
-    async fn has_gone(&self, name: &str, mailbox: Id) -> Result<bool, CallError> {
+    /// Dismisses a syncer that dialled in. Returns whether it has stopped, never ran, or takes too long.
+    async fn is_syncer_gone(&self, name: &str, mailbox: Id) -> Result<bool, CallError> {
         let lease = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
         let holder = lease.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         let report = self.report(mailbox, name);
-        let told = leave::dismiss(&self.server.within(mailbox), &self.physical.kind, report.as_ref()).await?;
+        let told =
+            removal::dismiss(&self.server.within(mailbox), &self.physical.kind, report.as_ref()).await?;
         let since = {
             let mut dismissed = self.dismissed.lock().unwrap_or_else(PoisonError::into_inner);
             *dismissed.entry(mailbox).or_insert_with(Instant::now)
         };
         let has_gone = holder.is_none_or(str::is_empty)
-            || told != leave::Told::Yes
-            || since.elapsed() > DISMISSED_WITHIN;
+            || told != removal::Dismissal::Requested
+            || since.elapsed() > DISMISSAL_TIMEOUT;
         if has_gone {
             self.dismissed.lock().unwrap_or_else(PoisonError::into_inner).remove(&mailbox);
         }
         Ok(has_gone)
     }
 
-    /// Takes away what was sent there, then the mailbox, then the object.
-    async fn leaving(
+    /// Deletes the objects that were sent to a physical cluster, then its mailbox, then removes the finalizer.
+    async fn reconcile_removal(
         &self,
-        home: &Remote,
+        owner: &Remote,
         object: &PhysicalCluster,
         mailbox: Option<Id>,
     ) -> Result<Outcome, CallError> {
@@ -415,54 +433,58 @@ impl Fleet {
             return Ok(Outcome::Done);
         }
         if let Some(mailbox) = mailbox {
-            if let Some((reason, message)) = self.left(object, mailbox).await? {
+            if let Some((reason, message)) = self.removal_blocker(object, mailbox).await? {
                 let mut status = object.status.clone().unwrap_or_default();
                 let leaving = condition(&status.conditions, LEAVING, ("True", reason.to_owned(), message));
                 status.conditions.retain(|said| said.r#type != LEAVING);
                 status.conditions.push(leaving);
-                self.write(home, object, status).await?;
-                return Ok(Outcome::Again(LEAVING_AGAIN));
+                self.write(owner, object, status).await?;
+                return Ok(Outcome::Again(REMOVAL_REQUEUE));
             }
-            leave::close(home, &self.logical.kind, &api::names::mailbox(&object.metadata.name)).await?;
+            removal::delete_mailbox(owner, &self.logical.kind, &api::names::mailbox(&object.metadata.name))
+                .await?;
         }
         let finalizers: Vec<&String> =
             object.metadata.finalizers.iter().filter(|one| *one != FLEET).collect();
         let change = json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.metadata.resource_version } });
         let place = Place::new(&self.physical.kind, "", &object.metadata.name);
-        home.patch(place, Patch::Merge, &change).await?;
+        owner.patch(place, Patch::Merge, &change).await?;
         Ok(Outcome::Done)
     }
 }
 
-/// Whether one that leaves is to be left as it is.
+/// Whether the removal leaves the objects on the physical cluster in place.
 pub fn is_forgotten(object: &PhysicalCluster) -> bool {
     object.metadata.is_being_deleted()
         && object.metadata.annotations.get(FORGET).is_some_and(|said| said == TRUE)
 }
 
-/// Whether a physical cluster is there: by its heartbeat, by what its syncer says about it, and by what the server could do.
+/// The condition Ready: from the heartbeat, the syncer's report, and the server's own connection.
 fn ready(
-    health: Health,
+    health: HeartbeatHealth,
     said: Option<Condition>,
-    hindrance: Option<Hindrance>,
+    problem: Option<ConnectionProblem>,
 ) -> (&'static str, String, String) {
     let of = |status, reason: &str, message: &str| (status, reason.to_owned(), message.to_owned());
-    match (hindrance, health, said) {
+    match (problem, health, said) {
         (Some(why), _, _) if !why.is_connected => of("False", CANNOT_CONNECT, &why.message),
-        (_, Health::NeverHeard, _) => of("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
-        // A syncer is alive before its cluster has ever answered. Nothing is sent to a cluster that may not be there.
-        (_, Health::Alive(_), None) => of("Unknown", NEVER_HEARD, "its syncer has not reached it yet"),
-        (_, Health::Silent, _) => of("Unknown", SILENT, "its syncer has not been heard for 40 s"),
-        (_, Health::Alive(_), Some(said)) if said.status == "False" => {
+        (_, HeartbeatHealth::NeverHeard, _) => of("Unknown", NEVER_HEARD, "the syncer has not reported yet"),
+        // A syncer renews its lease before it has reached its cluster. Nothing is sent to a cluster that may not exist.
+        (_, HeartbeatHealth::Alive(_), None) => {
+            of("Unknown", NEVER_HEARD, "the syncer has not reached the physical cluster yet")
+        }
+        (_, HeartbeatHealth::Silent, _) => {
+            of("Unknown", SILENT, "the syncer has not renewed its lease for 40 s")
+        }
+        (_, HeartbeatHealth::Alive(_), Some(said)) if said.status == "False" => {
             of("False", &said.reason, &said.message)
         }
-        // What works goes on. Who reads this can do something before it does not.
-        (Some(why), Health::Alive(_), _) => {
-            let message =
-                format!("its syncer reports, but the server could not connect anew: {}", why.message);
+        // The syncer still works. The message is for the admin, before it stops working.
+        (Some(why), HeartbeatHealth::Alive(_), _) => {
+            let message = format!("the syncer reports, but the server cannot connect again: {}", why.message);
             of("True", "Reachable", &message)
         }
-        (None, Health::Alive(_), _) => of("True", "Reachable", "its syncer reports"),
+        (None, HeartbeatHealth::Alive(_), _) => of("True", "Reachable", "the syncer reports"),
     }
 }
 
@@ -474,8 +496,8 @@ fn mailbox_id(object: &Value) -> Option<Id> {
     (owner_of_mailbox(&name) == Some(&of)).then(|| text(&object["status"]["id"])?.parse().ok())?
 }
 
-async fn furnish(mailbox: &Remote) -> Result<(), CallError> {
-    for (kind, namespace, object) in mailbox::furnishings() {
+async fn apply_bootstrap_objects(mailbox: &Remote) -> Result<(), CallError> {
+    for (kind, namespace, object) in mailbox::bootstrap_objects() {
         let mut object = object;
         object["kind"] = kind.name.clone().into();
         object["apiVersion"] = kind.api_version().into();
@@ -486,7 +508,7 @@ async fn furnish(mailbox: &Remote) -> Result<(), CallError> {
     Ok(())
 }
 
-fn refused(object: &PhysicalCluster, why: &str) -> PhysicalClusterStatus {
+fn without_mailbox(object: &PhysicalCluster, why: &str) -> PhysicalClusterStatus {
     let mut status = object.status.clone().unwrap_or_default();
     let ready = condition(&status.conditions, "Ready", ("False", "NoMailbox".to_owned(), why.to_owned()));
     status.conditions.retain(|said| said.r#type != "Ready");
@@ -494,7 +516,7 @@ fn refused(object: &PhysicalCluster, why: &str) -> PhysicalClusterStatus {
     status
 }
 
-/// A condition, with the time at which it began to be so.
+/// A condition that keeps its transition time while its status does not change.
 fn condition(
     before: &[Condition],
     kind: &str,
@@ -509,8 +531,8 @@ mod tests {
 
     #[test]
     fn what_is_said_about_a_physical_cluster() {
-        let (alive, hindered) = (Health::Alive(Duration::from_secs(1)), |is_connected| {
-            Some(Hindrance { message: "there is no Secret".to_owned(), is_connected })
+        let (alive, connection_problems) = (HeartbeatHealth::Alive(Duration::from_secs(1)), |is_connected| {
+            Some(ConnectionProblem { message: "there is no Secret".to_owned(), is_connected })
         });
         let said = |status: &str| {
             Some(Condition::since(&[], ("Ready", status, "Unreachable", "no answer"), "2026-01-01T00:00:00Z"))
@@ -519,28 +541,31 @@ mod tests {
         fn check(found: (&str, String, String), expected: (&str, &str, &str)) {
             assert_eq!((found.0, &*found.1, &*found.2), expected);
         }
-        let reports = "its syncer reports";
+        let reports = "the syncer reports";
         check(
-            ready(Health::NeverHeard, None, None),
-            ("Unknown", NEVER_HEARD, "its syncer has not reported yet"),
+            ready(HeartbeatHealth::NeverHeard, None, None),
+            ("Unknown", NEVER_HEARD, "the syncer has not reported yet"),
         );
         check(
-            ready(Health::Silent, None, None),
-            ("Unknown", SILENT, "its syncer has not been heard for 40 s"),
+            ready(HeartbeatHealth::Silent, None, None),
+            ("Unknown", SILENT, "the syncer has not renewed its lease for 40 s"),
         );
         check(ready(alive, said("True"), None), ("True", "Reachable", reports));
-        // An address where nobody answered: the cluster was ready before it had ever been reached, and got work.
-        check(ready(alive, None, None), ("Unknown", NEVER_HEARD, "its syncer has not reached it yet"));
+        // A wrong address: the cluster was ready before it had ever been reached, and got workloads.
+        check(
+            ready(alive, None, None),
+            ("Unknown", NEVER_HEARD, "the syncer has not reached the physical cluster yet"),
+        );
         check(ready(alive, said("False"), None), ("False", "Unreachable", "no answer"));
-        for health in [Health::NeverHeard, Health::Silent, alive] {
+        for health in [HeartbeatHealth::NeverHeard, HeartbeatHealth::Silent, alive] {
             check(
-                ready(health, said("True"), hindered(false)),
+                ready(health, said("True"), connection_problems(false)),
                 ("False", CANNOT_CONNECT, "there is no Secret"),
             );
         }
-        // Nothing is moved away from where things still run.
-        let but = "its syncer reports, but the server could not connect anew: there is no Secret";
-        check(ready(alive, said("True"), hindered(true)), ("True", "Reachable", but));
-        check(ready(alive, said("False"), hindered(true)), ("False", "Unreachable", "no answer"));
+        // Workloads stay on a cluster that still works.
+        let but = "the syncer reports, but the server cannot connect again: there is no Secret";
+        check(ready(alive, said("True"), connection_problems(true)), ("True", "Reachable", but));
+        check(ready(alive, said("False"), connection_problems(true)), ("False", "Unreachable", "no answer"));
     }
 }

@@ -1,53 +1,26 @@
-//! Users' objects to and from mailbox objects.
+//! Propagates users' objects to mailboxes, and aggregates what happened there.
 //!
-//! The splitter watches users' logical clusters and keeps the mailboxes right: it chooses targets, divides
-//! replicas, rewrites objects on the way down and sums statuses on the way up. Decisions are pure functions;
-//! a few controllers fetch their inputs and write their results.
+//! The splitter watches users' logical clusters and keeps the mailboxes of physical clusters up to date: it chooses targets,
+//! divides replicas, transforms objects on the way down and aggregates statuses on the way up.
 //!
 //! ```text
-//!   what users said        where            how many, when           down                 up
-//!   rules ──────────────►  targets ──────►  shares, division ──────► lower ──► mailboxes ──► summarize, raise
-//!                          explain          moves, division::asks
+//!   snapshot ─────► placement ───────► division ───────► transform ─► execute ─► mailboxes
+//!   caches, index   policy, targets,   a part of it for   the object   writes        │ reports
+//!                   migration          every target       of a mailbox               ▼
+//!                                                                      execute ◄── status
 //! ```
 //!
-//! It never talks to a physical cluster. All it can see and touch are logical clusters. Decisions are values in, values
-//! out, the same answer for the same question, integers only.
+//! [`controller`] watches and queues, [`reconcile`] handles one object. The splitter never talks to a physical cluster: it
+//! reads and writes logical clusters only. Decisions are pure functions over integers: the same input, the same answer.
 
-mod ailing;
-mod book;
-mod case;
-mod copies;
-mod current;
-mod decide;
-mod definitions;
+pub mod controller;
 pub mod division;
-mod ended;
-mod estimate;
-pub mod explain;
+pub mod execute;
 pub mod fleet;
-pub mod flow;
-mod follow;
-mod gather;
-mod grants;
-mod headcount;
-pub mod home;
-mod ledger;
-mod look;
-pub mod lower;
-mod members;
-pub mod moves;
-mod namespaces;
-mod notice;
-pub mod pod_security;
-pub mod policies;
-pub mod raise;
-mod record;
-pub mod rules;
-mod scaled;
-pub mod shares;
-mod spread;
-pub mod summarize;
-pub mod targets;
-mod tree;
-mod trim;
-pub mod world;
+pub mod placement;
+mod reconcile;
+pub mod snapshot;
+pub mod status;
+pub mod transform;
+
+pub use self::controller::Splitter;

@@ -31,7 +31,7 @@ use controller::remote::Remote;
 use controller::tasks::Tasks;
 use kube::Client;
 use serde_json::{Value, json};
-use splitter::flow::Splitter;
+use splitter::Splitter;
 use standin::{Options, Standin};
 use storage::Store;
 use storage::memory::Memory;
@@ -269,7 +269,7 @@ impl Fleet {
 
     /// What a namespace of the root logical cluster is called on shared physical clusters.
     pub fn below(namespace: &str) -> String {
-        splitter::lower::physical_namespace(&Id::ROOT.to_string(), namespace)
+        splitter::transform::physical_namespace(&Id::ROOT.to_string(), namespace)
     }
 }
 

@@ -65,7 +65,7 @@ const SPAWNER: &str = "controller/src/tasks";
 const JOIN_SETS: &[&str] = &[
     "apiserver/examples/decisions.rs",
     "apiserver/src/server.rs",
-    "splitter/src/flow.rs",
+    "splitter/src/controller.rs",
     "standin/src/containers.rs",
     "standin/src/link.rs",
     "standin/src/standin.rs",

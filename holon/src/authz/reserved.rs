@@ -23,8 +23,8 @@ use apiserver::identity::Identity;
 use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
-use splitter::policies::mistakes;
-use splitter::raise::pods::{CLUSTER, is_deletable};
+use splitter::status::policies::mistakes;
+use splitter::transform::projection::pods::{CLUSTER, is_deletable};
 use storage::{Boxed, Store};
 
 /// The prefix of the names of Holon's controllers. A name alone grants nothing: only their clients have a controller

@@ -9,7 +9,7 @@ use clap::Args;
 use controller::kind::Kind;
 use controller::remote::{CallError, Place, Remote};
 use kube::config::KubeConfigOptions;
-use splitter::explain::{sentence, table};
+use splitter::placement::explain::{sentence, table};
 
 #[derive(Args)]
 pub(crate) struct Explain {

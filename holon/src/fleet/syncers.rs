@@ -27,7 +27,7 @@ use controller::queue::{Outcome, Queue};
 use controller::remote::{Place, Remote};
 use controller::tasks::{KeyedTasks, Tasks};
 use kube::Client;
-use splitter::fleet::{Fleet, Hindrance, Member, is_forgotten};
+use splitter::fleet::{ConnectionProblem, Fleet, FleetMember, is_forgotten};
 use syncer::{Settings, Syncer, SyncerError};
 use tokio::time::Instant;
 use tunnel::OpenTunnel;
@@ -120,19 +120,19 @@ impl<'a> Syncers<'a> {
         let Some((member, mailbox, secret)) = member.as_ref().and_then(push_target) else {
             self.stop(key);
             self.failed.remove(key);
-            fleet.say(key, None);
+            fleet.report_problem(key, None);
             return Outcome::Done;
         };
-        let ensured = self.ensure_running(key, member.home, mailbox, secret).await;
+        let ensured = self.ensure_running(key, member.owner, mailbox, secret).await;
         let ensured = ensured.and_then(|()| match self.failure(key) {
             Some(SyncerFailure { why, .. }) => bail!("its syncer cannot run: {why}"),
             None => Ok(()),
         });
-        let hindrance = ensured
-            .as_ref()
-            .err()
-            .map(|error| Hindrance { message: error.to_string(), is_connected: self.is_connected(key) });
-        let is_new = fleet.say(key, hindrance);
+        let problem = ensured.as_ref().err().map(|error| ConnectionProblem {
+            message: error.to_string(),
+            is_connected: self.is_connected(key),
+        });
+        let is_new = fleet.report_problem(key, problem);
         if let Some(error) = ensured.err().filter(|_| is_new) {
             let (physical_cluster, error) = (&key.name, format!("{error:#}"));
             tracing::warn!(physical_cluster, error, "cannot connect to a physical cluster");
@@ -262,7 +262,7 @@ impl<'a> Syncers<'a> {
 }
 
 /// The mailbox and the Secret of a physical cluster that the server connects to.
-fn push_target(member: &Member) -> Option<(&Member, Id, &SecretReference)> {
+fn push_target(member: &FleetMember) -> Option<(&FleetMember, Id, &SecretReference)> {
     let Connection::Push(push) = &member.object.spec.connection else { return None };
     let mailbox = member.mailbox.filter(|_| !is_forgotten(&member.object))?;
     // The status names the mailbox once it has a service account and a role for the syncer; earlier requests would be

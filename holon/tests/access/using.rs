@@ -61,7 +61,7 @@ fn a_grant_that_is_taken_away_keeps_new_work_out_and_evicts_nothing() {
     wants(&world, &ours, "late", "east");
     let rule = || verdict(&world, &ours, "late", "east");
     world.until("it is said why", || rule()["rule"] == "UseNotGranted");
-    assert_eq!(rule()["message"], "this logical cluster may not use it");
+    assert_eq!(rule()["message"], "this logical cluster may not use the physical cluster");
     assert_eq!(rule()["remedy"], "grant the verb use on physicalclusters east to this logical cluster");
     // What may be used is used, by those who may.
     wants(&world, &ours, "beside", "west");

@@ -59,18 +59,18 @@ fn what_keeps_the_server_from_connecting_is_said() {
     assert_eq!(world.east.requests().total(), 0);
 
     world.ask("PUT", &path, &secret(&world.east.kubeconfig().unwrap()));
-    world.until_said("True", "Reachable", "its syncer reports");
+    world.until_said("True", "Reachable", "the syncer reports");
     world.put_app();
 
     // What works goes on without it, and it is said that it would not begin again.
     world.ask("DELETE", &path, &Value::Null);
-    world.until_said("True", "Reachable", "could not connect anew: there is no Secret default/east");
+    world.until_said("True", "Reachable", "cannot connect again: there is no Secret default/east");
     world.ask("POST", SECRETS, &secret("garbage"));
-    world.until_said("True", "Reachable", "could not connect anew: kubeconfig of Secret default/east cannot");
+    world.until_said("True", "Reachable", "cannot connect again: kubeconfig of Secret default/east cannot");
     world.below("DELETE", WEB, &Value::Null).unwrap();
     world.until("it is made again", || world.below("GET", WEB, &Value::Null).is_some());
     world.ask("PUT", &path, &secret(&world.east.kubeconfig().unwrap()));
-    world.until("all is well", || world.ready()["message"] == "its syncer reports");
+    world.until("all is well", || world.ready()["message"] == "the syncer reports");
 }
 
 /// A key that does not open what a syncer kept made it end, again and again, and only the log said so.
@@ -97,7 +97,7 @@ fn a_syncer_that_cannot_run_is_said_to_be_so() {
         std::thread::sleep(Duration::from_millis(200));
     }
     start(&mut world, key);
-    world.until_said("True", "Reachable", "its syncer reports");
+    world.until_said("True", "Reachable", "the syncer reports");
 }
 
 /// The credentials of one cluster written over those of another. The other has nothing of what was sent, which must not be taken
@@ -117,7 +117,7 @@ fn a_secret_that_leads_to_another_cluster_changes_nothing_in_either() {
     assert_eq!(other.requests().since(&in_other).writes(), 0, "{:?}", other.requests());
     assert_eq!(world.mailbox(WEB)["status"]["readyReplicas"], 3);
     world.ask("PUT", &path, &secret(&world.east.kubeconfig().unwrap()));
-    world.until_said("True", "Reachable", "its syncer reports");
+    world.until_said("True", "Reachable", "the syncer reports");
     let late = json!({ "metadata": { "name": "late", "labels": { "holon.dev/placed": "true" } } });
     world.put("/api/v1/namespaces/shop/configmaps", &late);
     let late = "/api/v1/namespaces/shop/configmaps/late";
@@ -128,7 +128,7 @@ fn a_secret_that_leads_to_another_cluster_changes_nothing_in_either() {
 
 impl World {
     fn put_app_when_ready(&self) {
-        self.until_said("True", "Reachable", "its syncer reports");
+        self.until_said("True", "Reachable", "the syncer reports");
         self.put_app();
     }
 }

@@ -84,7 +84,7 @@ fn a_cluster_with_work_on_it_can_be_forgotten() {
     world.runtime.block_on(world.east.kill());
     // First without: that waits for the work to be moved, and then the administrator decides otherwise.
     let (worked, out, _) = holon_within(&world, "5", &["leave", "east"]);
-    assert!(!worked && out.contains("is moved first"), "{out}");
+    assert!(!worked && out.contains("moved to other targets first"), "{out}");
     let (worked, out, error) = holon_within(&world, "50", &["leave", "east", "--forget"]);
     assert!(worked && out.contains("east has left"), "{out}{error}");
     assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);

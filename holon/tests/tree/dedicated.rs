@@ -30,7 +30,7 @@ fn a_cluster_that_is_dedicated_to_one_keeps_others_out_and_says_so() {
     };
     world.until("it is said why", || verdict()["rule"] == "Dedicated");
     let verdict = verdict();
-    assert_eq!(verdict["message"], "it is dedicated to logical cluster root:team-a");
+    assert_eq!(verdict["message"], "the physical cluster is dedicated to logical cluster root:team-a");
     assert_eq!(verdict["remedy"], "remove spec.dedicatedTo from PhysicalCluster east");
     let below = world.below("east", "/apis/apps/v1/deployments");
     let names: Vec<&Value> =

@@ -1,13 +1,13 @@
-//! A Job over several targets: every completion once.
+//! Divides a Job: every completion runs once.
 //!
-//! Parallelism is divided like replicas, completions in proportion to it, and retries in proportion to those. A Job's
-//! completions cannot be changed once it exists, so what was recorded stays. Without completions (a work queue) there are
-//! none to divide: each target runs its part of the workers, and the queue sees to it that nothing is done twice.
+//! Parallelism is divided like replicas, completions in proportion to it, and retries in proportion to those. The
+//! completions of a Job are immutable, so the recorded ones stay. Without completions (a work queue) each target runs
+//! its part of the workers, and the queue ensures that no item is processed twice.
 //!
-//! Pods of an Indexed Job learn their index from Kubernetes, which counts from 0 in every Job. Targets have disjoint
-//! ranges of indexes, but only the pods can add where theirs begins: those that declare the variable `HOLON_INDEX_START`
-//! (with the value `0`, so that they work without us) get it. An Indexed Job whose pods do not ask for it runs whole in
-//! one place; anything else would do some of its work twice and some never.
+//! Pods of an Indexed Job get their index from Kubernetes, which counts from 0 in every Job. Targets have disjoint
+//! ranges of indexes, but only the pods can add the start of theirs: those that declare the variable
+//! `HOLON_INDEX_START` (with the value `0`, so that they work without Holon) get it. An Indexed Job whose pods do not
+//! declare it runs as a whole on one target; divided, it would repeat some indexes and never run others.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use api::fleet::Target;
 use serde_json::Value;
 
 use super::{Dividend, Part, Plan, number, one};
-use crate::shares::{Member, divide};
-use crate::targets::{Pick, shares};
+use crate::placement::shares::{WeightedCluster, divide};
+use crate::placement::targets::{Pick, shares};
 
 pub const INDEX_START: &str = "HOLON_INDEX_START";
 
@@ -24,22 +24,22 @@ pub(crate) const PARALLELISM: &str = "/spec/parallelism";
 const COMPLETIONS: &str = "/spec/completions";
 const BACKOFF_LIMIT: &str = "/spec/backoffLimit";
 const MAX_FAILED: &str = "/spec/maxFailedIndexes";
-/// What Kubernetes takes if it is not said.
+/// The default of Kubernetes.
 const BACKOFF_LIMIT_DEFAULT: u32 = 6;
-/// What Kubernetes gives an Indexed Job that limits retries by index.
+/// The value that Kubernetes sets for an Indexed Job with a backoff limit per index.
 const BACKOFF_LIMIT_UNUSED: i64 = i32::MAX as i64;
 
 pub fn is_indexed(job: &Value) -> bool {
     job.pointer("/spec/completionMode").is_some_and(|mode| mode == "Indexed")
 }
 
-/// Whether parts of it can run in different places.
+/// Whether it can be divided over several targets.
 pub fn divides(job: &Value) -> bool {
     !is_indexed(job)
         || (index_variables(job).next().is_some() && job.pointer("/spec/successPolicy").is_none())
 }
 
-/// The pointers to the values of variables that want to know where indexes begin.
+/// The pointers to the values of the variable `HOLON_INDEX_START`.
 fn index_variables(job: &Value) -> impl Iterator<Item = String> {
     let mut found = Vec::new();
     for list in ["initContainers", "containers"] {
@@ -65,9 +65,9 @@ pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> 
     };
     let completions = u32::try_from(completions.max(0)).unwrap_or(u32::MAX);
     let (shares, workers) = match fixed(recorded, completions) {
-        // Whoever has completions works, wherever it is wanted by now.
+        // Targets with completions get workers, even if they are no longer chosen.
         Some(shares) => {
-            let members: Vec<Member> =
+            let members: Vec<WeightedCluster> =
                 shares.iter().map(|(cluster, share)| member(cluster, *share)).collect();
             let workers = divide(parallelism, key, &members).of;
             (shares.clone(), shares.into_keys().zip(workers).collect())
@@ -93,7 +93,7 @@ pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> 
     Plan { parts, total: Some(completions), shares, pending }
 }
 
-/// Workers without a number of completions. A target without workers gets nothing.
+/// A Job without completions. A target without workers gets nothing.
 fn queue(dividend: &Dividend, workers: BTreeMap<String, u32>) -> Plan {
     let total = number(dividend.object, PARALLELISM, 1);
     let retries = retries(dividend.object, dividend.key, &workers);
@@ -107,11 +107,11 @@ fn queue(dividend: &Dividend, workers: BTreeMap<String, u32>) -> Plan {
     Plan { parts, total: Some(total), shares: workers, pending }
 }
 
-fn member(cluster: &str, share: u32) -> Member<'_> {
-    Member::new(cluster).weighing(u64::from(share))
+fn member(cluster: &str, share: u32) -> WeightedCluster<'_> {
+    WeightedCluster::new(cluster).weighing(u64::from(share))
 }
 
-/// What was recorded, if it is about this number.
+/// The recorded shares, if they add up to the completions.
 fn fixed(recorded: &[Target], completions: u32) -> Option<BTreeMap<String, u32>> {
     let share = |target: &Target| u32::try_from(target.share?).ok();
     let shares: BTreeMap<String, u32> =
@@ -126,20 +126,21 @@ fn in_proportion(
     workers: &BTreeMap<String, u32>,
 ) -> BTreeMap<String, u32> {
     let working = workers.values().any(|workers| *workers > 0);
-    // Nobody works on a Job that is paused with parallelism 0; it is divided all the same, because it cannot be later.
+    // A Job with parallelism 0 is divided by weight, because completions cannot be changed later.
     let weight = |pick: &Pick| if working { u64::from(workers[&pick.cluster]) } else { pick.weight };
-    let members: Vec<Member> =
-        picks.iter().map(|pick| Member::new(&pick.cluster).weighing(weight(pick))).collect();
+    let members: Vec<WeightedCluster> =
+        picks.iter().map(|pick| WeightedCluster::new(&pick.cluster).weighing(weight(pick))).collect();
     picks.iter().map(|pick| pick.cluster.clone()).zip(divide(completions, key, &members).of).collect()
 }
 
-/// Bounds on failures, in proportion to what there is to fail.
+/// The limits of failures, in proportion to the shares.
 fn retries(
     job: &Value,
     key: &str,
     shares: &BTreeMap<String, u32>,
 ) -> Vec<(&'static str, BTreeMap<String, u32>)> {
-    let members: Vec<Member> = shares.iter().map(|(cluster, share)| member(cluster, *share)).collect();
+    let members: Vec<WeightedCluster> =
+        shares.iter().map(|(cluster, share)| member(cluster, *share)).collect();
     let apportioned = |pointer: &'static str, bound: u32| {
         (pointer, shares.keys().cloned().zip(divide(bound, key, &members).of).collect())
     };
@@ -150,7 +151,7 @@ fn retries(
     backoff.into_iter().chain(failed).collect()
 }
 
-/// What is left to do of a target's share when it is lost: finished completions are not done again.
+/// The rest of the share of a lost target: succeeded completions are not repeated.
 pub fn unfinished(share: u32, succeeded: u32) -> u32 {
     share.saturating_sub(succeeded)
 }

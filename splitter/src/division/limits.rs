@@ -1,4 +1,4 @@
-//! Bounds that follow what they bound: a PodDisruptionBudget its pods, a HorizontalPodAutoscaler its targets.
+//! Divides limits by what they limit: a PodDisruptionBudget by its pods, a HorizontalPodAutoscaler by its targets.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use serde_json::Value;
 
 use super::rollout::{Round, resolved};
 use super::{Dividend, Part, Plan, number};
-use crate::shares::{Member, divide};
-use crate::targets::Pick;
+use crate::placement::shares::{WeightedCluster, divide};
+use crate::placement::targets::Pick;
 
 const MIN: &str = "/spec/minReplicas";
 const MAX: &str = "/spec/maxReplicas";
 
-/// A budget over the pods it is about, by cluster. Percentages are taken of all pods together and then apportioned, so that
-/// the targets together keep to what was said; each on its own would round in its own favour.
+/// Divides a budget by the pods it selects. Percentages are resolved over all pods first and then divided: resolved per
+/// target, each would round in its own favour.
 pub fn budget(object: &Value, key: &str, pods: &BTreeMap<String, u32>) -> Plan {
     let total: u32 = pods.values().fold(0, |sum, pods| sum.saturating_add(*pods));
     let apportioned = |pointer: &str, most: fn(u32) -> Option<u32>| {
         let bound = resolved(object.pointer(pointer)?, total, Round::Up)?;
-        let members: Vec<Member> = pods
+        let members: Vec<WeightedCluster> = pods
             .iter()
-            .map(|(cluster, pods)| Member {
+            .map(|(cluster, pods)| WeightedCluster {
                 max: most(*pods),
-                ..Member::new(cluster).weighing(u64::from(*pods))
+                ..WeightedCluster::new(cluster).weighing(u64::from(*pods))
             })
             .collect();
         Some(divide(bound, key, &members).of)
     };
-    // No target can have more available than it has; if all must be, then all there.
+    // No target can have more available pods than it has.
     let minimum = apportioned("/spec/minAvailable", Some).map(|of| ("/spec/minAvailable", of));
     let maximum = apportioned("/spec/maxUnavailable", |_| None).map(|of| ("/spec/maxUnavailable", of));
     let Some((pointer, of)) = minimum.or(maximum) else { return Plan::default() };
@@ -35,8 +35,8 @@ pub fn budget(object: &Value, key: &str, pods: &BTreeMap<String, u32>) -> Plan {
     Plan { parts: pods.keys().zip(of).map(part).collect(), ..Plan::default() }
 }
 
-/// While something comes or goes nobody is given less than there is: an autoscaler takes away at once what is above its
-/// maximum, and what is to be elsewhere instead is not there yet. What leaves keeps what it has.
+/// During a migration no target gets smaller limits than it has: an autoscaler scales down to its maximum at once,
+/// before the new target has taken over. A leaving target keeps its limits.
 pub fn kept(mut plan: Plan, present: &[(&str, &Value)]) -> Plan {
     for (cluster, copy) in present {
         let at = plan.parts.iter().position(|(name, _)| name == cluster);
@@ -53,17 +53,18 @@ pub fn kept(mut plan: Plan, present: &[(&str, &Value)]) -> Plan {
     plan
 }
 
-/// An autoscaler on each target: together not above the maximum, not below the minimum, and none below 1, which is the
-/// least Kubernetes scales to. With a maximum below the number of targets some have none.
+/// Divides an autoscaler: together within maximum and minimum, none below 1, the least that Kubernetes scales to. With a
+/// maximum below the number of targets, some get none.
 pub(super) fn autoscaler(dividend: &Dividend, picks: &[Pick]) -> Plan {
     let object = dividend.object;
     let (min, max) = (number(object, MIN, 1), number(object, MAX, 1));
-    let one_each: Vec<Member> = picks.iter().map(|pick| Member { min: 1, ..pick.member() }).collect();
+    let one_each: Vec<WeightedCluster> =
+        picks.iter().map(|pick| WeightedCluster { min: 1, ..pick.member() }).collect();
     let most = divide(max, dividend.key, &one_each).of;
-    let bounded: Vec<Member> = one_each
+    let bounded: Vec<WeightedCluster> = one_each
         .iter()
         .zip(&most)
-        .map(|(member, most)| Member { max: Some(*most), ..member.clone() })
+        .map(|(member, most)| WeightedCluster { max: Some(*most), ..member.clone() })
         .collect();
     let least = divide(min, dividend.key, &bounded).of;
     let shares: BTreeMap<String, u32> =

@@ -1,4 +1,4 @@
-//! A StatefulSet over several targets: every ordinal in exactly one place.
+//! Divides a StatefulSet: every ordinal is on exactly one target.
 //!
 //! ```text
 //!   0 1 2 3 4 5 6 7        grow: at the end       shrink: from the end       a target leaves: another takes its range
@@ -6,17 +6,17 @@
 //! ```
 //!
 //! Each target has one contiguous range, and the ranges follow each other in the order of the targets, so the order and
-//! the shares in a record say everything. Pods have names, volumes and peers by their ordinal, so a range stays where it
-//! is: growth goes to whoever has the highest ordinals, and then to targets that have none. That may be less even than
-//! dividing anew; dividing anew would move pods with their volumes each time somebody scales.
+//! the shares of a record define them. Pods have names, volumes and peers by ordinal, so a range stays where it is:
+//! growth goes to the target with the highest ordinals, and then to targets without any. That may be less even than a
+//! new division, but a new division would move pods with their volumes at every scaling.
 
 use api::fleet::Target;
 use api::meta::hash::hash;
 use serde_json::Value;
 
 use super::{Dividend, Part, Plan, REPLICAS, number};
-use crate::shares::{Member, divide};
-use crate::targets::Pick;
+use crate::placement::shares::{WeightedCluster, divide};
+use crate::placement::targets::Pick;
 
 const START: &str = "/spec/ordinals/start";
 const PARTITION: &str = "/spec/updateStrategy/rollingUpdate/partition";
@@ -40,7 +40,7 @@ pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> 
     let share = |target: &Target| target.share.map_or(0, |share| u32::try_from(share).unwrap_or_default());
     let recorded: Vec<(&str, u32)> =
         recorded.iter().map(|target| (target.cluster.as_str(), share(target))).collect();
-    let members: Vec<Member> = picks.iter().map(Pick::member).collect();
+    let members: Vec<WeightedCluster> = picks.iter().map(Pick::member).collect();
     let laid = layout(total, dividend.key, &members, &recorded);
     let first = number(object, START, 0);
     let ranges = ranges(first, &laid);
@@ -61,7 +61,7 @@ pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> 
 fn divided(object: &Value, first: u32, range: Range) -> Part {
     let part = Part::default().set(REPLICAS, range.len).set(START, range.start);
     match object.pointer(PARTITION) {
-        // Counted from each set's own first ordinal.
+        // The partition is relative to the first ordinal of each copy.
         Some(_) => {
             let partition = number(object, PARTITION, 0).saturating_sub(range.start - first).min(range.len);
             part.set(PARTITION, partition)
@@ -70,7 +70,7 @@ fn divided(object: &Value, first: u32, range: Range) -> Part {
     }
 }
 
-/// Shares in an order, as ranges.
+/// Turns shares into consecutive ranges.
 pub fn ranges<'a>(first: u32, laid: &[(&'a str, u32)]) -> Vec<(&'a str, Range)> {
     let mut start = first;
     let range = |(cluster, len): &(&'a str, u32)| {
@@ -81,11 +81,11 @@ pub fn ranges<'a>(first: u32, laid: &[(&'a str, u32)]) -> Vec<(&'a str, Range)> 
     laid.iter().map(range).collect()
 }
 
-/// How many ordinals each member has, in the order of the ordinals, given how it was.
+/// The number of ordinals of each cluster, in the order of the ordinals, starting from the record.
 pub fn layout<'a>(
     total: u32,
     key: &str,
-    members: &[Member<'a>],
+    members: &[WeightedCluster<'a>],
     recorded: &[(&'a str, u32)],
 ) -> Vec<(&'a str, u32)> {
     let mut laid = inherit(key, members, recorded);
@@ -97,11 +97,15 @@ pub fn layout<'a>(
     laid
 }
 
-/// The recorded ranges, with those of clusters that are no longer members given to others: whole, to one that has none,
-/// or else to a neighbour, whose range it continues.
-fn inherit<'a>(key: &str, members: &[Member<'a>], recorded: &[(&'a str, u32)]) -> Vec<(&'a str, u32)> {
+/// The recorded ranges, with those of clusters that are no longer chosen given to others: as a whole to a cluster
+/// without ordinals, or else to a neighbour, whose range it continues.
+fn inherit<'a>(
+    key: &str,
+    members: &[WeightedCluster<'a>],
+    recorded: &[(&'a str, u32)],
+) -> Vec<(&'a str, u32)> {
     let is_member = |cluster: &str| members.iter().any(|member| member.cluster == cluster);
-    let mut free: Vec<&Member> = members
+    let mut free: Vec<&WeightedCluster> = members
         .iter()
         .filter(|member| !recorded.iter().any(|(cluster, len)| *cluster == member.cluster && *len > 0))
         .collect();
@@ -119,7 +123,7 @@ fn inherit<'a>(key: &str, members: &[Member<'a>], recorded: &[(&'a str, u32)]) -
             orphaned += len;
         }
     }
-    // Those without ordinals come last, in a fixed order, ready to get the next ones.
+    // Clusters without ordinals come last, in a fixed order, and get the next ones.
     laid.extend(free.iter().map(|member| (member.cluster, 0)));
     laid
 }
@@ -132,13 +136,13 @@ fn shrink(laid: &mut [(&str, u32)], mut by: u32) {
     }
 }
 
-fn grow<'a>(laid: &mut [(&'a str, u32)], total: u32, key: &str, members: &[Member<'a>]) {
+fn grow<'a>(laid: &mut [(&'a str, u32)], total: u32, key: &str, members: &[WeightedCluster<'a>]) {
     let of = |cluster: &str| members.iter().find(|member| member.cluster == cluster);
     let least = |(cluster, len): &(&'a str, u32)| match of(cluster) {
-        Some(member) => Member { min: member.min.max(*len), ..member.clone() },
-        None => Member::held(cluster, *len),
+        Some(member) => WeightedCluster { min: member.min.max(*len), ..member.clone() },
+        None => WeightedCluster::held(cluster, *len),
     };
-    let wishes: Vec<Member> = laid.iter().map(least).collect();
+    let wishes: Vec<WeightedCluster> = laid.iter().map(least).collect();
     let wanted = divide(total, key, &wishes).of;
     let mut left = total - laid.iter().map(|(_, len)| len).sum::<u32>();
     let last = laid.iter().rposition(|(_, len)| *len > 0).unwrap_or_default();
@@ -147,10 +151,10 @@ fn grow<'a>(laid: &mut [(&'a str, u32)], total: u32, key: &str, members: &[Membe
         place.1 += more;
         left -= more;
     }
-    // What those with lower ordinals were to get cannot be put between them: it goes to the end.
+    // Ordinals cannot be inserted between ranges, so the rest goes to the end.
     let last = laid.iter().rposition(|(_, len)| *len > 0).unwrap_or_default();
     for place in laid.iter_mut().skip(last) {
-        let more = of(place.0).map_or(0, Member::most).saturating_sub(place.1).min(left);
+        let more = of(place.0).map_or(0, WeightedCluster::most).saturating_sub(place.1).min(left);
         place.1 += more;
         left -= more;
     }
@@ -188,9 +192,9 @@ mod tests {
 
     #[test]
     fn ranges_stay_where_they_are() {
-        let two = [Member::new("a").weighing(3), Member::new("b").weighing(2)];
+        let two = [WeightedCluster::new("a").weighing(3), WeightedCluster::new("b").weighing(2)];
         let check = |total: u32,
-                     members: &[Member<'static>],
+                     members: &[WeightedCluster<'static>],
                      recorded: &[(&'static str, u32)],
                      expected: &[(&str, u32)]| {
             let laid = layout(total, "shop/db", members, recorded);
@@ -205,15 +209,22 @@ mod tests {
         check(7, &two, &[("a", 3), ("b", 2)], &[("a", 3), ("b", 4)]);
         check(5, &two, &[("a", 1), ("b", 0)], &[("a", 3), ("b", 2)]);
         // Bounds hold; what fits nowhere waits.
-        let bounded =
-            [Member { max: Some(3), ..Member::new("a") }, Member { max: Some(3), ..Member::new("b") }];
+        let bounded = [
+            WeightedCluster { max: Some(3), ..WeightedCluster::new("a") },
+            WeightedCluster { max: Some(3), ..WeightedCluster::new("b") },
+        ];
         check(9, &bounded, &[("a", 2), ("b", 2)], &[("a", 2), ("b", 3)]);
         // A target leaves: one without ordinals takes its range, or a neighbour does.
-        check(5, &[Member::new("b"), Member::new("c")], &[("a", 3), ("b", 2)], &[("c", 3), ("b", 2)]);
-        check(5, &[Member::new("b")], &[("a", 3), ("b", 2)], &[("b", 5)]);
+        check(
+            5,
+            &[WeightedCluster::new("b"), WeightedCluster::new("c")],
+            &[("a", 3), ("b", 2)],
+            &[("c", 3), ("b", 2)],
+        );
+        check(5, &[WeightedCluster::new("b")], &[("a", 3), ("b", 2)], &[("b", 5)]);
         check(
             6,
-            &[Member::new("a"), Member::new("c")],
+            &[WeightedCluster::new("a"), WeightedCluster::new("c")],
             &[("a", 2), ("b", 2), ("c", 2)],
             &[("a", 4), ("c", 2)],
         );
@@ -288,8 +299,8 @@ mod tests {
             weights in prop::collection::vec((1..9_u64, prop::option::of(0..12_u32)), 1..5),
         ) {
             const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
-            let members: Vec<Member> = NAMES.iter().zip(&weights)
-                .map(|(name, (weight, max))| Member { max: *max, ..Member::new(name).weighing(*weight) }).collect();
+            let members: Vec<WeightedCluster> = NAMES.iter().zip(&weights)
+                .map(|(name, (weight, max))| WeightedCluster { max: *max, ..WeightedCluster::new(name).weighing(*weight) }).collect();
             let mut recorded: Vec<(&str, u32)> = Vec::new();
             for total in totals {
                 let laid = layout(total, "shop/db", &members, &recorded);

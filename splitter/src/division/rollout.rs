@@ -1,19 +1,19 @@
 //! A rolling update over several targets, within the bounds of one.
 //!
-//! A Deployment says how many pods may be missing (`maxUnavailable`) and how many there may be too many (`maxSurge`).
-//! Each target's own Deployment keeps to what it is given, so what is given may never add up to more than what was said:
-//! the bounds are resolved to numbers on the whole and apportioned. Where that leaves nothing for a target, it waits its
-//! turn: it keeps the old template until another has finished and its part is free again. So ten targets with one pod
-//! each and `maxUnavailable: 1` never have two pods down.
+//! A Deployment limits how many pods may be unavailable (`maxUnavailable`) and surplus (`maxSurge`) during an update.
+//! The Deployment of each target keeps to its own bounds, so the bounds of all targets together must not exceed those
+//! of the user: they are resolved to numbers for the whole, and divided. A target without a part waits for its turn: it
+//! keeps the old template until another target has finished. So ten targets with one pod each and `maxUnavailable: 1`
+//! never have two pods down.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::Part;
-use crate::shares::{Member, divide};
+use crate::placement::shares::{WeightedCluster, divide};
 
-/// How many may be too many, and how many may be missing.
+/// The bounds of a rolling update, in replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     pub surge: u32,
@@ -23,7 +23,7 @@ pub struct Bounds {
 const SURGE: &str = "/spec/strategy/rollingUpdate/maxSurge";
 const UNAVAILABLE: &str = "/spec/strategy/rollingUpdate/maxUnavailable";
 
-/// The bounds of a Deployment with so many replicas; none if it does not roll.
+/// The bounds of a Deployment with this many replicas. None if its strategy is Recreate.
 pub fn bounds(deployment: &Value, total: u32) -> Option<Bounds> {
     let is_deployment = deployment["kind"] == "Deployment";
     if !is_deployment || deployment.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate") {
@@ -32,7 +32,7 @@ pub fn bounds(deployment: &Value, total: u32) -> Option<Bounds> {
     let portion = |pointer: &str| deployment.pointer(pointer).cloned().unwrap_or_else(|| "25%".into());
     let surge = resolved(&portion(SURGE), total, Round::Up).unwrap_or_default();
     let unavailable = resolved(&portion(UNAVAILABLE), total, Round::Down).unwrap_or_default();
-    // As in Kubernetes: with neither, nothing could ever change.
+    // As in Kubernetes: with both 0, no pod could ever be replaced.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
     Some(Bounds { surge, unavailable })
 }
@@ -43,7 +43,7 @@ pub enum Round {
     Down,
 }
 
-/// A number, or a percentage of a total; none if it is neither.
+/// A number, or a percentage of a total. None if it is neither.
 pub fn resolved(portion: &Value, total: u32, round: Round) -> Option<u32> {
     if let Some(number) = portion.as_i64() {
         return Some(u32::try_from(number.max(0)).unwrap_or(u32::MAX));
@@ -57,133 +57,148 @@ pub fn resolved(portion: &Value, total: u32, round: Round) -> Option<u32> {
     Some(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
-/// What one target may do.
+/// The bounds granted to one target.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Grant {
+pub struct RolloutGrant {
     pub surge: u32,
     pub unavailable: u32,
-    /// Whether it may have the new template.
-    pub goes: bool,
+    /// Whether it may get the new template.
+    pub may_update: bool,
 }
 
-impl Grant {
-    /// A Deployment may not be told 0 and 0. One that waits changes nothing, so what it is told does not matter.
+impl RolloutGrant {
+    /// The bounds of a Deployment must not both be 0. A waiting target changes nothing, so its bounds do not matter.
     pub(super) fn written(self, part: Part) -> Part {
         let unavailable = if self.surge == 0 { self.unavailable.max(1) } else { self.unavailable };
         part.set(SURGE, self.surge).set(UNAVAILABLE, unavailable)
     }
 
-    /// The fields that say it.
+    /// The fields with these bounds.
     pub fn part(self) -> Part {
         self.written(Part::default())
     }
 }
 
-/// Where a target is in an update.
+/// The stage of a target in a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
+pub enum RolloutStage {
     /// It has the old template.
     Waiting,
-    /// It has the new one, may do this much, and is not finished.
+    /// It has the new template and these bounds, and is not finished.
     Rolling(Bounds),
-    /// Everything there is new and available.
+    /// All replicas are updated and available.
     Done,
 }
 
 #[derive(Clone, Debug)]
-pub struct Turn<'a> {
+pub struct RolloutTarget<'a> {
     pub cluster: &'a str,
     pub share: u32,
-    /// How many of them are not available.
+    /// Its unavailable replicas.
     pub down: u32,
-    /// Whether some of that is broken, and has not only begun.
-    pub ails: bool,
-    pub stage: Stage,
+    /// Whether some of them are degraded, and not just starting.
+    pub is_degraded: bool,
+    pub stage: RolloutStage,
 }
 
-impl<'a> Turn<'a> {
-    /// Nothing there is up, so nothing can be taken down: it goes at any time, and the new template may be the cure.
+impl<'a> RolloutTarget<'a> {
+    /// No replica is available, so updating takes none down, and the new template may fix it.
     fn is_down(&self) -> bool {
         self.down >= self.share
     }
 
-    /// Some of it is down and some is up.
-    fn limps(&self) -> bool {
+    /// Some replicas are available and some are not.
+    fn is_partially_down(&self) -> bool {
         self.down > 0 && !self.is_down()
     }
 
-    /// How many are missing there because of us or of others, or may be at any moment.
+    /// The replicas that are unavailable, or may become so at any moment.
     fn spent(&self) -> u32 {
         match self.stage {
-            Stage::Rolling(granted) => granted.unavailable.max(self.down),
-            Stage::Waiting | Stage::Done => self.down,
+            RolloutStage::Rolling(granted) => granted.unavailable.max(self.down),
+            RolloutStage::Waiting | RolloutStage::Done => self.down,
         }
     }
 
-    fn member(&self, takes_part: bool, min: u32) -> Member<'a> {
-        let max = if takes_part && self.stage == Stage::Waiting { self.share } else { 0 };
-        Member { max: Some(max), min, ..Member::new(self.cluster).weighing(u64::from(self.share)) }
+    fn member(&self, takes_part: bool, min: u32) -> WeightedCluster<'a> {
+        let max = if takes_part && self.stage == RolloutStage::Waiting { self.share } else { 0 };
+        WeightedCluster {
+            max: Some(max),
+            min,
+            ..WeightedCluster::new(self.cluster).weighing(u64::from(self.share))
+        }
     }
 }
 
-/// The bounds of each target when nothing is going on, in proportion to its share.
+/// The bounds of every target without a rollout, in proportion to its share.
 pub(super) fn apportion(
     bounds: Bounds,
     key: &str,
     shares: &BTreeMap<String, u32>,
-) -> BTreeMap<String, Grant> {
-    let turns: Vec<Turn> = shares
+) -> BTreeMap<String, RolloutGrant> {
+    let turns: Vec<RolloutTarget> = shares
         .iter()
-        .map(|(cluster, share)| Turn { cluster, share: *share, down: 0, ails: false, stage: Stage::Waiting })
+        .map(|(cluster, share)| RolloutTarget {
+            cluster,
+            share: *share,
+            down: 0,
+            is_degraded: false,
+            stage: RolloutStage::Waiting,
+        })
         .collect();
     shares.keys().cloned().zip(self::turns(bounds, key, &turns)).collect()
 }
 
-/// Who may go now, and how far. What was granted to those under way stays theirs until they have finished; what is down
-/// anywhere else counts too, because users do not care which template a missing pod would have had.
-pub fn turns(bounds: Bounds, key: &str, targets: &[Turn]) -> Vec<Grant> {
-    let surging = |turn: &Turn| match turn.stage {
-        Stage::Rolling(granted) => granted.surge,
-        Stage::Waiting | Stage::Done => 0,
+/// Which targets may update now, and with which bounds. Targets that are rolling keep their bounds until they have
+/// finished; unavailable replicas elsewhere count too, because users do not care which template a missing pod would have
+/// had.
+pub fn turns(bounds: Bounds, key: &str, targets: &[RolloutTarget]) -> Vec<RolloutGrant> {
+    let surging = |turn: &RolloutTarget| match turn.stage {
+        RolloutStage::Rolling(granted) => granted.surge,
+        RolloutStage::Waiting | RolloutStage::Done => 0,
     };
-    let unavailable_left = left(bounds.unavailable, targets.iter().map(Turn::spent));
+    let unavailable_left = left(bounds.unavailable, targets.iter().map(RolloutTarget::spent));
     let surge_left = left(bounds.surge, targets.iter().map(surging));
-    let up: Vec<Member> = targets.iter().map(|turn| turn.member(turn.down == 0, 0)).collect();
+    let up: Vec<WeightedCluster> = targets.iter().map(|turn| turn.member(turn.down == 0, 0)).collect();
     let mut unavailable = divide(unavailable_left, key, &up).of;
-    limping(bounds, targets, &mut unavailable);
-    // Surge first to those who got nothing yet, so that more of them can go at once.
+    grant_partially_down(bounds, targets, &mut unavailable);
+    // Surge goes first to targets without unavailable budget, so that more can update at once.
     let first = |at: usize| u32::from(unavailable[at] == 0);
-    let all: Vec<Member> =
+    let all: Vec<WeightedCluster> =
         targets.iter().enumerate().map(|(at, turn)| turn.member(!turn.is_down(), first(at))).collect();
     let surge = divide(surge_left, key, &all).of;
 
-    let grant = |(turn, (unavailable, surge)): (&Turn, (u32, u32))| match turn.stage {
-        Stage::Rolling(granted) => {
-            Grant { surge: granted.surge, unavailable: granted.unavailable, goes: true }
+    let grant = |(turn, (unavailable, surge)): (&RolloutTarget, (u32, u32))| match turn.stage {
+        RolloutStage::Rolling(granted) => {
+            RolloutGrant { surge: granted.surge, unavailable: granted.unavailable, may_update: true }
         }
-        Stage::Waiting if turn.share == 0 => Grant { surge: 0, unavailable: 0, goes: true },
-        Stage::Waiting if turn.is_down() => Grant { surge: 0, unavailable: turn.share, goes: true },
-        Stage::Waiting => Grant { surge, unavailable, goes: surge + unavailable > 0 },
-        Stage::Done => Grant { surge: 0, unavailable: 0, goes: true },
+        RolloutStage::Waiting if turn.share == 0 => {
+            RolloutGrant { surge: 0, unavailable: 0, may_update: true }
+        }
+        RolloutStage::Waiting if turn.is_down() => {
+            RolloutGrant { surge: 0, unavailable: turn.share, may_update: true }
+        }
+        RolloutStage::Waiting => RolloutGrant { surge, unavailable, may_update: surge + unavailable > 0 },
+        RolloutStage::Done => RolloutGrant { surge: 0, unavailable: 0, may_update: true },
     };
     targets.iter().zip(unavailable.into_iter().zip(surge)).map(grant).collect()
 }
 
-/// What is down at a target already can be replaced without taking anything else down. But what was granted for it stays
-/// granted when it is up again, so it has to fit with what is down elsewhere. Where something is broken the new template may be
-/// the cure, and nobody waits for others to be well that may wait for the same: there it has to fit with what others were
-/// granted, and if more is down than that, one at a time does.
-fn limping(bounds: Bounds, targets: &[Turn], unavailable: &mut [u32]) {
-    let all: u32 = targets.iter().map(Turn::spent).sum();
-    let is_rolling = |turn: &&Turn| matches!(turn.stage, Stage::Rolling(_));
-    let mut granted: u32 = targets.iter().filter(is_rolling).map(Turn::spent).sum();
+/// Replicas that are unavailable at a target can be replaced without taking others down. But the bounds stay granted
+/// when they are available again, so they have to fit with what is unavailable elsewhere. A degraded target may be fixed
+/// by the new template and must not wait for other degraded ones: its bounds have to fit with what was granted to
+/// others, and if more is unavailable than that, one target updates at a time.
+fn grant_partially_down(bounds: Bounds, targets: &[RolloutTarget], unavailable: &mut [u32]) {
+    let all: u32 = targets.iter().map(RolloutTarget::spent).sum();
+    let is_rolling = |turn: &&RolloutTarget| matches!(turn.stage, RolloutStage::Rolling(_));
+    let mut granted: u32 = targets.iter().filter(is_rolling).map(RolloutTarget::spent).sum();
     for (turn, unavailable) in targets.iter().zip(unavailable) {
         let alone = turn.down.min(bounds.unavailable);
-        let fits = match turn.ails {
+        let fits = match turn.is_degraded {
             true => granted == 0 || granted + alone <= bounds.unavailable,
             false => all <= bounds.unavailable,
         };
-        if turn.stage == Stage::Waiting && turn.limps() && fits {
+        if turn.stage == RolloutStage::Waiting && turn.is_partially_down() && fits {
             (*unavailable, granted) = (alone, granted + alone);
         }
     }
@@ -215,34 +230,34 @@ mod tests {
 
     const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 
-    /// A world in which whatever may go wrong does: every target under way has as many pods down, and as many too many,
-    /// as it was allowed. Returns the most that were ever down and too many.
+    /// A simulation of the worst case: every rolling target has as many pods down, and as many surplus pods, as it was
+    /// granted. Returns the largest numbers.
     fn roll_out(bounds: Bounds, shares: &[u32], mut choose: impl FnMut(usize) -> usize) -> (u32, u32) {
-        let mut turns_left: Vec<Turn> = NAMES
+        let mut turns_left: Vec<RolloutTarget> = NAMES
             .iter()
             .zip(shares)
-            .map(|(cluster, share)| Turn {
+            .map(|(cluster, share)| RolloutTarget {
                 cluster,
                 share: *share,
                 down: 0,
-                ails: false,
-                stage: Stage::Waiting,
+                is_degraded: false,
+                stage: RolloutStage::Waiting,
             })
             .collect();
         let (mut most_down, mut most_extra) = (0, 0);
-        while turns_left.iter().any(|turn| turn.stage != Stage::Done) {
+        while turns_left.iter().any(|turn| turn.stage != RolloutStage::Done) {
             for (turn, grant) in
                 turns(bounds, "shop/web", &turns_left.clone()).into_iter().zip(&mut turns_left)
             {
-                if turn.goes && grant.stage == Stage::Waiting {
+                if turn.may_update && grant.stage == RolloutStage::Waiting {
                     let granted = Bounds { surge: turn.surge, unavailable: turn.unavailable };
-                    grant.stage = Stage::Rolling(granted);
+                    grant.stage = RolloutStage::Rolling(granted);
                     grant.down = granted.unavailable.min(grant.share);
                 }
             }
             let sum = |of: fn(&Bounds) -> u32| -> u32 {
                 let granted = turns_left.iter().filter_map(|turn| match &turn.stage {
-                    Stage::Rolling(granted) => Some(of(granted)),
+                    RolloutStage::Rolling(granted) => Some(of(granted)),
                     _ => None,
                 });
                 granted.sum()
@@ -250,11 +265,11 @@ mod tests {
             most_down = most_down.max(turns_left.iter().map(|turn| turn.down).sum());
             most_extra = most_extra.max(sum(|granted| granted.surge));
             let rolling: Vec<usize> = (0..turns_left.len())
-                .filter(|at| matches!(turns_left[*at].stage, Stage::Rolling(_)))
+                .filter(|at| matches!(turns_left[*at].stage, RolloutStage::Rolling(_)))
                 .collect();
-            assert!(!rolling.is_empty(), "nobody may go: {turns_left:?}");
+            assert!(!rolling.is_empty(), "no target may update: {turns_left:?}");
             let finished = &mut turns_left[rolling[choose(rolling.len())]];
-            (finished.stage, finished.down) = (Stage::Done, 0);
+            (finished.stage, finished.down) = (RolloutStage::Done, 0);
         }
         (most_down, most_extra)
     }
@@ -266,36 +281,54 @@ mod tests {
 
     #[test]
     fn those_without_a_part_wait() {
-        let turn = |cluster, share, down, stage| Turn { cluster, share, down, ails: down > 0, stage };
-        let go = |turns: &[Turn]| -> Vec<bool> {
+        let turn = |cluster, share, down, stage| RolloutTarget {
+            cluster,
+            share,
+            down,
+            is_degraded: down > 0,
+            stage,
+        };
+        let go = |turns: &[RolloutTarget]| -> Vec<bool> {
             self::turns(Bounds { surge: 0, unavailable: 1 }, "shop/web", turns)
                 .iter()
-                .map(|grant| grant.goes)
+                .map(|grant| grant.may_update)
                 .collect()
         };
-        let granted = Stage::Rolling(Bounds { surge: 0, unavailable: 1 });
-        assert_eq!(go(&[turn("a", 1, 1, granted), turn("b", 1, 0, Stage::Waiting)]), [true, false]);
-        assert_eq!(go(&[turn("a", 1, 0, Stage::Done), turn("b", 1, 0, Stage::Waiting)]), [true, true]);
-        // A pod that is down where the update has been counts: nothing further goes until it is back.
-        assert_eq!(go(&[turn("a", 1, 1, Stage::Done), turn("b", 1, 0, Stage::Waiting)]), [true, false]);
-        // A broken target goes first: the new template may be the cure, and nothing more is down for it.
-        assert_eq!(go(&[turn("a", 1, 0, Stage::Waiting), turn("b", 1, 1, Stage::Waiting)]), [false, true]);
-        assert_eq!(go(&[turn("a", 0, 0, Stage::Waiting), turn("b", 5, 0, Stage::Waiting)]), [true, true]);
+        let granted = RolloutStage::Rolling(Bounds { surge: 0, unavailable: 1 });
+        assert_eq!(go(&[turn("a", 1, 1, granted), turn("b", 1, 0, RolloutStage::Waiting)]), [true, false]);
+        assert_eq!(
+            go(&[turn("a", 1, 0, RolloutStage::Done), turn("b", 1, 0, RolloutStage::Waiting)]),
+            [true, true]
+        );
+        // A pod that is down on a finished target counts: nothing else updates until it is back.
+        assert_eq!(
+            go(&[turn("a", 1, 1, RolloutStage::Done), turn("b", 1, 0, RolloutStage::Waiting)]),
+            [true, false]
+        );
+        // A degraded target updates first: the new template may fix it, and no further pod goes down.
+        assert_eq!(
+            go(&[turn("a", 1, 0, RolloutStage::Waiting), turn("b", 1, 1, RolloutStage::Waiting)]),
+            [false, true]
+        );
+        assert_eq!(
+            go(&[turn("a", 0, 0, RolloutStage::Waiting), turn("b", 5, 0, RolloutStage::Waiting)]),
+            [true, true]
+        );
     }
 
-    fn limping(share: u32, down: u32, ails: bool) -> Turn<'static> {
-        Turn { cluster: "a", share, down, ails, stage: Stage::Waiting }
+    fn grant_partially_down(share: u32, down: u32, is_degraded: bool) -> RolloutTarget<'static> {
+        RolloutTarget { cluster: "a", share, down, is_degraded, stage: RolloutStage::Waiting }
     }
 
-    fn check(surge: u32, unavailable: u32, turns: &[Turn], expected: &[(u32, u32)]) {
+    fn check(surge: u32, unavailable: u32, turns: &[RolloutTarget], expected: &[(u32, u32)]) {
         assert_eq!(turns_of(Bounds { surge, unavailable }, turns), expected, "{turns:?}");
     }
 
-    /// Three grew from two pods to four and got a new template in one edit. Whoever has grown takes one down, and the others
-    /// have not grown yet: numbers go first.
+    /// Three targets grew from two pods to four and got a new template in one edit. A target that has grown takes one
+    /// down, and the others have not grown yet: replicas change first.
     #[test]
     fn what_grows_is_waited_for() {
-        let growing = |down| limping(4, down, false);
+        let growing = |down| grant_partially_down(4, down, false);
         check(0, 1, &[growing(2), growing(2), growing(2)], &[(0, 0), (0, 0), (0, 0)]);
         check(0, 1, &[growing(0), growing(0), growing(2)], &[(0, 0), (0, 0), (0, 0)]);
         // It can be replaced before it is up, within what may be missing.
@@ -307,22 +340,25 @@ mod tests {
     /// Each had one pod that was broken, so each was allowed one; and when all were up, each took one down.
     #[test]
     fn who_limps_is_not_granted_more_than_all_together() {
-        let ailing = |share, down| limping(share, down, true);
-        check(0, 1, &[ailing(2, 1), ailing(2, 1), ailing(2, 1)], &[(0, 1), (0, 0), (0, 0)]);
-        check(0, 2, &[ailing(2, 1), ailing(2, 1), ailing(2, 1)], &[(0, 1), (0, 1), (0, 0)]);
+        let degraded = |share, down| grant_partially_down(share, down, true);
+        check(0, 1, &[degraded(2, 1), degraded(2, 1), degraded(2, 1)], &[(0, 1), (0, 0), (0, 0)]);
+        check(0, 2, &[degraded(2, 1), degraded(2, 1), degraded(2, 1)], &[(0, 1), (0, 1), (0, 0)]);
         // Nothing may be taken down there: what is new comes first.
-        check(1, 0, &[ailing(5, 1), ailing(5, 1)], &[(1, 0), (0, 0)]);
+        check(1, 0, &[degraded(5, 1), degraded(5, 1)], &[(1, 0), (0, 0)]);
         // Where nothing is up, nothing is taken down.
-        check(0, 1, &[ailing(3, 3), ailing(1, 1), ailing(2, 1)], &[(0, 3), (0, 1), (0, 1)]);
+        check(0, 1, &[degraded(3, 3), degraded(1, 1), degraded(2, 1)], &[(0, 3), (0, 1), (0, 1)]);
         // One goes already.
-        let rolling = Stage::Rolling(Bounds { surge: 0, unavailable: 1 });
-        let under_way = Turn { cluster: "a", share: 2, down: 0, ails: false, stage: rolling };
-        check(0, 1, &[under_way, ailing(2, 1)], &[(0, 1), (0, 0)]);
+        let rolling = RolloutStage::Rolling(Bounds { surge: 0, unavailable: 1 });
+        let under_way = RolloutTarget { cluster: "a", share: 2, down: 0, is_degraded: false, stage: rolling };
+        check(0, 1, &[under_way, degraded(2, 1)], &[(0, 1), (0, 0)]);
     }
 
-    fn turns_of(bounds: Bounds, turns: &[Turn]) -> Vec<(u32, u32)> {
-        let named: Vec<Turn> =
-            turns.iter().zip(NAMES).map(|(turn, cluster)| Turn { cluster, ..turn.clone() }).collect();
+    fn turns_of(bounds: Bounds, turns: &[RolloutTarget]) -> Vec<(u32, u32)> {
+        let named: Vec<RolloutTarget> = turns
+            .iter()
+            .zip(NAMES)
+            .map(|(turn, cluster)| RolloutTarget { cluster, ..turn.clone() })
+            .collect();
         let grants = self::turns(bounds, "shop/web", &named);
         grants.iter().map(|grant| (grant.surge, grant.unavailable)).collect()
     }

@@ -204,7 +204,7 @@ fn every_completion_of_a_job_runs_once() {
             ("b", json!({ "parallelism": 2, "backoffLimit": 1 })),
         ],
     );
-    // What runs cannot be divided anew; whoever runs it has all the workers, whoever else would do or be wanted.
+    // A running Job is not divided again: its targets have all the workers, whichever clusters are chosen now.
     for wanted in [&[("a", 1), ("b", 1), ("c", 1)][..], &[("c", 1)]] {
         let running = copies(
             &job(json!({ "completions": 10, "parallelism": 10 })),

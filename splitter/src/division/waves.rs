@@ -1,8 +1,8 @@
-//! A change that goes target by target.
+//! A rollout target by target.
 //!
-//! A Placement may say how many targets change at once, how long one must be well before the next begins, and how many may
-//! fail before nothing further is begun. This is about which targets get the new template at all; within one, and over all
-//! that have it, the Deployment's own bounds hold ([`super::rollout`]).
+//! A Placement may limit how many targets change at the same time, how long a target must be healthy before the next
+//! starts, and how many may fail before the rollout stops. This decides which targets get the new template; within
+//! those, the bounds of the Deployment hold ([`super::rollout`]).
 //!
 //! ```text
 //!   done   done   soaking   changing   waiting   waiting       maxConcurrency 2: the last two wait
@@ -12,29 +12,29 @@ use api::fleet::{Portion, Rollout};
 
 use super::rollout::{Round, resolved};
 
-/// How far a target is with a change.
+/// The progress of a target in a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// It has the old template.
     Waiting,
-    /// It has the new one, for so long, and is not well with it yet.
+    /// It has the new template for this long, and is not healthy yet.
     Changing { for_s: u64 },
-    /// It has been well with it for so long.
+    /// It has been healthy with it for this long.
     Well { for_s: u64 },
-    /// It says itself that it failed.
+    /// It reports a failure.
     Failed,
 }
 
-/// What is to be done, and how it stands.
+/// The targets that may start, and the progress of all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wave {
-    /// These may begin now, in this order.
+    /// The targets that may start now, in order.
     pub begin: Vec<String>,
     pub done: usize,
     pub changing: usize,
     pub failed: usize,
     pub waiting: usize,
-    /// Whether too many have failed. Then nothing begins until somebody changes something.
+    /// Whether too many have failed. Then no further target starts until the object or the policy changes.
     pub is_stopped: bool,
 }
 
@@ -53,7 +53,7 @@ pub fn next(policy: Option<&Rollout>, targets: &[(&str, Progress)]) -> Wave {
         }
     }
     wave.is_stopped = wave.failed > rule.failures_max;
-    // One that failed and is tolerated does not take a place forever.
+    // A tolerated failure does not occupy a slot.
     let room = rule.at_once.saturating_sub(wave.changing);
     let begins = if wave.is_stopped { 0 } else { room.min(waiting.len()) };
     wave.waiting = waiting.len() - begins;

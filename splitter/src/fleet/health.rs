@@ -1,11 +1,11 @@
-//! Whether a physical cluster is there, by its heartbeat.
+//! The health of a physical cluster, by its heartbeat.
 //!
-//! A syncer renews its lease every ten seconds. What counts is that the lease changes, seen from here: clocks elsewhere
-//! may be wrong. One beat that is missing says nothing; silence for forty seconds says that nobody knows. After silence it
-//! takes two beats to be believed again, so that a cluster that comes and goes is not one that is there.
+//! A syncer renews its lease every ten seconds. Only changes of the lease count, timed by this process, because clocks
+//! elsewhere may be wrong. One missing heartbeat is ignored; after forty seconds without one the health is unknown.
+//! Then it takes two heartbeats until the cluster counts as alive, so that a flapping cluster is not used.
 //!
 //! ```text
-//!   never heard ──first beat──► alive ──40 s without a beat──► silent ──two beats──► alive
+//!   never heard ──first heartbeat──► alive ──40 s without one──► silent ──two heartbeats──► alive
 //! ```
 
 use std::time::Duration;
@@ -14,48 +14,48 @@ use api::meta::time;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Four beats.
+/// Four heartbeats.
 const SILENCE: Duration = Duration::from_secs(40);
-/// Beats in a row after which somebody who was silent is believed.
+/// Heartbeats in a row after which a silent cluster counts as alive.
 const BEATS_BACK: u32 = 2;
 
-/// How often users are told when somebody was heard last.
-const TELL_SECONDS: i64 = 60;
+/// How often the time of the last heartbeat is written to the status.
+const DISPLAY_SECONDS: i64 = 60;
 
-/// What was heard of one physical cluster.
+/// The heartbeat of one physical cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct HeartbeatState {
     /// The version of the lease.
     beat: String,
     heard: Instant,
-    /// Beats since the last silence.
+    /// Heartbeats since the last silence.
     beats: u32,
 }
 
-/// What was said about it last.
+/// The health in the present status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Before {
+pub(crate) enum PreviousHealth {
     Nothing,
     Alive,
     Silent,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Health {
+pub(crate) enum HeartbeatHealth {
     /// There has never been a heartbeat.
     NeverHeard,
-    /// And is judged anew after this long.
+    /// Until the lease expires after this long.
     Alive(Duration),
     Silent,
 }
 
-impl Pulse {
-    /// The first look at a lease: how old it is nobody knows.
-    fn new(beat: &str, now: Instant) -> Pulse {
-        Pulse { beat: beat.to_owned(), heard: now, beats: 0 }
+impl HeartbeatState {
+    /// The first observation of a lease. Its age is unknown.
+    fn new(beat: &str, now: Instant) -> HeartbeatState {
+        HeartbeatState { beat: beat.to_owned(), heard: now, beats: 0 }
     }
 
-    fn hear(&mut self, beat: &str, now: Instant) {
+    fn record_beat(&mut self, beat: &str, now: Instant) {
         if self.beat == beat {
             return;
         }
@@ -64,32 +64,41 @@ impl Pulse {
     }
 }
 
-/// Judges by the lease as it is now, if there is one.
-pub(crate) fn judge(pulse: &mut Option<Pulse>, beat: Option<&str>, before: Before, now: Instant) -> Health {
-    match (&mut *pulse, beat) {
-        (Some(pulse), Some(beat)) => pulse.hear(beat, now),
-        (None, Some(beat)) => *pulse = Some(Pulse::new(beat, now)),
-        // A lease that is taken away is no beat.
+/// Evaluates the lease as it is now, if it exists.
+pub(crate) fn evaluate_heartbeat(
+    heartbeat: &mut Option<HeartbeatState>,
+    beat: Option<&str>,
+    before: PreviousHealth,
+    now: Instant,
+) -> HeartbeatHealth {
+    match (&mut *heartbeat, beat) {
+        (Some(heartbeat), Some(beat)) => heartbeat.record_beat(beat, now),
+        (None, Some(beat)) => *heartbeat = Some(HeartbeatState::new(beat, now)),
+        // A deleted lease is no heartbeat.
         (_, None) => {}
     }
-    let Some(pulse) = pulse else {
-        return if before == Before::Nothing { Health::NeverHeard } else { Health::Silent };
+    let Some(heartbeat) = heartbeat else {
+        return if before == PreviousHealth::Nothing {
+            HeartbeatHealth::NeverHeard
+        } else {
+            HeartbeatHealth::Silent
+        };
     };
-    let left = SILENCE.saturating_sub(now.duration_since(pulse.heard));
+    let left = SILENCE.saturating_sub(now.duration_since(heartbeat.heard));
     match before {
-        _ if left.is_zero() => Health::Silent,
-        Before::Silent if pulse.beats < BEATS_BACK => Health::Silent,
-        _ => Health::Alive(left),
+        _ if left.is_zero() => HeartbeatHealth::Silent,
+        PreviousHealth::Silent if heartbeat.beats < BEATS_BACK => HeartbeatHealth::Silent,
+        _ => HeartbeatHealth::Alive(left),
     }
 }
 
-/// The time of the last heartbeat as it is told to users: with other news, or once a minute. Each is a write.
-pub(crate) fn told(said: Option<&str>, beat: Option<&str>, is_news: bool) -> Option<String> {
+/// The time of the last heartbeat for the status: updated with other changes, or once a minute, because each is a write.
+pub(crate) fn displayed_heartbeat(said: Option<&str>, beat: Option<&str>, is_news: bool) -> Option<String> {
     let time = |text: &str| text.parse::<Timestamp>().ok();
     let since = |said: &str, beat: &str| Some(time(beat)?.duration_since(time(said)?).as_secs());
     let (Some(beat), Some(said)) = (beat, said) else { return beat.or(said).map(second) };
-    // A clock that was put back is news as well.
-    let is_late = since(said, beat).is_none_or(|seconds| !(0..TELL_SECONDS).contains(&seconds));
+    // A clock that was set back is a change, too.
+    let is_late = since(said, beat).is_none_or(|seconds| !(0..DISPLAY_SECONDS).contains(&seconds));
     Some(if is_news || is_late { second(beat) } else { said.to_owned() })
 }
 
@@ -106,7 +115,11 @@ mod tests {
     #[test]
     fn a_heartbeat_is_told_once_a_minute_and_with_other_news() {
         let check = |said, beat, is_news, expected: Option<&str>| {
-            assert_eq!(told(said, beat, is_news).as_deref(), expected, "{said:?} {beat:?} {is_news}");
+            assert_eq!(
+                displayed_heartbeat(said, beat, is_news).as_deref(),
+                expected,
+                "{said:?} {beat:?} {is_news}"
+            );
         };
         let (first, soon, late) =
             ("2026-01-01T00:00:00Z", "2026-01-01T00:00:59.900000Z", "2026-01-01T00:01:00.500000Z");
@@ -121,20 +134,20 @@ mod tests {
 
     /// Each step: seconds since the beginning, the lease, and what is made of it.
     #[track_caller]
-    fn story(mut before: Before, steps: &[(u64, Option<&str>, Before)]) {
-        let (mut pulse, begun) = (None, Instant::now());
+    fn story(mut before: PreviousHealth, steps: &[(u64, Option<&str>, PreviousHealth)]) {
+        let (mut heartbeat, begun) = (None, Instant::now());
         for (at, beat, expected) in steps {
-            let health = judge(&mut pulse, *beat, before, begun + Duration::from_secs(*at));
+            let health = evaluate_heartbeat(&mut heartbeat, *beat, before, begun + Duration::from_secs(*at));
             before = match health {
-                Health::NeverHeard => Before::Nothing,
-                Health::Alive(_) => Before::Alive,
-                Health::Silent => Before::Silent,
+                HeartbeatHealth::NeverHeard => PreviousHealth::Nothing,
+                HeartbeatHealth::Alive(_) => PreviousHealth::Alive,
+                HeartbeatHealth::Silent => PreviousHealth::Silent,
             };
             assert_eq!(before, *expected, "after {at} s");
         }
     }
 
-    use Before::{Alive, Nothing, Silent};
+    use PreviousHealth::{Alive, Nothing, Silent};
 
     #[test]
     fn the_first_beat_is_enough_for_who_is_new() {
@@ -162,7 +175,7 @@ mod tests {
         );
     }
 
-    /// Whoever flaps stays silent: a single beat every minute is never two in a row.
+    /// A flapping cluster stays silent: one heartbeat a minute is never two in a row.
     #[test]
     fn who_comes_and_goes_is_not_there() {
         let beats = [
@@ -174,7 +187,7 @@ mod tests {
         story(Silent, &beats);
     }
 
-    /// A server that starts anew has heard nobody yet. That is no reason to think that they are gone.
+    /// A restarted server has observed no heartbeat yet, and must not conclude that clusters are silent.
     #[test]
     fn who_starts_anew_gives_everybody_time() {
         story(Alive, &[(0, Some("7"), Alive), (39, Some("7"), Alive), (40, Some("7"), Silent)]);

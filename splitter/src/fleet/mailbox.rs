@@ -1,7 +1,6 @@
-//! What a mailbox has beside what is placed in it: who its syncer is, and what that may do there.
+//! The objects every mailbox has: the service account of its syncer, and the role of that account.
 //!
-//! The syncer is a service account of the mailbox. Its tokens lead to the mailbox and nowhere else, so whoever steals one
-//! can harm one physical cluster.
+//! The tokens of the account are valid in the mailbox and nowhere else, so a stolen one can harm one physical cluster.
 
 use api::names::{GROUP, MAILBOX_OF, SYNCER_ACCOUNT, VERSION, mailbox};
 use controller::kind::Kind;
@@ -20,8 +19,8 @@ pub(super) fn logical_cluster(physical_cluster: &str) -> Value {
     })
 }
 
-/// What is in it: kind, namespace, object.
-pub(super) fn furnishings() -> [(Kind, &'static str, Value); 3] {
+/// The objects every mailbox has: kind, namespace, object.
+pub(super) fn bootstrap_objects() -> [(Kind, &'static str, Value); 3] {
     let account = json!({ "metadata": { "name": SYNCER_ACCOUNT, "namespace": NAMESPACE } });
     let binding = json!({
         "metadata": { "name": ROLE },
@@ -35,7 +34,8 @@ pub(super) fn furnishings() -> [(Kind, &'static str, Value); 3] {
     ]
 }
 
-/// It reads what is placed, writes status and marks, and makes what it projects, its report, its lease and its next token.
+/// The role of a syncer: it reads placed objects, writes status and finalizers, and creates projections, its report, its
+/// lease and its next token.
 fn role() -> Value {
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({ "apiGroups": groups, "resources": resources, "verbs": verbs });
     let made = ["create", "delete"];

@@ -39,7 +39,7 @@ async fn what_is_beyond_the_bounds_of_one_goes_to_the_other_and_then_waits() -> 
     assert_eq!(shares(&fleet).await?, [Some(2), Some(7)]);
     fleet.change("b", json!({ "spec": { "bounds": { "cpu": "7" } } })).await?;
     // What is said of a cluster and of an app is heard in either order.
-    let is_bounded = |record: &Value| record["status"]["verdicts"].to_string().contains("at most 7 on b");
+    let is_bounded = |record: &Value| record["status"]["verdicts"].to_string().contains("b takes at most 7");
     fleet.root.until(WEB_RECORD, is_bounded).await?;
     fleet.root.merge(WEB, json!({ "spec": { "replicas": 12 } })).await?;
     let record = fleet.root.until(WEB_RECORD, |record| record["spec"]["pending"] == 3).await?;
@@ -47,7 +47,7 @@ async fn what_is_beyond_the_bounds_of_one_goes_to_the_other_and_then_waits() -> 
         true => fleet.root.until(WEB_RECORD, |record| !condition(record, "Complete").is_null()).await?,
         false => record,
     };
-    let why = "3 of 12 found no place; at most 2 on a: its spec.bounds; at most 7 on b: its spec.bounds";
+    let why = "3 of 12 fit on no target; a takes at most 2: spec.bounds of the PhysicalCluster; b takes at most 7: spec.bounds of the PhysicalCluster";
     assert_eq!(condition(&record, "Complete")["message"], why);
     assert_eq!(shares(&fleet).await?, [Some(2), Some(7)]);
     // There is room now, and nobody has to say anything.
@@ -233,8 +233,9 @@ async fn what_a_quota_there_does_not_allow_goes_elsewhere() -> Result<()> {
     fleet.sync("a");
     let path = format!("{PHYSICAL_CLUSTERS}/a");
     fleet.root.until(&path, |found| found["status"]["quotas"][0]["hard"]["requests.cpu"] == "2").await?;
-    let is_counted =
-        |record: &Value| record["status"]["verdicts"].to_string().contains("at most 1 on a: a quota");
+    let is_counted = |record: &Value| {
+        record["status"]["verdicts"].to_string().contains("a takes at most 1: a ResourceQuota")
+    };
     let mut looks = 0;
     until("it counts where it is decided", async || {
         looks += 1;
@@ -260,7 +261,7 @@ async fn what_does_not_fit_into_the_new_place_does_not_leave_the_old() -> Result
     fleet.root.place(SHOP, "b").await?;
     let waits = |record: &Value| {
         let moving = condition(record, "Moving");
-        moving["message"].as_str().is_some_and(|why| why.contains("2 of 6 found no place"))
+        moving["message"].as_str().is_some_and(|why| why.contains("2 of 6 fit on no target"))
     };
     fleet.root.until(WEB_RECORD, waits).await?;
     until("what fits is there", async || Ok(shares(&fleet).await? == [Some(2), Some(4)])).await?;

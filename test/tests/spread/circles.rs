@@ -33,7 +33,7 @@ async fn a_join_that_closes_a_circle_is_refused() -> Result<()> {
     let message = condition(&told, "Ready")["message"].as_str().unwrap_or_default().to_owned();
     assert_eq!(
         message,
-        "it is logical cluster root:team of this server, whose own work could be placed on it again"
+        "the physical cluster is logical cluster root:team of this server, so its own objects could be placed on it again"
     );
     let before = namespaces(&team).await?;
     team.make(NAMESPACES, placed_namespace("shop", "loop")).await?;
@@ -84,7 +84,7 @@ async fn what_came_through_a_mailbox_is_not_sent_there_again() -> Result<()> {
     assert!(found <= before + 2, "{found} namespaces, of which {before} were there before");
     let records = ours.list("/apis/holon.dev/v1alpha1/distributions").await?;
     let held = |record: &&Value| {
-        condition(record, "Sent")["message"].as_str().unwrap_or_default().contains("come back for ever")
+        condition(record, "Sent")["message"].as_str().unwrap_or_default().contains("would be sent in a cycle")
     };
     assert_eq!(records.iter().filter(held).count(), 1, "{records:#?}");
     Ok(())

@@ -91,7 +91,7 @@ async fn all_who_mount_a_claim_are_where_it_is() -> Result<()> {
     let held = |record: &Value| condition(record, "Placed")["reason"] == "Held";
     let record = fleet.root.until(&record, held).await?;
     let why = condition(&record, "Placed")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(why.contains(&format!("the data of claim data is on {}", places[0])), "{why}");
+    assert!(why.contains(&format!("the data of PersistentVolumeClaim data is on {}", places[0])), "{why}");
     assert_eq!(targets(&record), [format!("{} Steady 2", places[0])]);
     Ok(())
 }
@@ -109,7 +109,7 @@ async fn a_physical_cluster_with_data_does_not_leave() -> Result<()> {
     let waits = |found: &Value| condition(found, "Leaving")["reason"] == "Moving";
     let leaving = fleet.root.until(&path, waits).await?;
     let told = condition(&leaving, "Leaving")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(told.contains("the data of claims is kept until they are deleted"), "{told}");
+    assert!(told.contains("claims keep their data until they are deleted"), "{told}");
     assert!(fleet.member("a").below.get(&there(DATA)).await?.is_some());
     fleet.root.delete(DATA).await?;
     fleet.root.until(&path, |found| !waits(found)).await.map(drop)

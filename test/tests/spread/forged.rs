@@ -109,7 +109,10 @@ async fn what_may_not_be_sent_any_more_is_held_and_not_deleted() -> Result<()> {
     fleet.root.merge(WEB, image).await?;
     let held = fleet.root.until(WEB_RECORD, |record| condition(record, "Sent")["status"] == "False").await?;
     let message = condition(&held, "Sent")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(message.contains("may not use it; grant the verb use on physicalclusters east"), "{message}");
+    assert!(
+        message.contains("may not use the physical cluster; grant the verb use on physicalclusters east"),
+        "{message}"
+    );
     let web = fleet.root.until(WEB, |web| condition(web, "Sent")["reason"] == "CannotSend").await?;
     assert_eq!(web["status"]["availableReplicas"], 2);
     until("an Event says so", async || {

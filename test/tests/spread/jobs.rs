@@ -34,7 +34,7 @@ async fn what_has_ended_does_not_begin_again() -> Result<()> {
     let held = |record: &Value| condition(record, "Placed")["reason"] == "Held";
     let record = fleet.root.until(RECORD, held).await?;
     let why = condition(&record, "Placed")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(why.contains("it stays on east: it has ended"), "{why}");
+    assert!(why.contains("the object stays on east: the Job is completed"), "{why}");
     assert_eq!(fleet.member("west").mailbox.get(&there(SUMS)).await?, None);
     // It keeps nobody from leaving, and what is known of it stays known.
     let east = format!("{PHYSICAL_CLUSTERS}/east");

@@ -346,7 +346,7 @@ async fn a_job_that_runs_stays_where_it_is() -> Result<()> {
     let record = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/job-sums";
     let record = fleet.root.until(record, |record| condition(record, "Placed")["reason"] == "Held").await?;
     let why = condition(&record, "Placed")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(why.contains("it stays on east: it is running"), "{why}");
+    assert!(why.contains("the object stays on east: the Job is running"), "{why}");
     assert_eq!(fleet.member("west").mailbox.get(&there(&format!("{jobs}/sums"))).await?, None);
     let below = fleet.member("east").below.until_there(&there(&format!("{jobs}/sums"))).await?;
     assert_eq!((&below["spec"]["parallelism"], &below["status"]["active"]), (&json!(1), &json!(1)));
@@ -437,7 +437,7 @@ async fn the_nearest_word_counts() -> Result<()> {
     let made = fleet.root.until(&format!("{clusters}/team"), |team| team["status"]["id"].is_string()).await?;
     let id = made["status"]["id"].as_str().unwrap_or_default().to_owned();
     let team = fleet.eyes("root:team")?;
-    let below = splitter::lower::physical_namespace(&id, "shop");
+    let below = splitter::transform::physical_namespace(&id, "shop");
     let web = format!("/apis/apps/v1/namespaces/{below}/deployments/web");
     team.make(NAMESPACES, namespace("shop")).await?;
     team.make(DEPLOYMENTS, deployment("web", 2)).await?;

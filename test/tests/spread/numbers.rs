@@ -146,8 +146,8 @@ pub(crate) async fn capped_in(fleet: &Fleet, shares_of: serde_json::Value, most:
     let bounds = fleet
         .members()
         .zip(most)
-        .map(|((name, _), most)| format!("; at most {most} on {name}: its max in spec.shares"));
-    let why = format!("3 of {total} found no place{}", bounds.collect::<String>());
+        .map(|((name, _), most)| format!("; {name} takes at most {most}: max in spec.shares"));
+    let why = format!("3 of {total} fit on no target{}", bounds.collect::<String>());
     assert_eq!(condition(&record, "Complete")["message"], why, "{record:#}");
     assert_eq!(shares(fleet).await?, expected);
     // There are as many as fit, and the user is not told that there are more.

@@ -16,7 +16,7 @@ use controller::remote::{Place, Remote};
 use http::HeaderValue;
 use openapi::meta::status::Status;
 use serde_json::Value;
-use splitter::lower::physical_namespace;
+use splitter::transform::physical_namespace;
 
 /// Where a request is forwarded to.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
-use splitter::lower::physical_namespace;
+use splitter::transform::physical_namespace;
 use storage::Boxed;
 use tunnel::Tunnels;
 

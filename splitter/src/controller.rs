@@ -1,0 +1,553 @@
+//! The controller: watches, event handlers and the work queue.
+//!
+//! ```text
+//!   watches ─► caches ─► handle_event: which objects does it affect? ─► queue ─► reconcile: decide ─► propagate ─► aggregate
+//!                                                                        └─ project: objects of mailboxes, in the user's cluster
+//! ```
+//!
+//! A reconcile handles one object as a whole: it decides and records where the object runs, writes its mailbox objects,
+//! and aggregates their status. Each step does nothing if nothing changed, so a reconcile may run at any time and any
+//! number of times. The queue never gives an object to two workers.
+
+mod repeated_warnings;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use api::cluster::Id;
+use api::fleet::{Distribution, StatusRule};
+use api::names::PLACEMENT;
+use controller::informer::{Key, News, Object, Scope, View, follow, follow_while_served};
+use controller::queue::{Outcome, Queue};
+use controller::remote::{CallError, Remote};
+use controller::run::work;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tracing::Instrument;
+
+pub(crate) use self::repeated_warnings::RepeatedWarnings;
+use crate::execute::api_access::{self, ApiEndpoint, ServiceAccountRef};
+use crate::execute::namespaces;
+use crate::execute::physical_clusters;
+use crate::execute::project;
+use crate::placement::estimate;
+use crate::placement::grants::{self, Grants};
+use crate::placement::reservations::CapacityReservations;
+use crate::reconcile;
+use crate::snapshot::cache_transform;
+use crate::snapshot::freshness;
+use crate::snapshot::placement_index::PlacementIndex;
+use crate::snapshot::{
+    Caches, ClusterChange, CustomKinds, KindChange, KindClass, LabelsAndAnnotations, LogicalClusters,
+    ObjectRef, PlacementMarks, WatchedKind,
+};
+use crate::status::policies::{self, PlacementCounts, Policy};
+use crate::transform::references::CLAIM;
+
+/// Objects reconciled at the same time by each task. Most of the time a reconcile waits for its writes to be durable,
+/// and writes that wait together are committed together.
+const CONCURRENCY: usize = 64;
+const TASKS: usize = 2;
+/// Poll intervals while caches have not synced.
+const CACHE_SYNC_POLL: Duration = Duration::from_millis(50);
+const FIRST_SYNC_POLL: Duration = Duration::from_millis(2);
+
+/// Delay that turns many events into one reconcile: of a Placement that counts its records, or of objects that wait for
+/// capacity.
+const BATCH_DELAY: Duration = Duration::from_millis(200);
+
+/// The uid and generation of a policy.
+type Version = (String, Option<i64>);
+
+/// A key in the work queue.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum WorkItem {
+    /// A user's object.
+    Object(ObjectRef),
+    /// An object that is projected from a mailbox, by its key in the mailbox or in the user's logical cluster.
+    Projected(ObjectRef),
+    /// A PhysicalCluster: whether any record has it as a target.
+    PhysicalCluster(Id, String),
+    /// The Nodes of a logical cluster: the physical clusters it uses.
+    Nodes(Id),
+    /// The Secrets with which pods of a service account reach their logical cluster.
+    ApiAccess(ServiceAccountRef),
+    /// Which logical clusters may use the physical clusters that are registered in this one.
+    Grants(Id),
+    /// A user's namespace: its annotation with the targets, and its copies in mailboxes that are empty.
+    Namespace(Id, String),
+    /// A Placement, Override or StatusRule: its conditions and counts.
+    Policy(Policy, Id, String),
+}
+
+impl WorkItem {
+    fn logical_cluster(&self) -> Id {
+        match self {
+            WorkItem::Object(object) | WorkItem::Projected(object) => object.cluster(),
+            WorkItem::ApiAccess(account) => account.cluster,
+            WorkItem::PhysicalCluster(cluster, _)
+            | WorkItem::Nodes(cluster)
+            | WorkItem::Grants(cluster)
+            | WorkItem::Namespace(cluster, _)
+            | WorkItem::Policy(_, cluster, _) => *cluster,
+        }
+    }
+}
+
+impl fmt::Display for WorkItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkItem::Object(object) => write!(f, "{object}"),
+            WorkItem::Projected(source) => write!(f, "projection of {source}"),
+            WorkItem::PhysicalCluster(cluster, name) => write!(f, "physicalclusters {cluster}/{name}"),
+            WorkItem::Nodes(cluster) => write!(f, "nodes of {cluster}"),
+            WorkItem::ApiAccess(account) => {
+                write!(f, "serviceaccounts {}/{}/{}", account.cluster, account.namespace, account.name)
+            }
+            WorkItem::Grants(cluster) => write!(f, "grants of {cluster}"),
+            WorkItem::Namespace(cluster, name) => write!(f, "namespaces {cluster}/{name}"),
+            WorkItem::Policy(policy, cluster, name) => write!(f, "{policy:?} {cluster}/{name}"),
+        }
+    }
+}
+
+/// Keeps mailboxes as users' logical clusters want them, and reports the results to users.
+#[derive(Debug)]
+pub struct Splitter {
+    pub caches: Caches,
+    pub queue: Queue<WorkItem>,
+    /// The address at which pods reach this server. None if the server was started without one.
+    pub(crate) api_endpoint: Option<ApiEndpoint>,
+    /// Which logical clusters may use which physical clusters.
+    pub(crate) grants: Grants,
+    pub(crate) placement_index: Mutex<PlacementIndex>,
+    pub(crate) reservations: Mutex<CapacityReservations>,
+    pub(crate) placement_counts: Mutex<PlacementCounts>,
+    /// Objects that wait for capacity on some physical cluster.
+    pub(crate) waiting_for_capacity: Mutex<HashSet<ObjectRef>>,
+    /// Which projections exist, and which wait for their owner.
+    pub(crate) projections: project::ProjectionIndex,
+    /// Checks that the caches are current before the first decision about an object.
+    pub(crate) freshness: freshness::FreshnessChecks,
+    /// Own writes that the caches have not observed yet.
+    pub(crate) expectations: reconcile::WriteExpectations,
+    /// Namespaces of mailboxes that are being deleted.
+    pub(crate) terminating: namespaces::TerminatingNamespaces,
+    /// Warnings and held objects that were logged in the last minute.
+    pub(crate) warnings: RepeatedWarnings,
+    /// A hash of the labels and the placement annotation of each namespace: only a change of those affects its objects.
+    namespaces: Mutex<HashMap<Key, u64>>,
+    /// The uid and generation of each policy. A change of its status is no change of the policy.
+    policies: Mutex<HashMap<(Policy, Id, String), Version>>,
+    /// Which logical clusters define which custom kinds.
+    definitions: Mutex<CustomKinds>,
+    /// Custom kinds whose watch is to be started, or restarted.
+    watch_requests: mpsc::UnboundedSender<Arc<WatchedKind>>,
+    watch_queue: Mutex<Option<mpsc::UnboundedReceiver<Arc<WatchedKind>>>>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Splitter {
+    /// `server` names no logical cluster.
+    pub fn new(server: Remote) -> Splitter {
+        let (watch_requests, watch_queue) = mpsc::unbounded_channel();
+        Splitter {
+            caches: Caches::new(server),
+            queue: Queue::new(),
+            api_endpoint: None,
+            grants: Grants::default(),
+            placement_index: Mutex::default(),
+            reservations: Mutex::default(),
+            placement_counts: Mutex::default(),
+            waiting_for_capacity: Mutex::default(),
+            projections: project::ProjectionIndex::default(),
+            freshness: freshness::FreshnessChecks::default(),
+            expectations: reconcile::WriteExpectations::default(),
+            terminating: namespaces::TerminatingNamespaces::default(),
+            warnings: RepeatedWarnings::default(),
+            namespaces: Mutex::default(),
+            policies: Mutex::default(),
+            definitions: Mutex::default(),
+            watch_requests,
+            watch_queue: Mutex::new(Some(watch_queue)),
+        }
+    }
+
+    /// Lets pods reach their logical cluster at this address.
+    pub fn with_api_endpoint(self, api_endpoint: ApiEndpoint) -> Splitter {
+        Splitter { api_endpoint: Some(api_endpoint), ..self }
+    }
+
+    /// Runs for as long as it is polled; `all` reads from all logical clusters at once. Returns only if one of its tasks
+    /// panicked; the caller then starts a new splitter.
+    pub async fn run(self: Arc<Self>, all: Remote) -> JoinError {
+        // The only tasks that end are watches of custom kinds that no server serves any more.
+        let mut tasks: JoinSet<Arc<str>> = JoinSet::new();
+        let watch = |splitter: &Arc<Splitter>, view: &Arc<View>, scope: Scope| {
+            let (this, view, all) = (splitter.clone(), view.clone(), all.clone());
+            async move {
+                match follow(all, view, scope, move |view, news| this.handle_event(view, &news)).await {}
+            }
+        };
+        // Events of objects are attributed to logical clusters, so logical and physical clusters sync first.
+        let own = &self.caches.config;
+        let first = [&own.logical, &own.physical];
+        for view in first {
+            tasks.spawn(watch(&self, view, cache_transform::scope(&view.kind)));
+        }
+        while !first.iter().all(|view| view.synced()) {
+            tokio::time::sleep(FIRST_SYNC_POLL).await;
+        }
+        for view in own.all().into_iter().filter(|view| !first.iter().any(|one| Arc::ptr_eq(one, view))) {
+            tasks.spawn(watch(&self, view, cache_transform::scope(&view.kind)));
+        }
+        for watched in self.caches.watched_kinds() {
+            tasks.spawn(watch(&self, &watched.view, cache_transform::scope(&watched.kind)));
+        }
+        for _ in 0..TASKS {
+            let this = self.clone();
+            tasks.spawn(async move {
+                match work(&this.queue, CONCURRENCY, |item| this.reconcile_item(item)).await {}
+            });
+        }
+        let watch_queue = lock(&self.watch_queue).take();
+        let mut watch_queue = watch_queue.expect("a splitter runs once");
+        let mut customs: HashMap<Arc<str>, AbortHandle> = HashMap::new();
+        loop {
+            let (watched, wait) = tokio::select! {
+                Some(watched) = watch_queue.recv() => (watched, Duration::ZERO),
+                Some(ended) = tasks.join_next() => match ended {
+                    // A logical cluster defines the kind, and the server does not serve it yet.
+                    Ok(name) if lock(&self.definitions).has(&name) => match self.caches.by_resource(&name) {
+                        Some(watched) => (watched, CACHE_SYNC_POLL),
+                        None => continue,
+                    },
+                    Ok(_) => continue,
+                    Err(error) if error.is_cancelled() => continue,
+                    Err(error) => return error,
+                }
+            };
+            let name = watched.name.clone();
+            let task = tasks.spawn(self.clone().watch_custom_kind(all.clone(), watched, wait));
+            customs.insert(name, task).into_iter().for_each(|before| before.abort());
+        }
+    }
+
+    /// Watches a custom kind for as long as the server serves it.
+    async fn watch_custom_kind(
+        self: Arc<Self>,
+        all: Remote,
+        watched: Arc<WatchedKind>,
+        wait: Duration,
+    ) -> Arc<str> {
+        tokio::time::sleep(wait).await;
+        let (view, scope) = (watched.view.clone(), cache_transform::scope(&watched.kind));
+        follow_while_served(all, view, scope, move |view, news| self.handle_event(view, &news)).await;
+        watched.name.clone()
+    }
+
+    async fn reconcile_item(&self, item: WorkItem) -> Outcome {
+        // A reconcile waits here until the caches have synced. Requeuing the item would only wake it again.
+        while !self.caches.has_synced() {
+            tokio::time::sleep(CACHE_SYNC_POLL).await;
+        }
+        let span = tracing::info_span!(
+            "reconcile",
+            object = %item,
+            logical_cluster = %item.logical_cluster(),
+            revision = tracing::field::Empty
+        );
+        let outcome = async {
+            let done = self.reconcile_by_kind(&item).await;
+            done.unwrap_or_else(|error| self.requeue_failed(&item, &error))
+        };
+        outcome.instrument(span).await
+    }
+
+    async fn reconcile_by_kind(&self, item: &WorkItem) -> Result<Outcome, CallError> {
+        match item {
+            WorkItem::Object(subject) => reconcile::reconcile_object(self, subject).await,
+            WorkItem::Projected(subject) => project::reconcile(self, subject).await,
+            WorkItem::PhysicalCluster(owner, name) => physical_clusters::reconcile(self, *owner, name).await,
+            WorkItem::Nodes(cluster) => project::nodes(self, *cluster).await,
+            WorkItem::Grants(owner) => grants::reconcile(self, *owner).await,
+            WorkItem::ApiAccess(account) => api_access::reconcile(self, account).await,
+            WorkItem::Namespace(cluster, name) => namespaces::reconcile(self, *cluster, name).await,
+            WorkItem::Policy(policy, cluster, name) => {
+                policies::reconcile(self, *policy, *cluster, name).await
+            }
+        }
+    }
+
+    fn requeue_failed(&self, item: &WorkItem, error: &CallError) -> Outcome {
+        // A conflict is resolved by the next reconcile, which reads the newer version. An object that is not found is being
+        // deleted. A server in this process that does not answer is stopping, and this controller with it.
+        let is_expected = !error.is_answer() || error.is_conflict() || error.is_not_found();
+        if !is_expected && self.warnings.is_due(&item.to_string(), Instant::now()) {
+            tracing::warn!(%error, "reconcile failed; it is retried");
+        }
+        Outcome::Failed
+    }
+
+    /// Updates the indexes, and queues every object that the event affects.
+    fn handle_event(&self, view: &View, news: &News<'_>) {
+        let (object, gone) = match news {
+            News::Put { now, .. } => (*now, false),
+            News::Gone { last, .. } => (*last, true),
+            News::Synced | News::Lost => return,
+        };
+        let own = &self.caches.config;
+        let is = |other: &Arc<View>| std::ptr::eq(&raw const **other, view);
+        let Some(cluster) = object.key.cluster else { return };
+        if is(&own.logical) {
+            let mut clusters = self.caches.clusters_mut();
+            let changed = if gone { clusters.remove(object) } else { clusters.put(object) };
+            let owner = LogicalClusters::mailbox_owner(&object.key);
+            let owner = owner.map(|(owner, name)| (owner, name, clusters.mailbox_of(owner, name)));
+            drop(clusters);
+            changed.into_iter().for_each(|cluster| self.enqueue_all(Some(cluster), None));
+            if let Some((owner, name, mailbox)) = owner {
+                let changed = self.caches.members_mut().set_mailbox(owner, name, mailbox);
+                self.enqueue_affected_by_cluster(owner, name, changed);
+            }
+        } else if is(&own.physical) && !self.caches.is_mailbox(cluster) {
+            self.handle_physical_cluster(object, gone);
+        } else if self.caches.is_mailbox(cluster) {
+            self.handle_mailbox_object(view, object, gone);
+        } else if is(&own.namespaces) {
+            self.handle_namespace(object, gone);
+        } else if is(&own.distributions) {
+            self.handle_record(object, gone);
+        } else if let Some(policy) = Policy::of(own, view) {
+            self.handle_policy(policy, cluster, object, gone);
+        } else if is(&own.definitions) && project::is_metrics_definition(&object.key.name) {
+            self.queue.add(WorkItem::Nodes(cluster));
+        } else if is(&own.definitions) {
+            self.handle_definition(view, cluster, object, gone);
+        } else {
+            if view.kind.name == "ServiceAccount" && view.kind.group.is_empty() {
+                api_access::handle_service_account(self, object);
+            }
+            let subject = ObjectRef { kind: view.kind.to_string().into(), key: object.key.clone() };
+            if PlacementMarks::of(object).is_projected {
+                return project::handle_projected(self, &subject.kind, object, gone);
+            }
+            if view.kind.name == "Deployment" {
+                self.queue.add(WorkItem::Projected(subject.clone()));
+            }
+            self.queue.add(WorkItem::Object(subject));
+        }
+    }
+
+    fn handle_physical_cluster(&self, object: &Arc<Object>, gone: bool) {
+        let changed = match gone {
+            true => {
+                self.caches.members_mut().remove(&object.key);
+                ClusterChange::Properties
+            }
+            false => {
+                let clusters = self.caches.clusters();
+                self.caches.members_mut().put(object, &clusters)
+            }
+        };
+        if let Some(owner) = object.key.cluster {
+            self.enqueue_affected_by_cluster(owner, &object.key.name, changed);
+        }
+    }
+
+    /// Queues everything that a change of a physical cluster affects.
+    fn enqueue_affected_by_cluster(&self, owner: Id, name: &str, changed: ClusterChange) {
+        let users = || lock(&self.placement_index).clusters();
+        match changed {
+            ClusterChange::Unchanged => {}
+            ClusterChange::Capacity => {
+                self.enqueue_waiting_for_capacity();
+                users().into_iter().for_each(|cluster| self.queue.add(WorkItem::Nodes(cluster)));
+            }
+            ClusterChange::Properties => {
+                let mailbox = self.caches.clusters().mailbox_of(owner, name);
+                mailbox.into_iter().for_each(|mailbox| project::enqueue_mailbox(self, mailbox));
+                self.queue.add(WorkItem::PhysicalCluster(owner, name.to_owned()));
+                self.enqueue_possible_cycles();
+                // Only the logical cluster it is registered in and those below see it. A tenant's physical cluster must
+                // not requeue the objects of other tenants.
+                let concerned = self.caches.clusters().subtree(owner);
+                for cluster in &concerned {
+                    self.enqueue_all(Some(*cluster), None);
+                }
+                let concerned: HashSet<Id> = concerned.into_iter().collect();
+                let placement_index = lock(&self.placement_index);
+                let namespaces =
+                    placement_index.namespaces().filter(|(cluster, _)| concerned.contains(cluster));
+                namespaces.for_each(|(cluster, name)| {
+                    self.queue.add(WorkItem::Namespace(cluster, name.to_owned()))
+                });
+                drop(placement_index);
+                let users = users().into_iter().filter(|cluster| concerned.contains(cluster));
+                users.for_each(|cluster| self.queue.add(WorkItem::Nodes(cluster)));
+            }
+        }
+    }
+
+    /// Whether one join closes a cycle depends on the other joins.
+    fn enqueue_possible_cycles(&self) {
+        let clusters = self.caches.clusters();
+        let members = self.caches.members().all(&clusters);
+        let concerned = members.iter().filter(|member| member.may_be_circular(&clusters));
+        concerned.for_each(|member| {
+            self.queue.add(WorkItem::PhysicalCluster(member.owner, member.name().to_owned()))
+        });
+    }
+
+    /// Queues the objects that wait for capacity, after some became free. The delay batches several releases.
+    pub(crate) fn enqueue_waiting_for_capacity(&self) {
+        let short: Vec<ObjectRef> = lock(&self.waiting_for_capacity).drain().collect();
+        short.into_iter().for_each(|subject| self.queue.add_after(WorkItem::Object(subject), BATCH_DELAY));
+    }
+
+    /// An event from a mailbox: queues the user's object that the mailbox object belongs to, or the projection of it.
+    fn handle_mailbox_object(&self, view: &View, object: &Arc<Object>, gone: bool) {
+        if view.kind == self.caches.config.definitions.kind
+            && project::is_metrics_definition(&object.key.name)
+        {
+            let users = lock(&self.placement_index).clusters();
+            return users.into_iter().for_each(|user| self.queue.add(WorkItem::Nodes(user)));
+        }
+        let marks = PlacementMarks::of(object);
+        let kind: Arc<str> = view.kind.to_string().into();
+        project::handle_mailbox_object(self, &kind, object, gone);
+        if view.kind.name == "Pod" {
+            if gone { estimate::handle_deleted_pod(self, object) } else { estimate::handle_pod(self, object) }
+        }
+        if let Some(mailbox) = object.key.cluster.filter(|_| view.kind.name == CLAIM) {
+            self.handle_claim(mailbox);
+        }
+        if let Some(account) = api_access::account_of_secret(object).filter(|_| marks.is_placed) {
+            return self.queue.add(WorkItem::ApiAccess(account));
+        }
+        let Some(locator) = marks.locator.filter(|_| marks.is_placed) else { return };
+        let Ok(cluster) = locator.logical_cluster.parse::<Id>() else { return };
+        let namespace = locator.namespace.unwrap_or_default();
+        if view.kind == self.caches.config.namespaces.kind {
+            if gone {
+                self.enqueue_namespace(cluster, &locator.name);
+            }
+            return self.queue.add(WorkItem::Namespace(cluster, locator.name));
+        }
+        let key = Key { cluster: Some(cluster), namespace, name: locator.name };
+        self.queue.add(WorkItem::Object(ObjectRef { kind, key }));
+    }
+
+    /// Starts or stops watching a custom kind, as its definitions come and go.
+    fn handle_definition(&self, view: &View, cluster: Id, object: &Arc<Object>, gone: bool) {
+        let name = &object.key.name;
+        let now = self.caches.by_resource(name).map(|watched| watched.shape());
+        let mut definitions = lock(&self.definitions);
+        let became = match gone {
+            true => definitions.remove(name, cluster, now.as_ref()),
+            false => definitions.put(name, cluster, &object.read(&view.kind), now.as_ref()),
+        };
+        drop(definitions);
+        match became {
+            KindChange::Watch(shape) => self.caches.add_kind(shape),
+            // A mailbox with objects of the kind may still serve it; the restarted watch ends if none does.
+            KindChange::Removed => {}
+            KindChange::Unchanged => return,
+        }
+        self.restart_watch(name);
+    }
+
+    /// Restarts the watch of a custom kind with a new list.
+    pub(crate) fn restart_watch(&self, name: &str) {
+        let custom = self.caches.by_resource(name).filter(|watched| watched.class == KindClass::Custom);
+        // The receiver is dropped only when the splitter stops.
+        custom.into_iter().for_each(|watched| drop(self.watch_requests.send(watched)));
+    }
+
+    /// Queues the objects a policy selects if its spec changed. A write to its status is not a change.
+    fn handle_policy(&self, policy: Policy, cluster: Id, object: &Arc<Object>, gone: bool) {
+        #[derive(serde::Deserialize)]
+        struct Whole {
+            metadata: api::fleet::Metadata,
+        }
+        let name = (policy, cluster, object.key.name.clone());
+        self.queue.add(WorkItem::Policy(policy, cluster, object.key.name.clone()));
+        let generation = object.parse::<Whole>().and_then(|whole| whole.metadata.generation);
+        let said = (!gone).then(|| (object.uid.clone(), generation));
+        let before = match said.clone() {
+            Some(said) => lock(&self.policies).insert(name, said),
+            None => lock(&self.policies).remove(&name),
+        };
+        if before == said {
+            return;
+        }
+        if policy != Policy::StatusRule {
+            return self.enqueue_all(Some(cluster), None);
+        }
+        let rule = object.parse::<StatusRule>();
+        let of =
+            rule.and_then(|rule| self.caches.by_group_kind(&rule.spec.target.group, &rule.spec.target.kind));
+        of.into_iter().for_each(|watched| self.enqueue_kind(&watched, Some(cluster), None));
+    }
+
+    fn handle_namespace(&self, object: &Arc<Object>, gone: bool) {
+        if let Some(cluster) = object.key.cluster.filter(|_| object.key.name == "kube-system") {
+            self.caches.clusters_mut().set_identity(&object.uid, (!gone).then_some(cluster));
+        }
+        let tables = LabelsAndAnnotations::of(object).unwrap_or_default();
+        let mut hasher = DefaultHasher::new();
+        (&tables.labels, tables.annotations.get(PLACEMENT)).hash(&mut hasher);
+        let now = hasher.finish();
+        if gone {
+            lock(&self.namespaces).remove(&object.key);
+        } else if lock(&self.namespaces).insert(object.key.clone(), now) != Some(now) {
+            self.enqueue_all(object.key.cluster, Some(&object.key.name));
+        }
+        if let Some(cluster) = object.key.cluster {
+            self.queue.add(WorkItem::Namespace(cluster, object.key.name.clone()));
+        }
+    }
+
+    fn handle_record(&self, object: &Arc<Object>, gone: bool) {
+        let Some(record) = object.parse::<Distribution>() else { return };
+        let counted = lock(&self.placement_counts).put(&object.key, (!gone).then_some(&record));
+        let cluster = object.key.cluster.unwrap_or(Id::ROOT);
+        // Many records change at the same time, and the Placement writes their sum once.
+        counted.into_iter().for_each(|name| {
+            self.queue.add_after(WorkItem::Policy(Policy::Placement, cluster, name), BATCH_DELAY)
+        });
+        project::handle_record(self, &object.key, (!gone).then_some(&record));
+        let of = &record.spec.object;
+        let group = of.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let Some(watched) = self.caches.by_group_kind(group, &of.kind) else { return };
+        let key = Key { name: of.name.clone(), ..object.key.clone() };
+        self.queue.add(WorkItem::Object(ObjectRef { kind: watched.name.clone(), key }));
+    }
+
+    /// Queues every object that may be placed, of all logical clusters, of one, or of one namespace.
+    pub(crate) fn enqueue_all(&self, cluster: Option<Id>, namespace: Option<&str>) {
+        let placed = |watched: &&Arc<WatchedKind>| watched.class != KindClass::Projected;
+        self.caches
+            .watched_kinds()
+            .iter()
+            .filter(placed)
+            .for_each(|watched| self.enqueue_kind(watched, cluster, namespace));
+    }
+
+    fn enqueue_kind(&self, watched: &WatchedKind, cluster: Option<Id>, namespace: Option<&str>) {
+        let keys = match cluster {
+            Some(cluster) => watched.view.keys_within(cluster, namespace),
+            None => watched.view.keys(),
+        };
+        let clusters = self.caches.clusters();
+        for key in keys.into_iter().filter(|key| key.cluster.is_some_and(|id| !clusters.is_mailbox(id))) {
+            self.queue.add(WorkItem::Object(ObjectRef { kind: watched.name.clone(), key }));
+        }
+    }
+}

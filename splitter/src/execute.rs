@@ -1,0 +1,12 @@
+//! Writes what was decided: records, mailbox objects, projections, statuses and Events.
+
+pub(crate) mod aggregate;
+pub mod api_access;
+pub(crate) mod definitions;
+pub(crate) mod dependencies;
+pub(crate) mod events;
+pub(crate) mod namespaces;
+pub(crate) mod physical_clusters;
+pub(crate) mod project;
+pub(crate) mod propagate;
+pub(crate) mod record;

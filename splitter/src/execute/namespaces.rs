@@ -1,0 +1,191 @@
+//! The copies of a user's namespace in mailboxes: their labels, and their deletion.
+//!
+//! A copy is created with the first object that is sent there, and deleted when it is empty and no object has the
+//! cluster as target. Deleting a namespace deletes its objects, so nothing may be sent there meanwhile: a sender
+//! updates the placement index before it checks for a deletion here, and a deletion is announced here before it checks
+//! the placement index.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::cluster::Id;
+use api::fleet::{Role, Target};
+use api::meta::is_being_deleted;
+use api::names::TARGETS;
+use controller::informer::Key;
+use controller::queue::Outcome;
+use controller::remote::{CallError, Patch, Place};
+use serde_json::{Value, json};
+
+use crate::controller::{Splitter, WorkItem, lock};
+use crate::execute::dependencies::TargetsByCluster;
+use crate::execute::propagate;
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::snapshot::{KindClass, MemberCluster, PlacementMarks, WatchedKind};
+
+/// Requeue delay while a copy that is no longer needed still has objects.
+const NAMESPACE_REQUEUE: Duration = Duration::from_secs(1);
+
+/// A namespace of a mailbox.
+type MailboxNamespace = (Id, String);
+
+/// The namespaces that are being deleted at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct TerminatingNamespaces(Mutex<HashSet<MailboxNamespace>>);
+
+/// While this guard exists, nothing is sent to the namespace.
+struct TerminationGuard<'a> {
+    terminating: &'a TerminatingNamespaces,
+    name: MailboxNamespace,
+}
+
+impl TerminatingNamespaces {
+    /// The queue gives a user's namespace to one reconcile at a time, and every copy belongs to one of them.
+    fn begin(&self, mailbox: Id, namespace: &str) -> TerminationGuard<'_> {
+        let name = (mailbox, namespace.to_owned());
+        lock(&self.0).insert(name.clone());
+        TerminationGuard { terminating: self, name }
+    }
+}
+
+impl Drop for TerminationGuard<'_> {
+    fn drop(&mut self) {
+        lock(&self.terminating.0).remove(&self.name);
+    }
+}
+
+impl Splitter {
+    /// Whether the namespace of a copy is being deleted, so that nothing can be sent there.
+    pub(crate) fn is_namespace_terminating(&self, copy: &MailboxObject) -> bool {
+        let view = &self.caches.config.namespaces;
+        let name = (copy.mailbox, copy.namespace.clone());
+        if lock(&self.terminating.0).contains(&name) {
+            return true;
+        }
+        let key = Key { cluster: Some(copy.mailbox), namespace: String::new(), name: name.1 };
+        let present = view.get(&key).map(|present| present.read(&view.kind));
+        present.is_some_and(|present| is_being_deleted(&present))
+    }
+
+    /// Queues the objects of a namespace after a copy of it was deleted.
+    pub(crate) fn enqueue_namespace(&self, cluster: Id, namespace: &str) {
+        let waiting: Vec<_> =
+            lock(&self.placement_index).within(cluster, namespace).map(|(it, _)| it.clone()).collect();
+        waiting.into_iter().for_each(|subject| self.queue.add(WorkItem::Object(subject)));
+    }
+
+    /// The targets of all objects in a namespace.
+    fn places(&self, cluster: Id, namespace: &str) -> TargetsByCluster {
+        let mut places = TargetsByCluster::new();
+        for (_, entry) in lock(&self.placement_index).within(cluster, namespace) {
+            for target in &entry.targets {
+                let role = places.get(&target.cluster).map_or(target.role, |known: &Target| {
+                    if known.role == Role::Steady { Role::Steady } else { target.role }
+                });
+                let place = Target { cluster: target.cluster.clone(), role, share: None };
+                places.insert(target.cluster.clone(), place);
+            }
+        }
+        places
+    }
+}
+
+/// Writes the targets of a user's namespace into its annotation, and deletes its copies that are empty.
+pub(crate) async fn reconcile(splitter: &Splitter, cluster: Id, name: &str) -> Result<Outcome, CallError> {
+    let caches = &splitter.caches;
+    let places = splitter.places(cluster, name);
+    let targets: Vec<Target> = places.values().cloned().collect();
+    let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
+    let kind = &caches.config.namespaces.kind;
+    if let Some(own) = caches.config.namespaces.get(&key) {
+        let said = caches.namespace(cluster, name).annotations.get(TARGETS).cloned();
+        let says = (!targets.is_empty()).then(|| crate::placement::explain::sentence(&targets));
+        if said != says {
+            let change = json!({ "metadata": { "uid": own.uid, "annotations": { TARGETS: says } } });
+            caches.server.within(cluster).patch(Place::new(kind, "", name), Patch::Merge, &change).await?;
+        }
+        let own = own.read(kind);
+        for member in
+            splitter.visible_from(cluster).iter().filter(|member| places.contains_key(member.name()))
+        {
+            if let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) {
+                propagate::update_namespace_labels(splitter, member, mailbox, &own, &copy).await?;
+            }
+        }
+    }
+    delete_unused(splitter, cluster, name, &places).await
+}
+
+/// The copy of a namespace in the mailbox of a physical cluster, unless it is being deleted.
+fn copy_at(splitter: &Splitter, member: &MemberCluster, cluster: Id, name: &str) -> Option<(Id, Value)> {
+    let view = &splitter.caches.config.namespaces;
+    let mailbox = member.mailbox()?;
+    let there = mailbox_objects::namespace_on(member, cluster, name);
+    let copy = view.get(&Key { cluster: Some(mailbox), namespace: String::new(), name: there })?;
+    let copy = copy.read(&view.kind);
+    let of = mailbox_objects::locator(&copy)?;
+    let is_ours = of.logical_cluster == cluster.to_string() && of.name == name;
+    (is_ours && !is_being_deleted(&copy)).then_some((mailbox, copy))
+}
+
+/// Deletes the copies of a namespace that are empty and no target.
+async fn delete_unused(
+    splitter: &Splitter,
+    cluster: Id,
+    name: &str,
+    places: &TargetsByCluster,
+) -> Result<Outcome, CallError> {
+    let caches = &splitter.caches;
+    let members = {
+        let clusters = caches.clusters();
+        caches.members().all(&clusters)
+    };
+    let meant = splitter.visible_from(cluster);
+    let is_nearest = |member: &MemberCluster| meant.iter().any(|one| one.mailbox() == member.mailbox());
+    let is_place = |places: &TargetsByCluster, member: &MemberCluster| {
+        places.contains_key(member.name()) && is_nearest(member)
+    };
+    let own_key = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
+    let lives = caches.config.namespaces.get(&own_key).is_some();
+    let mut waits = false;
+    for member in members.iter().filter(|member| !is_place(places, member)) {
+        let Some((mailbox, copy)) = copy_at(splitter, member, cluster, name) else { continue };
+        let text = |field: &str| copy["metadata"][field].as_str().unwrap_or_default();
+        let there = text("name");
+        // Projections are deleted with the namespace. While the user's namespace exists, projected claims keep it,
+        // because of their data.
+        let holds = |watched: &Arc<WatchedKind>| {
+            let is_placed =
+                |key: &Key| watched.view.get(key).is_some_and(|one| !PlacementMarks::of(&one).is_projected);
+            let keys = watched.view.keys_within(mailbox, Some(there));
+            watched.class != KindClass::Projected && keys.iter().any(|key| lives || is_placed(key))
+        };
+        if !splitter.is_indexed(cluster, name) || caches.watched_kinds().iter().any(holds) {
+            waits = true;
+            continue;
+        }
+        // Deleting the copy deletes the data of its claims, so the server is asked: the cache may be stale.
+        let own = Place::new(&caches.config.namespaces.kind, "", name);
+        if !lives && caches.server.within(cluster).get(own).await?.is_some() {
+            waits = true;
+            continue;
+        }
+        let _emptying = splitter.terminating.begin(mailbox, there);
+        // An object may have been placed there since.
+        if is_place(&splitter.places(cluster, name), member) {
+            continue;
+        }
+        let place = Place::new(&caches.config.namespaces.kind, "", there);
+        caches.server.within(mailbox).delete(place, text("uid")).await?;
+        tracing::info!(
+            object = %own_key,
+            logical_cluster = %cluster,
+            revision = text("resourceVersion"),
+            from = member.name(),
+            reason = "nothing is left in the namespace",
+            "deleted the namespace from the mailbox"
+        );
+    }
+    Ok(if waits { Outcome::Again(NAMESPACE_REQUEUE) } else { Outcome::Done })
+}

@@ -1,0 +1,347 @@
+//! The projection of one object in a mailbox.
+//!
+//! ```text
+//!   source exists             ──► projected
+//!   source gone, confirmed    ──► projection removed
+//!   source is being deleted   ──► projection too, with the same grace period
+//!   projection is deleted     ──► source too, if the user deleted it
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::meta::is_being_deleted;
+use api::meta::metadata::text;
+use api::names::{LOCATOR_BELOW, SPLITTER};
+use controller::informer::Key;
+use controller::queue::Outcome;
+use controller::remote::{CallError, Patch, Place};
+use serde_json::{Value, json};
+
+use super::lookup::{self, below_uid};
+use super::origin::{self, Origin, OriginError};
+use super::write::{ProjectedObject, ProjectionWriter, UpdateOutcome};
+use super::{ProjectionMetadata, annotation};
+use crate::controller::Splitter;
+use crate::snapshot::{ObjectRef, WatchedKind};
+use crate::transform::projection::object_references;
+use crate::transform::projection::pods::{self, CLUSTER, ProjectionTarget, SourceObject};
+
+/// Requeue delay while the cache is older than the server.
+const STALE_CACHE_REQUEUE: Duration = Duration::from_millis(50);
+/// The storage request of a claim.
+const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
+
+pub(super) async fn reconcile(splitter: &Splitter, source: &ObjectRef) -> Result<Outcome, CallError> {
+    let Some(watched) = splitter.caches.by_resource(&source.kind) else { return Ok(Outcome::Done) };
+    splitter.projections.stop_waiting(source);
+    let there = watched.view.get(&source.key).filter(|found| ProjectionMetadata::of(found).is_shown());
+    let Some(there) = there.map(|there| there.read(&watched.kind)) else {
+        return remove_projections(splitter, source, &watched).await;
+    };
+    let origin = match origin::origin(&splitter.caches, source) {
+        Ok(origin) => origin,
+        Err(unknown) => return Ok(wait_for(splitter, source, unknown)),
+    };
+    let server = splitter.caches.server.within(origin.cluster);
+    let writer = ProjectionWriter { server: &server, watched: &watched };
+    let projection = Projection { splitter, source, there: &there, origin: &origin, writer };
+    let mut kept = None;
+    for key in splitter.projections.shown(source) {
+        let Some(shown) = watched.get(&key) else { continue };
+        let is_it = below_uid(&shown) == below_uid(&there) && key.cluster == Some(origin.cluster);
+        match is_it && kept.is_none() {
+            true => kept = Some((key, shown)),
+            // The source was replaced by another object of its name, or is projected twice.
+            false => remove(splitter, &watched, &key, &shown).await?,
+        }
+    }
+    match kept {
+        None => projection.create().await,
+        Some((key, shown)) => projection.update(&key, &shown).await,
+    }
+}
+
+fn wait_for(splitter: &Splitter, source: &ObjectRef, unknown: OriginError) -> Outcome {
+    if let OriginError::NotYet(on) = unknown {
+        splitter.projections.wait(source, on);
+    }
+    Outcome::Done
+}
+
+async fn remove(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    key: &Key,
+    shown: &Value,
+) -> Result<(), CallError> {
+    let Some(cluster) = key.cluster else { return Ok(()) };
+    let server = splitter.caches.server.within(cluster);
+    ProjectionWriter { server: &server, watched }.remove(key, shown).await
+}
+
+/// The source was deleted. The server has to confirm that before projections are removed.
+async fn remove_projections(
+    splitter: &Splitter,
+    source: &ObjectRef,
+    watched: &WatchedKind,
+) -> Result<Outcome, CallError> {
+    let shown = splitter.projections.shown(source);
+    // Events outlive their object, as in Kubernetes.
+    if shown.is_empty() || watched.is("", "Event") {
+        return Ok(Outcome::Done);
+    }
+    let place = Place::new(&watched.kind, &source.key.namespace, &source.key.name);
+    let found = splitter.caches.server.within(source.cluster()).get(place).await?;
+    for key in shown {
+        let Some(object) = watched.get(&key) else { continue };
+        if found.as_ref().is_some_and(|found| below_uid(found) == below_uid(&object)) {
+            return Ok(Outcome::Again(STALE_CACHE_REQUEUE));
+        }
+        remove(splitter, watched, &key, &object).await?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// A source in a mailbox, and where it is projected to.
+struct Projection<'a> {
+    splitter: &'a Splitter,
+    source: &'a ObjectRef,
+    there: &'a Value,
+    origin: &'a Origin,
+    writer: ProjectionWriter<'a>,
+}
+
+impl<'a> Projection<'a> {
+    fn below(&self) -> SourceObject<'a> {
+        SourceObject {
+            cluster: self.origin.member.name(),
+            name: &self.source.key.name,
+            uid: below_uid(self.there),
+        }
+    }
+
+    /// Whether the splitter's finalizer holds the projection, so that its deletion is read here.
+    fn has_finalizer(&self, shown: &Value) -> bool {
+        let finalizers = shown["metadata"]["finalizers"].as_array().into_iter().flatten();
+        finalizers.into_iter().any(|finalizer| finalizer == SPLITTER)
+    }
+
+    fn key(&self, name: &str) -> Key {
+        Key {
+            cluster: Some(self.origin.cluster),
+            namespace: self.origin.namespace.clone(),
+            name: name.to_owned(),
+        }
+    }
+
+    async fn create(&self) -> Result<Outcome, CallError> {
+        let name = self.name();
+        let desired = match self.desired(&name) {
+            Ok(desired) => desired,
+            Err(unknown) => return Ok(wait_for(self.splitter, self.source, unknown)),
+        };
+        let Origin { cluster, namespace, .. } = self.origin;
+        if !origin::is_namespace_active(&self.splitter.caches, *cluster, namespace)
+            || is_being_deleted(self.there)
+        {
+            return Ok(Outcome::Done);
+        }
+        self.writer.create(&self.key(&name), &desired).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn update(&self, key: &Key, shown: &Value) -> Result<Outcome, CallError> {
+        let desired = self.desired(&key.name);
+        if is_being_deleted(shown) && self.has_finalizer(shown) {
+            return self.handle_user_deletion(key, shown, desired.ok().as_ref()).await;
+        }
+        let desired = match desired {
+            Ok(desired) => desired,
+            Err(unknown) => return Ok(wait_for(self.splitter, self.source, unknown)),
+        };
+        let mut now = shown.clone();
+        if is_being_deleted(self.there) && self.has_finalizer(shown) {
+            let seconds = self.there["metadata"]["deletionGracePeriodSeconds"].as_i64();
+            self.writer.mark(key, shown, seconds).await?;
+            // An object that is being deleted only changes its status.
+            now["metadata"]["deletionTimestamp"] = self.there["metadata"]["deletionTimestamp"].clone();
+        }
+        self.resize(&desired, &now).await?;
+        match self.writer.update(key, &desired, &now).await? {
+            UpdateOutcome::Updated => Ok(Outcome::Done),
+            UpdateOutcome::Deleted => Ok(Outcome::Failed),
+        }
+    }
+
+    /// Copies a larger storage request from the user's claim to the mailbox. While the mailbox matches what was last
+    /// projected, a different request is the user's; otherwise the mailbox is newer.
+    async fn resize(&self, desired: &ProjectedObject, shown: &Value) -> Result<(), CallError> {
+        let watched = self.writer.watched;
+        let requested = shown.pointer(STORAGE_REQUEST).filter(|_| watched.is("", "PersistentVolumeClaim"));
+        let is_pending = |size: &&Value| self.there.pointer(STORAGE_REQUEST) != Some(*size);
+        let Some(requested) = requested.filter(is_pending).filter(|_| desired.is_shown_by(shown)) else {
+            return Ok(());
+        };
+        let change = json!([
+            { "op": "test", "path": "/metadata/uid", "value": text(self.there, "uid") },
+            { "op": "replace", "path": STORAGE_REQUEST, "value": requested },
+        ]);
+        let place = Place::new(&watched.kind, &self.source.key.namespace, &self.source.key.name);
+        let mailbox = self.splitter.caches.server.within(self.origin.mailbox);
+        match mailbox.patch(place, Patch::Json, &change).await {
+            // Another claim has the name in the mailbox now, and is projected next.
+            Err(error) if error.code() == 422 => Ok(()),
+            asked => asked.map(drop),
+        }
+    }
+
+    /// A projection with our finalizer was deleted. If the user deleted it, the source is deleted too. If it was deleted
+    /// with its owners, the physical cluster decides about the source, and the projection follows as long as it reports.
+    async fn handle_user_deletion(
+        &self,
+        key: &Key,
+        shown: &Value,
+        desired: Option<&ProjectedObject>,
+    ) -> Result<Outcome, CallError> {
+        // Its owners were recreated: it is projected again, with the new owners.
+        if desired.is_some_and(|desired| *desired.owners() != shown["metadata"]["ownerReferences"]) {
+            self.writer.remove(key, shown).await?;
+            return Ok(Outcome::Failed);
+        }
+        // A terminating namespace waits for its pods before it deletes their owners, so the pods must not wait for the
+        // owners.
+        let stays =
+            origin::is_namespace_active(&self.splitter.caches, self.origin.cluster, &self.origin.namespace);
+        if stays && self.is_user_deletion(shown).await? {
+            if !is_being_deleted(self.there) {
+                let seconds = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
+                let place =
+                    Place::new(&self.writer.watched.kind, &self.source.key.namespace, &self.source.key.name);
+                let mailbox = self.splitter.caches.server.within(self.origin.mailbox);
+                mailbox.delete_within(place, text(self.there, "uid"), seconds).await?;
+                tracing::info!(
+                    object = %self.source,
+                    logical_cluster = %self.origin.cluster,
+                    revision = text(shown, "resourceVersion"),
+                    from = self.origin.member.name(),
+                    reason = "the user deleted its projection",
+                    "deleted from the mailbox"
+                );
+            }
+        } else if !stays || !self.origin.member.is_ready() {
+            // The physical cluster does not report, or the user's namespace is terminating.
+            self.writer.release(key, shown).await?;
+            return Ok(Outcome::Done);
+        }
+        if let Some(desired) = desired {
+            self.writer.update(key, desired, shown).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Whether the user deleted this projection, and not its owner. The server is asked: the cache of owners may be
+    /// older than that of the objects deleted after them.
+    async fn is_user_deletion(&self, shown: &Value) -> Result<bool, CallError> {
+        for owner in shown["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+            let said = |field: &str| owner[field].as_str().unwrap_or_default();
+            let group = said("apiVersion").split_once('/').map_or("", |(group, _)| group);
+            let Some(watched) = self.splitter.caches.by_group_kind(group, said("kind")) else {
+                return Ok(false);
+            };
+            let place = Place::new(&watched.kind, &self.origin.namespace, said("name"));
+            let found = self.writer.server.get(place).await?;
+            if !found.is_some_and(|found| text(&found, "uid") == said("uid") && !is_being_deleted(&found)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The projection as it should be.
+    fn desired(&self, name: &str) -> Result<ProjectedObject, OriginError> {
+        let Projection { splitter, origin, there, .. } = *self;
+        let watched = self.writer.watched;
+        let owners = match lookup::owners(splitter, origin, there) {
+            Ok(owners) => owners,
+            // Events have no owners, and claims outlive theirs.
+            Err(_) if watched.is("", "Event") || watched.is("", "PersistentVolumeClaim") => Vec::new(),
+            Err(unknown) => return Err(unknown),
+        };
+        let mailbox = origin.mailbox.to_string();
+        let here = ProjectionTarget { namespace: &origin.namespace, name, owners, mailbox: &mailbox };
+        let projected = pods::project(there, &self.below(), &here);
+        let generation = there["metadata"]["generation"].as_i64();
+        let seen = |named: &Value| lookup::seen(splitter, origin, named);
+        let projected = if watched.is("", "Event") {
+            let unknown = seen(&there["involvedObject"]).err().unwrap_or(OriginError::NotOurs);
+            object_references::event(&projected, &origin.namespace, |named| seen(named).ok())
+                .ok_or(unknown)?
+        } else if watched.is("discovery.k8s.io", "EndpointSlice") {
+            object_references::slice(&projected, &self.below(), &origin.namespace, |named| {
+                let found = seen(named);
+                if let Err(OriginError::NotYet(on)) = &found {
+                    splitter.projections.wait(self.source, on.clone());
+                }
+                found.ok()
+            })
+        } else {
+            projected
+        };
+        Ok(ProjectedObject::new(projected, generation))
+    }
+
+    /// The name of the projection: that of the source, unless another object has it and stays.
+    fn name(&self) -> String {
+        let below = self.below();
+        let holders: Vec<(String, NameHolder)> = [below.name.to_owned(), pods::disambiguated(&below)]
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), self.holder(&name)?)))
+            .collect();
+        let shown: BTreeMap<String, SourceObject> =
+            holders.iter().map(|(name, holder)| (name.clone(), holder.below())).collect();
+        let mut all = vec![below];
+        all.extend(holders.iter().filter(|(_, holder)| holder.stays).map(|(_, holder)| holder.below()));
+        pods::names(&all, &shown)[&(below.cluster, below.uid)].clone()
+    }
+
+    /// The object that has this name in the user's namespace.
+    fn holder(&self, name: &str) -> Option<NameHolder> {
+        let watched = self.writer.watched;
+        let object = watched.view.get(&self.key(name))?;
+        let head = ProjectionMetadata::of(&object);
+        let whole = object.read(&watched.kind);
+        let Some(source) = head.source(&watched.name).filter(|_| head.is_shown()) else {
+            return Some(NameHolder {
+                cluster: String::new(),
+                name: name.to_owned(),
+                uid: object.uid.clone(),
+                stays: true,
+            });
+        };
+        let there = watched.get(&source.key);
+        let (_, below) = annotation(&whole, LOCATOR_BELOW).split_once('/').unwrap_or_default();
+        Some(NameHolder {
+            cluster: head.labels.get(CLUSTER).cloned().unwrap_or_default(),
+            name: below.to_owned(),
+            uid: below_uid(&whole).to_owned(),
+            stays: there.is_some_and(|there| below_uid(&there) == below_uid(&whole)),
+        })
+    }
+}
+
+/// An object with a name in the user's namespace.
+struct NameHolder {
+    /// Empty for an object of the user.
+    cluster: String,
+    name: String,
+    uid: String,
+    /// Whether its source still exists.
+    stays: bool,
+}
+
+impl NameHolder {
+    fn below(&self) -> SourceObject<'_> {
+        SourceObject { cluster: &self.cluster, name: &self.name, uid: &self.uid }
+    }
+}

@@ -1,0 +1,288 @@
+//! Writes mailbox objects, if they changed.
+
+use std::collections::BTreeMap;
+
+use api::cluster::Id;
+use api::fleet::PodSecurity;
+use api::meta::cover::{SharedLists, covers};
+use api::meta::hash::word;
+use api::meta::metadata;
+use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE, VIA};
+use controller::informer::Key;
+use controller::remote::{CallError, Patch, Place};
+use serde_json::{Value, json};
+
+use crate::controller::Splitter;
+use crate::execute::definitions;
+use crate::placement::context::table;
+use crate::placement::pod_security;
+use crate::placement::policy::Labels;
+use crate::placement::targets::Rejection;
+use crate::snapshot::mailbox_objects::{MailboxObject, locator};
+use crate::snapshot::{MemberCluster, ObjectRef, WatchedKind};
+use crate::transform::group_kind;
+use crate::transform::server_fields::is_kept_here;
+
+use super::permission;
+
+/// The label by which Pod Security admission of a physical cluster checks the pods of a namespace.
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+const BASELINE: &str = "baseline";
+
+/// The result of sending an object to a mailbox.
+#[derive(Debug)]
+pub(crate) enum SendResult {
+    Unchanged,
+    Written,
+    /// Not written: the object may not be sent to the physical cluster.
+    Denied(Rejection),
+}
+
+/// Creates or replaces a mailbox object, if it may be sent to the physical cluster.
+pub(crate) async fn write_object(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    copy: &MailboxObject,
+    mut wanted: Value,
+) -> Result<SendResult, CallError> {
+    let hash = word(&[&wanted.to_string()], 12);
+    wanted["metadata"]["annotations"][SPREAD] = hash.into();
+    let mailbox = splitter.caches.server.within(copy.mailbox);
+    let next = match &copy.object {
+        // The copy belongs to a deleted object of the same name. The new copy is created when it is gone.
+        Some(present) if is_another(present, &wanted) => {
+            let deleted = delete(splitter, watched, subject, copy, "the object was replaced").await?;
+            return Ok(if deleted { SendResult::Written } else { SendResult::Unchanged });
+        }
+        Some(present) => {
+            let next = replaced(present, wanted);
+            if is_current(present, &next) {
+                return Ok(SendResult::Unchanged);
+            }
+            next
+        }
+        None => wanted,
+    };
+    if let Some(rejection) = permission::check(splitter, watched, subject, copy, &next).await? {
+        return Ok(SendResult::Denied(rejection));
+    }
+    let written = match &copy.object {
+        None => {
+            definitions::bring(splitter, watched, subject, copy.mailbox).await?;
+            make_namespace(splitter, subject, copy).await?;
+            mailbox.create(&watched.kind, &copy.namespace, &next).await?
+        }
+        Some(_) => {
+            let place = Place::new(&watched.kind, &copy.namespace, &subject.key.name);
+            mailbox.replace(place, &next).await?
+        }
+    };
+    splitter.expectations.expect_write(subject, &watched.view, copy.mailbox, &written);
+    Ok(SendResult::Written)
+}
+
+/// Deletes a mailbox object, and with it the object on the physical cluster. Returns whether a request was made.
+pub(crate) async fn delete(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    copy: &MailboxObject,
+    reason: &str,
+) -> Result<bool, CallError> {
+    let Some(object) = copy.object.as_ref().filter(|_| !copy.is_being_deleted()) else { return Ok(false) };
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let place = Place::new(&watched.kind, &copy.namespace, &subject.key.name);
+    let is_deleted = splitter.caches.server.within(copy.mailbox).delete(place, uid).await?;
+    if is_deleted {
+        tracing::info!(
+            object = %subject,
+            logical_cluster = %subject.cluster(),
+            revision = metadata::text(object, "resourceVersion"),
+            from = copy.name(),
+            reason,
+            "deleted from the mailbox"
+        );
+    }
+    Ok(is_deleted)
+}
+
+fn is_another(present: &Value, wanted: &Value) -> bool {
+    let uid = |object: &Value| locator(object).map(|locator| locator.uid);
+    uid(present) != uid(wanted)
+}
+
+/// Whether the copy has all wanted fields, and was last written from the same content.
+fn is_current(present: &Value, wanted: &Value) -> bool {
+    present["metadata"]["annotations"][SPREAD] == wanted["metadata"]["annotations"][SPREAD]
+        && covers(present, wanted, SharedLists::None)
+}
+
+/// Kinds whose spec is mostly immutable. Fields that the server defaulted, such as the selector of a Job, the volume of
+/// a claim or the token volume of a pod, cannot be removed.
+const FIXED: &[(&str, &str)] = &[("batch", "Job"), ("", "Pod"), ("", "PersistentVolumeClaim")];
+
+/// The wanted object with the identity, finalizers and status of the present one.
+fn replaced(present: &Value, wanted: Value) -> Value {
+    let mut object = wanted;
+    if FIXED.contains(&group_kind(present)) {
+        object["spec"] = overlaid(&present["spec"], &object["spec"]);
+    }
+    for field in ["uid", "resourceVersion", "finalizers"] {
+        if let Some(value) = present["metadata"].get(field) {
+            object["metadata"][field] = value.clone();
+        }
+    }
+    if let Some(status) = present.get("status") {
+        object["status"] = status.clone();
+    }
+    object
+}
+
+/// The present value with all wanted fields set. Fields that the wanted value lacks stay.
+fn overlaid(present: &Value, wanted: &Value) -> Value {
+    match (present, wanted) {
+        (Value::Object(present), Value::Object(wanted)) => {
+            let mut both = present.clone();
+            for (name, wanted) in wanted {
+                let value = overlaid(present.get(name).unwrap_or(&Value::Null), wanted);
+                both.insert(name.clone(), value);
+            }
+            Value::Object(both)
+        }
+        // Servers append to lists.
+        (Value::Array(present), Value::Array(wanted)) if present.len() >= wanted.len() => {
+            let ours = present.iter().zip(wanted).map(|(present, wanted)| overlaid(present, wanted));
+            Value::Array(ours.chain(present[wanted.len()..].iter().cloned()).collect())
+        }
+        _ => wanted.clone(),
+    }
+}
+
+/// The present copy as if it had just been transformed, so that it can be compared with the wanted one.
+pub(super) fn comparable(mut present: Value) -> Value {
+    if let Some(whole) = present.as_object_mut() {
+        whole.remove("status");
+    }
+    if let Some(metadata) = present["metadata"].as_object_mut() {
+        metadata.retain(|name, _| ["name", "namespace", "labels", "annotations"].contains(&&**name));
+    }
+    if let Some(annotations) = present["metadata"]["annotations"].as_object_mut() {
+        annotations.retain(|name, _| name != SPREAD && name != LOGICAL_CLUSTER);
+    }
+    present
+}
+
+/// Creates the namespace of a copy in the mailbox.
+async fn make_namespace(
+    splitter: &Splitter,
+    subject: &ObjectRef,
+    copy: &MailboxObject,
+) -> Result<(), CallError> {
+    let caches = &splitter.caches;
+    let there = Key { cluster: Some(copy.mailbox), namespace: String::new(), name: copy.namespace.clone() };
+    if caches.config.namespaces.get(&there).is_some() {
+        return Ok(());
+    }
+    let here = Key { name: subject.key.namespace.clone(), ..there.clone() };
+    let here = Key { cluster: subject.key.cluster, ..here };
+    let Some(own) = caches.config.namespaces.get(&here) else { return Ok(()) };
+    let locator =
+        json!({ "logicalCluster": subject.cluster().to_string(), "name": here.name, "uid": own.uid });
+    let own = own.read(&caches.config.namespaces.kind);
+    let via = via(&own, copy.mailbox);
+    let mut labels = carried(&own);
+    labels.insert(PLACED.to_owned(), TRUE.to_owned());
+    // Custom kinds may have pod specs anywhere, so Pod Security admission of the physical cluster checks their pods.
+    if pod_security::level(&copy.member.object.spec) == PodSecurity::Baseline {
+        labels.insert(ENFORCE.to_owned(), BASELINE.to_owned());
+    }
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": copy.namespace, "labels": labels, "annotations": { LOCATOR: locator.to_string(), VIA: via } },
+    });
+    match caches.server.within(copy.mailbox).create(&caches.config.namespaces.kind, "", &namespace).await {
+        Err(error) if error.is_conflict() => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// The mailboxes that a copy of a namespace came through, this one included.
+fn via(own: &Value, mailbox: Id) -> String {
+    match own["metadata"]["annotations"][VIA].as_str() {
+        Some(via) => format!("{via},{mailbox}"),
+        None => mailbox.to_string(),
+    }
+}
+
+/// The labels of a namespace that its copies have.
+fn carried(namespace: &Value) -> Labels {
+    let mut labels = table(&namespace["metadata"]["labels"]);
+    labels.retain(|name, _| name != PLACED && !is_kept_here(name));
+    labels
+}
+
+/// Copies changed labels of a user's namespace to its copy: NetworkPolicies and admission on the physical cluster use
+/// them. When an admin allows privileged pods on a cluster, existing namespaces allow them too. When an admin allows
+/// fewer, existing namespaces stay as they are.
+pub(crate) async fn update_namespace_labels(
+    splitter: &Splitter,
+    member: &MemberCluster,
+    mailbox: Id,
+    own: &Value,
+    copy: &Value,
+) -> Result<(), CallError> {
+    let (wanted, present) = (carried(own), carried(copy));
+    let mut change: BTreeMap<&str, Option<&String>> =
+        present.keys().map(|name| (name.as_str(), None)).collect();
+    change.extend(wanted.iter().map(|(name, value)| (name.as_str(), Some(value))));
+    change.retain(|name, value| *value != present.get(*name));
+    let is_enforced = copy["metadata"]["labels"][ENFORCE] == BASELINE;
+    if is_enforced && pod_security::level(&member.object.spec) == PodSecurity::Privileged {
+        change.insert(ENFORCE, None);
+    }
+    let lacks_via = copy["metadata"]["annotations"][VIA].is_null();
+    if change.is_empty() && !lacks_via {
+        return Ok(());
+    }
+    let kind = &splitter.caches.config.namespaces.kind;
+    let name = copy["metadata"]["name"].as_str().unwrap_or_default();
+    let mut change = json!({ "metadata": { "uid": copy["metadata"]["uid"], "labels": change } });
+    if lacks_via {
+        change["metadata"]["annotations"] = json!({ VIA: via(own, mailbox) });
+    }
+    splitter
+        .caches
+        .server
+        .within(mailbox)
+        .patch(Place::new(kind, "", name), Patch::Merge, &change)
+        .await
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_filled_in_stays_where_it_cannot_be_taken_away() {
+        let of = |kind: &str, version: &str, spec: Value| json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "one", "uid": "1" }, "spec": spec });
+        let job = json!({ "parallelism": 3, "selector": { "matchLabels": { "controller-uid": "2" } },
+            "template": { "metadata": { "labels": { "a": "b", "controller-uid": "2" } } } });
+        let wanted = json!({ "parallelism": 5, "template": { "metadata": { "labels": { "a": "b" } } } });
+        let now = replaced(&of("Job", "batch/v1", job.clone()), of("Job", "batch/v1", wanted.clone()));
+        assert_eq!(now["spec"]["parallelism"], 5);
+        assert_eq!(
+            (&now["spec"]["selector"], &now["spec"]["template"]),
+            (&job["selector"], &job["template"])
+        );
+        // Other kinds lose fields that are no longer wanted.
+        let now = replaced(&of("Deployment", "apps/v1", job), of("Deployment", "apps/v1", wanted.clone()));
+        assert_eq!(now["spec"], wanted);
+        let pod = json!({ "volumes": [{ "name": "a" }, { "name": "kube-api-access-x" }], "containers": [{ "image": "a:1", "imagePullPolicy": "Always" }] });
+        let wanted = json!({ "volumes": [{ "name": "a" }], "containers": [{ "image": "a:2" }] });
+        let now = replaced(&of("Pod", "v1", pod.clone()), of("Pod", "v1", wanted));
+        assert_eq!(now["spec"]["volumes"], pod["volumes"]);
+        assert_eq!(now["spec"]["containers"], json!([{ "image": "a:2", "imagePullPolicy": "Always" }]));
+    }
+}

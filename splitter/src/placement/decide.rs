@@ -1,0 +1,536 @@
+//! Where an object runs: collects the input, chooses targets, and records the decision.
+//!
+//! ```text
+//!   annotations, Placements ─► effective placement ─┐
+//!   PhysicalClusters ─► candidates ─────────────────┼─► choose ─► divide ─► one migration step ─► record (one commit)
+//!   the record so far ─► current targets ───────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::fleet::{Chosen, Distribution, DistributionSpec, Division, GroupKind, Role, Target};
+use api::names::{ESTIMATES, MOVING_SINCE, WISH};
+use controller::remote::CallError;
+use jiff::Timestamp;
+
+use crate::controller::{Splitter, lock};
+use crate::division;
+use crate::division::autoscaled;
+use crate::division::{Dividend, Plan, Rule};
+use crate::execute::record;
+use crate::placement::context::PlacementContext;
+use crate::placement::estimate::CapacityEstimates;
+use crate::placement::migration::{self, ExclusiveReason, MigrationPlan, MigrationStep, Readiness};
+use crate::placement::pod_security;
+use crate::placement::policy::{self, EffectivePlacement, Level};
+use crate::placement::reservations::{self, CapacityReservations};
+use crate::placement::targets::{
+    self, Candidate, ChoiceOutcome, ClaimLocation, CurrentPlacement, Pick, PlacementRequest, TargetChoice,
+};
+use crate::snapshot::MemberCluster;
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::status;
+
+/// A placement decision, as recorded.
+#[derive(Debug)]
+pub(crate) struct PlacementDecision {
+    pub(crate) record: Distribution,
+    pub(crate) plan: Plan,
+    pub(crate) rule: Rule,
+    pub(crate) decision: TargetChoice,
+    pub(crate) step: MigrationStep,
+    /// Why it has no target, or not those of its policy.
+    pub(crate) unplaced: Option<String>,
+    /// Why some replicas have no target.
+    pub(crate) short: Option<String>,
+    /// Whether it must not run on two targets at the same time.
+    pub(crate) exclusive: bool,
+    /// When to reconcile again without an event.
+    pub(crate) again: Option<Duration>,
+}
+
+impl PlacementDecision {
+    /// Whether more free capacity could change the decision: replicas are pending, or run on a fallback.
+    pub(crate) fn wants_room(&self) -> bool {
+        let is_last_resort = self.decision.picks.iter().any(|pick| pick.tier > 0);
+        self.unplaced.is_some() || self.plan.pending > 0 || is_last_resort
+    }
+}
+
+/// Decides and writes the record.
+pub(crate) async fn decide(
+    splitter: &Splitter,
+    context: &PlacementContext<'_>,
+) -> Result<PlacementDecision, CallError> {
+    let estimates = CapacityEstimates::of(splitter, context);
+    let Settled { spec, effective, plan, decision, step, unplaced, exclusive } =
+        settle(splitter, context, &estimates);
+    let notes = Notes {
+        effective: effective.as_ref(),
+        step: &step,
+        is_placed: unplaced.is_none(),
+        estimates: &estimates,
+    };
+    let record = recorded(splitter, context, spec, &notes).await?;
+    let (rule, again, short) = (context.rule(), estimates.again, short(&plan, &decision.picks));
+    Ok(PlacementDecision { record, plan, rule, decision, step, unplaced, short, exclusive, again })
+}
+
+/// Why replicas are pending: the limit of every chosen cluster.
+fn short(plan: &Plan, picks: &[Pick]) -> Option<String> {
+    if plan.pending == 0 {
+        return None;
+    }
+    let said = without_place(plan);
+    // Sorted by name: the order of the picks may change with every report, and the message should not.
+    let mut picks: Vec<&Pick> = picks.iter().collect();
+    picks.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    let why: Vec<String> = picks.into_iter().filter_map(Pick::most).collect();
+    Some(if why.is_empty() { said } else { format!("{said}; {}", why.join("; ")) })
+}
+
+fn without_place(plan: &Plan) -> String {
+    format!("{} of {} fit on no target", plan.pending, plan.total.unwrap_or_default())
+}
+
+/// The record to write, and how it was decided.
+struct Settled {
+    spec: DistributionSpec,
+    /// None if the annotation is invalid.
+    effective: Option<EffectivePlacement>,
+    plan: Plan,
+    decision: TargetChoice,
+    step: MigrationStep,
+    unplaced: Option<String>,
+    exclusive: bool,
+}
+
+/// The recorded targets that may still hold the object.
+struct Before {
+    /// Those that may be chosen again.
+    standing: Vec<Target>,
+    /// Those that may hold the object, and so stay in the record until others have taken over.
+    held: Vec<Target>,
+}
+
+/// Decides and reserves the capacity under one lock, so that two decisions cannot use the same capacity.
+fn settle(splitter: &Splitter, context: &PlacementContext, estimates: &CapacityEstimates) -> Settled {
+    let (level, effective) = context.effective_placement(splitter);
+    let exclusive = context.exclusive(splitter);
+    let standing = standing(splitter, context);
+    let before = Before { held: held(context, exclusive, &standing), standing };
+    let mut reservations = lock(&splitter.reservations);
+    let (mut decision, mut plan) =
+        planned(splitter, &mut reservations, context, &effective, estimates, &before);
+    if let Some(waiting) = estimates.with_no_other_place(plan.pending).filter(|_| plan.pending > 0) {
+        (decision, plan) = planned(splitter, &mut reservations, context, &effective, &waiting, &before);
+    }
+    let effective = effective.ok();
+    let held = &before.held;
+    let mut unplaced = match &decision.outcome {
+        ChoiceOutcome::Placed => None,
+        ChoiceOutcome::Held { why } | ChoiceOutcome::Pending { why } => Some(why.clone()),
+    };
+    if let Some(why) = exclusive.and_then(|exclusive| rooted(exclusive, held, &decision.picks)) {
+        let division = effective.as_ref().map(|effective| effective.spec.division).unwrap_or_default();
+        plan = divided(context, division, &as_recorded(held), held);
+        unplaced = Some(why);
+    }
+    let wanted: Vec<(String, Option<i64>)> = plan
+        .parts
+        .iter()
+        .map(|(cluster, _)| (cluster.clone(), plan.shares.get(cluster).map(|share| i64::from(*share))))
+        .collect();
+    let readiness = readiness(context);
+    let next = migration::plan_migration(held, &wanted, &readiness, moving_for(context));
+    let next = with_its_namespace(splitter, context, level, held, next);
+    let next = with_room_for_all(held, &plan, next);
+    let spec = DistributionSpec {
+        chosen_by: match &effective {
+            Some(effective) => effective.by.clone(),
+            None => {
+                context.record.as_ref().map_or_else(Chosen::default, |record| record.spec.chosen_by.clone())
+            }
+        },
+        total: plan.total.map(i64::from),
+        pending: i64::from(plan.pending),
+        targets: next.targets,
+        ..DistributionSpec::default()
+    };
+    let pods = context.pods(&spec.targets, &plan);
+    if reservations
+        .set(context.subject, reservations::asks(&context.each(), &spec.targets, &context.members, &pods))
+    {
+        splitter.enqueue_waiting_for_capacity();
+    }
+    reservations.mount(context.subject, &context.claims.keys().cloned().collect::<Vec<_>>(), &spec.targets);
+    let (step, exclusive) = (next.step, exclusive.is_some());
+    Settled { spec, effective, plan, decision, step, unplaced, exclusive }
+}
+
+/// Chooses targets and divides the object over them.
+fn planned(
+    splitter: &Splitter,
+    reservations: &mut CapacityReservations,
+    context: &PlacementContext,
+    effective: &Result<EffectivePlacement, policy::InvalidAnnotation>,
+    estimates: &CapacityEstimates,
+    before: &Before,
+) -> (TargetChoice, Plan) {
+    let (decision, division) = match effective {
+        Ok(effective) => (
+            choose(splitter, reservations, context, effective, estimates, &before.standing),
+            effective.spec.division,
+        ),
+        Err(unreadable) => {
+            let (why, division) = (unreadable.to_string(), Division::default());
+            let decision =
+                weighed(splitter, reservations, context, division, estimates, |work, candidates| {
+                    targets::stay(&why, &work, candidates, &existing(context))
+                });
+            (decision, division)
+        }
+    };
+    let plan = divided(context, division, &decision.picks, &before.held);
+    (decision, plan)
+}
+
+fn divided(context: &PlacementContext, division: Division, picks: &[Pick], held: &[Target]) -> Plan {
+    let recorded = recorded_for_division(context.recorded(), held);
+    let (rule, key, replicas_at) = (context.rule(), context.key(), context.replicas_at());
+    let scaled = autoscaled::total(context, picks);
+    let dividend = Dividend { object: context.object, rule, replicas_at, division, key: &key, scaled };
+    division::plan(&dividend, picks, recorded)
+}
+
+/// The record that a division continues: the whole record, targets that hold nothing any more included. The ordinals of a
+/// removed target go to another target, and those of the other targets stay as they are. A record of which no target holds
+/// anything is not continued.
+fn recorded_for_division<'a>(recorded: &'a [Target], held: &[Target]) -> &'a [Target] {
+    if held.is_empty() { &[] } else { recorded }
+}
+
+fn choose(
+    splitter: &Splitter,
+    reservations: &mut CapacityReservations,
+    context: &PlacementContext,
+    effective: &EffectivePlacement,
+    estimates: &CapacityEstimates,
+    standing: &[Target],
+) -> TargetChoice {
+    let namespace = &context.subject.key.namespace;
+    let by_default = *effective == EffectivePlacement::default_choice();
+    let beside = by_default.then(|| reservations.default_of(context.subject.cluster(), namespace)).flatten();
+    let own = context.key();
+    // Without a policy, the whole namespace is placed on the same cluster.
+    let key = if by_default { namespace } else { &own };
+    let under = context.record.as_ref().and_then(|record| record.metadata.annotations.get(WISH));
+    let standing = CurrentPlacement { targets: standing, under: under.map(String::as_str) };
+    let decision =
+        weighed(splitter, reservations, context, effective.spec.division, estimates, |work, candidates| {
+            let work = PlacementRequest { key, beside: beside.as_deref(), ..work };
+            targets::choose(effective, &work, candidates, &standing)
+        });
+    if by_default && let Some(pick) = decision.picks.first() {
+        reservations.set_default(context.subject.cluster(), namespace, &pick.cluster);
+    }
+    decision
+}
+
+/// The recorded targets that stay unless something moves them. A target to which nothing was sent holds nothing: if its
+/// physical cluster was removed, may not be used, is dedicated to another logical cluster or does not answer, the target is
+/// not chosen again.
+fn standing(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
+    let path = splitter.caches.clusters().path(context.subject.cluster());
+    let is_dedicated_elsewhere = |member: &MemberCluster| {
+        let to = member.object.spec.dedicated_to.as_deref();
+        to.is_some_and(|to| path.as_ref().is_none_or(|path| path.as_str() != to))
+    };
+    let is_sent = |target: &Target| {
+        context.copies.iter().any(|copy| copy.is_at(&target.cluster) && copy.object.is_some())
+    };
+    let is_open = |target: &Target| {
+        let member = context.members.iter().find(|member| member.name() == target.cluster);
+        member.is_some_and(|member| {
+            let is_granted = !context.refused.contains(&(member.owner, member.name().to_owned()));
+            member.is_ready() && is_granted && !is_dedicated_elsewhere(member)
+        })
+    };
+    context.recorded().iter().filter(|target| is_sent(target) || is_open(target)).cloned().collect()
+}
+
+/// The recorded targets that may hold the object. Dropped from the record are those that hold nothing for certain: a removed
+/// physical cluster, or one that does not stand. A target is kept while the mailbox of its physical cluster is not known, and
+/// while the object still runs on a former physical cluster of the same name.
+///
+/// Some records stay whole. Without its record a Job that has ended would begin again elsewhere, a pod would run twice, and a
+/// workload would begin with an empty volume. A Job of which some targets are left keeps the others, because the indexes of a
+/// running part cannot be changed.
+fn held(context: &PlacementContext, exclusive: Option<ExclusiveReason>, standing: &[Target]) -> Vec<Target> {
+    let is_on_former = |target: &Target| {
+        let mut former = context.copies.iter().filter(|copy| !copy.is_nearest && copy.object.is_some());
+        former.any(|copy| copy.member.name() == target.cluster)
+    };
+    let is_unknown = |target: &Target| {
+        let mut members = context.members.iter();
+        members.any(|member| member.name() == target.cluster && member.mailbox().is_none())
+    };
+    let is_held = |target: &&Target| standing.contains(target) || is_on_former(target) || is_unknown(target);
+    let held: Vec<Target> = context.recorded().iter().filter(is_held).cloned().collect();
+    match exclusive {
+        Some(ExclusiveReason::CompletedJob | ExclusiveReason::BarePod | ExclusiveReason::Volume) => {
+            context.recorded().to_vec()
+        }
+        Some(ExclusiveReason::RunningJob) if !held.is_empty() => context.recorded().to_vec(),
+        _ => held,
+    }
+}
+
+/// The recorded targets whose physical clusters exist.
+fn existing(context: &PlacementContext) -> Vec<Target> {
+    let exists = |target: &&Target| context.members.iter().any(|member| member.name() == target.cluster);
+    context.recorded().iter().filter(exists).cloned().collect()
+}
+
+/// Evaluates all physical clusters with everything known about them, and lets `decides` choose.
+fn weighed(
+    splitter: &Splitter,
+    reservations: &CapacityReservations,
+    context: &PlacementContext,
+    division: Division,
+    estimates: &CapacityEstimates,
+    decides: impl FnOnce(PlacementRequest, &[Candidate]) -> TargetChoice,
+) -> TargetChoice {
+    let path = splitter.caches.clusters().path(context.subject.cluster());
+    let path = path.map(|path| path.to_string()).unwrap_or_default();
+    let kind = &context.watched.kind;
+    let kinds = [GroupKind { group: kind.group.clone(), kind: kind.name.clone() }];
+    let work = PlacementRequest {
+        key: &context.key(),
+        logical_cluster: &path,
+        kinds: &kinds,
+        violations: &pod_security::violations(context.object),
+        each: context.each(),
+        replicas: context.replicas(context.rule()),
+        extent: context.extent(division),
+        beside: None,
+    };
+    let candidates: Vec<Candidate> = context
+        .members
+        .iter()
+        .map(|member| Candidate {
+            estimate: estimates.fits(member.name()),
+            waiting: estimates.waiting(member.name()),
+            circular: splitter.caches.cycle_through(member),
+            ..candidate(reservations, context, member)
+        })
+        .collect();
+    decides(work, &candidates)
+}
+
+fn candidate<'a>(
+    reservations: &CapacityReservations,
+    context: &PlacementContext,
+    member: &'a MemberCluster,
+) -> Candidate<'a> {
+    let name = (member.owner, member.name().to_owned());
+    Candidate {
+        usable: !context.refused.contains(&name),
+        taken: reservations.taken_from(context.subject, &name),
+        namespace: mailbox_objects::namespace_on(
+            member,
+            context.subject.cluster(),
+            &context.subject.key.namespace,
+        ),
+        apart_from: apart_from(reservations, context, member.name()),
+        ..Candidate::new(&member.object)
+    }
+}
+
+/// A claim whose data is not on a cluster. The data is where the claim was sent or, before it is sent, where another
+/// workload that mounts it is placed.
+fn apart_from(
+    reservations: &CapacityReservations,
+    context: &PlacementContext,
+    cluster: &str,
+) -> Option<ClaimLocation> {
+    context.claims.iter().find_map(|(name, there)| {
+        let promised = || reservations.mounted(context.subject, name);
+        let places = if there.is_empty() { promised() } else { there.clone() };
+        let at = places.first().filter(|_| !places.contains(cluster))?;
+        Some(ClaimLocation { name: name.clone(), at: at.clone() })
+    })
+}
+
+/// Why an object stays on its target: it must not run twice, and cannot be stopped.
+fn rooted(exclusive: ExclusiveReason, recorded: &[Target], picks: &[Pick]) -> Option<String> {
+    let leaves = recorded
+        .iter()
+        .find(|target| {
+            mailbox_objects::is_staying(target) && !picks.iter().any(|pick| pick.cluster == target.cluster)
+        })
+        .filter(|_| !picks.is_empty())?;
+    let why = match exclusive {
+        ExclusiveReason::Recreate | ExclusiveReason::Ordinals => return None,
+        ExclusiveReason::BarePod => "a Pod cannot be moved; delete it and create it again",
+        ExclusiveReason::RunningJob => "the Job is running and would start over elsewhere",
+        ExclusiveReason::CompletedJob => "the Job is completed and would start over elsewhere",
+        ExclusiveReason::Volume => {
+            "its volume can be mounted on one physical cluster only, and the data is there"
+        }
+    };
+    Some(format!("the object stays on {}: {why}", leaves.cluster))
+}
+
+/// The present targets as picks.
+fn as_recorded(recorded: &[Target]) -> Vec<Pick> {
+    let staying = recorded.iter().filter(|target| mailbox_objects::is_staying(target));
+    let pick = |target: &Target| {
+        let weight = target.share.and_then(|share| u64::try_from(share).ok()).unwrap_or_default().max(1);
+        Pick { weight, held: None, ..targets::kept(target) }
+    };
+    staying.map(pick).collect()
+}
+
+/// The readiness of each target, as observed after the record was written.
+pub(crate) fn readiness(context: &PlacementContext) -> BTreeMap<String, Readiness> {
+    let one = |(target, copy): (&Target, &MailboxObject)| {
+        let readiness = match (&copy.object, copy.is_applied() && copy.member.is_ready()) {
+            (None, _) => Readiness::Unready { why: "not sent yet".to_owned() },
+            (Some(_), false) => Readiness::Unknown,
+            (Some(object), true) => {
+                let report = context.report(target, copy);
+                let number = context.wanted_of(copy);
+                let share = target.share.and_then(|share| u32::try_from(share).ok());
+                match status::health::of(&report, object) {
+                    _ if context.rule().has_replicas() && share.is_some() && number < share => {
+                        Readiness::Unready {
+                            why: format!(
+                                "{} of {} replicas requested",
+                                number.unwrap_or(0),
+                                share.unwrap_or(0)
+                            ),
+                        }
+                    }
+                    (api::fleet::Health::Available, _) => Readiness::Ready,
+                    (_, why) => Readiness::Unready { why },
+                }
+            }
+        };
+        (target.cluster.clone(), readiness)
+    };
+    mailbox_objects::at_targets(&context.copies, context.recorded()).into_iter().map(one).collect()
+}
+
+fn moving_for(context: &PlacementContext) -> u64 {
+    let since = context.record.as_ref().and_then(|record| record.metadata.annotations.get(MOVING_SINCE));
+    let since = since.and_then(|text| text.parse::<Timestamp>().ok());
+    since.map_or(0, |since| {
+        u64::try_from(Timestamp::now().duration_since(since).as_secs()).unwrap_or_default()
+    })
+}
+
+/// A namespace that moves as a whole finishes together: a ConfigMap must not leave before the pods that mount it.
+fn with_its_namespace(
+    splitter: &Splitter,
+    context: &PlacementContext,
+    level: Option<Level>,
+    recorded: &[Target],
+    next: MigrationPlan,
+) -> MigrationPlan {
+    if next.step != MigrationStep::Finished || level == Some(Level::Object) {
+        return next;
+    }
+    let arriving: Vec<&str> = recorded
+        .iter()
+        .filter(|target| target.role == Role::Arriving)
+        .map(|target| target.cluster.as_str())
+        .collect();
+    let placement_index = lock(&splitter.placement_index);
+    let mut others = placement_index.within(context.subject.cluster(), &context.subject.key.namespace);
+    let late = others.find_map(|(other, entry)| {
+        let at = arriving.iter().find(|cluster| other != context.subject && entry.is_unready_at(cluster))?;
+        Some(format!("{at}: {} {} is not ready there", entry.kind, other.key.name))
+    });
+    match late {
+        Some(late) => {
+            MigrationPlan { targets: recorded.to_vec(), step: MigrationStep::Waiting { on: vec![late] } }
+        }
+        None => next,
+    }
+}
+
+/// A target is not left while the new ones lack capacity.
+fn with_room_for_all(recorded: &[Target], plan: &Plan, next: MigrationPlan) -> MigrationPlan {
+    let leaves = recorded.iter().find(|target| target.role == Role::Leaving);
+    match leaves.filter(|_| next.step == MigrationStep::Finished && plan.pending > 0) {
+        Some(_) => MigrationPlan {
+            targets: recorded.to_vec(),
+            step: MigrationStep::Waiting { on: vec![without_place(plan)] },
+        },
+        None => next,
+    }
+}
+
+/// The annotations of a record.
+struct Notes<'a> {
+    effective: Option<&'a EffectivePlacement>,
+    step: &'a MigrationStep,
+    is_placed: bool,
+    estimates: &'a CapacityEstimates,
+}
+
+/// The record with this decision; written if it changed.
+async fn recorded(
+    splitter: &Splitter,
+    context: &PlacementContext<'_>,
+    spec: DistributionSpec,
+    notes: &Notes<'_>,
+) -> Result<Distribution, CallError> {
+    let Notes { effective, step, is_placed, estimates } = notes;
+    let before = context.record.as_ref();
+    let is_moving = spec.targets.iter().any(|target| target.role != Role::Steady);
+    let since = before.and_then(|before| before.metadata.annotations.get(MOVING_SINCE));
+    let since = match (is_moving, step) {
+        (false, _) => None,
+        (true, MigrationStep::Started) => Some(Timestamp::now().to_string()),
+        (true, _) => since.cloned().or_else(|| Some(Timestamp::now().to_string())),
+    };
+    // A placement that could not be satisfied is not recorded as the one in effect, so that it is tried again.
+    let under = match effective.filter(|_| *is_placed) {
+        Some(effective) => Some(effective.fingerprint()),
+        None => before.and_then(|before| before.metadata.annotations.get(WISH)).cloned(),
+    };
+    let annotations = [(WISH, under), (MOVING_SINCE, since), (ESTIMATES, estimates.text())];
+    let now = record::written(context.watched, context.object, before, spec, &annotations);
+    let without_mark = |record: &Distribution| {
+        let mut annotations = record.metadata.annotations.clone();
+        annotations.remove(api::names::LOGICAL_CLUSTER);
+        (record.spec.clone(), annotations, record.metadata.rest.get("ownerReferences").cloned())
+    };
+    match before {
+        Some(before) if without_mark(before) == without_mark(&now) => Ok(before.clone()),
+        _ => record::commit(splitter, context.subject, &now).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::division::tests::{self as rows, copies, picks};
+    use serde_json::json;
+
+    /// A target of a StatefulSet was removed, and the division continued only what the other targets had. Their ranges slid
+    /// down to ordinal 0, so every pod of theirs was stopped and began again with another name and another volume.
+    #[test]
+    fn the_ordinals_of_a_removed_target_do_not_slide() {
+        let set = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "spec": { "replicas": 7 } });
+        let record = rows::recorded(&[("a", 3), ("b", 2), ("c", 2)]);
+        let continued = recorded_for_division(&record, &record[1..]);
+        let part = |len: u32, start: u32| json!({ "replicas": len, "ordinals": { "start": start } });
+        let expected = [("b".to_owned(), part(5, 0)), ("c".to_owned(), part(2, 5))];
+        assert_eq!(copies(&set, &picks(&[("b", 1), ("c", 1)]), continued), expected);
+        assert!(recorded_for_division(&record, &[]).is_empty());
+    }
+}

@@ -1,0 +1,223 @@
+//! Estimates how many replicas of a workload fit on a cluster, from its unschedulable pods.
+//!
+//! A cluster may have enough free capacity in total and not enough on any node, or none of the kind a workload needs;
+//! that is only known once it is tried. If pods are unschedulable for a minute, the others are what fits, and the rest
+//! goes elsewhere.
+//!
+//! ```text
+//!   a: 5 requested, 2 unschedulable for a minute ──► a fits 3 ──► shares: a 3, b 7 ──► the estimate still holds
+//! ```
+//!
+//! Estimates are stored in the record. The unschedulable pods are gone as soon as the share shrinks, and without a note
+//! the same share would be requested again. After a while the estimate expires and is tried again: clusters grow.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::meta::is_being_deleted;
+use api::names::ESTIMATES;
+use controller::informer::{Key, Object};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::controller::{Splitter, WorkItem, lock};
+use crate::division::Rule;
+use crate::placement::context::{PlacementContext, table};
+use crate::placement::policy::Labels;
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::snapshot::placement_index::PlacementEntry;
+
+/// How long a pod is unschedulable before the cluster counts as full. The scheduler retries several times meanwhile.
+pub(crate) const UNSCHEDULABLE_AFTER: Duration = Duration::from_secs(60);
+/// How long an estimate is valid. Adding a node takes minutes.
+const ESTIMATE_TTL: Duration = Duration::from_secs(600);
+
+/// How many replicas fit, and when that was observed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct CapacityEstimate {
+    pub(crate) fits: u32,
+    at: Timestamp,
+}
+
+/// The estimates for a workload, by cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct CapacityEstimates {
+    by_cluster: BTreeMap<String, CapacityEstimate>,
+    /// The pods that are unschedulable at the moment.
+    waiting: BTreeMap<String, u32>,
+    /// When to reconcile again without an event.
+    pub(crate) again: Option<Duration>,
+}
+
+impl CapacityEstimates {
+    /// The recorded estimates, updated with the present pods.
+    pub(crate) fn of(splitter: &Splitter, context: &PlacementContext) -> CapacityEstimates {
+        let text = context.record.as_ref().and_then(|record| record.metadata.annotations.get(ESTIMATES));
+        let by_cluster = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let mut estimates = CapacityEstimates { by_cluster, ..CapacityEstimates::default() };
+        let now = Timestamp::now();
+        estimates.forget(now);
+        if context.rule() == Rule::Replicas {
+            let at = context.replicas_at();
+            let short = mailbox_objects::at_targets(&context.copies, context.recorded())
+                .into_iter()
+                .filter_map(|(_, copy)| Some((copy, copy.number(at)?)))
+                .filter(|(copy, asked)| copy.reported("availableReplicas").unwrap_or_default() < *asked);
+            short.for_each(|(copy, _)| estimates.find(copy.name(), &pods(splitter, copy), now));
+        }
+        estimates
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        self.by_cluster.retain(|_, finding| since(finding.at, now) < ESTIMATE_TTL);
+        let last = self.by_cluster.values().map(|finding| ESTIMATE_TTL - since(finding.at, now)).min();
+        self.again = last;
+    }
+
+    /// Updates an estimate from the pods, each with the time since which it is unschedulable. The requested replicas are
+    /// not considered: they shrink as soon as there is an estimate, and the pods are still the same.
+    fn find(&mut self, cluster: &str, pods: &[Option<Timestamp>], now: Timestamp) {
+        let waiting = || pods.iter().flatten();
+        if let Ok(count @ 1..) = u32::try_from(waiting().count()) {
+            self.waiting.insert(cluster.to_owned(), count);
+        }
+        let long = waiting().filter(|begun| since(**begun, now) >= UNSCHEDULABLE_AFTER).count();
+        let left = waiting().map(|begun| UNSCHEDULABLE_AFTER.saturating_sub(since(*begun, now)));
+        let next = left.filter(|left| !left.is_zero()).min();
+        self.again = self.again.into_iter().chain(next).min();
+        let fits = u32::try_from(pods.len() - long).unwrap_or(u32::MAX);
+        // An unchanged estimate is not written again.
+        if long > 0 && self.fits(cluster) != Some(fits) {
+            self.by_cluster.insert(cluster.to_owned(), CapacityEstimate { fits, at: now });
+        }
+    }
+
+    /// How many replicas fit on a cluster, if there is an estimate.
+    pub(crate) fn fits(&self, cluster: &str) -> Option<u32> {
+        self.by_cluster.get(cluster).map(|finding| finding.fits)
+    }
+
+    /// The unschedulable pods on a cluster. The cluster does not report those as requested.
+    pub(crate) fn waiting(&self, cluster: &str) -> u32 {
+        self.waiting.get(cluster).copied().unwrap_or_default()
+    }
+
+    /// The same with the pending replicas added to the first cluster: they wait there as unschedulable pods, which a
+    /// cluster autoscaler can see.
+    pub(crate) fn with_no_other_place(&self, pending: u32) -> Option<CapacityEstimates> {
+        let mut estimates = self.clone();
+        estimates.by_cluster.values_mut().next()?.fits += pending;
+        Some(estimates)
+    }
+
+    /// The value of the annotation.
+    pub(crate) fn text(&self) -> Option<String> {
+        let text = serde_json::to_string(&self.by_cluster).ok();
+        text.filter(|_| !self.by_cluster.is_empty())
+    }
+}
+
+/// Queues the workload of an unschedulable pod, now and when it has waited long enough. The status of a workload does
+/// not say why pods are unavailable.
+pub(crate) fn handle_pod(splitter: &Splitter, pod: &Object) {
+    let Some(read) = pod.parse::<Value>().filter(|pod| unschedulable(pod).is_some()) else { return };
+    enqueue_pod_makers(splitter, pod, &read, |_| true);
+}
+
+/// Queues a migrating workload after one of its pods terminated, because it may wait for that.
+pub(crate) fn handle_deleted_pod(splitter: &Splitter, pod: &Object) {
+    if let Some(read) = pod.parse::<Value>() {
+        enqueue_pod_makers(splitter, pod, &read, PlacementEntry::is_moving);
+    }
+}
+
+/// Queues the workloads of a pod's namespace that create such pods.
+fn enqueue_pod_makers(splitter: &Splitter, pod: &Object, read: &Value, matches: fn(&PlacementEntry) -> bool) {
+    let namespaces = &splitter.caches.config.namespaces;
+    let key = Key { namespace: String::new(), name: pod.key.namespace.clone(), ..pod.key.clone() };
+    let locator =
+        namespaces.get(&key).and_then(|found| mailbox_objects::locator(&found.read(&namespaces.kind)));
+    let Some(of) = locator else { return };
+    let Ok(cluster) = of.logical_cluster.parse() else { return };
+    let labels = table(&read["metadata"]["labels"]);
+    let has = |own: &Labels| own.iter().all(|(name, value)| labels.get(name) == Some(value));
+    let placement_index = lock(&splitter.placement_index);
+    let makes = |entry: &PlacementEntry| matches(entry) && entry.pod_labels.as_ref().is_some_and(has);
+    let apps = placement_index.within(cluster, &of.name).filter(|(_, entry)| makes(entry));
+    apps.for_each(|(app, _)| splitter.queue.add(WorkItem::Object(app.clone())));
+}
+
+pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(begun)).unwrap_or_default()
+}
+
+/// The pods of a copy that are not being deleted, with the time since which they are unschedulable.
+fn pods(splitter: &Splitter, copy: &MailboxObject) -> Vec<Option<Timestamp>> {
+    let pods = mailbox_objects::pods_of(&splitter.caches, copy);
+    let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
+    staying.map(unschedulable).collect()
+}
+
+fn unschedulable(pod: &Value) -> Option<Timestamp> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let said = conditions.iter().find(|said| {
+        said["type"] == "PodScheduled" && said["status"] == "False" && said["reason"] == "Unschedulable"
+    })?;
+    said["lastTransitionTime"].as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_finding_is_written_down_and_holds_for_a_while() {
+        let now = Timestamp::now();
+        let mut estimates = CapacityEstimates::default();
+        let finding =
+            |fits: u32, seconds: u64| CapacityEstimate { fits, at: now - Duration::from_secs(seconds) };
+        estimates.by_cluster.insert("a".to_owned(), finding(3, 599));
+        estimates.by_cluster.insert("b".to_owned(), finding(1, 600));
+        estimates.forget(now);
+        assert_eq!((estimates.fits("a"), estimates.fits("b")), (Some(3), None));
+        assert_eq!(estimates.again, Some(Duration::from_secs(1)));
+        let read: BTreeMap<String, CapacityEstimate> =
+            serde_json::from_str(&estimates.text().unwrap()).unwrap();
+        assert_eq!(read, estimates.by_cluster);
+        // Two replicas fit on no other cluster.
+        assert_eq!(estimates.with_no_other_place(2).unwrap().fits("a"), Some(5));
+        assert_eq!(CapacityEstimates::default().text(), None);
+    }
+
+    /// Two of five pods were unschedulable, so three fit and fewer were requested. Until the two were deleted they were
+    /// subtracted again from the smaller number, and in the end none seemed to fit.
+    #[test]
+    fn what_was_found_out_is_not_found_out_twice() {
+        let now = Timestamp::now();
+        let long = Some(now - Duration::from_secs(3600));
+        let mut estimates = CapacityEstimates::default();
+        let mut check = |pods: &[Option<Timestamp>], expected: Option<u32>| {
+            estimates.find("a", pods, now);
+            assert_eq!(estimates.fits("a"), expected, "{pods:?}");
+        };
+        check(&[None, None, None, None, Some(now)], None);
+        check(&[None, None, None, long, long], Some(3));
+        check(&[None, None, None, long, long], Some(3));
+        check(&[None, None, None, long], Some(3));
+        check(&[None, None, None], Some(3));
+    }
+
+    #[test]
+    fn what_waits_for_room_is_told_from_what_waits_for_something_else() {
+        let pod = |reason: &str| {
+            let said = json!({ "type": "PodScheduled", "status": "False", "reason": reason,
+                "lastTransitionTime": "2026-01-01T00:00:00Z" });
+            json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }, said] } })
+        };
+        assert!(unschedulable(&pod("Unschedulable")).is_some());
+        assert!(unschedulable(&pod("SchedulingGated")).is_none());
+        assert!(unschedulable(&json!({ "status": {} })).is_none());
+    }
+}

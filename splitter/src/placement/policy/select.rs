@@ -1,0 +1,108 @@
+//! Matches selectors, and reports the requirement that failed.
+
+use api::fleet::{ClusterSelector, Compare, LabelSelector, ObjectSelector, PhysicalCluster, Requirement};
+use expression::{ExpressionError, compile_cached};
+use serde_json::Value;
+
+use super::{Labels, ObjectAttributes};
+
+/// The result of a match. Of several requirements that failed, the first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Selected {
+    Yes,
+    /// The selector names others.
+    NotNamed,
+    /// A label does not match.
+    Label {
+        requirement: Requirement,
+        found: Option<String>,
+    },
+    /// An expression is false.
+    Expression {
+        text: String,
+    },
+    /// An expression cannot be read or evaluated.
+    Mistaken {
+        text: String,
+        mistake: ExpressionError,
+    },
+}
+
+/// The number of requirements of a selector.
+pub fn terms(selector: &LabelSelector) -> usize {
+    selector.match_labels.len() + selector.match_expressions.len()
+}
+
+pub fn labels(selector: &LabelSelector, labels: &Labels) -> Selected {
+    let equal = selector.match_labels.iter().map(|(key, value)| Requirement {
+        key: key.clone(),
+        operator: Compare::In,
+        values: vec![value.clone()],
+    });
+    for requirement in equal.chain(selector.match_expressions.iter().cloned()) {
+        let found = labels.get(&requirement.key);
+        if !fulfils(&requirement, found) {
+            return Selected::Label { found: found.cloned(), requirement };
+        }
+    }
+    Selected::Yes
+}
+
+/// As in Kubernetes: a missing label matches NotIn.
+fn fulfils(requirement: &Requirement, found: Option<&String>) -> bool {
+    let among = || found.is_some_and(|found| requirement.values.contains(found));
+    match requirement.operator {
+        Compare::In => among(),
+        Compare::NotIn => !among(),
+        Compare::Exists => found.is_some(),
+        Compare::DoesNotExist => found.is_none(),
+    }
+}
+
+/// The requirement in the syntax of the annotation.
+pub fn text(requirement: &Requirement) -> String {
+    let Requirement { key, operator, values } = requirement;
+    match (operator, values.as_slice()) {
+        (Compare::In, [value]) => format!("{key}={value}"),
+        (Compare::NotIn, [value]) => format!("{key}!={value}"),
+        (Compare::In, values) => format!("{key} in ({})", values.join(",")),
+        (Compare::NotIn, values) => format!("{key} notin ({})", values.join(",")),
+        (Compare::Exists, _) => format!("{key}=*"),
+        (Compare::DoesNotExist, _) => format!("!{key}"),
+    }
+}
+
+pub fn object(selector: &ObjectSelector, subject: &ObjectAttributes) -> bool {
+    let ObjectSelector { kinds, names, labels: by_labels } = selector;
+    let of_kind =
+        kinds.is_empty() || kinds.iter().any(|kind| kind.group == subject.group && kind.kind == subject.kind);
+    let named = names.is_empty() || names.iter().any(|name| name == subject.name);
+    of_kind && named && labels(by_labels, subject.labels) == Selected::Yes
+}
+
+/// Whether a physical cluster is selected. `value` is the same as JSON, for expressions.
+pub fn cluster(selector: &ClusterSelector, cluster: &PhysicalCluster, value: &Value) -> Selected {
+    let ClusterSelector { names, labels: by_labels, expressions } = selector;
+    if !names.is_empty() && !names.contains(&cluster.metadata.name) {
+        return Selected::NotNamed;
+    }
+    let selected = labels(by_labels, &cluster.metadata.labels);
+    if selected != Selected::Yes {
+        return selected;
+    }
+    let held = expressions.iter().map(|text| holds(text, value));
+    held.into_iter().find(|held| *held != Selected::Yes).unwrap_or(Selected::Yes)
+}
+
+fn holds(text: &str, cluster: &Value) -> Selected {
+    let held = match compile_cached(text, &["cluster"]).as_ref() {
+        Ok(program) => program.evaluate_bool(&[("cluster", cluster)]),
+        Err(mistake) => Err(mistake.clone()),
+    };
+    let text = text.to_owned();
+    match held {
+        Ok(true) => Selected::Yes,
+        Ok(false) => Selected::Expression { text },
+        Err(mistake) => Selected::Mistaken { text, mistake },
+    }
+}

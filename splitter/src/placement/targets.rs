@@ -1,0 +1,245 @@
+//! Chooses the physical clusters that run a workload.
+//!
+//! ```text
+//!   every cluster ──► evaluate: selected? rejected? what fits? ──► pick: tiers, spread, number ──► TargetChoice
+//!                       │                                                                               │
+//!                       └──────────── a verdict with message and remedy for every one of them ◄──────────┘
+//! ```
+//!
+//! A workload stays on its targets until there is a reason to move: a filter keeps new workloads out and never evicts.
+//! Only a changed placement, a drain, a `NoExecute` taint or a failure moves it. If no cluster can be chosen, the
+//! workload stays on its targets, and the outcome says why.
+
+mod evaluate;
+mod pick;
+mod score;
+mod verdict;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use api::fleet::{Chosen, GroupKind, PhysicalCluster, PlacementSpec, Role, Target, Verdict};
+use api::meta::quantity::Amounts;
+
+use crate::placement::policy::EffectivePlacement;
+use crate::placement::shares::{WeightedCluster, divide};
+
+pub use evaluate::lacks_kind;
+pub use verdict::{Rejection, ShareLimit};
+
+/// A physical cluster, and what the decision needs to know about it.
+#[derive(Clone, Debug)]
+pub struct Candidate<'a> {
+    pub cluster: &'a PhysicalCluster,
+    /// Whether the logical cluster is granted the verb `use`.
+    pub usable: bool,
+    /// The reservations of all other workloads there.
+    pub taken: Amounts,
+    /// The namespace on the physical cluster, for its quotas.
+    pub namespace: String,
+    /// How many replicas fit there, estimated from unschedulable pods.
+    pub estimate: Option<u32>,
+    /// The unschedulable pods of the workload there.
+    pub waiting: u32,
+    /// The path of the logical cluster it is, if its own objects could be placed there again.
+    pub circular: Option<String>,
+    /// A claim that is mounted and whose data is elsewhere, if there is one.
+    pub apart_from: Option<ClaimLocation>,
+    /// Why the workload has to leave the cluster: it has been silent for too long, or the workload fails there.
+    pub failed: Option<String>,
+}
+
+impl<'a> Candidate<'a> {
+    pub fn new(cluster: &'a PhysicalCluster) -> Candidate<'a> {
+        Candidate {
+            cluster,
+            usable: true,
+            taken: Amounts::new(),
+            namespace: String::new(),
+            estimate: None,
+            waiting: 0,
+            circular: None,
+            apart_from: None,
+            failed: None,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.cluster.metadata.name
+    }
+}
+
+/// A claim, and the cluster its data is on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClaimLocation {
+    pub name: String,
+    pub at: String,
+}
+
+/// The workload to place.
+#[derive(Clone, Debug)]
+pub struct PlacementRequest<'a> {
+    /// `namespace/name`, which decides ties.
+    pub key: &'a str,
+    /// The path of its logical cluster.
+    pub logical_cluster: &'a str,
+    /// The kinds that a target has to serve.
+    pub kinds: &'a [GroupKind],
+    /// The violations of the Pod Security Standard `baseline`.
+    pub violations: &'a [String],
+    /// The requests of one replica, `pods: 1` included.
+    pub each: Amounts,
+    pub replicas: u32,
+    pub extent: Extent,
+    /// The cluster of the rest of its namespace. It is preferred.
+    pub beside: Option<&'a str>,
+}
+
+/// On how many clusters a workload can run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// Different parts on several clusters.
+    Divided,
+    /// All of it on every cluster.
+    Copied,
+    /// All of it on one cluster.
+    Single,
+}
+
+/// The present targets, and the placement they were chosen for.
+#[derive(Clone, Debug, Default)]
+pub struct CurrentPlacement<'a> {
+    pub targets: &'a [Target],
+    /// [`EffectivePlacement::fingerprint`].
+    pub under: Option<&'a str>,
+}
+
+impl CurrentPlacement<'_> {
+    /// Its share on a cluster, if it runs there and is not leaving. An undivided workload has a share of 0.
+    fn share(&self, cluster: &str) -> Option<u32> {
+        let target =
+            self.targets.iter().find(|target| target.cluster == cluster && target.role != Role::Leaving)?;
+        Some(target.share.map_or(0, |share| u32::try_from(share).unwrap_or_default()))
+    }
+}
+
+/// The chosen clusters.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TargetChoice {
+    pub picks: Vec<Pick>,
+    /// For every cluster, in the order of their names.
+    pub verdicts: Vec<Verdict>,
+    pub outcome: ChoiceOutcome,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ChoiceOutcome {
+    Placed,
+    /// No cluster can be chosen. The workload stays on its targets.
+    Held {
+        why: String,
+    },
+    /// No cluster can be chosen, and it has no target yet.
+    Pending {
+        why: String,
+    },
+}
+
+/// A chosen cluster, and what bounds its share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pick {
+    pub cluster: String,
+    /// 0 for the clusters of the selector; fallback groups follow.
+    pub tier: usize,
+    pub weight: u64,
+    pub min: u32,
+    pub max: Option<u32>,
+    pub capacity: Option<u32>,
+    /// The reason for the smaller of `max` and `capacity`.
+    pub limit: Option<ShareLimit>,
+    /// It is cordoned or silent, and keeps exactly this share.
+    pub held: Option<u32>,
+}
+
+impl Pick {
+    /// The largest share it takes, and why. None if there is no limit.
+    pub(crate) fn most(&self) -> Option<String> {
+        let most = self.max.into_iter().chain(self.capacity).min()?;
+        Some(format!("{} takes at most {most}: {}", self.cluster, self.limit?.evidence()))
+    }
+
+    /// The same with a share of at least one, if it takes any.
+    pub(crate) fn with_one(&self) -> Pick {
+        let most = self.max.into_iter().chain(self.capacity).min().unwrap_or(u32::MAX);
+        Pick { min: self.min.max(1).min(most), ..self.clone() }
+    }
+
+    pub(crate) fn member(&self) -> WeightedCluster<'_> {
+        match self.held {
+            Some(share) => WeightedCluster::held(&self.cluster, share),
+            None => WeightedCluster {
+                cluster: &self.cluster,
+                weight: self.weight,
+                min: self.min,
+                max: self.max,
+                capacity: self.capacity,
+            },
+        }
+    }
+}
+
+/// Chooses the targets of a workload.
+pub fn choose(
+    effective: &EffectivePlacement,
+    work: &PlacementRequest,
+    fleet: &[Candidate],
+    standing: &CurrentPlacement,
+) -> TargetChoice {
+    let judged = evaluate::fleet(effective, work, fleet, standing);
+    let picked = pick::tiers(&effective.spec, work, &judged);
+    let mut picks: Vec<Pick> = picked.iter().map(|(tier, at)| judged[*at].pick(*tier)).collect();
+    let outcome = match (&picked.is_empty(), standing.targets.is_empty()) {
+        (false, _) => ChoiceOutcome::Placed,
+        (true, true) => ChoiceOutcome::Pending { why: verdict::why_none(effective, &judged) },
+        (true, false) => ChoiceOutcome::Held { why: verdict::why_none(effective, &judged) },
+    };
+    if let ChoiceOutcome::Held { .. } = outcome {
+        picks = standing.targets.iter().filter(|target| target.role != Role::Leaving).map(kept).collect();
+    }
+    TargetChoice { verdicts: verdict::rows(effective, work, &judged, &picks), picks, outcome }
+}
+
+/// The annotation is invalid, so the workload stays on its targets. Every cluster is evaluated all the same, by
+/// everything else.
+pub fn stay(why: &str, work: &PlacementRequest, fleet: &[Candidate], targets: &[Target]) -> TargetChoice {
+    let anywhere = EffectivePlacement { by: Chosen::default(), spec: PlacementSpec::default() };
+    let judged = evaluate::fleet(&anywhere, work, fleet, &CurrentPlacement { targets, under: None });
+    let picks: Vec<Pick> = targets.iter().filter(|target| target.role != Role::Leaving).map(kept).collect();
+    let verdicts = verdict::unread(&anywhere, work, &judged, &picks, why);
+    let why = why.to_owned();
+    let outcome = if picks.is_empty() { ChoiceOutcome::Pending { why } } else { ChoiceOutcome::Held { why } };
+    TargetChoice { picks, verdicts, outcome }
+}
+
+/// A pick that keeps the share of a target.
+pub(crate) fn kept(target: &Target) -> Pick {
+    let share = target.share.map(|share| u32::try_from(share).unwrap_or_default());
+    let cluster = target.cluster.clone();
+    Pick { cluster, tier: 0, weight: 1, min: 0, max: None, capacity: None, limit: None, held: share }
+}
+
+/// The shares of a total, tier by tier, and how many fit nowhere.
+pub fn shares(total: u32, key: &str, picks: &[Pick]) -> (BTreeMap<String, u32>, u32) {
+    let tiers = picks.iter().map(|pick| pick.tier + 1).max().unwrap_or_default();
+    let (mut by_cluster, mut left) = (BTreeMap::new(), total);
+    for tier in 0..tiers {
+        let here: Vec<&Pick> = picks.iter().filter(|pick| pick.tier == tier).collect();
+        let members: Vec<WeightedCluster> = here.iter().map(|pick| pick.member()).collect();
+        let divided = divide(left, key, &members);
+        by_cluster.extend(here.iter().map(|pick| pick.cluster.clone()).zip(divided.of));
+        left = divided.pending;
+    }
+    (by_cluster, left)
+}

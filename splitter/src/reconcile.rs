@@ -1,0 +1,512 @@
+//! Reconciles one user's object.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use api::cluster::Id;
+use api::fleet::{Distribution, Role, Target};
+use api::meta::quantity;
+use api::meta::{is_being_deleted, metadata};
+use api::names::{PLACEMENT, PROJECTED, TRUE};
+use controller::informer::{Key, View};
+use controller::queue::Outcome;
+use controller::remote::{CallError, Place};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::controller::{Splitter, WorkItem, lock};
+use crate::division::REPLICAS;
+use crate::execute::aggregate;
+use crate::execute::api_access;
+use crate::execute::definitions;
+use crate::execute::dependencies;
+use crate::execute::events;
+use crate::execute::propagate;
+use crate::execute::record;
+use crate::placement::context::PlacementContext;
+use crate::placement::decide::{PlacementDecision, decide};
+use crate::placement::explain::sentence;
+use crate::placement::grants;
+use crate::placement::migration::MigrationStep;
+use crate::placement::reservations;
+use crate::snapshot::freshness;
+use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::snapshot::placement_index::PlacementEntry;
+use crate::snapshot::pod_count::PodCounter;
+use crate::snapshot::{KindClass, MemberCluster, ObjectRef, WatchedKind};
+use crate::status::completed;
+use crate::status::degraded::DegradedTargets;
+use crate::transform::references::{self, pod_spec_at};
+
+/// Requeue delay while the caches have not observed an own write.
+pub(crate) const OWN_WRITE_REQUEUE: Duration = Duration::from_millis(5);
+/// Requeue delay while something else has to be done first.
+pub(crate) const PREREQUISITE_REQUEUE: Duration = Duration::from_millis(50);
+/// Requeue delay during a migration, in case no event reports progress.
+const MIGRATION_REQUEUE: Duration = Duration::from_secs(10);
+
+/// A write that is not observed for this long was overwritten by another writer.
+const UNOBSERVED_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Own writes that the caches have not observed yet, by the object they were made for. A decision on older state would
+/// repeat them.
+#[derive(Debug, Default)]
+pub(crate) struct WriteExpectations(Mutex<HashMap<ObjectRef, Vec<Write>>>);
+
+#[derive(Debug)]
+struct Write {
+    view: Arc<View>,
+    key: Key,
+    version: u64,
+    at: Instant,
+}
+
+impl WriteExpectations {
+    /// Records a write, from the response of the server.
+    pub(crate) fn expect_write(&self, subject: &ObjectRef, view: &Arc<View>, cluster: Id, written: &Value) {
+        let text = |field: &str| written["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let key = Key { cluster: Some(cluster), namespace: text("namespace"), name: text("name") };
+        let version = text("resourceVersion").parse().unwrap_or_default();
+        let write = Write { view: view.clone(), key, version, at: Instant::now() };
+        lock(&self.0).entry(subject.clone()).or_default().push(write);
+    }
+
+    /// Whether a write is not observed yet. Observed writes are dropped.
+    pub(crate) fn is_pending(&self, subject: &ObjectRef) -> bool {
+        let mut expectations = lock(&self.0);
+        let Some(writes) = expectations.get_mut(subject) else { return false };
+        writes.retain(|write| {
+            let seen = write.view.get(&write.key).and_then(|object| object.version.parse::<u64>().ok());
+            seen.is_none_or(|seen| seen < write.version) && write.at.elapsed() < UNOBSERVED_WRITE_TIMEOUT
+        });
+        let waits = !writes.is_empty();
+        if !waits {
+            expectations.remove(subject);
+        }
+        waits
+    }
+}
+
+/// Reconciles a user's object: one with a placement of its own, a dependency of others, or one that was deleted.
+pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -> Result<Outcome, CallError> {
+    let Some(watched) = splitter.caches.by_resource(&subject.kind) else { return Ok(Outcome::Done) };
+    // Objects in mailboxes were written by the splitter; they are not input.
+    if splitter.caches.is_mailbox(subject.cluster()) {
+        return Ok(Outcome::Done);
+    }
+    if !watched.view.synced() || splitter.expectations.is_pending(subject) {
+        return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+    }
+    splitter.index_recorded_placements();
+    let object = watched.get(&subject.key);
+    let revision = object.as_ref().map(|object| metadata::text(object, "resourceVersion"));
+    tracing::Span::current().record("revision", revision);
+    // Objects of a logical cluster that is not in the cache yet are queued again when it is.
+    if object.is_some() && splitter.caches.clusters().lineage(subject.cluster()).is_empty() {
+        return Ok(Outcome::Done);
+    }
+    let record = record::find(splitter, &watched, subject);
+    // The record is being deleted because its object was. Another object of the same name may exist already.
+    if let Some(record) = record.as_ref().filter(|record| record.metadata.is_being_deleted()) {
+        return finalize_record(splitter, &watched, subject, object.as_ref(), record).await;
+    }
+    let Some(object) = object else {
+        return reconcile_deleted(splitter, &watched, subject, record).await;
+    };
+    let is_another = |record: &&Distribution| object["metadata"]["uid"] != *record.spec.object.uid;
+    if let Some(record) = record.as_ref().filter(|record| record::is_orphaned(record)).filter(is_another) {
+        return delete_orphaned_record(splitter, subject, record).await;
+    }
+    // An object that was placed keeps its placement while no physical cluster is visible or reports its kind.
+    let had_placement = record.is_some() && matches!(watched.class, KindClass::Workload | KindClass::Custom);
+    if had_placement || has_own_placement(splitter, &watched, subject, &object) {
+        return reconcile_workload(splitter, &watched, subject, &object, record).await;
+    }
+    drop_placement(splitter, subject);
+    if let Some(record) = &record {
+        // The object has no placement of its own any more. Its mailbox objects stay where workloads depend on it.
+        record::delete(splitter, subject, record).await?;
+    }
+    match watched.class {
+        KindClass::Dependency | KindClass::FollowsPods if !is_being_deleted(&object) => {
+            dependencies::reconcile(splitter, &watched, subject, &object).await
+        }
+        _ => Ok(Outcome::Done),
+    }
+}
+
+/// Whether an object has a placement of its own, and does not follow others.
+pub(crate) fn has_own_placement(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    object: &Value,
+) -> bool {
+    let metadata = &object["metadata"];
+    if metadata["labels"][PROJECTED] == TRUE {
+        return false;
+    }
+    let members = splitter.visible_from(subject.cluster());
+    // Without physical clusters, a logical cluster only stores objects.
+    if members.is_empty() {
+        return false;
+    }
+    let asks = metadata["annotations"][PLACEMENT].is_string();
+    match watched.class {
+        KindClass::Workload => !is_owned_by_workload(object),
+        KindClass::Custom => {
+            let served = |member: &Arc<MemberCluster>| {
+                let status = member.object.status.as_ref();
+                let kinds = status.map_or(&[][..], |status| &status.kinds);
+                kinds.iter().any(|kind| kind.group == watched.kind.group && kind.kind == watched.kind.name)
+            };
+            asks || members.iter().any(served)
+        }
+        KindClass::Dependency | KindClass::FollowsPods => asks,
+        KindClass::Projected => false,
+    }
+}
+
+/// Controllers of these kinds create objects of others of them. The placement of the owner decides for the owned object.
+const WORKLOAD_OWNERS: &[&str] =
+    &["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController"];
+
+fn is_owned_by_workload(object: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|owner| {
+        owner["controller"] == true
+            && owner["kind"].as_str().is_some_and(|kind| WORKLOAD_OWNERS.contains(&kind))
+    })
+}
+
+async fn reconcile_workload(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    object: &Value,
+    record: Option<Distribution>,
+) -> Result<Outcome, CallError> {
+    // Its mailbox objects are deleted with its record, when the object is gone.
+    if is_being_deleted(object) {
+        return Ok(Outcome::Done);
+    }
+    let ttl_left = completed::ttl_left(object, Timestamp::now());
+    if ttl_left.is_some_and(|left| left.is_zero()) {
+        return delete_expired(splitter, watched, subject, object).await;
+    }
+    // Checked before anything is read from the caches, so that what is read is at least as new as the check.
+    if record.is_none() && freshness::is_behind(splitter, subject).await? {
+        return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+    }
+    let caches = &splitter.caches;
+    let cluster = subject.cluster();
+    // Registered before the decision, so that capacity that is freed meanwhile requeues the object.
+    lock(&splitter.waiting_for_capacity).insert(subject.clone());
+    let copies = mailbox_objects::list_current(caches, watched, subject, object);
+    let members = splitter.visible_from(cluster);
+    let api_access = api_access::of(splitter, subject, object, &copies).await?;
+    let context = PlacementContext {
+        watched,
+        subject,
+        object,
+        record,
+        copies,
+        namespace: caches.namespace(cluster, &subject.key.namespace),
+        placements: caches.list_own(&caches.config.placements, cluster),
+        overrides: caches.list_own(&caches.config.overrides, cluster),
+        refused: grants::refused(splitter, cluster, &members).await?,
+        members,
+        scaled_to: dependencies::scaled_to(splitter, subject, object),
+        claims: dependencies::claims(splitter, subject, object),
+        api_access,
+        terminating_pods: BTreeMap::new(),
+        degraded: DegradedTargets::default(),
+        templates: BTreeMap::new(),
+    }
+    .with_terminating_pods(splitter)
+    .with_templates()
+    .with_degraded(splitter);
+    let decided = decide(splitter, &context).await?;
+    log_decision(&context, &decided);
+    index_placement(splitter, &context, &decided);
+    let propagation = propagate::propagate(splitter, &context, &decided).await?;
+    if !decided.wants_room() {
+        lock(&splitter.waiting_for_capacity).remove(subject);
+    }
+    if propagation.wrote {
+        // The status is written once the caches have observed the writes. Writing it now would write it twice.
+        return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+    }
+    aggregate::aggregate_status(splitter, &context, &decided, &propagation.problems).await?;
+    if propagation.unfinished {
+        return Ok(Outcome::Failed);
+    }
+    Ok(match decided.step {
+        // The next step follows as soon as the caches have observed the record.
+        MigrationStep::Started | MigrationStep::Finished => Outcome::Again(OWN_WRITE_REQUEUE),
+        MigrationStep::Waiting { .. } | MigrationStep::Overdue { .. } => Outcome::Again(MIGRATION_REQUEUE),
+        MigrationStep::Settled => {
+            let again = decided.again.into_iter().chain(ttl_left).chain(context.degraded.again).min();
+            again.map_or(Outcome::Done, Outcome::Again)
+        }
+    })
+}
+
+/// Logs a decision that changed the targets of an object, with the targets before and after, and the reason.
+fn log_decision(context: &PlacementContext, decided: &PlacementDecision) {
+    let (before, record) = (context.recorded(), &decided.record);
+    let now = &record.spec.targets;
+    let clusters = |targets: &[Target]| -> Vec<(String, Role)> {
+        targets.iter().map(|target| (target.cluster.clone(), target.role)).collect()
+    };
+    let decision = match before {
+        _ if before == now => return,
+        [] => "placed",
+        _ if clusters(before) == clusters(now) => "rescaled",
+        _ => "moved",
+    };
+    let chosen_by = &record.spec.chosen_by;
+    let reason =
+        decided.unplaced.clone().unwrap_or_else(|| format!("{:?} {}", chosen_by.source, chosen_by.name));
+    tracing::info!(
+        object = %context.subject,
+        logical_cluster = %context.subject.cluster(),
+        revision = record.metadata.resource_version,
+        from = sentence(before),
+        to = sentence(now),
+        reason = reason.trim_end(),
+        "{decision}"
+    );
+}
+
+/// Deletes a completed Job whose TTL is over. Its mailbox objects are deleted with its record.
+async fn delete_expired(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    object: &Value,
+) -> Result<Outcome, CallError> {
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let place = Place::new(&watched.kind, &subject.key.namespace, &subject.key.name);
+    splitter.caches.server.within(subject.cluster()).delete(place, uid).await?;
+    Ok(Outcome::Done)
+}
+
+/// Updates the placement index, and queues the dependencies and companions of the object if its entry changed.
+fn index_placement(splitter: &Splitter, context: &PlacementContext, decided: &PlacementDecision) {
+    let mut entry = PlacementEntry::of(context.object, Some(&decided.record));
+    entry.pod_counts = context.pods(&entry.targets, &decided.plan);
+    if entry.is_moving() {
+        let ready = crate::placement::decide::readiness(context);
+        entry.ready = ready
+            .into_iter()
+            .filter(|(_, readiness)| *readiness == crate::placement::migration::Readiness::Ready)
+            .map(|(cluster, _)| cluster)
+            .collect();
+    }
+    let (cluster, namespace) = (context.subject.cluster(), &context.subject.key.namespace);
+    let before = lock(&splitter.placement_index).put(context.subject, entry.clone());
+    if before.as_ref() == Some(&entry) {
+        return;
+    }
+    splitter.enqueue_changed_targets(cluster, before.as_ref(), Some(&entry));
+    let needs = entry.dependencies.iter().chain(before.iter().flat_map(|before| &before.dependencies));
+    needs.for_each(|need| dependencies::enqueue_dependency(splitter, context.subject, need));
+    api_access::enqueue_accounts(splitter, context.subject, &[Some(&entry), before.as_ref()]);
+    let about =
+        splitter.caches.watched_kinds().into_iter().filter(|watched| watched.class == KindClass::FollowsPods);
+    about.for_each(|watched| splitter.enqueue_kind_in_namespace(&watched.name, cluster, namespace));
+    splitter.queue.add(WorkItem::Namespace(cluster, namespace.clone()));
+    splitter.queue.add(WorkItem::Nodes(cluster));
+    if entry.is_moving() && before.is_none_or(|before| before.ready != entry.ready) {
+        let siblings: Vec<ObjectRef> = lock(&splitter.placement_index)
+            .within(cluster, namespace)
+            .filter(|(other, entry)| *other != context.subject && entry.is_moving())
+            .map(|(other, _)| other.clone())
+            .collect();
+        siblings.into_iter().for_each(|other| splitter.queue.add(WorkItem::Object(other)));
+    }
+}
+
+/// Removes an object that has no placement of its own any more from the index, and releases its capacity.
+fn drop_placement(splitter: &Splitter, subject: &ObjectRef) {
+    let Some(before) = lock(&splitter.placement_index).remove(subject) else { return };
+    if lock(&splitter.reservations).forget(subject) {
+        splitter.enqueue_waiting_for_capacity();
+    }
+    splitter.enqueue_changed_targets(subject.cluster(), Some(&before), None);
+    before.dependencies.iter().for_each(|need| dependencies::enqueue_dependency(splitter, subject, need));
+    api_access::enqueue_accounts(splitter, subject, &[Some(&before)]);
+    let (cluster, namespace) = (subject.cluster(), &subject.key.namespace);
+    let about =
+        splitter.caches.watched_kinds().into_iter().filter(|watched| watched.class == KindClass::FollowsPods);
+    about.for_each(|watched| splitter.enqueue_kind_in_namespace(&watched.name, cluster, namespace));
+    splitter.queue.add(WorkItem::Namespace(cluster, namespace.clone()));
+    splitter.queue.add(WorkItem::Nodes(cluster));
+    if lock(&splitter.placement_index).within(cluster, namespace).next().is_none() {
+        lock(&splitter.reservations).forget_default(cluster, namespace);
+    }
+}
+
+/// The record of an object is being deleted. If the object was deleted too, its mailbox objects are deleted; otherwise
+/// the record is written again.
+async fn finalize_record(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    object: Option<&Value>,
+    record: &Distribution,
+) -> Result<Outcome, CallError> {
+    let is_same = |object: &&Value| object["metadata"]["uid"] == *record.spec.object.uid;
+    if let Some(object) = object.filter(is_same) {
+        // Every kind has its own watch, so the deletion of the record may be observed before the deletion of the object.
+        let present = get_live(splitter, watched, subject).await?;
+        if present.is_none_or(|present| present["metadata"]["uid"] != object["metadata"]["uid"]) {
+            return Ok(Outcome::Failed);
+        }
+        let spec = record.spec.clone();
+        record::release(splitter, subject, record).await?;
+        if !has_own_placement(splitter, watched, subject, object) {
+            return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+        }
+        let effective = record.metadata.annotations.get(api::names::WISH).cloned();
+        let anew = record::written(watched, object, None, spec, &[(api::names::WISH, effective)]);
+        record::commit(splitter, subject, &anew).await?;
+        return Ok(Outcome::Done);
+    }
+    let copies = mailbox_objects::list(&splitter.caches, watched, subject);
+    for copy in copies.iter().filter(|copy| is_of_record(copy, record)) {
+        propagate::delete(splitter, watched, subject, copy, "the user deleted the object").await?;
+    }
+    record::release(splitter, subject, record).await?;
+    if object.is_none() {
+        drop_placement(splitter, subject);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Reads an object from the server, which may be newer than the cache.
+async fn get_live(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+) -> Result<Option<Value>, CallError> {
+    let place = Place::new(&watched.kind, &subject.key.namespace, &subject.key.name);
+    splitter.caches.server.within(subject.cluster()).get(place).await
+}
+
+fn is_of_record(copy: &MailboxObject, record: &Distribution) -> bool {
+    let of = copy.object.as_ref().and_then(mailbox_objects::locator);
+    of.is_some_and(|of| of.uid == record.spec.object.uid)
+}
+
+/// The object was deleted with propagation policy Orphan. The record is one of its dependents, so the garbage collector
+/// keeps it. Without a record the splitter would not know where the ConfigMaps, Secrets and Services of the pods have to
+/// be, so pods do not outlive their workload: the mailbox objects are deleted as with propagation policy Background, and
+/// an Event tells the user.
+async fn delete_orphaned_record(
+    splitter: &Splitter,
+    subject: &ObjectRef,
+    record: &Distribution,
+) -> Result<Outcome, CallError> {
+    events::record_not_orphaned(splitter, subject, &record.spec.object).await?;
+    record::delete(splitter, subject, record).await?;
+    Ok(Outcome::Done)
+}
+
+/// The object does not exist. With a record, the deletion of the record decides about the mailbox objects; without one,
+/// they are deleted once the server has confirmed that the object does not exist.
+async fn reconcile_deleted(
+    splitter: &Splitter,
+    watched: &WatchedKind,
+    subject: &ObjectRef,
+    record: Option<Distribution>,
+) -> Result<Outcome, CallError> {
+    if let Some(record) = record {
+        if record::is_orphaned(&record) && get_live(splitter, watched, subject).await?.is_none() {
+            return delete_orphaned_record(splitter, subject, &record).await;
+        }
+        // The garbage collector cannot look up owners of a kind that is no longer defined.
+        if watched.class == KindClass::Custom && !definitions::is_defined(splitter, watched, subject).await? {
+            record::delete(splitter, subject, &record).await?;
+        }
+        return Ok(Outcome::Done);
+    }
+    drop_placement(splitter, subject);
+    let copies = mailbox_objects::list(&splitter.caches, watched, subject);
+    let left: Vec<&MailboxObject> =
+        copies.iter().filter(|copy| copy.object.is_some() && !copy.is_being_deleted()).collect();
+    if left.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    if get_live(splitter, watched, subject).await?.is_some() {
+        return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+    }
+    for copy in left {
+        propagate::delete(splitter, watched, subject, copy, "the object does not exist").await?;
+    }
+    Ok(Outcome::Done)
+}
+
+impl Splitter {
+    /// The physical clusters that are visible from a logical cluster.
+    pub(crate) fn visible_from(&self, cluster: Id) -> Vec<Arc<MemberCluster>> {
+        let clusters = self.caches.clusters();
+        self.caches.members().visible_from(cluster, &clusters)
+    }
+
+    /// Loads all recorded placements into the index, once, when the caches have synced for the first time.
+    fn index_recorded_placements(&self) {
+        if lock(&self.reservations).is_complete {
+            return;
+        }
+        for watched in self.caches.watched_kinds() {
+            if !matches!(watched.class, KindClass::Workload | KindClass::Custom) {
+                continue;
+            }
+            for key in watched.view.keys() {
+                let subject = ObjectRef { kind: watched.name.clone(), key };
+                if !self.caches.is_mailbox(subject.cluster()) {
+                    self.index_recorded(&watched, &subject);
+                }
+            }
+        }
+        lock(&self.reservations).is_complete = true;
+    }
+
+    fn index_recorded(&self, watched: &WatchedKind, subject: &ObjectRef) {
+        let Some(record) = record::find(self, watched, subject) else { return };
+        let Some(object) = watched.get(&subject.key) else { return };
+        if !has_own_placement(self, watched, subject, &object) {
+            return;
+        }
+        let mut entry = PlacementEntry::of(&object, Some(&record));
+        let counter = PodCounter {
+            object: &object,
+            rule: watched.rule(&object),
+            replicas_at: watched.replicas_at.as_deref().unwrap_or(REPLICAS),
+            is_autoscaled: dependencies::scaled_to(self, subject, &object).is_some(),
+        };
+        let copies = mailbox_objects::list(&self.caches, watched, subject);
+        let count = |target: &Target| {
+            let copy = copies.iter().find(|copy| copy.is_at(&target.cluster));
+            Some((target.cluster.clone(), counter.at(target, copy, None)?))
+        };
+        entry.pod_counts = entry.targets.iter().filter_map(count).collect();
+        let each = pod_spec_at(&object).and_then(|at| object.pointer(at)).map(quantity::asked_by);
+        let members = self.visible_from(subject.cluster());
+        let mut reservations = lock(&self.reservations);
+        reservations.set(
+            subject,
+            reservations::asks(&each.unwrap_or_default(), &entry.targets, &members, &entry.pod_counts),
+        );
+        reservations.mount(subject, &references::claims(&object), &entry.targets);
+        if let Some(target) = entry.targets.first().filter(|_| entry.by_default) {
+            reservations.set_default(subject.cluster(), &subject.key.namespace, &target.cluster);
+        }
+        drop(reservations);
+        api_access::enqueue_accounts(self, subject, &[Some(&entry)]);
+        lock(&self.placement_index).put(subject, entry);
+    }
+}

@@ -1,0 +1,138 @@
+//! Which object runs where and depends on what, by namespace.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use api::cluster::Id;
+use api::fleet::{Distribution, Role, Target};
+use serde_json::Value;
+
+use crate::execute::api_access::PodApiAccess;
+use crate::placement::policy::Labels;
+use crate::snapshot::ObjectRef;
+use crate::transform::references::{self, DependencyRef};
+
+/// An object with a placement of its own.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct PlacementEntry {
+    pub(crate) group: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) dependencies: BTreeSet<DependencyRef>,
+    /// The labels of the pods it creates. None if it creates none.
+    pub(crate) pod_labels: Option<Labels>,
+    /// The service account with which its pods call the API, if they do.
+    pub(crate) api_access: Option<PodApiAccess>,
+    pub(crate) targets: Vec<Target>,
+    /// The number of pods by target, where it is known.
+    pub(crate) pod_counts: BTreeMap<String, u32>,
+    /// Whether it is a completed Job.
+    pub(crate) is_completed: bool,
+    /// Whether it was placed without a policy.
+    pub(crate) by_default: bool,
+    /// The targets where it is ready, during a migration.
+    pub(crate) ready: BTreeSet<String>,
+}
+
+impl PlacementEntry {
+    pub(crate) fn of(object: &Value, record: Option<&Distribution>) -> PlacementEntry {
+        let (group, kind) = crate::transform::group_kind(object);
+        let text =
+            |(name, value): (&String, &Value)| Some((name.clone(), value.as_str().unwrap_or("").to_owned()));
+        let pod_labels =
+            references::makes_pods(object).then(|| references::pod_labels(object).into_iter().flatten());
+        PlacementEntry {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            dependencies: references::dependencies(object),
+            pod_labels: pod_labels.map(|labels| labels.filter_map(text).collect()),
+            api_access: PodApiAccess::of(object),
+            targets: record.map(|record| record.spec.targets.clone()).unwrap_or_default(),
+            pod_counts: BTreeMap::new(),
+            is_completed: crate::status::completed::is_completed(object),
+            by_default: record
+                .is_some_and(|record| record.spec.chosen_by.source == api::fleet::Source::Default),
+            ready: BTreeSet::new(),
+        }
+    }
+
+    /// Its targets, with the number of their pods as share. What is not divided has no share.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = Target> {
+        self.targets.iter().map(|target| {
+            let pods = self.pod_counts.get(&target.cluster).map(|pods| i64::from(*pods));
+            Target { share: target.share.map(|share| pods.unwrap_or(share)), ..target.clone() }
+        })
+    }
+
+    /// Whether it uses a cluster.
+    pub(crate) fn needs_cluster(&self, cluster: &str) -> bool {
+        !self.is_completed && self.targets.iter().any(|target| target.cluster == cluster)
+    }
+
+    /// Whether it is arriving at a cluster and not ready there.
+    pub(crate) fn is_unready_at(&self, cluster: &str) -> bool {
+        let comes = |target: &Target| target.cluster == cluster && target.role == Role::Arriving;
+        self.targets.iter().any(comes) && !self.ready.contains(cluster)
+    }
+
+    pub(crate) fn is_moving(&self) -> bool {
+        self.targets.iter().any(|target| target.role != Role::Steady)
+    }
+}
+
+type Namespace = (Id, String);
+
+/// All entries, by namespace.
+#[derive(Debug, Default)]
+pub(crate) struct PlacementIndex {
+    namespaces: HashMap<Namespace, BTreeMap<ObjectRef, PlacementEntry>>,
+}
+
+impl PlacementIndex {
+    fn place(subject: &ObjectRef) -> Namespace {
+        (subject.cluster(), subject.key.namespace.clone())
+    }
+
+    /// Returns the entry it replaces.
+    pub(crate) fn put(&mut self, subject: &ObjectRef, entry: PlacementEntry) -> Option<PlacementEntry> {
+        self.namespaces.entry(Self::place(subject)).or_default().insert(subject.clone(), entry)
+    }
+
+    pub(crate) fn remove(&mut self, subject: &ObjectRef) -> Option<PlacementEntry> {
+        let place = Self::place(subject);
+        let entries = self.namespaces.get_mut(&place)?;
+        let removed = entries.remove(subject);
+        if entries.is_empty() {
+            self.namespaces.remove(&place);
+        }
+        removed
+    }
+
+    pub(crate) fn get(&self, subject: &ObjectRef) -> Option<&PlacementEntry> {
+        self.namespaces.get(&Self::place(subject))?.get(subject)
+    }
+
+    pub(crate) fn within(
+        &self,
+        cluster: Id,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&ObjectRef, &PlacementEntry)> {
+        self.namespaces.get(&(cluster, namespace.to_owned())).into_iter().flatten()
+    }
+
+    /// Namespaces with entries.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (Id, &str)> {
+        self.namespaces.keys().map(|(cluster, name)| (*cluster, name.as_str()))
+    }
+
+    /// Logical clusters with entries.
+    pub(crate) fn clusters(&self) -> BTreeSet<Id> {
+        self.namespaces.keys().map(|(cluster, _)| *cluster).collect()
+    }
+
+    /// All entries of a logical cluster.
+    pub(crate) fn of(&self, cluster: Id) -> impl Iterator<Item = &PlacementEntry> {
+        let here = self.namespaces.iter().filter(move |((at, _), _)| *at == cluster);
+        here.flat_map(|(_, entries)| entries.values())
+    }
+}

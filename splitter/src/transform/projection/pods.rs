@@ -1,0 +1,193 @@
+//! Projects pods and other objects that workloads created, one to one.
+//!
+//! A projection has the name of its source, unless another cluster has an object of the same name: then the earlier
+//! projection keeps the name, and the later one gets the name of its cluster appended. `spec.nodeName` is the physical
+//! cluster, because that is the Node in the user's logical cluster; the real node is an annotation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::meta::hash::word;
+use api::names::{
+    BELOW_UID, LOCATOR, LOCATOR_BELOW, LOGICAL_CLUSTER, MAILBOX, PLACED, PROJECTED, SPLITTER, TRUE,
+};
+use serde_json::{Value, json};
+
+use crate::transform::group_kind;
+
+/// Label: the physical cluster something is on.
+pub const CLUSTER: &str = api::names::PHYSICAL_CLUSTER;
+/// Annotation: the node a pod is on there.
+pub const NODE: &str = "holon.dev/node";
+
+/// Annotations that only make sense in the mailbox.
+const NOT_PROJECTED: &[&str] = &[LOCATOR, LOGICAL_CLUSTER, "holon.dev/sent"];
+
+/// As for any name.
+const NAME_BYTES_MAX: usize = 253;
+
+/// An object on a physical cluster.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SourceObject<'a> {
+    pub cluster: &'a str,
+    pub name: &'a str,
+    /// The uid on the physical cluster.
+    pub uid: &'a str,
+}
+
+/// The namespace, name and owners of a projection.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProjectionTarget<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub owners: Vec<Value>,
+    /// The mailbox it comes from.
+    pub mailbox: &'a str,
+}
+
+/// The name of every projection, by cluster and uid. `shown` are the names in use, with their sources.
+pub fn names<'a>(
+    below: &[SourceObject<'a>],
+    shown: &BTreeMap<String, SourceObject>,
+) -> BTreeMap<(&'a str, &'a str), String> {
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let mut names = BTreeMap::new();
+    let is_shown = |one: &SourceObject, as_: &str, other: &SourceObject| {
+        other.uid == one.uid && other.cluster == one.cluster && (as_ == one.name || as_ == disambiguated(one))
+    };
+    for one in below {
+        if let Some((name, _)) = shown.iter().find(|(name, other)| is_shown(one, name, other)) {
+            taken.insert(name.clone());
+            names.insert((one.cluster, one.uid), name.clone());
+        }
+    }
+    let mut new: Vec<&SourceObject> =
+        below.iter().filter(|one| !names.contains_key(&(one.cluster, one.uid))).collect();
+    new.sort_unstable();
+    for one in new {
+        let own = one.name.to_owned();
+        let name = if taken.contains(&own) { disambiguated(one) } else { own };
+        taken.insert(name.clone());
+        names.insert((one.cluster, one.uid), name);
+    }
+    names
+}
+
+/// The name with that of the cluster appended. A long one is cut and gets a hash.
+pub fn disambiguated(one: &SourceObject) -> String {
+    let whole = format!("{}-{}", one.name, one.cluster);
+    if whole.len() <= NAME_BYTES_MAX {
+        return whole;
+    }
+    let hash = word(&[one.name, one.cluster], 8);
+    let start: String = whole.chars().take(NAME_BYTES_MAX - hash.len() - 1).collect();
+    format!("{start}-{hash}")
+}
+
+/// Whether deleting the projection deletes the source. Projections of other kinds are deleted with their owner.
+pub fn is_deletable(group: &str, kind: &str) -> bool {
+    group.is_empty() && ["Pod", "PersistentVolumeClaim"].contains(&kind)
+}
+
+/// Projects an object of a mailbox into the user's namespace, with this name and these owners. The status is included;
+/// servers take it through a subresource.
+pub fn project(projected: &Value, below: &SourceObject, here: &ProjectionTarget) -> Value {
+    let mut shown = projected.clone();
+    let kept = |field: &str, without: &[&str]| {
+        let mut table = projected["metadata"][field].as_object().cloned().unwrap_or_default();
+        table.retain(|key, _| !without.contains(&key.as_str()));
+        Value::Object(table)
+    };
+    let there = |field: &str| projected["metadata"][field].as_str().unwrap_or_default();
+    let mut metadata = json!({
+        "name": here.name,
+        "namespace": here.namespace,
+        "labels": kept("labels", &[PLACED]),
+        "annotations": kept("annotations", NOT_PROJECTED),
+    });
+    metadata["labels"][PROJECTED] = TRUE.into();
+    metadata["labels"][CLUSTER] = below.cluster.into();
+    metadata["annotations"][BELOW_UID] = below.uid.into();
+    metadata["annotations"][MAILBOX] = here.mailbox.into();
+    metadata["annotations"][LOCATOR_BELOW] = format!("{}/{}", there("namespace"), there("name")).into();
+    if !here.owners.is_empty() {
+        metadata["ownerReferences"] = Value::Array(here.owners.clone());
+    }
+    // The finalizer lets the splitter pass a deletion on to the source.
+    let (group, kind) = group_kind(projected);
+    if is_deletable(group, kind) {
+        metadata["finalizers"] = json!([SPLITTER]);
+    }
+    if shown["kind"] == "Pod"
+        && let Some(node) = shown["spec"]["nodeName"].as_str()
+    {
+        metadata["annotations"][NODE] = node.into();
+        shown["spec"]["nodeName"] = below.cluster.into();
+    }
+    shown["metadata"] = metadata;
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn below<'a>(cluster: &'a str, name: &'a str, uid: &'a str) -> SourceObject<'a> {
+        SourceObject { cluster, name, uid }
+    }
+
+    #[test]
+    fn names_are_kept_and_collisions_told_apart() {
+        let check = |now: &[SourceObject], shown: &[(&str, SourceObject)], expected: &[&str]| {
+            let shown: BTreeMap<String, SourceObject> =
+                shown.iter().map(|(name, one)| ((*name).to_owned(), *one)).collect();
+            let names = names(now, &shown);
+            let found: Vec<&str> = now.iter().map(|one| names[&(one.cluster, one.uid)].as_str()).collect();
+            assert_eq!(found, expected, "{now:?} {shown:?}");
+        };
+        let (east, west) = (below("east", "db-0", "1"), below("west", "db-0", "2"));
+        check(&[east, below("west", "db-1", "3")], &[], &["db-0", "db-1"]);
+        check(&[west, east], &[], &["db-0-west", "db-0"]);
+        // The earlier projection keeps the name.
+        check(&[east, west], &[("db-0", west)], &["db-0-east", "db-0"]);
+        check(&[east, west], &[("db-0", west), ("db-0-east", east)], &["db-0-east", "db-0"]);
+        check(&[east], &[("db-0", west), ("db-0-east", east)], &["db-0-east"]);
+        // The next of the same name is another pod.
+        check(&[below("west", "db-0", "9")], &[("db-0", west)], &["db-0"]);
+        let long = "x".repeat(250);
+        let names = names(&[below("east", &long, "1"), below("west", &long, "2")], &BTreeMap::new());
+        assert_eq!(names[&("west", "2")].len(), 253);
+    }
+
+    #[test]
+    fn a_pod_is_shown_on_the_node_the_user_knows() {
+        let mailbox = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "web-x1", "namespace": "shop-m41cmv47", "uid": "m", "labels": { "app": "web", PLACED: TRUE },
+                          "annotations": { LOCATOR: "{}", LOGICAL_CLUSTER: "~m", "note": "n" }, "ownerReferences": [{ "uid": "m2" }] },
+            "spec": { "nodeName": "n7" },
+            "status": { "phase": "Running", "podIP": "10.1.2.3" },
+        });
+        let owner = json!({ "kind": "ReplicaSet", "name": "web-5d", "uid": "u2" });
+        let here = ProjectionTarget {
+            namespace: "shop",
+            name: "web-x1",
+            owners: vec![owner.clone()],
+            mailbox: "~m",
+        };
+        let shown = project(&mailbox, &below("east", "web-x1", "b-1"), &here);
+        assert_eq!(
+            shown,
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": "web-x1", "namespace": "shop", "finalizers": [SPLITTER], "ownerReferences": [owner],
+                    "labels": { "app": "web", PROJECTED: TRUE, CLUSTER: "east" },
+                    "annotations": { "note": "n", BELOW_UID: "b-1", NODE: "n7", MAILBOX: "~m",
+                                     LOCATOR_BELOW: "shop-m41cmv47/web-x1" },
+                },
+                "spec": { "nodeName": "east" },
+                "status": { "phase": "Running", "podIP": "10.1.2.3" },
+            })
+        );
+    }
+}
