@@ -4,6 +4,8 @@ pub mod conditions;
 pub mod cover;
 pub mod cron;
 pub mod hash;
+pub mod json_patch;
+pub mod merge_patch;
 pub mod metadata;
 pub mod pointer;
 pub mod quantity;

@@ -1,5 +1,6 @@
 //! JSON merge patch (RFC 7396): what is there is set, what is null is deleted, lists are replaced.
 
+use api::meta::merge_patch::merge;
 use serde_json::{Map, Value};
 
 use super::PatchError;
@@ -26,41 +27,6 @@ impl MergePatch {
 
     pub fn apply(self, object: &mut Value) {
         merge(object, Value::Object(self.0));
-    }
-}
-
-fn merge(target: &mut Value, patch: Value) {
-    let Value::Object(changes) = patch else {
-        // Objects inside a list lose their nulls too, unless the list replaces an object. The RFC does not define
-        // this; Kubernetes does it.
-        let replaces_object = target.is_object();
-        *target = patch;
-        if !replaces_object {
-            drop_nulls(target);
-        }
-        return;
-    };
-    let Value::Object(fields) = target else {
-        *target = Value::Object(changes);
-        return drop_nulls(target);
-    };
-    for (key, change) in changes {
-        match change {
-            Value::Null => drop(fields.remove(&key)),
-            change => merge(fields.entry(key).or_insert(Value::Null), change),
-        }
-    }
-}
-
-/// Where there was nothing, there is nothing to delete.
-pub(super) fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
-        _ => {}
     }
 }
 

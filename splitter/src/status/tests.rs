@@ -459,7 +459,7 @@ mod rules {
 
     fn read(spec: Value) -> Result<CompiledStatusRule, Vec<Mistake>> {
         let mut whole = json!({ "target": { "group": "example.com", "kind": "Widget" } });
-        json_patch::merge(&mut whole, &spec);
+        api::meta::merge_patch::merge(&mut whole, spec.clone());
         CompiledStatusRule::read(&serde_json::from_value::<StatusRuleSpec>(whole).unwrap())
     }
 

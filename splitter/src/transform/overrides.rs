@@ -5,19 +5,14 @@
 //! wrote, so the mailbox object stays as it is. No Override may change the kind, name or namespace of an object.
 
 use api::fleet::{Arguments, Environment, Image, Override, OverrideRule, PatchStep, PhysicalCluster, Table};
-use api::meta::pointer;
+use api::meta::json_patch::{JsonPatchOperation, PatchBudget};
+use api::meta::{merge_patch, pointer};
 use serde_json::{Map, Value, json};
 
 use super::image::renamed;
 use super::references::pod_spec_at;
 use crate::placement::policy::ObjectAttributes;
 use crate::placement::policy::select::{self, Selected};
-
-/// The largest number of values an object may have after `copy` operations. An object of the largest accepted size has
-/// fewer.
-const MAX_VALUES: usize = 500_000;
-/// The largest depth. Servers do not accept deeper objects.
-const MAX_DEPTH: usize = 100;
 
 /// An Override that cannot be applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -42,11 +37,13 @@ pub fn apply(
     }
     let seen = serde_json::to_value(cluster).unwrap_or_default();
     let before = identity(&object);
+    // One for all of them: copying a value into itself doubles it every time.
+    let mut budget = PatchBudget::default();
     for one in applying {
         for (rule, steps) in one.spec.rules.iter().enumerate() {
             let failed = |why: String| OverrideError { name: one.metadata.name.clone(), rule, why };
             match select::cluster(&steps.cluster_selector, cluster, &seen) {
-                Selected::Yes => change(&mut object, steps, &seen).map_err(failed)?,
+                Selected::Yes => change(&mut object, steps, &seen, &mut budget).map_err(failed)?,
                 Selected::Mistaken { text, mistake } => return Err(failed(format!("{text:?}: {mistake}"))),
                 _ => {}
             }
@@ -74,7 +71,12 @@ fn changed(before: &[Option<Value>; 4], after: &[Option<Value>; 4]) -> Option<St
     Some(IDENTITY[at][1..].replace('/', "."))
 }
 
-fn change(object: &mut Value, rule: &OverrideRule, cluster: &Value) -> Result<(), String> {
+fn change(
+    object: &mut Value,
+    rule: &OverrideRule,
+    cluster: &Value,
+    budget: &mut PatchBudget,
+) -> Result<(), String> {
     rule.images.iter().for_each(|image| set_image(object, image));
     rule.env.iter().for_each(|environment| set_variables(object, environment));
     rule.args.iter().for_each(|arguments| set_arguments(object, arguments));
@@ -84,10 +86,10 @@ fn change(object: &mut Value, rule: &OverrideRule, cluster: &Value) -> Result<()
         }
     }
     if let Some(patch) = &rule.merge_patch {
-        json_patch::merge(object, &Value::Object(patch.clone()));
+        merge_patch::merge(object, Value::Object(patch.clone()));
     }
     for step in &rule.json_patch {
-        take(object, step)?;
+        patch(object, step, budget)?;
     }
     for computed in &rule.computed {
         let value = match expression::compile_cached(&computed.expression, &["object", "cluster"]).as_ref() {
@@ -95,6 +97,7 @@ fn change(object: &mut Value, rule: &OverrideRule, cluster: &Value) -> Result<()
             Err(mistake) => Err(mistake.clone()),
         };
         let value = value.map_err(|mistake| format!("{:?}: {mistake}", computed.expression))?;
+        budget.copy(&value).map_err(|why| format!("{:?}: {why}", computed.expression))?;
         pointer::set(object, &computed.path, value)?;
     }
     Ok(())
@@ -167,26 +170,8 @@ fn escaped(name: &str) -> String {
 }
 
 /// Applies one operation of a JSON patch.
-fn take(object: &mut Value, step: &PatchStep) -> Result<(), String> {
-    let text = || format!("{:?} of {}", step.op, step.path);
-    let written = serde_json::to_value([step]).map_err(|error| error.to_string())?;
-    let patch: json_patch::Patch =
-        serde_json::from_value(written).map_err(|error| format!("{}: {error}", text()))?;
-    json_patch::patch(object, &patch).map_err(|error| format!("{}: {}", text(), error.kind))?;
-    // Copying a value into itself doubles it every time.
-    match left(object, MAX_VALUES, MAX_DEPTH) {
-        Some(_) => Ok(()),
-        None => Err(format!("{}: the object grows beyond {MAX_VALUES} values or {MAX_DEPTH} levels", text())),
-    }
-}
-
-/// The rest of the limit after this value. None if it is exceeded.
-fn left(value: &Value, most: usize, depth: usize) -> Option<usize> {
-    let room = most.checked_sub(1)?;
-    let depth = depth.checked_sub(1)?;
-    match value {
-        Value::Array(items) => items.iter().try_fold(room, |room, item| left(item, room, depth)),
-        Value::Object(fields) => fields.values().try_fold(room, |room, item| left(item, room, depth)),
-        _ => Some(room),
-    }
+fn patch(object: &mut Value, step: &PatchStep, budget: &mut PatchBudget) -> Result<(), String> {
+    let written = serde_json::to_value(step).map_err(|error| error.to_string())?;
+    let applied = JsonPatchOperation::from_value(written).apply(object, budget);
+    applied.map_err(|why| format!("{:?} of {}: {why}", step.op, step.path))
 }

@@ -81,7 +81,7 @@ fn kinds_lose_what_is_each_servers_own() {
     let check = |version: &str, kind: &str, fields: Value, expected: Value| {
         let mut object =
             json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "x", "namespace": "shop" } });
-        json_patch::merge(&mut object, &fields);
+        api::meta::merge_patch::merge(&mut object, fields.clone());
         let mut transformed = sent(&object, &destination(&east, &[]));
         transformed["metadata"]["labels"].as_object_mut().unwrap().remove(PLACED);
         transformed["metadata"]["annotations"].as_object_mut().unwrap().remove(LOCATOR);
@@ -410,10 +410,14 @@ fn overrides_come_in_order_and_all_or_none() {
     fails(json!([{ "mergePatch": { "kind": "DaemonSet" } }]), "may not change kind");
     let doubling: Vec<Value> =
         (0..40).map(|n| json!({ "op": "copy", "from": "/spec", "path": format!("/spec/x{n}") })).collect();
-    fails(json!([{ "jsonPatch": doubling }]), "grows beyond 500000 values");
+    fails(json!([{ "jsonPatch": doubling }]), "copies more than 3145728 bytes");
     let nesting: Vec<Value> =
         (0..200).map(|_| json!({ "op": "copy", "from": "/spec", "path": "/spec/x" })).collect();
-    fails(json!([{ "jsonPatch": nesting }]), "or 100 levels");
+    fails(json!([{ "jsonPatch": nesting }]), "copies more than 3145728 bytes");
+    // What an expression computes is counted with what is copied.
+    let computed: Vec<Value> =
+        (0..40).map(|n| json!({ "path": format!("/spec/x{n}"), "expression": "object.spec" })).collect();
+    fails(json!([{ "computed": computed }]), "copies more than 3145728 bytes");
     let forged = [over(
         "forger",
         0,

@@ -29,10 +29,10 @@ use serde_json::{Map, Value};
 use self::lists::merge_list;
 use self::order::{arrange, check_order};
 use super::PatchError;
-use super::merge::drop_nulls;
 use crate::codec::typed;
 use crate::meta::go;
 use crate::schema::{Schema, Shape};
+use api::meta::merge_patch::drop_nulls;
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";

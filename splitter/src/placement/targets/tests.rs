@@ -9,7 +9,7 @@ mod verdicts;
 
 fn cluster(name: &str, labels: Value, spec: Value, status: Value) -> PhysicalCluster {
     let mut whole = json!({ "conditions": [condition("True", "")] });
-    json_patch::merge(&mut whole, &status);
+    api::meta::merge_patch::merge(&mut whole, status.clone());
     PhysicalCluster {
         metadata: Metadata {
             name: name.to_owned(),
@@ -288,7 +288,7 @@ fn clusters_are_spread_over_groups() {
     };
     let spread = |more: Value| {
         let mut spread = json!({ "label": "zone" });
-        json_patch::merge(&mut spread, &more);
+        api::meta::merge_patch::merge(&mut spread, more.clone());
         json!([spread])
     };
     check(json!({ "spread": spread(json!({})) }), &[], &[("a", 3), ("b", 1), ("c", 1)]);

@@ -47,7 +47,7 @@ impl Story {
     }
 
     fn settle(&mut self, mut object: Value, managed: Option<Value>) {
-        crate::patch::merge::drop_nulls(&mut object);
+        api::meta::merge_patch::drop_nulls(&mut object);
         defaulting::apply_defaults(self.resource, &mut object);
         object["metadata"]["uid"] = "u".into();
         match managed {
