@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::cluster::Id;
-use apiserver::auth::rbac::index::{self, Index};
-use apiserver::auth::rbac::{Decision, Who};
-use apiserver::authorize::{Attributes, ResourceAttributes};
-use apiserver::keys::{self, Collection};
-use apiserver::newborn::{self, Surroundings};
-use apiserver::stored;
+use apiserver::authz::policy_index;
+use apiserver::authz::policy_index::Index;
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::Surroundings;
+use apiserver::keys;
+use apiserver::keys::Collection;
+use apiserver::objects::stored;
+use apiserver::rbac::{Decision, Who};
+use apiserver::request::attributes::{Attributes, ResourceAttributes};
 use serde_json::json;
 use storage::embedded::{Embedded, Options};
 use storage::{Change, Expect, Store};
@@ -30,7 +33,7 @@ async fn main() {
     let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path(), Options::default()).expect("a store"));
     fill(&store).await;
     let surroundings = Surroundings { authority: "a certificate", address: ([127, 0, 0, 1], 6443).into() };
-    let index = Index::new(store.clone(), index::shared(&newborn::objects(&surroundings)));
+    let index = Index::new(store.clone(), policy_index::shared(&bootstrap::objects(&surroundings)));
     let begun = Instant::now();
     index.reach(now(&store).await).await.expect("the store answers");
     println!(

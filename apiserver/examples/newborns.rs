@@ -12,10 +12,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::cluster::Id;
-use apiserver::births::{self, Birth};
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{Newborn, Surroundings, Template};
+use apiserver::clusters::logical_cluster;
+use apiserver::clusters::records;
+use apiserver::clusters::records::Birth;
 use apiserver::keys::Collection;
-use apiserver::newborn::{self, Newborn, Surroundings, Template};
-use apiserver::{clusters, stored};
+use apiserver::objects::stored;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use storage::embedded::{Embedded, Options};
@@ -35,8 +38,8 @@ async fn main() {
     let inner = Arc::new(Embedded::open(dir.path(), Options::default()).expect("a new store opens"));
     let surroundings =
         Surroundings { authority: "a certificate", address: "192.0.2.10:6443".parse().expect("an address") };
-    let store = Newborn::new(inner.clone(), Template::new(newborn::objects(&surroundings)));
-    births::write(&store, Id::ROOT, &Birth::root()).await.expect("written");
+    let store = Newborn::new(inner.clone(), Template::new(bootstrap::objects(&surroundings)));
+    records::write(&store, Id::ROOT, &Birth::root()).await.expect("written");
     let innate = store.list(Range::all(), Page::default()).await.expect("listed").value.entries.len() - 1;
 
     let (before, begun) = (resident_bytes(), Instant::now());
@@ -81,8 +84,8 @@ async fn create(store: &dyn Store, nth: u64) {
             "creationTimestamp": "2026-01-01T00:00:00Z",
         },
     });
-    let id = clusters::born(&mut object);
-    births::write(store, id, &Birth::new(Id::ROOT, &name)).await.expect("written");
+    let id = logical_cluster::born(&mut object);
+    records::write(store, id, &Birth::new(Id::ROOT, &name)).await.expect("written");
     let value = Change::Put(stored::encode(&object));
     store.commit(CLUSTERS.key(Id::ROOT, None, &name), Expect::Absent, value).await.expect("written");
 }

@@ -9,7 +9,7 @@
 //! The resource comes first, so that one logical cluster's pods and everybody's pods are both one range. Every
 //! part is followed by a slash, so that no prefix runs into a neighbour: names, groups and ids have none.
 //!
-//! Beside the objects there is one entry for each logical cluster, its [birth](crate::births), and one with the keys its
+//! Beside the objects there is one entry for each logical cluster, its [birth](crate::clusters::records), and one with the keys its
 //! service accounts are known by, if it has made any:
 //!
 //! ```text

@@ -21,8 +21,8 @@ use kube::Client;
 use kube::client::Body;
 use tower::service_fn;
 
-use crate::identity::Identity;
-use crate::request::Cluster;
+use crate::authn::identity::Identity;
+use crate::request::path::Cluster;
 use crate::stack::Stack;
 
 /// Where objects are that say nothing about it.

@@ -5,8 +5,8 @@
 //!   id, log, figures ◄── compressed, indented ◄────────────────────────────────────────────────────── answer ◄─┘
 //! ```
 //!
-//! What is around the verbs is a file each ([`trace`](crate::trace), [`limits`](crate::limits),
-//! [`deadline`], [`authorize`], [`wants`](crate::wants), [`metrics`](crate::metrics)), put together in one place:
+//! What is around the verbs is a file each ([`trace`](crate::http::request_log), [`limits`](crate::http::limits),
+//! [`deadline`], [`authorize`], [`wants`](crate::response::encoding), [`metrics`](crate::endpoints::metrics)), put together in one place:
 //! [`Stack::respond`].
 
 use std::sync::Arc;
@@ -25,33 +25,51 @@ use openapi::schema::Origin;
 use storage::{Page, Range, ReadError, Store};
 use tokio::runtime::Handle;
 
-use crate::asked::{self, Asked};
+use crate::admission::guard::{Guard, Guarded};
 use crate::audit::Audit;
-use crate::auth::access::Access;
-use crate::auth::accounts::{Accounts, NotFound, request};
-use crate::auth::gate::{self, Gate};
-use crate::auth::proof::Vouchers;
-use crate::authorize::{self, Attributes};
-use crate::body::Incoming;
-use crate::call::{Call, Reach, unreadable};
-use crate::connect::Connect;
-use crate::findings::Findings;
-use crate::guard::{Guard, Guarded};
-use crate::health::{self, Patient};
-use crate::identity::{self, Identity};
+use crate::audit::context::Findings;
+use crate::authn::credential::Vouchers;
+use crate::authn::identity;
+use crate::authn::identity::Identity;
+use crate::authn::service_accounts::{Accounts, NotFound};
+use crate::authn::token_file::Tokens;
+use crate::authz::access::Access;
+use crate::authz::authorization;
+use crate::authz::authorization::Gate;
+use crate::clusters::{logical_cluster, records};
+use crate::endpoints;
+use crate::endpoints::connect::Connect;
+use crate::endpoints::health;
+use crate::endpoints::health::Patient;
+use crate::endpoints::metrics::{Metrics, StoreFigures};
+use crate::endpoints::openid;
+use crate::endpoints::token_request;
+use crate::endpoints::{connect, discovery, version};
+use crate::endpoints::{create, delete, get, list, patch, update, watch};
+use crate::http::body::Body;
+use crate::http::connections::OpenConnection;
+use crate::http::deadline;
+use crate::http::incoming::Incoming;
+use crate::http::limits::{Limits, Place, Tenant};
+use crate::http::request_log::Trace;
+use crate::http::server::Handler;
+use crate::kinds::reviews::Review;
 use crate::kinds::{DEFINITIONS, Kinds, Registry};
-use crate::limits::{Limits, Place, Tenant};
-use crate::metrics::{Metrics, StoreFigures};
-use crate::negotiate::{self, Encoding};
-use crate::render::{self, Style};
-use crate::request::{Cluster, Resource, Target};
-use crate::reviews::Review;
-use crate::server::{Body, Handler, OpenConnection};
-use crate::tokens::Tokens;
-use crate::trace::Trace;
-use crate::verbs::{self, create, delete, get, list, patch, update, watch};
-use crate::wants::Wants;
-use crate::{births, clusters, connect, deadline, options, publish, version, warnings};
+use crate::objects::store_errors::unreadable;
+use crate::registry::call::Call;
+use crate::registry::warnings;
+use crate::request::attributes;
+use crate::request::attributes::Attributes;
+use crate::request::info;
+use crate::request::info::Asked;
+use crate::request::info::Reach;
+use crate::request::negotiation;
+use crate::request::negotiation::Encoding;
+use crate::request::options;
+use crate::request::path::{Cluster, Resource, Target};
+use crate::response::encoding::Wants;
+use crate::response::render;
+use crate::response::render::Style;
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -158,7 +176,7 @@ impl Stack {
         let (head, incoming) = request.into_parts();
         let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
         let wants = Wants::of(&asked, &head.headers);
-        let encoding = negotiate::encoding(&head.headers);
+        let encoding = negotiation::encoding(&head.headers);
         let identity = self.identify(peer, &head.headers).await;
         let tenant = self.tenant(identity.as_ref().unwrap_or(&Identity::Anonymous)).await;
         if let (Ok(Identity::User(_)), Some(connection)) =
@@ -245,13 +263,13 @@ impl Stack {
     ) -> Result<Response<Body>, Status> {
         let wanted = Attributes::of(asked);
         let stranger = *identity == Identity::Anonymous;
-        if stranger && !authorize::is_open(&wanted) && !authorize::can_be_opened(&wanted) {
+        if stranger && !attributes::is_open(&wanted) && !attributes::can_be_opened(&wanted) {
             return Err(Status::unauthorized());
         }
         // Somebody who tries addresses that lead nowhere is worth a line in the audit log.
         let refuse = || {
             findings.refuse();
-            if let Some(wanted) = gate::wants_to_act_as(&headers) {
+            if let Some(wanted) = authorization::wants_to_act_as(&headers) {
                 findings.acts_as(&wanted);
             }
         };
@@ -317,7 +335,9 @@ impl Stack {
         options::check(verb, &call.query, applies)?;
         match Review::of(&call.row) {
             Some(review) => review.answer(&call, &style, &self.vouchers, &bytes).await,
-            None if request::is_one(&call) => self.vouchers.accounts.request(&call, &style, &bytes).await,
+            None if token_request::is_one(&call) => {
+                self.vouchers.accounts.request(&call, &style, &bytes).await
+            }
             None => self.run(verb, &call, &style, asked, &bytes).await,
         }
     }
@@ -332,13 +352,13 @@ impl Stack {
         headers: HeaderMap,
     ) -> Result<Response<Body>, Status> {
         if let Target::Keys = target {
-            return self.vouchers.accounts.published(id, &asked.method).await;
+            return openid::keys(&self.vouchers.accounts, id, &asked.method).await;
         }
         if !is_read(&asked.method) {
             return Err(Status::wrong_method());
         }
         match target {
-            Target::Issuer => return Ok(self.vouchers.accounts.configuration(id)),
+            Target::Issuer => return Ok(openid::configuration(&self.vouchers.accounts, id)),
             // They are about everybody, so the root decides; and cost a walk over the store.
             Target::Metrics if id == Id::ROOT || identity.is_administrator() => {
                 return Ok(self.metrics.answer(&self.limits, self.figures().await));
@@ -352,8 +372,9 @@ impl Stack {
         let kinds = self.kinds.fresh(id).await.map_err(unreadable)?;
         let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
         // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
-        let made =
-            tokio::task::spawn_blocking(move || publish::answer(&kinds, &target, &query, &headers, &address));
+        let made = tokio::task::spawn_blocking(move || {
+            discovery::answer(&kinds, &target, &query, &headers, &address)
+        });
         made.await.map_err(|error| Status::internal(&error.to_string()))?
     }
 
@@ -382,7 +403,7 @@ impl Stack {
         bytes: &Bytes,
     ) -> Result<Response<Body>, Status> {
         let store = &*self.store;
-        if let Some(answer) = verbs::apart(store, verb, call, style, bytes).await {
+        if let Some(answer) = endpoints::apart(store, verb, call, style, bytes).await {
             return answer;
         }
         let answer = match verb {
@@ -412,9 +433,9 @@ impl Stack {
     fn style(&self, verb: Verb, call: &Call) -> Result<Style, Status> {
         let (api_version, kind) = call.shown_kind();
         let form = match verb {
-            Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
-            Verb::List => negotiate::lists(&call.headers, &api_version, &kind)?,
-            _ => negotiate::objects(&call.headers, &api_version, &kind)?,
+            Verb::Watch => negotiation::events(&call.headers, &api_version, &kind)?,
+            Verb::List => negotiation::lists(&call.headers, &api_version, &kind)?,
+            _ => negotiation::objects(&call.headers, &api_version, &kind)?,
         };
         let word = call.query.text("includeObject");
         let include = IncludeObject::parse(word).ok_or_else(|| {
@@ -447,10 +468,10 @@ impl Stack {
         let store = &*self.store;
         let found = match cluster {
             Cluster::Bare => Some(identity.home().unwrap_or(Id::ROOT)),
-            Cluster::Path(path) => clusters::find(store, path).await.map_err(unreadable)?,
+            Cluster::Path(path) => logical_cluster::find(store, path).await.map_err(unreadable)?,
             Cluster::Id(id) if identity.home() == Some(*id) => Some(*id),
             Cluster::Id(_) | Cluster::All if !identity.is_at_home_everywhere() => None,
-            Cluster::Id(id) => births::find(store, *id).await.map_err(unreadable)?.map(|_| *id),
+            Cluster::Id(id) => records::find(store, *id).await.map_err(unreadable)?.map(|_| *id),
             Cluster::All => return Ok((Id::ROOT, Reach::Every)),
         };
         Ok((found.ok_or_else(Status::unknown_path)?, Reach::One))
@@ -533,7 +554,7 @@ fn methods(asked: &Asked, row: Option<&Row>) -> Vec<&'static str> {
     let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
     let means = |method: &&str| {
         let method = Method::from_bytes(method.as_bytes()).ok()?;
-        asked::verb(&method, named, false)
+        info::verb(&method, named, false)
     };
     all.into_iter().filter(|method| means(method).is_some_and(|verb| verbs.contains(&verb))).collect()
 }
@@ -541,7 +562,7 @@ fn methods(asked: &Asked, row: Option<&Row>) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::User;
+    use crate::authn::identity::User;
 
     /// `DELETE /api/v1/configmaps` used to delete the ConfigMaps of all namespaces.
     #[test]
@@ -564,7 +585,7 @@ mod tests {
         let tasks = controller::tasks::Tasks::new();
         let store = Arc::new(storage::memory::Memory::new());
         let (there, missing) = (Id::new(1), Id::new(2));
-        births::write(&*store, there, &births::Birth::new(Id::ROOT, "there")).await.unwrap();
+        records::write(&*store, there, &records::Birth::new(Id::ROOT, "there")).await.unwrap();
         let stack = Stack::new(store, String::new(), tasks.stop());
         let user = |group: &str| {
             Identity::known(User { name: "u".to_owned(), groups: vec![group.to_owned()], ..User::default() })

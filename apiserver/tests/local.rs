@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use api::names::LOGICAL_CLUSTER;
-use apiserver::auth::mandate::Mandate;
-use apiserver::births::{self, Birth};
-use apiserver::identity::{Identity, User};
+use apiserver::authn::identity::{Identity, User};
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{Newborn, Surroundings, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::Birth;
 use apiserver::local;
-use apiserver::newborn::{self, Newborn, Surroundings, Template};
-use apiserver::request::Cluster;
+use apiserver::rbac::controller_role::Mandate;
+use apiserver::request::path::Cluster;
 use apiserver::stack::Stack;
 use controller::tasks::Tasks;
 use futures::{StreamExt, TryStreamExt};
@@ -34,9 +36,10 @@ struct World {
 impl World {
     async fn new() -> World {
         let address = "192.0.2.10:6443".parse().unwrap();
-        let template = Template::new(newborn::objects(&Surroundings { authority: "a certificate", address }));
+        let template =
+            Template::new(bootstrap::objects(&Surroundings { authority: "a certificate", address }));
         let store: Arc<dyn Store> = Arc::new(Newborn::new(Arc::new(Memory::new()), template));
-        births::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+        records::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
         let tasks = Tasks::new();
         World { stack: Arc::new(Stack::new(store, String::new(), tasks.stop())), tasks }
     }

@@ -5,8 +5,9 @@ mod common;
 use std::sync::Arc;
 
 use api::cluster::Id;
-use apiserver::births::{self, Birth};
-use apiserver::newborn::{Newborn, Template};
+use apiserver::clusters::bootstrap::{Newborn, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::Birth;
 use storage::conformance::{self, history, ops};
 use storage::memory::Memory;
 use storage::{Range, Store};
@@ -30,7 +31,7 @@ async fn conforms_with_a_template_and_newborns() {
     conformance::run(async || {
         let store = with_template();
         for number in 0..3 {
-            births::write(&*store, Id::new(number), &Birth::root()).await.unwrap();
+            records::write(&*store, Id::new(number), &Birth::root()).await.unwrap();
         }
         store
     })

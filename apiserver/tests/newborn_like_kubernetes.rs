@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use apiserver::newborn::{self, Surroundings};
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::Surroundings;
 use peers::Cluster;
 use serde_json::Value;
 
@@ -55,7 +56,7 @@ fn a_newborn_has_what_a_fresh_cluster_has() {
         std::fs::read_to_string(cluster.kubeconfig().with_file_name("pki").join("ca.crt")).unwrap();
     let surroundings = Surroundings { authority: &authority, address: "192.0.2.10:6443".parse().unwrap() };
     let mut ours: BTreeMap<&str, BTreeMap<String, Value>> = BTreeMap::new();
-    for object in newborn::objects(&surroundings) {
+    for object in bootstrap::objects(&surroundings) {
         let plural = object.collection.plural;
         if OURS.contains(&name(plural, &object.value).as_str()) {
             continue;

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::Id;
-use apiserver::births;
-use apiserver::keys::{self, Collection};
-use apiserver::newborn::{Newborn, Template};
+use apiserver::clusters::bootstrap::{Newborn, Template};
+use apiserver::clusters::records;
+use apiserver::keys;
+use apiserver::keys::Collection;
 use common::{CLASSES, MAPS};
 use model::Model;
 use proptest::prelude::*;
@@ -215,7 +216,7 @@ impl Pair {
         match op {
             Op::Birth(of) => self.birth(cluster(*of)).await,
             Op::End(of) => {
-                births::end(&self.store, cluster(*of)).await.unwrap();
+                records::end(&self.store, cluster(*of)).await.unwrap();
                 self.model.end(cluster(*of));
             }
             Op::Put { of, key: nth, belief } => {
@@ -261,8 +262,8 @@ impl Pair {
         if self.model.was_born(id) {
             return;
         }
-        let birth = births::Birth::new(Id::ROOT, "one");
-        births::write(&self.store, id, &birth).await.unwrap();
+        let birth = records::Birth::new(Id::ROOT, "one");
+        records::write(&self.store, id, &birth).await.unwrap();
         let entry = self.store.get(&keys::birth(id)).await.unwrap().value.unwrap();
         self.model.birth(id, &birth, entry);
     }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::Id;
-use apiserver::births::{self, Birth};
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{Newborn, Surroundings, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::Birth;
 use apiserver::keys::Collection;
-use apiserver::newborn::{self, Newborn, Surroundings, Template};
-use apiserver::stored;
+use apiserver::objects::stored;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use storage::embedded::{Embedded, Options};
@@ -23,7 +25,7 @@ const AUTHORITY: &str = "kube-root-ca.crt";
 fn over(inner: Arc<dyn Store>) -> Arc<dyn Store> {
     let surroundings =
         Surroundings { authority: "a certificate", address: "192.0.2.10:6443".parse().unwrap() };
-    Arc::new(Newborn::new(inner, Template::new(newborn::objects(&surroundings))))
+    Arc::new(Newborn::new(inner, Template::new(bootstrap::objects(&surroundings))))
 }
 
 async fn list(store: &dyn Store, range: Range) -> Vec<Entry> {
@@ -53,8 +55,8 @@ async fn a_newborn_has_everything_at_once_and_at_its_birth() {
     let (id, other) = (Id::new(7), Id::new(8));
     assert_eq!(list(&*store, Range::all()).await, [], "before a birth there is nothing");
     let birth = Birth::new(Id::ROOT, "team-a");
-    births::write(&*store, id, &birth).await.unwrap();
-    births::write(&*store, other, &Birth::new(Id::ROOT, "team-b")).await.unwrap();
+    records::write(&*store, id, &birth).await.unwrap();
+    records::write(&*store, other, &Birth::new(Id::ROOT, "team-b")).await.unwrap();
     let born = get(&*store, &apiserver::keys::birth(id)).await.unwrap().revision();
 
     let mut names = BTreeMap::<String, Vec<String>>::new();
@@ -94,7 +96,7 @@ async fn an_edited_object_is_modified_not_added_and_its_neighbours_stay() {
     let store = over(Arc::new(Memory::new()));
     let (id, other) = (Id::new(7), Id::new(8));
     for id in [id, other] {
-        births::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+        records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
     }
     let key = ACCOUNTS.key(id, Some("default"), "default");
     let found = store.get(&key).await.unwrap();
@@ -126,7 +128,7 @@ async fn a_deleted_object_stays_deleted_until_it_is_created_again() {
     let inner = Arc::new(Memory::new());
     let store = over(inner.clone());
     let id = Id::new(7);
-    births::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+    records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
     let key = MAPS.key(id, Some("default"), AUTHORITY);
     let found = store.get(&key).await.unwrap();
     let mut watch = store.watch(MAPS.everywhere(), found.revision).await.unwrap();
@@ -154,7 +156,7 @@ async fn a_deleted_object_stays_deleted_until_it_is_created_again() {
     }
     assert_eq!(seen, [delete, create, last]);
 
-    births::end(&*store, id).await.unwrap();
+    records::end(&*store, id).await.unwrap();
     assert_eq!(list(&*inner, Range::all()).await, [], "nothing is left of it, no tombstone either");
 }
 
@@ -164,7 +166,7 @@ async fn the_end_of_a_logical_cluster_is_the_end_of_what_nobody_touched() {
     let (id, other) = (Id::new(7), Id::new(8));
     let mut everywhere = store.watch(MAPS.everywhere(), Revision::ZERO).await.unwrap();
     for id in [id, other] {
-        births::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+        records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
     }
     let mut inside =
         store.watch(MAPS.range(id, None), store.get(&Key::from("")).await.unwrap().revision).await.unwrap();
@@ -172,7 +174,7 @@ async fn the_end_of_a_logical_cluster_is_the_end_of_what_nobody_touched() {
     let newborn = get(&*store, &key).await.unwrap();
     let edit = Change::Put(Bytes::from_static(b"{}"));
     let edited = store.commit(key.clone(), Expect::Revision(newborn.revision()), edit).await.unwrap();
-    births::end(&*store, id).await.unwrap();
+    records::end(&*store, id).await.unwrap();
 
     let mut seen = Vec::new();
     while seen.len() < 4 + 4 + 1 + 3 {
@@ -206,7 +208,7 @@ async fn the_end_of_a_logical_cluster_is_the_end_of_what_nobody_touched() {
 async fn no_update_is_lost_between_writers_of_a_newborns_object() {
     let store = over(Arc::new(Memory::new()));
     let id = Id::new(7);
-    births::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+    records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
     let key = MAPS.key(id, Some("default"), AUTHORITY);
     let mut watch = store.watch(MAPS.range(id, None), Revision(1)).await.unwrap();
     let mut writers = JoinSet::new();
@@ -263,7 +265,7 @@ async fn watchers_add_up(inner: Arc<dyn Store>) {
         writers.spawn(async move {
             for round in 0..4 {
                 let id = Id::new(writer + 6 * round);
-                births::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+                records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
                 let entries = list(&*store, MAPS.range(id, None)).await;
                 for (nth, entry) in entries.iter().enumerate().take(3) {
                     let change = [Change::Delete, Change::Put("{}".into())][nth % 2].clone();
@@ -272,7 +274,7 @@ async fn watchers_add_up(inner: Arc<dyn Store>) {
                     tokio::task::yield_now().await;
                 }
                 if round % 2 == 0 {
-                    births::end(&*store, id).await.unwrap();
+                    records::end(&*store, id).await.unwrap();
                 }
             }
         });

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::{Id, Path};
-use apiserver::auth::mandate::Mandate;
-use apiserver::identity::{Identity, User};
+use apiserver::authn::identity::{Identity, User};
 use apiserver::local;
-use apiserver::request::Cluster;
+use apiserver::rbac::controller_role::Mandate;
+use apiserver::request::path::Cluster;
 use apiserver::stack::Stack;
 use controller::lease::{Lease, Terms};
 use controller::queue::Queue;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use apiserver::keys::{Collection, Place};
-use apiserver::stored;
+use apiserver::objects::stored;
 use controller::tasks::Stop;
 use jiff::Timestamp;
 use storage::{Event, Key, Page, Range, ReadError, Revision, Store, Watch};

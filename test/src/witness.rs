@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use apiserver::keys::Place;
-use apiserver::stored;
+use apiserver::objects::stored;
 use serde_json::Value;
 use storage::memory::Memory;
 use storage::{

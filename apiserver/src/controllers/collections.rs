@@ -6,7 +6,8 @@ use std::sync::Arc;
 use openapi::catalog::resource_info::ResourceInfo;
 use storage::{Page, Range, ReadError, Store};
 
-use crate::keys::{self, Collection, Place};
+use crate::keys;
+use crate::keys::{Collection, Place};
 use crate::kinds::Kinds;
 
 /// A collection by name, and its row if it is served.

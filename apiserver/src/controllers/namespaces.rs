@@ -17,12 +17,14 @@ use openapi::catalog::resource_info::ResourceInfo;
 use serde_json::{Value, json};
 use storage::{Change, Entry, Expect, Page, Range, Store};
 
-use super::collections::{self, Kept};
-use super::head::Head;
-use super::sweep;
-use super::write::{Trouble, amend};
-use super::{Controllers, Namespace};
-use crate::{clusters, metadata, stored};
+use crate::clusters::logical_cluster;
+use crate::controllers::collections;
+use crate::controllers::collections::Kept;
+use crate::controllers::delete_collection;
+use crate::controllers::object_head::Head;
+use crate::controllers::write::{Trouble, amend};
+use crate::controllers::{Controllers, Namespace};
+use crate::objects::{metadata, stored};
 
 /// Entries looked at together.
 const PAGE_ENTRIES: usize = 1000;
@@ -44,7 +46,7 @@ struct Remaining {
 pub(super) async fn look(controllers: &Controllers, namespace: Namespace) -> Result<Outcome, Trouble> {
     let store = &*controllers.seen;
     let (cluster, name) = &namespace;
-    let key = clusters::NAMESPACES.key(*cluster, None, name);
+    let key = logical_cluster::NAMESPACES.key(*cluster, None, name);
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
     let tree = stored::tree(&entry).unwrap_or_default();
     if !metadata::is_leaving(&tree) {
@@ -76,9 +78,11 @@ async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result
     for kept in &collections {
         let range = kept.collection().range(*cluster, Some(name));
         match &kept.row {
-            Some(row) => remaining.conflicts += sweep::delete_all(store, row, range.clone()).await?,
+            Some(row) => {
+                remaining.conflicts += delete_collection::delete_all(store, row, range.clone()).await?
+            }
             // Nobody serves it, so nobody could ever finish it.
-            None => drop(sweep::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?),
+            None => drop(delete_collection::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?),
         }
         count(store, kept, range, &mut remaining).await?;
         if kept.is("", "pods") && !remaining.objects.is_empty() {

@@ -13,12 +13,16 @@ use storage::{
     Store, Watch,
 };
 
-use super::Controllers;
-use crate::births::{self, Birth};
-use crate::deletion::{self, Deleted, Options, Propagation};
+use crate::clusters::logical_cluster;
+use crate::clusters::records;
+use crate::clusters::records::Birth;
+use crate::controllers::Controllers;
 use crate::keys::{Collection, Place};
 use crate::kinds::Kinds;
-use crate::{addresses, clusters, stored};
+use crate::objects::stored;
+use crate::registry::allocation;
+use crate::registry::deletion;
+use crate::registry::deletion::{Deleted, Options, Propagation};
 
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -74,7 +78,7 @@ impl World {
     /// Before any controller runs.
     async fn asleep() -> World {
         let world = World { store: Arc::new(Patient::default()), tasks: Tasks::new(), cluster: Id::new(7) };
-        births::write(&*world.store, world.cluster, &Birth::new(Id::ROOT, "seven")).await.unwrap();
+        records::write(&*world.store, world.cluster, &Birth::new(Id::ROOT, "seven")).await.unwrap();
         world.put("namespaces", "-", "shop", json!({})).await;
         world
     }
@@ -87,7 +91,7 @@ impl World {
 
     fn row(&self, plural: &str) -> &'static ResourceInfo {
         match plural {
-            "logicalclusters" => clusters::row(),
+            "logicalclusters" => logical_cluster::row(),
             _ => Kinds::built_in().rows().iter().find(|row| &*row.plural == plural).unwrap(),
         }
     }
@@ -447,7 +451,7 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
     for (within, name, id) in [(outer, "web", web), (web, "inner", inner)] {
         world.cluster = within;
         let key = world.key("logicalclusters", "-", name);
-        births::write(&*world.store, id, &Birth::new(within, name)).await.unwrap();
+        records::write(&*world.store, id, &Birth::new(within, name)).await.unwrap();
         // Whoever would do the work of this finalizer cannot reach it once the outer one is leaving.
         let finalizers = if within == web { json!(["a.b/c"]) } else { json!([]) };
         let metadata = json!({ "name": name, "uid": name, "finalizers": finalizers });
@@ -493,14 +497,14 @@ async fn what_a_service_had_to_itself_is_free_after_it() {
         "metadata": { "namespace": "shop", "name": "web", "uid": "web" },
         "spec": { "type": "NodePort", "ports": [{ "port": 80 }] },
     });
-    let claims = addresses::assign(&*world.store, world.cluster, false, None, &mut service).await.unwrap();
+    let claims = allocation::assign(&*world.store, world.cluster, false, None, &mut service).await.unwrap();
     let key = world.key("services", "shop", "web");
     let value = Change::Put(stored::encode(&service));
     world.store.commit(key, Expect::Absent, value).await.unwrap();
     claims.done(&*world.store, Revision(u64::MAX)).await;
     let taken = async || {
         let mut taken = 0;
-        for claim in addresses::held(&service) {
+        for claim in allocation::held(&service) {
             taken += usize::from(world.store.get(&claim.key(world.cluster)).await.unwrap().value.is_some());
         }
         taken

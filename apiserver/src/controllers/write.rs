@@ -5,8 +5,9 @@ use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, ReadError, Store};
 
-use crate::deletion::{self, Deleted, NotDeleted, Options};
-use crate::stored;
+use crate::objects::stored;
+use crate::registry::deletion;
+use crate::registry::deletion::{Deleted, NotDeleted, Options};
 
 /// Why a key has to be looked after again.
 #[derive(Debug)]

@@ -16,9 +16,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use storage::Entry;
 
-use super::READ_ONLY;
 use crate::keys::Collection;
-use crate::stored;
+use crate::kinds::READ_ONLY;
+use crate::objects::stored;
 
 /// Where definitions are kept.
 pub(crate) const DEFINITIONS: Collection<'static> =

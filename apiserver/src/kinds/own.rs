@@ -14,7 +14,7 @@ use openapi::meta::field;
 use openapi::{defaulting, validation};
 use serde_json::Value;
 
-use super::definition;
+use crate::kinds::definition;
 
 /// Kinds every logical cluster serves beside the built-in ones.
 #[derive(Clone, Debug, Default)]

@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 
 use openapi::crd::CustomKind;
 
-use super::definition::{Content, Definition};
-use super::{Custom, Kinds};
+use crate::kinds::definition::{Content, Definition};
+use crate::kinds::{Custom, Kinds};
 
 /// Sweeps out what is gone when a map has doubled since it was last swept, and not before it is this long.
 const SWEPT_FROM: usize = 64;

@@ -23,10 +23,10 @@ use openapi::catalog::resource_info::ResourceInfo;
 use storage::{Entry, Page, ReadError, Revision, Store};
 use tokio::sync::watch;
 
-use super::definition::{DEFINITIONS, Definition};
-use super::pool::Pool;
-use super::{Custom, Kinds, Own};
 use crate::keys::Place;
+use crate::kinds::definition::{DEFINITIONS, Definition};
+use crate::kinds::pool::Pool;
+use crate::kinds::{Custom, Kinds, Own};
 
 /// Before reading again when the store does not answer.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use storage::memory::Memory;
 use storage::{Change, Entry, Expect, Page, Revision, Store};
 
-use super::definition::DEFINITIONS;
-use super::{Kinds, Own, Registry};
 use crate::keys::Collection;
-use crate::stored;
+use crate::kinds::definition::DEFINITIONS;
+use crate::kinds::{Kinds, Own, Registry};
+use crate::objects::stored;
 
 /// A definition that is served, of `plural` in `shop.example`.
 fn served(plural: &str) -> Value {
@@ -142,7 +142,7 @@ async fn a_kind_is_served_while_its_definition_says_so() {
     let kinds = world.fresh(1).await;
     assert!(kinds.has(&row) && kinds.is_leaving(&row), "the same kind, on its way out");
     let shown = kinds.shown().into_iter().find(|shown| shown.plural == row.plural).unwrap();
-    assert_eq!(shown.verbs, super::LEAVING);
+    assert_eq!(shown.verbs, crate::kinds::LEAVING);
 }
 
 /// Somebody read the definitions, and was slow to say what they had read.

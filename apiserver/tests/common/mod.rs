@@ -1,7 +1,7 @@
 //! A small template for tests: two collections, one of them with namespaces.
 
+use apiserver::clusters::bootstrap::Object;
 use apiserver::keys::Collection;
-use apiserver::newborn::Object;
 use serde_json::{Value, json};
 
 pub(crate) const MAPS: Collection<'static> = Collection { group: "", plural: "configmaps" };

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::cluster::Id;
-use apiserver::births::Birth;
-use apiserver::newborn::Object;
-use apiserver::{keys, stored};
+use apiserver::clusters::bootstrap::Object;
+use apiserver::clusters::records::Birth;
+use apiserver::keys;
+use apiserver::objects::stored;
 use storage::{
     At, Change, CommitError, Entry, Event, Expect, Key, Listing, Page, Range, ReadError, Revision,
 };

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use api::cluster::Id;
 use api::fleet::{Distribution, Mistake, Override, PhysicalCluster, Placement, StatusRule};
 use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SPLITTER, SYNCER_ACCOUNT, owner_of_mailbox};
-use apiserver::births;
-use apiserver::guard::{Deed, Guard};
-use apiserver::identity::Identity;
+use apiserver::admission::guard::{Deed, Guard};
+use apiserver::authn::identity::Identity;
+use apiserver::clusters::records;
 use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
@@ -51,7 +51,7 @@ impl ReservedObjects {
     }
 
     async fn is_mailbox(&self, cluster: Id) -> bool {
-        let birth = births::find(&*self.store, cluster).await.ok().flatten();
+        let birth = records::find(&*self.store, cluster).await.ok().flatten();
         birth.is_some_and(|birth| owner_of_mailbox(&birth.name).is_some())
     }
 
@@ -249,8 +249,8 @@ fn owner(object: &Value) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use apiserver::births::Birth;
-    use apiserver::identity::User;
+    use apiserver::authn::identity::User;
+    use apiserver::clusters::records::Birth;
     use openapi::catalog;
     use openapi::catalog::resource_info::ResourceInfo;
     use serde_json::json;
@@ -263,8 +263,8 @@ mod tests {
 
     async fn reserved() -> ReservedObjects {
         let store = Arc::new(Memory::new());
-        births::write(&*store, USER, &Birth::new(Id::ROOT, "team-a")).await.unwrap();
-        births::write(&*store, MAILBOX, &Birth::new(Id::ROOT, "mailbox-east")).await.unwrap();
+        records::write(&*store, USER, &Birth::new(Id::ROOT, "team-a")).await.unwrap();
+        records::write(&*store, MAILBOX, &Birth::new(Id::ROOT, "mailbox-east")).await.unwrap();
         ReservedObjects::new(store)
     }
 

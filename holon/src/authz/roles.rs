@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use api::fleet::PhysicalCluster;
 use api::names::GROUP;
-use apiserver::auth::mandate::Mandate;
+use apiserver::clusters::bootstrap::Object;
 use apiserver::keys::Collection;
-use apiserver::newborn::Object;
+use apiserver::rbac::controller_role::Mandate;
 use serde_json::json;
 
 const FLEET: &str = include_str!("roles/fleet.txt");

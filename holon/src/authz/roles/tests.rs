@@ -1,6 +1,6 @@
 use api::names::MAILBOX_OF;
-use apiserver::auth::mandate::Place;
-use apiserver::authorize::{Attributes, ResourceAttributes};
+use apiserver::rbac::controller_role::Place;
+use apiserver::request::attributes::{Attributes, ResourceAttributes};
 
 use super::*;
 

@@ -1,0 +1,76 @@
+//! What somebody is known by, and whether that still holds.
+//!
+//! Who was let in stays for as long as a watch lasts; the token they came with may not.
+
+use std::sync::Arc;
+
+use api::cluster::Id;
+use jiff::Timestamp;
+use storage::{Key, ReadError};
+
+use crate::authn::identity::Identity;
+use crate::authn::service_accounts::claims::Claims;
+use crate::authn::service_accounts::{Accounts, NotFound};
+use crate::authn::token_file::Tokens;
+use crate::keys;
+
+/// What can be taken back.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Proof {
+    /// Nothing: a certificate lasts until it expires.
+    #[default]
+    Lasting,
+    /// A line of the operator's token file, by the digest of its token.
+    Line([u8; 32]),
+    /// A service account's token.
+    Token(Token),
+}
+
+/// What a service account's token says, and who vouched for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Token {
+    pub(crate) cluster: Id,
+    pub(crate) claims: Arc<Claims>,
+    /// Which key signed it.
+    pub(crate) kid: Arc<str>,
+    pub(crate) digest: [u8; 32],
+}
+
+/// Those who say whose a token is.
+#[derive(Clone, Debug)]
+pub(crate) struct Vouchers {
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) accounts: Arc<Accounts>,
+}
+
+impl Vouchers {
+    /// Whether somebody would still be known by what they were known by.
+    pub(crate) async fn know(&self, identity: &Identity) -> Result<bool, ReadError> {
+        let Identity::User(user) = identity else { return Ok(true) };
+        if identity.is_expired(Timestamp::now().as_second()) {
+            return Ok(false);
+        }
+        match &user.proof {
+            Proof::Lasting => Ok(true),
+            Proof::Line(digest) => Ok(self.tokens.by_digest(digest).as_ref() == Some(identity)),
+            Proof::Token(token) => match self.accounts.check_bound(token).await {
+                Ok(()) => Ok(true),
+                Err(NotFound::Unreadable(error)) => Err(error),
+                Err(_) => Ok(false),
+            },
+        }
+    }
+}
+
+impl Proof {
+    /// The objects it stands and falls with.
+    pub(crate) fn bound(&self) -> Vec<Key> {
+        match self {
+            Proof::Lasting | Proof::Line(_) => Vec::new(),
+            Proof::Token(token) => {
+                let bonds = Accounts::bonds(token).into_iter().map(|(key, ..)| key);
+                bonds.chain([keys::signing(token.cluster)]).collect()
+            }
+        }
+    }
+}

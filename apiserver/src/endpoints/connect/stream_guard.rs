@@ -1,0 +1,157 @@
+//! What holds a stream to whoever asked for it: when they no longer may, it ends.
+//!
+//! Bytes on a connection that was handed on are looked at by nobody here, so they cannot be refused one by one. The
+//! connection itself is held: by the policies, the token and the logical cluster it was opened by, as a watch is.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use controller::tasks::Stop;
+use futures::FutureExt;
+use futures::future::Shared;
+use http_body::{Body as HttpBody, Frame};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use openapi::meta::status::Status;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::authn::credential::Vouchers;
+use crate::authz::revalidation::Standing;
+use crate::http::body::{Body, Broken};
+use crate::registry::call::Call;
+
+/// Ready once the stream has to end, for everybody who waits for it.
+pub(super) struct Tie {
+    lost: Shared<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    is_cut: bool,
+}
+
+impl fmt::Debug for Tie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tie").field("is_cut", &self.is_cut).finish_non_exhaustive()
+    }
+}
+
+impl Tie {
+    /// It counts as a watch does, for as long as it is kept.
+    pub(super) async fn new(call: &Call, vouchers: &Vouchers, mut stop: Stop) -> Result<Tie, Status> {
+        let mut standing = Standing::endless(&call.gate, vouchers).await?;
+        let watching = call.gate.watching().await?;
+        let lost = async move {
+            let _watching = watching;
+            tokio::select! {
+                () = standing.lost() => {}
+                () = stop.requested() => {}
+            }
+        };
+        let lost: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(lost);
+        Ok(Tie { lost: lost.shared(), is_cut: false })
+    }
+
+    /// Whether it is over. If not, whoever asks is woken when it is.
+    fn is_cut(&mut self, context: &mut Context<'_>) -> bool {
+        self.is_cut = self.is_cut || Pin::new(&mut self.lost).poll(context).is_ready();
+        self.is_cut
+    }
+}
+
+/// A connection the client wants to talk otherwise on.
+#[derive(Debug)]
+pub struct Upgrade {
+    on: OnUpgrade,
+    tie: Tie,
+}
+
+impl Upgrade {
+    pub(super) fn new(on: OnUpgrade, tie: Tie) -> Upgrade {
+        Upgrade { on, tie }
+    }
+
+    /// The connection, once the client was told that it is changed over.
+    pub async fn open(self) -> io::Result<Connection> {
+        let upgraded = self.on.await.map_err(io::Error::other)?;
+        Ok(Connection { stream: TokioIo::new(upgraded), tie: self.tie })
+    }
+}
+
+/// Bytes from and to a client. It breaks when the client may no longer have it.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TokioIo<Upgraded>,
+    tie: Tie,
+}
+
+impl Connection {
+    /// Returns when the client may no longer have it. Whoever leads bytes on waits for this too: while the other side takes
+    /// none, nobody reads here, and nobody would find out.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.tie.lost.clone()
+    }
+
+    /// Reading and writing are done by one task, so whichever was polled last wakes both.
+    fn held(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TokioIo<Upgraded>>> {
+        match self.tie.is_cut(context) {
+            true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "whoever opened it no longer may")),
+            false => Ok(Pin::new(&mut self.stream)),
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.held(context)?.poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.held(context)?.poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.held(context)?.poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// An answer that breaks off when the client may no longer have it. How long it is nobody is told: it is sent as it comes.
+#[derive(Debug)]
+pub(super) struct Tied {
+    body: Body,
+    tie: Tie,
+}
+
+impl Tied {
+    pub(super) fn new(body: Body, tie: Tie) -> Tied {
+        Tied { body, tie }
+    }
+}
+
+impl HttpBody for Tied {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.tie.is_cut(context) {
+            true => Poll::Ready(Some(Err(Broken))),
+            false => Pin::new(&mut self.body).poll_frame(context),
+        }
+    }
+}
