@@ -16,8 +16,8 @@ use apiserver::authn::token_file::Tokens;
 use apiserver::authz::access::Access;
 use apiserver::authz::policy_index;
 use apiserver::authz::policy_index::Index;
-use apiserver::clusters::bootstrap::{Newborn, Surroundings, Template};
-use apiserver::clusters::records::Birth;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::clusters::{bootstrap, records};
 use apiserver::controllers::Controllers;
 use apiserver::http::pki::{Authority, Offer, Serving, write_private};
@@ -224,14 +224,14 @@ impl ServerOptions {
         tasks: &mut Tasks,
     ) -> Result<OpenStore> {
         let address = advertised.address().unwrap_or(listens);
-        let surroundings = Surroundings { authority: authority.certificate(), address };
+        let surroundings = BootstrapOptions { authority: authority.certificate(), address };
         let mut objects = bootstrap::objects(&surroundings);
         objects.extend(roles::bootstrap_objects());
         let index = Index::new(store.clone(), policy_index::shared(&objects));
-        let seen: Arc<dyn Store> = Arc::new(Newborn::new(store.clone(), Template::new(objects)));
+        let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(store.clone(), Template::new(objects)));
         let quotas = Arc::new(Quotas::new(store.clone()));
         let access = Arc::new(Access::new(seen.clone(), index, quotas));
-        records::write(&*seen, Id::ROOT, &Birth::root())
+        records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root())
             .await
             .context("cannot create the root logical cluster")?;
         let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{advertised}")));

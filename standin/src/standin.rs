@@ -10,9 +10,9 @@ use api::cluster::Id;
 use api::metrics;
 use apiserver::authn::service_accounts::Accounts;
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{Newborn, Surroundings, Template};
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
 use apiserver::clusters::records;
-use apiserver::clusters::records::Birth;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::controllers::Controllers;
 use apiserver::http::pki::{Authority, PkiError, Serving};
 use apiserver::http::server;
@@ -149,10 +149,11 @@ impl Standin {
 
     async fn launch(&mut self, listener: TcpListener) -> Result<(), StartError> {
         let mut tasks = Tasks::new();
-        let surroundings = Surroundings { authority: self.authority.certificate(), address: self.address };
+        let surroundings =
+            BootstrapOptions { authority: self.authority.certificate(), address: self.address };
         let template = Template::new(bootstrap::objects(&surroundings));
-        let seen: Arc<dyn Store> = Arc::new(Newborn::new(self.store.clone(), template));
-        records::write(&*seen, Id::ROOT, &Birth::root()).await?;
+        let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(self.store.clone(), template));
+        records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root()).await?;
         let kinds = Arc::new(Registry::new(self.store.clone()));
         kinds.load().await?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));

@@ -8,7 +8,7 @@
 //! kind, to its own controllers. It names kinds and labels, and decides about every write that creates, changes or deletes an
 //! object of such a kind or with such a label, or that adds or removes such a label. Any other write costs a look at the
 //! object's kind and labels. What the server's own controllers do, such as
-//! collecting what belongs to nobody any more, is nobody's request and not asked about.
+//! collecting garbage, is not a client's request and not guarded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,16 +32,16 @@ pub trait Guard: Send + Sync + fmt::Debug {
         &[]
     }
 
-    /// Whether this may be done; or what whoever wants it is told.
-    fn may<'a>(&'a self, deed: Deed<'a>) -> Boxed<'a, Result<(), Status>>;
+    /// Allows a write, or returns the error for the client.
+    fn may<'a>(&'a self, request: AdmissionRequest<'a>) -> Boxed<'a, Result<(), Status>>;
 }
 
 /// What is about to be done to an object.
 #[derive(Clone, Copy, Debug)]
-pub struct Deed<'a> {
+pub struct AdmissionRequest<'a> {
     pub cluster: Id,
     pub who: &'a Identity,
-    pub row: &'a ResourceInfo,
+    pub resource: &'a ResourceInfo,
     pub name: &'a str,
     /// The part that is written, if it is only that.
     pub part: Option<&'a str>,
@@ -51,10 +51,10 @@ pub struct Deed<'a> {
     pub after: Option<&'a Value>,
 }
 
-impl Deed<'_> {
+impl AdmissionRequest<'_> {
     /// How errors name what it is done to.
     pub fn grouped(&self) -> GroupResource<'_> {
-        GroupResource::new(&self.row.group, &self.row.plural)
+        GroupResource::new(&self.resource.group, &self.resource.plural)
     }
 
     /// A label of either, as it was and as it will be.
@@ -70,11 +70,11 @@ fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["labels"].get(name)?.as_str()
 }
 
-fn guards_kind(guard: &dyn Guard, row: &ResourceInfo) -> bool {
-    guard.kinds().iter().any(|(group, plural)| *group == &*row.group && *plural == &*row.plural)
+fn guards_kind(guard: &dyn Guard, resource: &ResourceInfo) -> bool {
+    guard.kinds().iter().any(|(group, plural)| *group == &*resource.group && *plural == &*resource.plural)
 }
 
-/// Whoever is asked, if anybody.
+/// The guard, if the server has one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guarded(Option<Arc<dyn Guard>>);
 
@@ -84,22 +84,22 @@ impl Guarded {
     }
 
     /// Asks about a write.
-    pub(crate) async fn check(&self, deed: Deed<'_>) -> Result<(), Status> {
+    pub(crate) async fn check(&self, request: AdmissionRequest<'_>) -> Result<(), Status> {
         let Some(guard) = &self.0 else { return Ok(()) };
-        let mut objects = [deed.before, deed.after].into_iter().flatten();
+        let mut objects = [request.before, request.after].into_iter().flatten();
         let is_labelled = |object: &Value| guard.labels().iter().any(|name| label(object, name).is_some());
-        match guards_kind(&**guard, deed.row) || objects.any(is_labelled) {
-            true => guard.may(deed).await,
+        match guards_kind(&**guard, request.resource) || objects.any(is_labelled) {
+            true => guard.may(request).await,
             false => Ok(()),
         }
     }
 
-    /// Whether there is anything to ask about the deletion of a stored object.
-    pub(crate) fn concerns(&self, row: &ResourceInfo, entry: &Entry) -> bool {
+    /// Whether the deletion of a stored object is guarded.
+    pub(crate) fn concerns(&self, resource: &ResourceInfo, entry: &Entry) -> bool {
         let Some(guard) = &self.0 else { return false };
         let labels = stored::labels(entry.value());
         let has = |name: &&str| labels.is_none_or(|labels| labels.get(name).is_some());
-        guards_kind(&**guard, row) || guard.labels().iter().any(has)
+        guards_kind(&**guard, resource) || guard.labels().iter().any(has)
     }
 }
 
@@ -112,10 +112,10 @@ mod tests {
 
     use super::*;
     use crate::clusters::records;
-    use crate::clusters::records::Birth;
+    use crate::clusters::records::LogicalClusterRecord;
     use crate::stack::Stack;
 
-    /// Lets nobody but one touch what is marked.
+    /// Lets one user alone write labelled objects.
     #[derive(Debug)]
     struct Dog;
 
@@ -124,21 +124,21 @@ mod tests {
             &["a.b/mine"]
         }
 
-        fn may<'a>(&'a self, deed: Deed<'a>) -> Boxed<'a, Result<(), Status>> {
+        fn may<'a>(&'a self, request: AdmissionRequest<'a>) -> Boxed<'a, Result<(), Status>> {
             Box::pin(async move {
-                match deed.who.name() == "master" {
+                match request.who.name() == "master" {
                     true => Ok(()),
-                    false => Err(Status::forbidden(deed.grouped(), deed.name, "the dog bites")),
+                    false => Err(Status::forbidden(request.grouped(), request.name, "the dog bites")),
                 }
             })
         }
     }
 
     #[tokio::test]
-    async fn whoever_is_not_let_by_the_guard_neither_makes_changes_marks_nor_deletes() {
+    async fn a_client_that_the_guard_refuses_neither_creates_changes_labels_nor_deletes() {
         let tasks = controller::tasks::Tasks::new();
         let store = Arc::new(storage::memory::Memory::new());
-        records::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
         let stack = Stack::new(store, String::new(), tasks.stop()).with_guard(Arc::new(Dog));
         let all = ["system:masters"];
         let (master, other) = (Identity::user("master", &all), Identity::user("other", &all));

@@ -1,4 +1,4 @@
-//! What is found out about a request on its way, for whoever speaks of it afterwards: the answer's headers and the audit
+//! The audit context of a request: what its handling learns, for the headers of the response and the audit
 //! log.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,17 @@ use openapi::catalog::resource_info::ResourceInfo;
 use crate::authn::identity::Identity;
 
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
-    /// Whom it acts as, or wanted to.
+pub(crate) struct AuditContext {
+    /// The impersonated identity, allowed or not.
     acting: OnceLock<Identity>,
-    /// What is known of the resource it names, if it got so far.
-    row: OnceLock<Arc<ResourceInfo>>,
+    /// The resource it names, if it got so far.
+    resource: OnceLock<Arc<ResourceInfo>>,
     /// The logical cluster it is for, if there is one; and its path, if the request did not say it.
     place: OnceLock<(Id, Option<String>)>,
     refused: AtomicBool,
 }
 
-impl Findings {
+impl AuditContext {
     pub(crate) fn acts_as(&self, identity: &Identity) {
         let _ = self.acting.set(identity.clone());
     }
@@ -37,12 +37,12 @@ impl Findings {
         self.place.get().map(|(id, path)| (*id, path.as_deref()))
     }
 
-    pub(crate) fn names(&self, row: &Arc<ResourceInfo>) {
-        let _ = self.row.set(row.clone());
+    pub(crate) fn names(&self, resource: &Arc<ResourceInfo>) {
+        let _ = self.resource.set(resource.clone());
     }
 
-    pub(crate) fn row(&self) -> Option<&ResourceInfo> {
-        self.row.get().map(|row| &**row)
+    pub(crate) fn resource(&self) -> Option<&ResourceInfo> {
+        self.resource.get().map(|resource| &**resource)
     }
 
     /// It was not let in, whatever it is told.

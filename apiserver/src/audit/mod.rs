@@ -1,4 +1,4 @@
-//! Who changed what, and who was refused, a line of JSON each, in a file of the operator's.
+//! The audit log: a line of JSON for each write and each denial.
 //!
 //! ```text
 //!   {"time":"2026-11-16T10:50:59.123456Z","id":"…","user":"ann","groups":["dev"],"cluster":"root:a","verb":"create",
@@ -21,20 +21,20 @@ use http::{Method, StatusCode};
 use openapi::meta::status::Status;
 use serde_json::{Value, json};
 
-use crate::audit::context::Findings;
+use crate::audit::context::AuditContext;
 use crate::audit::log::Log;
 use crate::authn::identity::{ANONYMOUS, Identity};
 use crate::objects::metadata;
 use crate::request::attributes::{Attributes, ResourceAttributes};
-use crate::request::info::Asked;
+use crate::request::info::RequestInfo;
 
 /// Groups of questions, which change nothing.
 const QUESTIONS: &[&str] = &["authentication.k8s.io", "authorization.k8s.io"];
 /// Parts that lead into what runs, by whatever method.
 const INTO_WHAT_RUNS: &[&str] = &["attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy"];
-/// Of a text whoever asks has chosen.
+/// Length of a text that the client chose.
 const TEXT_BYTES_MAX: usize = 1024;
-/// Of the groups somebody is in or wants to be in.
+/// Of the groups of the user or of the impersonated user.
 const GROUPS_MAX: usize = 64;
 
 /// The file, and what goes there.
@@ -51,35 +51,35 @@ impl Audit {
     pub(crate) fn note(
         &self,
         id: &str,
-        asked: &Asked,
+        info: &RequestInfo,
         identity: &Result<Identity, Status>,
-        findings: &Findings,
+        context: &AuditContext,
         (code, took): (StatusCode, Duration),
     ) {
-        // Whoever is told that something is forbidden was refused, whichever rule it was that did it.
+        // Every 403 is a denial, whichever rule it comes from.
         let refused =
-            findings.is_refused() || matches!(code, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if !refused && !is_noted(asked) {
+            context.is_refused() || matches!(code, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if !refused && !is_noted(info) {
             return;
         }
         let mut line = json!({
-            "time": metadata::micro_now(), "id": id, "method": short(asked.method.as_str()),
-            "path": short(&asked.path), "code": code.as_u16(),
+            "time": metadata::micro_now(), "id": id, "method": short(info.method.as_str()),
+            "path": short(&info.path), "code": code.as_u16(),
             "decision": if refused { "forbid" } else { "allow" },
             "duration_ms": took.as_secs_f64() * 1000.0,
         });
         let sender = identity.as_ref().unwrap_or(&Identity::Anonymous);
-        who(&mut line, sender, findings.acting());
-        place(&mut line, asked, findings);
-        what(&mut line, asked);
+        who(&mut line, sender, context.acting());
+        place(&mut line, info, context);
+        what(&mut line, info);
         self.0.send(line, *sender == Identity::Anonymous);
     }
 }
 
 /// Whether a request leaves a line though it was let in.
-fn is_noted(asked: &Asked) -> bool {
-    let reads = matches!(asked.method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let Some(named) = asked.resource() else { return !reads };
+fn is_noted(info: &RequestInfo) -> bool {
+    let reads = matches!(info.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let Some(named) = info.resource() else { return !reads };
     let looks_in = named.subresource.as_deref().is_some_and(|part| INTO_WHAT_RUNS.contains(&part));
     looks_in && named.group.is_empty() || !reads && !QUESTIONS.contains(&named.group.as_str())
 }
@@ -105,11 +105,11 @@ fn told(identity: &Identity) -> (Value, Value) {
 }
 
 /// Where it went. Two of the same path are told apart by the id, and what an id or a token leads to has a path.
-fn place(line: &mut Value, asked: &Asked, findings: &Findings) {
-    if let Ok((cluster, _)) = &asked.address {
+fn place(line: &mut Value, info: &RequestInfo, context: &AuditContext) {
+    if let Ok((cluster, _)) = &info.address {
         line["cluster"] = short(&cluster.to_string()).into();
     }
-    if let Some((id, path)) = findings.place() {
+    if let Some((id, path)) = context.place() {
         line["cluster_id"] = id.to_string().into();
         if let Some(path) = path {
             line["cluster"] = short(path).into();
@@ -117,7 +117,7 @@ fn place(line: &mut Value, asked: &Asked, findings: &Findings) {
     }
 }
 
-/// A text somebody else has chosen, or its beginning.
+/// A text that the client chose, or its beginning.
 fn short(text: &str) -> String {
     if text.len() <= TEXT_BYTES_MAX {
         return text.to_owned();
@@ -126,10 +126,10 @@ fn short(text: &str) -> String {
     format!("{}…", &text[..end])
 }
 
-fn what(line: &mut Value, asked: &Asked) {
+fn what(line: &mut Value, info: &RequestInfo) {
     let Attributes::Resource(ResourceAttributes {
         verb, group, resource, subresource, namespace, name, ..
-    }) = Attributes::of(asked)
+    }) = Attributes::of(info)
     else {
         return;
     };
@@ -155,12 +155,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
         let audit = Audit::open(&file).unwrap();
-        let findings = Findings::default();
+        let context = AuditContext::default();
         if refused {
-            findings.refuse();
+            context.refuse();
         }
         let outcome = (StatusCode::from_u16(code).unwrap(), Duration::from_millis(2));
-        audit.note("the-id", &Asked::line(line), &identity, &findings, outcome);
+        audit.note("the-id", &RequestInfo::line(line), &identity, &context, outcome);
         drop(audit);
         let text = std::fs::read_to_string(file).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -1,6 +1,6 @@
-//! What somebody is known by, and whether that still holds.
+//! The credential a client authenticated with, and whether it is still valid.
 //!
-//! Who was let in stays for as long as a watch lasts; the token they came with may not.
+//! A watch may last longer than the token it was opened with.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::authn::service_accounts::{Accounts, NotFound};
 use crate::authn::token_file::Tokens;
 use crate::keys;
 
-/// What can be taken back.
+/// A credential.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Proof {
     /// Nothing: a certificate lasts until it expires.
@@ -26,7 +26,7 @@ pub enum Proof {
     Token(Token),
 }
 
-/// What a service account's token says, and who vouched for it.
+/// A verified service account token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Token {
     pub(crate) cluster: Id,
@@ -36,15 +36,15 @@ pub struct Token {
     pub(crate) digest: [u8; 32],
 }
 
-/// Those who say whose a token is.
+/// The authenticators of tokens.
 #[derive(Clone, Debug)]
-pub(crate) struct Vouchers {
+pub(crate) struct Authenticators {
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) accounts: Arc<Accounts>,
 }
 
-impl Vouchers {
-    /// Whether somebody would still be known by what they were known by.
+impl Authenticators {
+    /// Whether the credential of an identity is still valid.
     pub(crate) async fn know(&self, identity: &Identity) -> Result<bool, ReadError> {
         let Identity::User(user) = identity else { return Ok(true) };
         if identity.is_expired(Timestamp::now().as_second()) {
@@ -63,7 +63,7 @@ impl Vouchers {
 }
 
 impl Proof {
-    /// The objects it stands and falls with.
+    /// The objects it depends on.
     pub(crate) fn bound(&self) -> Vec<Key> {
         match self {
             Proof::Lasting | Proof::Line(_) => Vec::new(),

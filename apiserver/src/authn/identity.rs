@@ -1,4 +1,4 @@
-//! Who is asking.
+//! The identity of a client.
 //!
 //! Only what was verified counts: a certificate of our authority, or a token we were given a list of. Nothing else a
 //! client says about itself is looked at.
@@ -17,18 +17,18 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::authn::credential::Proof;
 use crate::authn::token_file::Tokens;
-use crate::rbac::controller_role::Mandate;
+use crate::rbac::controller_role::ControllerRole;
 
-/// What a client that has proved nothing is called, and the only group it is in.
+/// The name of a client without credentials, and its only group.
 pub(crate) const ANONYMOUS: (&str, &str) = ("system:anonymous", "system:unauthenticated");
-/// The group of everybody who has proved something.
+/// The group of all authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group that may do everything.
+/// The group of administrators, who may do everything.
 pub(crate) const ADMINISTRATORS: &str = "system:masters";
 /// Under this name a user's extra says by which credential it is known.
 pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// What a client has proved to be. Cheap to clone.
+/// An anonymous client or an authenticated user. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Identity {
     /// Nothing.
@@ -36,23 +36,23 @@ pub enum Identity {
     User(Arc<User>),
 }
 
-/// Somebody we know.
+/// An authenticated user.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct User {
     pub name: String,
-    /// Tells users of the same name apart. Empty if whoever vouches for them has no such thing.
+    /// Tells users of the same name apart. Empty if their authenticator has none.
     pub uid: String,
     pub groups: Vec<String>,
-    /// What else is known, for those who decide what a user may do.
+    /// Extra information for authorizers.
     pub extra: BTreeMap<String, Vec<String>>,
-    /// The logical cluster a service account lives in: it is nobody anywhere else.
+    /// The logical cluster of a service account: it is not authenticated anywhere else.
     pub home: Option<Id>,
-    /// Until when they are known, in seconds since 1970. None: until it is taken back.
+    /// When their credential expires, in seconds since 1970.
     pub expires: Option<i64>,
-    /// What they are known by.
+    /// The credential they authenticated with.
     pub proof: Proof,
-    /// What a part of this process may do. Nothing that comes over the network has one.
-    pub mandate: Option<Arc<Mandate>>,
+    /// The role of a controller in this process. No identity from the network has one.
+    pub controller_role: Option<Arc<ControllerRole>>,
 }
 
 /// In how long the client's own certificate is no longer valid.
@@ -86,7 +86,7 @@ impl Identity {
         })
     }
 
-    /// Somebody who has proved to be this user, and so is also one of those who have proved something.
+    /// This user, and so also a member of `system:authenticated`.
     pub fn known(mut user: User) -> Identity {
         if user.groups.iter().all(|group| group != AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.to_owned());
@@ -94,7 +94,7 @@ impl Identity {
         Identity::exactly(user)
     }
 
-    /// Somebody of whom everything is said.
+    /// This user, with exactly these groups.
     pub(crate) fn exactly(user: User) -> Identity {
         Identity::User(Arc::new(user))
     }
@@ -107,7 +107,7 @@ impl Identity {
         }
     }
 
-    /// The logical cluster this is somebody in, if that is only one.
+    /// The only logical cluster in which this identity is authenticated, if there is one.
     pub fn home(&self) -> Option<Id> {
         match self {
             Identity::Anonymous => None,
@@ -116,8 +116,8 @@ impl Identity {
     }
 
     /// Who sends a request over a connection whose certificate says `peer`. A certificate speaks for itself, whatever
-    /// the request says besides, as for Kubernetes. A token that nobody has is refused and not ignored: its sender
-    /// believes to be somebody.
+    /// the request says besides, as for Kubernetes. An unknown token is refused and not ignored: its sender
+    /// expects to be authenticated.
     pub(crate) fn of_request(
         peer: Identity,
         headers: &HeaderMap,
@@ -156,7 +156,7 @@ impl Identity {
     }
 
     /// Whether this is one of those who may do everything, always. Only certificates and the operator's tokens say so:
-    /// a service account never is one, and nobody becomes one by acting as somebody else.
+    /// a service account never is one, and impersonation makes no one an administrator.
     pub fn is_administrator(&self) -> bool {
         match self {
             Identity::Anonymous => false,
@@ -166,22 +166,22 @@ impl Identity {
 }
 
 impl Identity {
-    pub(crate) fn mandate(&self) -> Option<&Arc<Mandate>> {
+    pub(crate) fn controller_role(&self) -> Option<&Arc<ControllerRole>> {
         match self {
             Identity::Anonymous => None,
-            Identity::User(user) => user.mandate.as_ref(),
+            Identity::User(user) => user.controller_role.as_ref(),
         }
     }
 
     /// Whether this is a part of the process that serves.
-    pub fn has_mandate(&self) -> bool {
-        self.mandate().is_some()
+    pub fn has_controller_role(&self) -> bool {
+        self.controller_role().is_some()
     }
 
     /// Whether this works in all logical clusters: it finds them by their ids, sees all at once, and no user's limits are
-    /// its own. What it may do is another question.
+    /// its own. Its role decides what it may do.
     pub(crate) fn is_at_home_everywhere(&self) -> bool {
-        self.is_administrator() || self.has_mandate()
+        self.is_administrator() || self.has_controller_role()
     }
 }
 
@@ -218,7 +218,9 @@ mod tests {
         params.distinguished_name.push(DnType::OrganizationName, "dev");
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "ops");
         let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let Identity::User(user) = Identity::of(Some(&[made.der().clone()])) else { panic!("ann is nobody") };
+        let Identity::User(user) = Identity::of(Some(&[made.der().clone()])) else {
+            panic!("ann is anonymous")
+        };
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("ann", ""));
         assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
         let credential = &user.extra[CREDENTIAL][0];
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!(Identity::of(None), Identity::Anonymous);
     }
 
-    /// TLS looks at the time when a connection begins; whoever kept one open used to stay somebody.
+    /// TLS checks the time when a connection begins; a client that kept one open used to stay authenticated.
     #[test]
     fn a_certificate_is_good_until_it_expires() {
         let mut params = CertificateParams::default();

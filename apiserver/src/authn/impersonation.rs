@@ -1,11 +1,11 @@
-//! What a request says about acting as somebody else.
+//! Impersonation headers.
 //!
 //! ```text
 //!   Impersonate-User: bob     Impersonate-Group: dev     Impersonate-Uid: 7     Impersonate-Extra-Scopes: read
 //! ```
 //!
-//! Each of them is a claim that whoever sends it must be allowed to make, in the logical cluster the request is for; and
-//! what comes of it holds there and for this request alone. Nobody becomes an administrator that way who is none: that
+//! Each of them needs the right to `impersonate`, in the logical cluster the request is for; and
+//! the identity holds there and for this request alone. Impersonation makes no one an administrator: that
 //! group reaches every logical cluster, and no policy of one of them can give away the others.
 
 use http::HeaderMap;
@@ -21,12 +21,12 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 
-/// Whom a request wants to act as, and what it takes.
+/// The impersonated identity, and the rights that the sender needs for it.
 #[derive(Debug)]
 pub(crate) struct Impersonation {
     pub(crate) identity: Identity,
     /// All of these must be allowed.
-    pub(crate) claims: Vec<Attributes>,
+    pub(crate) needed: Vec<Attributes>,
 }
 
 impl Impersonation {
@@ -50,43 +50,43 @@ impl Impersonation {
                 false => Err(nameless(&uid, &groups)),
             };
         }
-        let claims = claims(&name, &groups, &uid, &extra);
-        Ok(Some(Impersonation { identity: acting(name, groups, uid, extra), claims }))
+        let needed = needed(&name, &groups, &uid, &extra);
+        Ok(Some(Impersonation { identity: acting(name, groups, uid, extra), needed }))
     }
 
-    /// Whether this would make somebody an administrator.
+    /// Whether this would make the sender an administrator.
     pub(crate) fn is_of_administrators(&self) -> bool {
         self.identity.is_administrator()
     }
 
-    /// The claim nobody may make who is no administrator.
+    /// The attributes that only an administrator may impersonate.
     pub(crate) fn administrators() -> Attributes {
-        claim("", "groups", "", "", ADMINISTRATORS)
+        needs("", "groups", "", "", ADMINISTRATORS)
     }
 }
 
-fn claims(
+fn needed(
     name: &str,
     groups: &[String],
     uid: &str,
     extra: &BTreeMap<String, Vec<String>>,
 ) -> Vec<Attributes> {
     const AUTHENTICATION: &str = "authentication.k8s.io";
-    let mut claims = vec![match account(name) {
-        Some((namespace, name)) => claim("", "serviceaccounts", "", namespace, name),
-        None => claim("", "users", "", "", name),
+    let mut needed = vec![match account(name) {
+        Some((namespace, name)) => needs("", "serviceaccounts", "", namespace, name),
+        None => needs("", "users", "", "", name),
     }];
-    claims.extend(groups.iter().map(|group| claim("", "groups", "", "", group)));
+    needed.extend(groups.iter().map(|group| needs("", "groups", "", "", group)));
     if !uid.is_empty() {
-        claims.push(claim(AUTHENTICATION, "uids", "", "", uid));
+        needed.push(needs(AUTHENTICATION, "uids", "", "", uid));
     }
     for (key, values) in extra {
-        claims.extend(values.iter().map(|value| claim(AUTHENTICATION, "userextras", key, "", value)));
+        needed.extend(values.iter().map(|value| needs(AUTHENTICATION, "userextras", key, "", value)));
     }
-    claims
+    needed
 }
 
-fn claim(group: &str, resource: &str, part: &str, namespace: &str, name: &str) -> Attributes {
+fn needs(group: &str, resource: &str, part: &str, namespace: &str, name: &str) -> Attributes {
     Attributes::Resource(ResourceAttributes {
         verb: "impersonate".to_owned(),
         group: group.to_owned(),
@@ -110,11 +110,13 @@ fn acting(
     {
         groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     }
-    let nobody = ANONYMOUS.1;
+    let unauthenticated = ANONYMOUS.1;
     let is_said = |group: &str| groups.iter().any(|said| said == group);
     match name == ANONYMOUS.0 {
-        true if !is_said(nobody) => groups.push(nobody.to_owned()),
-        false if !is_said(nobody) && !is_said(AUTHENTICATED) => groups.push(AUTHENTICATED.to_owned()),
+        true if !is_said(unauthenticated) => groups.push(unauthenticated.to_owned()),
+        false if !is_said(unauthenticated) && !is_said(AUTHENTICATED) => {
+            groups.push(AUTHENTICATED.to_owned())
+        }
         _ => {}
     }
     Identity::exactly(User { name, uid, groups, extra, ..User::default() })
@@ -149,7 +151,7 @@ fn unescaped(key: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
 }
 
-/// As Kubernetes 1.36 prints whom somebody wants to be without a name.
+/// As Kubernetes 1.36 prints a request that impersonates without a user name.
 fn nameless(uid: &str, groups: &[String]) -> Status {
     let groups = match groups {
         [] => "[]string(nil)".to_owned(),
@@ -177,9 +179,9 @@ mod tests {
     }
 
     /// What it takes, in short.
-    fn claimed(lines: &[(&str, &str)]) -> Vec<String> {
-        let claims = parsed(lines).unwrap().unwrap().claims;
-        let told = claims.into_iter().map(|claim| match claim {
+    fn needed_by(lines: &[(&str, &str)]) -> Vec<String> {
+        let needed = parsed(lines).unwrap().unwrap().needed;
+        let told = needed.into_iter().map(|needs| match needs {
             Attributes::Resource(it) => {
                 [it.group, it.resource, it.subresource, it.namespace, it.name].join(",")
             }
@@ -191,7 +193,7 @@ mod tests {
     fn groups(lines: &[(&str, &str)]) -> Vec<String> {
         match parsed(lines).unwrap().unwrap().identity {
             Identity::User(user) => user.groups.clone(),
-            Identity::Anonymous => vec!["nobody".to_owned()],
+            Identity::Anonymous => vec!["unauthenticated".to_owned()],
         }
     }
 
@@ -212,11 +214,11 @@ mod tests {
             "authentication.k8s.io,uids,,,7",
             "authentication.k8s.io,userextras,acme.com/scopes,,read",
         ];
-        assert_eq!(claimed(&all), expected);
+        assert_eq!(needed_by(&all), expected);
         let account = [("Impersonate-User", "system:serviceaccount:shop:bot")];
-        assert_eq!(claimed(&account), [",serviceaccounts,,shop,bot"]);
+        assert_eq!(needed_by(&account), [",serviceaccounts,,shop,bot"]);
         assert_eq!(
-            claimed(&[("Impersonate-User", "system:serviceaccount:a:b:c")]),
+            needed_by(&[("Impersonate-User", "system:serviceaccount:a:b:c")]),
             [",users,,,system:serviceaccount:a:b:c"]
         );
     }

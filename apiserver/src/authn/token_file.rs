@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The file is the operator's, in the form kube-apiserver reads. It is looked at again when it has changed; a changed
-//! file that cannot be read is reported, and what was known before stays. A file that is gone says nothing any more. Tokens are kept as digests only, so there
+//! file that cannot be read is reported, and its earlier tokens stay valid. The tokens of a file that was removed are revoked. Tokens are kept as digests only, so there
 //! is nothing here to leak, and all of them are compared whichever matches.
 
 use std::fmt;
@@ -95,7 +95,7 @@ impl Tokens {
 }
 
 impl File {
-    /// What the file says now, or said a moment ago.
+    /// The contents of the file, at most a moment old.
     fn current(&mut self) -> Arc<[Entry]> {
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
@@ -105,17 +105,17 @@ impl File {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => self.forget(),
                 Err(error) => {
-                    tracing::warn!(%error, file = %self.path.display(), "the tokens known before stay valid");
+                    tracing::warn!(%error, file = %self.path.display(), "cannot read the token file; its earlier tokens stay valid");
                 }
             }
         }
         self.entries.clone()
     }
 
-    /// Whoever removes the file takes back what it says.
+    /// Removing the file revokes its tokens.
     fn forget(&mut self) {
         if !self.entries.is_empty() {
-            tracing::warn!(file = %self.path.display(), "the file is gone; none of its tokens is valid any more");
+            tracing::warn!(file = %self.path.display(), "the token file was removed; its tokens are no longer valid");
             (self.stamp, self.entries) = (Stamp { modified: None, length: 0 }, Arc::default());
         }
     }
@@ -123,7 +123,7 @@ impl File {
     fn reread(&mut self) {
         match read(&self.path) {
             Ok((stamp, entries)) => (self.stamp, self.entries) = (stamp, entries),
-            Err(error) => tracing::warn!(%error, "the tokens known before stay valid"),
+            Err(error) => tracing::warn!(%error, "cannot read the token file; its earlier tokens stay valid"),
         }
     }
 }
@@ -140,7 +140,7 @@ fn read(path: &Path) -> Result<(Stamp, Arc<[Entry]>), TokenFileError> {
     let text = std::fs::read(path).map_err(io)?;
     let entries = parse(&text).map_err(|reason| TokenFileError::Parse { path: path.to_owned(), reason })?;
     if is_open_to_others(path).map_err(io)? {
-        tracing::warn!(file = %path.display(), "others than its owner can read the tokens; chmod 600 mends that");
+        tracing::warn!(file = %path.display(), "the token file is readable by others than its owner; run chmod 600 on it");
     }
     Ok((stamp, entries.into()))
 }
@@ -204,7 +204,7 @@ mod tests {
             let found = tokens.find(token);
             let found = found.as_ref().map(|identity| match identity {
                 Identity::User(user) => user.clone(),
-                Identity::Anonymous => panic!("a token is somebody's"),
+                Identity::Anonymous => panic!("the token was not found"),
             });
             let groups =
                 found.iter().flat_map(|user| user.groups.iter().map(String::as_str)).collect::<Vec<_>>();
@@ -236,7 +236,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("holon-tokens-{}", uuid::Uuid::new_v4()));
         std::fs::write(&file, "one,ann,1\n").unwrap();
         let tokens = Tokens::open(&file).unwrap();
-        // As if nobody had looked for a long time.
+        // As if the file had not been read for a long time.
         let later = |tokens: &Tokens| {
             let mut file = tokens.0.as_ref().unwrap().lock().unwrap();
             file.looked -= LOOK_EVERY;
@@ -253,7 +253,7 @@ mod tests {
         assert!(is_open_to_others(&file).unwrap());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(!is_open_to_others(&file).unwrap());
-        // Whoever removes it means to take all of it back.
+        // Removing the file revokes all of its tokens.
         std::fs::remove_file(&file).unwrap();
         later(&tokens);
         assert!(tokens.find("three").is_none());

@@ -6,9 +6,9 @@
 //!      └─ dev       policy: access /                      ◄ in the logical cluster itself
 //! ```
 //!
-//! To reach `dev`, somebody needs one of the three. It is a right on a path as any other, so roles hand it out
-//! (`holon:access` has the last), a cluster-admin of an ancestor has it by the star, and whoever may use the parent has
-//! it for the parent alone. It lets somebody in; what they may do there the logical cluster's own policy says.
+//! To reach `dev`, a user needs one of the three. It is a right on a path as any other, so roles grant it
+//! (`holon:access` has the last), a cluster-admin of an ancestor has it by the star, and a user of the parent has
+//! it for the parent alone. What a user may do inside is up to the logical cluster's own policy.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,19 +19,19 @@ use futures::FutureExt;
 use storage::{Range, ReadError, Revision, Store};
 
 use crate::authn::identity::{ANONYMOUS, Identity};
-use crate::authz::notifier::{Bells, Topic};
+use crate::authz::notifier::{PolicyNotifier, Topic};
 use crate::authz::policy_index::Index;
 use crate::clusters::logical_cluster;
-use crate::clusters::records::Birth;
+use crate::clusters::records::LogicalClusterRecord;
 use crate::keys;
 use crate::keys::Collection;
 use crate::quota::Quotas;
 use crate::rbac::{Decision, Policy, Who};
 use crate::request::attributes::Attributes;
 
-/// The verb on a path that lets somebody in.
+/// The verb on a path that grants access.
 const ACCESS: &str = "access";
-/// What somebody stands and falls with who stays: accounts and what their tokens are bound to, and logical clusters.
+/// The collections that open watches depend on: accounts and the objects their tokens are bound to, and logical clusters.
 const FOLLOWED: &[Collection<'static>] = &[
     Collection { group: "", plural: "serviceaccounts" },
     Collection { group: "", plural: "secrets" },
@@ -41,7 +41,7 @@ const FOLLOWED: &[Collection<'static>] = &[
 ];
 /// Before following again what could not be followed.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Parents remembered. A birth does not change and an id is born once, so what is remembered stays true; this bounds
+/// Parents remembered. A record does not change and an id is born once, so what is remembered stays true; this bounds
 /// how much of it there is, at some megabytes.
 const PARENTS_MAX: usize = 1 << 16;
 
@@ -57,7 +57,7 @@ pub struct Access {
 #[derive(Clone, Debug)]
 struct Parent {
     id: Id,
-    /// What the child is called there.
+    /// The name of the child there.
     name: Arc<str>,
 }
 
@@ -90,25 +90,25 @@ impl Access {
     async fn follow_objects(&self, range: Range) -> std::convert::Infallible {
         loop {
             let Err(error) = self.followed_objects(&range).await;
-            tracing::debug!(%error, ?range, "will follow it again");
+            tracing::debug!(%error, ?range, "a watch ended; starting it again");
             tokio::time::sleep(PAUSE).await;
         }
     }
 
     async fn followed_objects(&self, range: &Range) -> Result<std::convert::Infallible, ReadError> {
         let kept = self.index.kept();
-        let now = kept.get(&keys::birth(Id::ROOT)).await?.revision;
+        let now = kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
         let mut watch = kept.watch(range.clone(), now).await?;
-        // What happened before nobody has told them.
-        self.bells().ring_all();
+        // Changes before this sent no notification.
+        self.notifier().notify_all();
         loop {
             let batch = watch.next().await?;
-            self.bells().ring(batch.events.into_iter().map(|event| Topic::Object(event.key)));
+            self.notifier().notify(batch.events.into_iter().map(|event| Topic::Object(event.key)));
         }
     }
 
-    pub(crate) fn bells(&self) -> &Arc<Bells> {
-        self.index.bells()
+    pub(crate) fn notifier(&self) -> &Arc<PolicyNotifier> {
+        self.index.notifier()
     }
 
     pub(super) fn store(&self) -> &dyn Store {
@@ -125,16 +125,18 @@ impl Access {
 
     /// From now on decisions know of every write that was answered before.
     pub(crate) async fn catch_up(&self) -> Result<(), ReadError> {
-        let now = self.store.get(&keys::birth(Id::ROOT)).await?.revision;
+        let now = self.store.get(&keys::cluster_record(Id::ROOT)).await?.revision;
         self.index.reach(now).await
     }
 
     /// The same, with the lineage of a logical cluster. None if there is no such.
     pub(crate) async fn lineage(&self, id: Id) -> Result<Option<Lineage>, ReadError> {
-        let found = self.store.get(&keys::birth(id)).await?;
+        let found = self.store.get(&keys::cluster_record(id)).await?;
         self.index.reach(found.revision).await?;
-        let Some(birth) = found.value.as_ref().and_then(Birth::decode) else { return Ok(None) };
-        self.remember(id, &birth);
+        let Some(record) = found.value.as_ref().and_then(LogicalClusterRecord::decode) else {
+            return Ok(None);
+        };
+        self.remember(id, &record);
         let mut lineage = vec![(id, "/".to_owned())];
         let (mut at, mut path) = (id, String::new());
         while let Some(Parent { id, name }) = self.parent(at).await? {
@@ -155,7 +157,7 @@ impl Access {
         Ok(from_root.map(|path| format!("{ROOT}:{path}")))
     }
 
-    /// The logical cluster directly beneath the root that this one is in, or is. All of it is one tenant's: whoever owns
+    /// The logical cluster directly beneath the root that this one is in, or is. All of it is one tenant's: the owner of
     /// it can make as many more beneath it as they like, and has no more by that.
     pub(crate) async fn tenant(&self, id: Id) -> Result<Id, ReadError> {
         let mut at = id;
@@ -170,12 +172,15 @@ impl Access {
         if let Some(parent) = known {
             return Ok(parent);
         }
-        let found = self.store.get(&keys::birth(id)).await?.value;
-        Ok(found.as_ref().and_then(Birth::decode).and_then(|birth| self.remember(id, &birth)))
+        let found = self.store.get(&keys::cluster_record(id)).await?.value;
+        Ok(found
+            .as_ref()
+            .and_then(LogicalClusterRecord::decode)
+            .and_then(|record| self.remember(id, &record)))
     }
 
-    fn remember(&self, id: Id, birth: &Birth) -> Option<Parent> {
-        let parent = birth.parent.map(|id| Parent { id, name: birth.name.as_str().into() });
+    fn remember(&self, id: Id, record: &LogicalClusterRecord) -> Option<Parent> {
+        let parent = record.parent.map(|id| Parent { id, name: record.name.as_str().into() });
         let mut parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
         if parents.len() >= PARENTS_MAX {
             parents.clear();
@@ -184,7 +189,7 @@ impl Access {
         parent
     }
 
-    /// Whether somebody reaches a logical cluster. A service account reaches its own and no other.
+    /// Whether an identity reaches a logical cluster. A service account reaches its own and no other.
     pub(crate) fn reaches(&self, identity: &Identity, lineage: &Lineage) -> bool {
         if let Some(home) = identity.home() {
             return lineage.first().is_some_and(|(id, _)| *id == home);
@@ -196,7 +201,7 @@ impl Access {
         lineage.iter().any(granted)
     }
 
-    /// Whether somebody may do something in a logical cluster they reach.
+    /// Whether an identity may do something in a logical cluster that it reaches.
     pub(crate) fn may(&self, identity: &Identity, cluster: Id, wanted: &Attributes) -> Decision {
         if identity.is_administrator() {
             return Decision { allowed: true, reason: String::new() };

@@ -1,7 +1,7 @@
-//! Lets a request in, or says why not.
+//! Authorizes a request.
 //!
-//! Who does not reach a logical cluster is answered as if it were not there. Who reaches it and may not do what the
-//! request asks for is told so, in Kubernetes' words.
+//! A client that does not reach a logical cluster gets 404, as if it did not exist. A client that reaches it and may not do what the
+//! request asks for gets 403, with the message of Kubernetes.
 
 use std::sync::Arc;
 
@@ -22,35 +22,35 @@ use crate::rbac::controller_role::Granted;
 use crate::rbac::{Decision, Layers, Rule, Who};
 use crate::request::attributes::{Attributes, ResourceAttributes};
 
-/// Who was let in where, and for what. Cheap to clone.
+/// An authorized request: its identities, its logical cluster and its attributes. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate {
+pub(crate) struct Authorization {
     access: Arc<Access>,
     cluster: Id,
-    /// None for administrators and parts of this process who act as themselves: they need none.
+    /// None for administrators and controllers of this process that do not impersonate: they need none.
     lineage: Option<Lineage>,
-    /// What the sender may do here by a mandate, if they have one.
+    /// The grants of the sender's controller role that count here, if it has one.
     granted: Option<Granted>,
-    /// Who sent the request.
+    /// The identity that sent the request.
     sender: Identity,
-    /// Whom it acts as: the sender, if it does not say otherwise.
+    /// The identity that the request acts as: the sender, or the impersonated user.
     identity: Identity,
-    /// What the sender had to be allowed to act so.
-    claims: Arc<[Attributes]>,
+    /// What the sender needs to be allowed to impersonate.
+    needed: Arc<[Attributes]>,
     wanted: Arc<Attributes>,
     /// Decided on policies as of here.
     decided: Revision,
 }
 
-impl Gate {
-    /// Lets a request for a logical cluster in.
+impl Authorization {
+    /// Authorizes a request for a logical cluster.
     pub(crate) async fn enter(
         access: &Arc<Access>,
         cluster: Id,
         sender: &Identity,
         headers: &HeaderMap,
         wanted: Attributes,
-    ) -> Result<Gate, Status> {
+    ) -> Result<Authorization, Status> {
         let impersonation = Impersonation::of(headers);
         let lineage = match (sender.is_at_home_everywhere(), &impersonation) {
             (true, Ok(None)) => None,
@@ -59,36 +59,36 @@ impl Gate {
                 Some(lineage.ok_or_else(Status::unknown_path)?)
             }
         };
-        // By its path nobody finds a logical cluster that is on its way out; a token leads there without one.
+        // No path leads to a logical cluster that is being deleted; a token leads there without a path.
         if let (Some(_), Some(lineage)) = (sender.home(), &lineage) {
             let is_there = revalidation::are_there(access, &revalidation::objects(lineage)).await;
             if !is_there.map_err(unreadable)? {
                 return Err(Status::unknown_path());
             }
         }
-        // Before anything else is said: a word about the request would be one about the logical cluster.
+        // Before any other error: an error about the request would reveal that the logical cluster exists.
         if lineage.as_ref().is_some_and(|lineage| !access.reaches(sender, lineage)) {
             return Err(Status::unknown_path());
         }
         let impersonation = impersonation?;
         let decided = lineage.as_ref().map_or(Revision::ZERO, |lineage| access.changed(lineage));
-        let (identity, claims) = match impersonation {
+        let (identity, needed) = match impersonation {
             None => (sender.clone(), Arc::default()),
             Some(one) if one.is_of_administrators() && !sender.is_administrator() => {
                 return Err(refused(sender, &Impersonation::administrators(), ""));
             }
-            Some(Impersonation { identity, claims }) => (identity, claims.into()),
+            Some(Impersonation { identity, needed }) => (identity, needed.into()),
         };
-        let mut gate = Gate::new(access, cluster, lineage, sender, claims, wanted, decided);
-        gate.identity = identity;
-        if let Some(mandate) = sender.mandate() {
-            let labels = match mandate.selects_labels() {
+        let mut authorization = Authorization::new(access, cluster, lineage, sender, needed, wanted, decided);
+        authorization.identity = identity;
+        if let Some(controller_role) = sender.controller_role() {
+            let labels = match controller_role.selects_labels() {
                 true => logical_cluster::labels(access.store(), cluster).await.map_err(unreadable)?,
                 false => Vec::new(),
             };
-            gate.granted = Some(mandate.within(cluster, &labels));
+            authorization.granted = Some(controller_role.within(cluster, &labels));
         }
-        gate.check().map(|()| gate)
+        authorization.check().map(|()| authorization)
     }
 
     fn new(
@@ -96,21 +96,21 @@ impl Gate {
         cluster: Id,
         lineage: Option<Lineage>,
         sender: &Identity,
-        claims: Arc<[Attributes]>,
+        needed: Arc<[Attributes]>,
         wanted: Attributes,
         decided: Revision,
-    ) -> Gate {
+    ) -> Authorization {
         let (access, wanted) = (access.clone(), Arc::new(wanted));
         let (identity, sender) = (sender.clone(), sender.clone());
-        Gate { access, cluster, lineage, granted: None, sender, identity, claims, wanted, decided }
+        Authorization { access, cluster, lineage, granted: None, sender, identity, needed, wanted, decided }
     }
 
-    /// Whether all that was decided still holds.
+    /// Decides again, on the current policies.
     pub(super) fn check(&self) -> Result<(), Status> {
         if self.lineage.as_ref().is_some_and(|lineage| !self.access.reaches(&self.sender, lineage)) {
             return Err(Status::unknown_path());
         }
-        let acts = self.claims.iter().map(|claim| (&self.sender, claim));
+        let acts = self.needed.iter().map(|needs| (&self.sender, needs));
         for (who, wanted) in acts.chain([(&self.identity, &*self.wanted)]) {
             let Decision { allowed, reason } = self.may(who, wanted);
             if !allowed {
@@ -120,7 +120,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Lets a request that changes what is not there make it, if it may do that too.
+    /// Checks that a request that updates a missing object may also create it.
     pub(crate) fn creates(&self) -> Result<(), Status> {
         let mut wanted = (*self.wanted).clone();
         if let Attributes::Resource(wanted) = &mut wanted {
@@ -130,8 +130,8 @@ impl Gate {
         if allowed { Ok(()) } else { Err(refused(&self.identity, &wanted, &reason)) }
     }
 
-    /// Takes the turn of a request, if it is one that has to wait for it. Whoever has too much must be able to delete,
-    /// and somebody has to be able to look.
+    /// Applies the rate limit of the logical cluster. A tenant over its quota must be able to delete,
+    /// and an administrator to read.
     pub(crate) fn pace(&self) -> Result<(), Status> {
         let deletes = match &*self.wanted {
             Attributes::Resource(wanted) => matches!(&*wanted.verb, "delete" | "deletecollection"),
@@ -157,19 +157,19 @@ impl Gate {
         self.access.quotas().watch(self.cluster).await
     }
 
-    /// Whom the request acts as.
+    /// The identity that the request acts as.
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Decides anew as of now from here on.
+    /// Makes later decisions use the policies as of now.
     pub(crate) async fn catch_up(&self) -> Result<(), Status> {
         self.access.catch_up().await.map_err(unreadable)
     }
 
-    /// Whether somebody may do something in this logical cluster.
+    /// Whether an identity may do something in this logical cluster.
     pub(crate) fn may(&self, who: &Identity, wanted: &Attributes) -> Decision {
-        match self.granted.as_ref().filter(|_| who.mandate().is_some()) {
+        match self.granted.as_ref().filter(|_| who.controller_role().is_some()) {
             Some(granted) => Decision { allowed: granted.allows(wanted), reason: String::new() },
             None => self.access.may(who, self.cluster, wanted),
         }
@@ -180,7 +180,7 @@ impl Gate {
         self.access.index().read(self.cluster, read)
     }
 
-    /// The rules whoever asks has in a namespace, and what is missing of them.
+    /// The rules that the user has in a namespace, and errors about roles that are missing.
     pub(crate) fn rules(&self, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let Identity::User(user) = &self.identity else { return Default::default() };
         let who = Who { name: &user.name, groups: &user.groups };
@@ -211,12 +211,12 @@ impl Gate {
     }
 }
 
-/// Whom a request wants to act as, whether it may or not.
+/// The identity that a request impersonates, whether it may or not.
 pub(crate) fn wants_to_act_as(headers: &HeaderMap) -> Option<Identity> {
     Impersonation::of(headers).ok().flatten().map(|wanted| wanted.identity)
 }
 
-/// What somebody is told who may not.
+/// The 403 response.
 fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
     let name = who.name();
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
@@ -242,13 +242,13 @@ fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
 }
 
 #[cfg(test)]
-impl Gate {
+impl Authorization {
     /// For tests of what comes after it.
-    pub(crate) fn open() -> Gate {
+    pub(crate) fn open() -> Authorization {
         let store = Arc::new(storage::memory::Memory::new());
         let admin = Identity::user("admin", &[crate::authn::identity::ADMINISTRATORS]);
         let wanted = Attributes::Path { path: "/".to_owned(), verb: "get".to_owned() };
         let access = Arc::new(Access::plain(store));
-        Gate::new(&access, Id::ROOT, None, &admin, Arc::default(), wanted, Revision::ZERO)
+        Authorization::new(&access, Id::ROOT, None, &admin, Arc::default(), wanted, Revision::ZERO)
     }
 }

@@ -1,6 +1,6 @@
-//! Tells those who wait for something that it may have changed, and nobody else.
+//! Wakes the watches whose authorization may have changed, and no others.
 //!
-//! Thousands of watches are open, each good for as long as some policies and some objects say so. One look-up finds those
+//! Thousands of watches are open, each of which depends on some policies and some objects. One look-up finds those
 //! a change concerns; the others sleep on.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use api::cluster::Id;
 use storage::Key;
 use tokio::sync::Notify;
 
-/// What somebody waits for.
+/// What a subscription is about.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Topic {
     /// The roles and bindings of a logical cluster.
@@ -20,60 +20,60 @@ pub(crate) enum Topic {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Bells {
+pub(crate) struct PolicyNotifier {
     by_topic: Mutex<HashMap<Topic, HashMap<u64, Arc<Notify>>>>,
-    /// Tells bells apart.
+    /// The number of the next subscription.
     next: AtomicU64,
 }
 
-impl Bells {
-    /// A bell that rings when one of these may have changed, from now on.
-    pub(crate) fn hang(self: &Arc<Bells>, topics: Vec<Topic>) -> Bell {
-        let (number, rung) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(Notify::new()));
+impl PolicyNotifier {
+    /// A subscription to changes of these, from now on.
+    pub(crate) fn subscribe(self: &Arc<PolicyNotifier>, topics: Vec<Topic>) -> PolicySubscription {
+        let (number, notified) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(Notify::new()));
         let mut by_topic = self.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
         for topic in &topics {
-            by_topic.entry(topic.clone()).or_default().insert(number, rung.clone());
+            by_topic.entry(topic.clone()).or_default().insert(number, notified.clone());
         }
         drop(by_topic);
-        Bell { bells: self.clone(), number, topics, rung }
+        PolicySubscription { notifier: self.clone(), number, topics, notified }
     }
 
-    pub(crate) fn ring(&self, topics: impl IntoIterator<Item = Topic>) {
+    pub(crate) fn notify(&self, topics: impl IntoIterator<Item = Topic>) {
         let by_topic = self.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
-        for bells in topics.into_iter().filter_map(|topic| by_topic.get(&topic)) {
-            bells.values().for_each(|rung| rung.notify_one());
+        for notifier in topics.into_iter().filter_map(|topic| by_topic.get(&topic)) {
+            notifier.values().for_each(|notified| notified.notify_one());
         }
     }
 
-    /// What changed is not known: all of it may have.
-    pub(crate) fn ring_all(&self) {
+    /// Notifies all subscriptions: it is not known what changed.
+    pub(crate) fn notify_all(&self) {
         let by_topic = self.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
-        by_topic.values().flat_map(HashMap::values).for_each(|rung| rung.notify_one());
+        by_topic.values().flat_map(HashMap::values).for_each(|notified| notified.notify_one());
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Bell {
-    bells: Arc<Bells>,
+pub(crate) struct PolicySubscription {
+    notifier: Arc<PolicyNotifier>,
     number: u64,
     topics: Vec<Topic>,
-    rung: Arc<Notify>,
+    notified: Arc<Notify>,
 }
 
-impl Bell {
-    /// Returns once it has rung since this last returned. Cancel-safe.
-    pub(crate) async fn rung(&self) {
-        self.rung.notified().await;
+impl PolicySubscription {
+    /// Returns once one of its topics changed since this last returned. Cancel-safe.
+    pub(crate) async fn notified(&self) {
+        self.notified.notified().await;
     }
 }
 
-impl Drop for Bell {
+impl Drop for PolicySubscription {
     fn drop(&mut self) {
-        let mut by_topic = self.bells.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_topic = self.notifier.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
         for topic in &self.topics {
-            let Some(bells) = by_topic.get_mut(topic) else { continue };
-            bells.remove(&self.number);
-            if bells.is_empty() {
+            let Some(notifier) = by_topic.get_mut(topic) else { continue };
+            notifier.remove(&self.number);
+            if notifier.is_empty() {
                 by_topic.remove(topic);
             }
         }
@@ -88,19 +88,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_is_heard_by_those_it_concerns() {
-        let bells = Arc::new(Bells::default());
+        let notifier = Arc::new(PolicyNotifier::default());
         let policy = |number| Topic::Policy(Id::new(number));
-        let one = bells.hang(vec![policy(1), Topic::Object(Key::from("a".to_owned()))]);
-        let other = bells.hang(vec![policy(2)]);
-        let heard = || [&one, &other].map(|bell| bell.rung().now_or_never().is_some());
+        let one = notifier.subscribe(vec![policy(1), Topic::Object(Key::from("a".to_owned()))]);
+        let other = notifier.subscribe(vec![policy(2)]);
+        let heard = || [&one, &other].map(|subscription| subscription.notified().now_or_never().is_some());
         assert_eq!(heard(), [false, false]);
-        bells.ring([policy(1), policy(3)]);
+        notifier.notify([policy(1), policy(3)]);
         assert_eq!((heard(), heard()), ([true, false], [false, false]), "once");
-        bells.ring([Topic::Object(Key::from("a".to_owned()))]);
+        notifier.notify([Topic::Object(Key::from("a".to_owned()))]);
         assert_eq!(heard(), [true, false]);
-        bells.ring_all();
+        notifier.notify_all();
         assert_eq!(heard(), [true, true]);
         drop((one, other));
-        assert!(bells.by_topic.lock().unwrap().is_empty(), "nothing of them is left");
+        assert!(notifier.by_topic.lock().unwrap().is_empty(), "nothing of them is left");
     }
 }

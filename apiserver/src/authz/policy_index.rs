@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   the store's history of roles and bindings ─► a cursor ─► own policies, by logical cluster
-//!   what every newborn has ────────────────────────────────► one shared policy, made once
+//!   bootstrap roles and bindings ──────────────────────────► one shared policy, made once
 //! ```
 //!
-//! The index is never behind what it is asked about ([`Replica`]). So a binding that is gone when somebody was told so is
+//! The index is never behind what it is asked about ([`Replica`]). So a binding whose deletion was acknowledged is
 //! gone for the next request, on every server that shares the store.
 //!
 //! It follows what is *kept*, not what is seen: a logical cluster that has touched none of the roles it was born with
-//! has no entry here, and a birth is none of its business.
+//! has no entry here, and a record is none of its business.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,19 +18,19 @@ use api::cluster::Id;
 use serde::de::DeserializeOwned;
 use storage::{Entry, Event, Range, ReadError, Revision, Store};
 
-use crate::authz::notifier::{Bells, Topic};
-use crate::clusters::bootstrap::Object;
+use crate::authz::notifier::{PolicyNotifier, Topic};
+use crate::clusters::bootstrap::BootstrapObject;
 use crate::keys;
 use crate::objects::replica;
 use crate::objects::replica::Replica;
 use crate::objects::stored;
 use crate::rbac::GROUP;
 use crate::rbac::object::{Binding, Role};
-use crate::rbac::policy::{Layers, Place, Policy};
+use crate::rbac::policy::{Layers, Policy, PolicyKey};
 
 #[derive(Debug)]
 pub struct Index {
-    /// What every newborn has.
+    /// The policy of the bootstrap objects.
     shared: Policy,
     own: Replica<Owned>,
 }
@@ -40,7 +40,7 @@ pub struct Index {
 struct Owned {
     policies: RwLock<Policies>,
     /// Tells those who wait for a policy that it has changed.
-    bells: Arc<Bells>,
+    notifier: Arc<PolicyNotifier>,
 }
 
 #[derive(Debug, Default)]
@@ -56,15 +56,15 @@ struct Own {
     changed: Revision,
 }
 
-/// The policy every newborn has, among its other objects.
-pub fn shared<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Policy {
+/// The policy of these bootstrap objects.
+pub fn shared<'a>(objects: impl IntoIterator<Item = &'a BootstrapObject>) -> Policy {
     let mut policy = Policy::default();
-    for Object { collection, value } in objects {
+    for BootstrapObject { collection, value } in objects {
         if collection.group != GROUP {
             continue;
         }
         let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
-        let place = Place::new(text("namespace"), text("name"));
+        let place = PolicyKey::new(text("namespace"), text("name"));
         if collection.plural.ends_with("bindings") {
             policy.set_binding(place, serde_json::from_value(value.clone()).ok());
         } else {
@@ -101,8 +101,8 @@ impl Index {
     }
 
     /// Heard by those who wait for a policy to change.
-    pub(crate) fn bells(&self) -> &Arc<Bells> {
-        &self.own.state().bells
+    pub(crate) fn notifier(&self) -> &Arc<PolicyNotifier> {
+        &self.own.state().notifier
     }
 
     pub(crate) fn kept(&self) -> &Arc<dyn Store> {
@@ -123,7 +123,7 @@ impl replica::State for Owned {
     type Draft = HashMap<Id, Own>;
 
     fn add(draft: &mut HashMap<Id, Own>, entry: &Entry) {
-        let Some(place) = keys::Place::of(entry.key()) else { return };
+        let Some(place) = keys::ObjectKey::of(entry.key()) else { return };
         if let Some(said) = Said::of(&place, Some(entry)) {
             draft.entry(place.cluster).or_default().policy.put(said);
         }
@@ -132,13 +132,13 @@ impl replica::State for Owned {
     fn replace(&self, own: HashMap<Id, Own>, at: Revision) {
         // What changed while we did not look is unknown: all of it may have.
         *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Policies { own, gone: at };
-        self.bells.ring_all();
+        self.notifier.notify_all();
     }
 
     fn apply(&self, events: &[Event], _through: Revision) {
-        // A role can be megabytes, and everybody's requests wait for the lock: it is read before.
+        // A role can be megabytes, and all requests wait for the lock: it is parsed before.
         let said = |event: &Event| {
-            let place = keys::Place::of(&event.key)?;
+            let place = keys::ObjectKey::of(&event.key)?;
             Some((place.cluster, event.revision, Said::of(&place, event.current.as_ref())?))
         };
         let said: Vec<_> = events.iter().filter_map(said).collect();
@@ -154,21 +154,21 @@ impl replica::State for Owned {
             }
         }
         drop(policies);
-        self.bells.ring(clusters.into_iter().map(Topic::Policy));
+        self.notifier.notify(clusters.into_iter().map(Topic::Policy));
     }
 }
 
-/// What is stored at a place, read. Nothing: what is shared shines through. Something that is no such object, as the empty
+/// The stored role or binding at a key. Nothing: the shared one is visible. Something that is no such object, as the empty
 /// value that stands for a deletion: nothing does.
 enum Said {
-    Role(Place, Option<Option<Role>>),
-    Binding(Place, Option<Option<Binding>>),
+    Role(PolicyKey, Option<Option<Role>>),
+    Binding(PolicyKey, Option<Option<Binding>>),
 }
 
 impl Said {
     /// None if the place is one of neither.
-    fn of(place: &keys::Place<'_>, entry: Option<&Entry>) -> Option<Said> {
-        let at = Place::new(place.namespace.unwrap_or_default(), place.name);
+    fn of(place: &keys::ObjectKey<'_>, entry: Option<&Entry>) -> Option<Said> {
+        let at = PolicyKey::new(place.namespace.unwrap_or_default(), place.name);
         match place.collection.plural {
             "roles" | "clusterroles" => Some(Said::Role(at, entry.map(parsed))),
             "rolebindings" | "clusterrolebindings" => Some(Said::Binding(at, entry.map(parsed))),
@@ -220,8 +220,8 @@ mod tests {
                 "rules": [{ "verbs": ["*"], "nonResourceURLs": ["*"] }],
             });
             let objects = [
-                Object { collection: ROLES, value: role },
-                Object { collection: BINDINGS, value: binding("masters", "master") },
+                BootstrapObject { collection: ROLES, value: role },
+                BootstrapObject { collection: BINDINGS, value: binding("masters", "master") },
             ];
             World { index: Index::new(store.clone(), super::shared(&objects)), store }
         }
@@ -233,9 +233,9 @@ mod tests {
             self.store.commit(key, expect, change).await.unwrap().revision
         }
 
-        /// Whether somebody may do anything, now.
+        /// Whether a user may do anything, now.
         async fn may(&self, cluster: u64, name: &str) -> bool {
-            let now = self.store.get(&keys::birth(Id::ROOT)).await.unwrap().revision;
+            let now = self.store.get(&keys::cluster_record(Id::ROOT)).await.unwrap().revision;
             self.index.reach(now).await.unwrap();
             let wanted = Attributes::Path { path: "/".to_owned(), verb: "get".to_owned() };
             let decide = |layers: Layers<'_>| layers.decide(Who { name, groups: &[] }, &wanted).allowed;
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deletion_of_what_every_newborn_has_is_kept_as_an_empty_value() {
+    async fn a_deletion_of_a_bootstrap_role_is_kept_as_an_empty_value() {
         let world = World::new();
         world.write(1, "masters", Change::Put(bytes::Bytes::new())).await;
         assert!(!world.may(1, "master").await && world.may(2, "master").await);
@@ -294,10 +294,10 @@ mod tests {
         assert!(!world.may(1, "ann").await);
         let (one, other) = (world.index.changed(Id::new(1)), world.index.changed(Id::new(2)));
         let [mine, others] =
-            [1, 2].map(|cluster| world.index.bells().hang(vec![Topic::Policy(Id::new(cluster))]));
+            [1, 2].map(|cluster| world.index.notifier().subscribe(vec![Topic::Policy(Id::new(cluster))]));
         let changing = async {
             world.write(1, "b", bound("ann")).await;
-            mine.rung().await;
+            mine.notified().await;
         };
         tokio::select! {
             () = changing => {}
@@ -305,6 +305,6 @@ mod tests {
         }
         assert!(world.index.changed(Id::new(1)) > one);
         assert_eq!(world.index.changed(Id::new(2)), other);
-        assert!(others.rung().now_or_never().is_none(), "it is woken for nothing");
+        assert!(others.notified().now_or_never().is_none(), "it is woken for nothing");
     }
 }

@@ -1,13 +1,13 @@
-//! Somebody who was let in, and stays.
+//! Authorizes a watch again, for as long as it is open.
 //!
 //! ```text
 //!   policies of the logical cluster and those above ─┐
-//!   the token: its time, its line, what it is bound to ├─► a bell, a clock ─► still good?
+//!   the token: its time, its line, what it is bound to ├─► a notification, a timer ─► still authorized?
 //!   the logical cluster and those above ───────────────┘
 //! ```
 //!
-//! What was decided when a watch began is decided again when something it rests on changes. So what is taken away ends it
-//! within a second, and nothing that is written after a policy changed is told to those it shuts out.
+//! The authorization of a watch is decided again when something it depends on changes. So a revoked right ends the watch
+//! within a second, and no event from after a policy change is sent to a client that it shuts out.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -18,45 +18,49 @@ use openapi::meta::status::Status;
 use storage::{Key, ReadError, Revision};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::authn::credential::{Proof, Vouchers};
+use crate::authn::credential::{Authenticators, Proof};
 use crate::authn::identity::Identity;
 use crate::authz::access::{Access, Lineage};
-use crate::authz::authorization::Gate;
-use crate::authz::notifier::{Bell, Topic};
+use crate::authz::authorization::Authorization;
+use crate::authz::notifier::{PolicySubscription, Topic};
 use crate::clusters::logical_cluster;
 use crate::objects::store_errors::unreadable;
 
-/// How often the operator's token file is looked at for those who are known by it. Nobody rings when a file changes.
+/// How often the operator's token file is looked at for those who are known by it. A change of the file sends no notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// No watch stays longer, so no clock is set for what ends later. Whatever may stay longer is looked at as often.
 const LASTS_SECONDS_MAX: i64 = 3600;
 
-/// Notices when somebody who was let in no longer would be.
+/// Notices when a watch would no longer be authorized.
 #[derive(Debug)]
-pub(crate) struct Standing {
-    gate: Gate,
-    vouchers: Vouchers,
-    bell: Bell,
+pub(crate) struct Revalidation {
+    authorization: Authorization,
+    authenticators: Authenticators,
+    subscription: PolicySubscription,
     /// The objects that stand for the logical cluster and those above it, and their ids; none if it is about all.
     line: Vec<(Key, Id)>,
     /// Decided on policies as of here.
     seen: Revision,
     /// Something may have happened to what the sender is known by, or to the logical cluster.
     is_in_doubt: bool,
-    /// When to look whatever happens.
+    /// When to check, with or without a notification.
     due: Option<Pin<Box<Sleep>>>,
-    /// Stays for as long as it likes.
+    /// Has no time limit.
     is_endless: bool,
 }
 
-impl Standing {
-    /// `gate` let somebody in to one logical cluster, or to all of them.
-    pub(crate) async fn new(gate: &Gate, vouchers: &Vouchers, all: bool) -> Result<Standing, Status> {
-        let (access, sender) = (gate.access(), gate.sender());
+impl Revalidation {
+    /// `authorization` is for one logical cluster, or for all of them.
+    pub(crate) async fn new(
+        authorization: &Authorization,
+        authenticators: &Authenticators,
+        all: bool,
+    ) -> Result<Revalidation, Status> {
+        let (access, sender) = (authorization.access(), authorization.sender());
         let line = match all {
             true => Vec::new(),
             false => {
-                let lineage = access.lineage(gate.cluster()).await.map_err(unreadable)?;
+                let lineage = access.lineage(authorization.cluster()).await.map_err(unreadable)?;
                 objects(&lineage.ok_or_else(Status::unknown_path)?)
             }
         };
@@ -64,36 +68,39 @@ impl Standing {
             Identity::User(user) => user.proof.bound(),
             Identity::Anonymous => Vec::new(),
         };
-        let policies = gate.lineage().into_iter().flat_map(|lineage| lineage.iter());
+        let policies = authorization.lineage().into_iter().flat_map(|lineage| lineage.iter());
         let topics = policies.map(|(id, _)| Topic::Policy(*id));
         let keys = line.iter().map(|(key, _)| key.clone()).chain(bound);
-        let bell = access.bells().hang(topics.chain(keys.map(Topic::Object)).collect());
-        Ok(Standing {
+        let subscription = access.notifier().subscribe(topics.chain(keys.map(Topic::Object)).collect());
+        Ok(Revalidation {
             due: due(sender, false).map(|due| Box::pin(sleep_until(due))),
             is_endless: false,
-            gate: gate.clone(),
-            vouchers: vouchers.clone(),
-            bell,
+            authorization: authorization.clone(),
+            authenticators: authenticators.clone(),
+            subscription,
             line,
-            seen: gate.decided(),
-            // What happened before the bell hung nobody has heard.
+            seen: authorization.decided(),
+            // Changes before the subscription sent no notification.
             is_in_doubt: true,
         })
     }
 
-    /// The same for somebody who may stay for days, in one logical cluster.
-    pub(crate) async fn endless(gate: &Gate, vouchers: &Vouchers) -> Result<Standing, Status> {
-        let mut standing = Standing::new(gate, vouchers, false).await?;
-        standing.is_endless = true;
-        standing.set_clock();
-        Ok(standing)
+    /// The same for a stream that may last for days, in one logical cluster.
+    pub(crate) async fn endless(
+        authorization: &Authorization,
+        authenticators: &Authenticators,
+    ) -> Result<Revalidation, Status> {
+        let mut revalidation = Revalidation::new(authorization, authenticators, false).await?;
+        revalidation.is_endless = true;
+        revalidation.set_clock();
+        Ok(revalidation)
     }
 
     fn set_clock(&mut self) {
-        self.due = due(self.gate.sender(), self.is_endless).map(|due| Box::pin(sleep_until(due)));
+        self.due = due(self.authorization.sender(), self.is_endless).map(|due| Box::pin(sleep_until(due)));
     }
 
-    /// Returns once the gate is closed. Cancel-safe.
+    /// Returns once the watch is no longer authorized. Cancel-safe.
     pub(crate) async fn lost(&mut self) {
         while self.holds().await {
             let clock = async {
@@ -103,7 +110,7 @@ impl Standing {
                 }
             };
             tokio::select! {
-                () = self.bell.rung() => {}
+                () = self.subscription.notified() => {}
                 () = clock => self.set_clock(),
             }
             self.is_in_doubt = true;
@@ -112,7 +119,7 @@ impl Standing {
 
     /// Whether policies as of a revision, which must have happened, still let them in.
     pub(crate) async fn holds_at(&mut self, revision: Revision) -> Result<bool, ReadError> {
-        self.gate.access().index().reach(revision).await?;
+        self.authorization.access().index().reach(revision).await?;
         Ok(self.is_let_in())
     }
 
@@ -131,10 +138,10 @@ impl Standing {
     }
 
     fn is_let_in(&mut self) -> bool {
-        let Some(lineage) = self.gate.lineage() else { return true };
-        let changed = self.gate.access().changed(lineage);
+        let Some(lineage) = self.authorization.lineage() else { return true };
+        let changed = self.authorization.access().changed(lineage);
         if changed > self.seen {
-            if self.gate.check().is_err() {
+            if self.authorization.check().is_err() {
                 return false;
             }
             self.seen = changed;
@@ -144,7 +151,8 @@ impl Standing {
 
     /// Whether sender and logical cluster are still what they were.
     async fn is_there(&self) -> Result<bool, ReadError> {
-        Ok(self.vouchers.know(self.gate.sender()).await? && are_there(self.gate.access(), &self.line).await?)
+        Ok(self.authenticators.know(self.authorization.sender()).await?
+            && are_there(self.authorization.access(), &self.line).await?)
     }
 }
 
@@ -175,7 +183,7 @@ pub(super) fn objects(lineage: &Lineage) -> Vec<(Key, Id)> {
     pairs.filter_map(object).collect()
 }
 
-/// Whether all of them are there, and none is on its way out.
+/// Whether all of them exist, and none is being deleted.
 pub(super) async fn are_there(access: &Access, line: &[(Key, Id)]) -> Result<bool, ReadError> {
     for (key, id) in line {
         if logical_cluster::at(access.store(), key).await? != Some(*id) {
@@ -198,19 +206,19 @@ mod tests {
 
     use super::*;
     use crate::clusters::records;
-    use crate::clusters::records::Birth;
+    use crate::clusters::records::LogicalClusterRecord;
     use crate::keys::Collection;
     use crate::objects::stored;
     use crate::stack::Stack;
 
     const GROUP: &str = "rbac.authorization.k8s.io";
 
-    /// An event used to be sent that was written after the binding was gone, if the stream heard of it first. Here nobody
+    /// An event used to be sent that was written after the binding was gone, if the stream saw it first. Here no task
     /// tells it of the binding at all.
     #[tokio::test]
     async fn what_is_written_after_a_revocation_is_not_told() {
         let store = Arc::new(Memory::new());
-        records::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
         let put = async |group: &str, plural: &str, namespace: Option<&str>, object: Value| {
             let key = Collection { group, plural }.key(Id::ROOT, namespace, "one");
             store.commit(key, Expect::Absent, Change::Put(stored::encode(&object))).await.unwrap().revision

@@ -1,8 +1,8 @@
-//! Finding a logical cluster.
+//! The LogicalCluster resource, and looking up a logical cluster by its path.
 //!
 //! A logical cluster is an object in its parent; its id is in the object's status. So a path is looked up name
 //! by name from the root, in memory, and there is no second register that could disagree with the objects. What
-//! there is of it beside its object, and what a new one has, is in [`births`](crate::clusters::records).
+//! there is of it beside its object, and what a new one has, is in [`records`](crate::clusters::records).
 
 use std::sync::{Arc, LazyLock};
 
@@ -34,12 +34,12 @@ pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plura
 const TYPE: &str = "dev.holon.v1alpha1.LogicalCluster";
 
 /// How logical clusters themselves are served.
-pub fn row() -> &'static Arc<ResourceInfo> {
-    static ROW: LazyLock<Arc<ResourceInfo>> = LazyLock::new(|| Arc::new(make_row()));
+pub fn resource() -> &'static Arc<ResourceInfo> {
+    static ROW: LazyLock<Arc<ResourceInfo>> = LazyLock::new(|| Arc::new(make_resource()));
     &ROW
 }
 
-fn make_row() -> ResourceInfo {
+fn make_resource() -> ResourceInfo {
     let selectable = |label: &str, pointer: &str| SelectableField {
         label: label.into(),
         pointers: vec![pointer.into()],
@@ -145,22 +145,22 @@ pub(crate) fn definitions() -> OpenApiDefinitions {
     [(TYPE.into(), one.to_string().into()), (format!("{TYPE}List").into(), list.to_string().into())].into()
 }
 
-/// How much it may have and do.
+/// The schema of `spec.limits`.
 fn limits() -> Value {
     let count =
         |description: &str| json!({ "type": "integer", "format": "int64", "description": description });
     json!({
         "type": "object",
-        "description": "How much it and all that is below it may have and do; without a limit, as much as there is.",
+        "description": "Limits of the logical cluster and all below it. A missing limit does not limit.",
         "properties": {
-            "objects": count("Objects that are there at the same time."),
+            "objects": count("The number of objects."),
             "bytes": {
                 "x-kubernetes-int-or-string": true,
                 "anyOf": [{ "type": "integer" }, { "type": "string" }],
-                "description": "What these take together, as a quantity: 100Mi.",
+                "description": "The size of all objects together, as a quantity: 100Mi.",
             },
-            "requestsPerSecond": count("Requests each second, after as many at once. Deletes always get in."),
-            "watches": count("Watches that are open at the same time."),
+            "requestsPerSecond": count("Requests per second, with a burst of as many. Deletes are not limited."),
+            "watches": count("The number of open watches."),
         },
     })
 }
@@ -209,7 +209,7 @@ pub(crate) fn id(object: &Value) -> Option<Id> {
 }
 
 /// Gives a new logical cluster its id.
-pub fn born(object: &mut Value) -> Id {
+pub fn assign_id(object: &mut Value) -> Id {
     // One of 2^64, and zero is the root's: two draws of the same are not to be expected in a lifetime.
     let id = Id::new(rand::rng().random_range(1..u64::MAX));
     object["status"] = json!({ "id": id.to_string(), "phase": "Ready" });
@@ -245,9 +245,9 @@ pub(crate) async fn labels(store: &dyn Store, id: Id) -> Result<Vec<String>, Rea
         #[serde(default)]
         labels: std::collections::BTreeMap<String, String>,
     }
-    let Some(birth) = records::find(store, id).await? else { return Ok(Vec::new()) };
-    let Some(parent) = birth.parent else { return Ok(Vec::new()) };
-    let found = store.get(&COLLECTION.key(parent, None, &birth.name)).await?.value;
+    let Some(record) = records::find(store, id).await? else { return Ok(Vec::new()) };
+    let Some(parent) = record.parent else { return Ok(Vec::new()) };
+    let found = store.get(&COLLECTION.key(parent, None, &record.name)).await?.value;
     let object = found.as_ref().and_then(stored::json).and_then(|json| serde_json::from_slice(json).ok());
     Ok(object.map(|object: Object| object.metadata.labels.into_keys().collect()).unwrap_or_default())
 }

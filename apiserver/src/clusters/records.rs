@@ -1,11 +1,11 @@
-//! That a logical cluster exists, and since when.
+//! The records of logical clusters: which exist, and since when.
 //!
 //! ```text
-//!   birth written ─► its LogicalCluster object written ─► … ─► birth ended ─► what it held deleted ─► object gone
+//!   record written ─► its LogicalCluster object written ─► … ─► record deleted ─► its objects deleted ─► LogicalCluster object deleted
 //! ```
 //!
-//! A birth is one small entry per id, outside of all logical clusters. While it is there, the logical cluster has
-//! what every newborn has ([`newborn`](crate::clusters::bootstrap)), as of the birth's revision. An id is born once and dies
+//! A record is one small entry per id, outside of all logical clusters. While it exists, the logical cluster has
+//! the [bootstrap objects](crate::clusters::bootstrap), as of the record's revision. A record is created once and deleted
 //! once: ids are never used again.
 
 use api::cluster::{Id, ROOT};
@@ -17,12 +17,12 @@ use crate::authn::service_accounts;
 use crate::keys;
 use crate::objects::metadata;
 
-/// What is kept of a birth.
+/// The contents of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Birth {
+pub struct LogicalClusterRecord {
     /// In seconds, as Kubernetes writes times.
     pub time: String,
-    /// Drawn anew for every birth. Uids follow from it, so that no two logical clusters have one in common, not
+    /// Drawn anew for every record. Uids follow from it, so that no two logical clusters have one in common, not
     /// even the roots of two servers.
     pub seed: Uuid,
     /// The logical cluster it was made in; none for the root.
@@ -41,15 +41,25 @@ struct Kept {
     n: String,
 }
 
-impl Birth {
-    /// The birth, now, of what is to be called `name` in `parent`.
-    pub fn new(parent: Id, name: &str) -> Birth {
-        Birth { time: metadata::now(), seed: Uuid::new_v4(), parent: Some(parent), name: name.to_owned() }
+impl LogicalClusterRecord {
+    /// The record, now, of what is to be called `name` in `parent`.
+    pub fn new(parent: Id, name: &str) -> LogicalClusterRecord {
+        LogicalClusterRecord {
+            time: metadata::now(),
+            seed: Uuid::new_v4(),
+            parent: Some(parent),
+            name: name.to_owned(),
+        }
     }
 
-    /// The birth, now, of the outermost logical cluster.
-    pub fn root() -> Birth {
-        Birth { time: metadata::now(), seed: Uuid::new_v4(), parent: None, name: ROOT.to_owned() }
+    /// The record, now, of the outermost logical cluster.
+    pub fn root() -> LogicalClusterRecord {
+        LogicalClusterRecord {
+            time: metadata::now(),
+            seed: Uuid::new_v4(),
+            parent: None,
+            name: ROOT.to_owned(),
+        }
     }
 
     pub(crate) fn encode(&self) -> bytes::Bytes {
@@ -63,27 +73,31 @@ impl Birth {
     }
 
     /// None if the entry cannot be read; its logical cluster then has nothing but what was stored in it.
-    pub(crate) fn decode(entry: &Entry) -> Option<Birth> {
+    pub(crate) fn decode(entry: &Entry) -> Option<LogicalClusterRecord> {
         let kept: Kept = serde_json::from_slice(entry.value()).ok()?;
         let parent = kept.p.map(|parent| parent.parse()).transpose().ok()?;
-        Some(Birth { time: kept.t, seed: kept.s, parent, name: kept.n })
+        Some(LogicalClusterRecord { time: kept.t, seed: kept.s, parent, name: kept.n })
     }
 }
 
-/// The birth of the logical cluster with this id; none if there is no such.
-pub async fn find(store: &dyn Store, id: Id) -> Result<Option<Birth>, ReadError> {
-    let found = store.get(&keys::birth(id)).await?;
-    Ok(found.value.as_ref().and_then(Birth::decode))
+/// The record of the logical cluster with this id; none if there is no such.
+pub async fn find(store: &dyn Store, id: Id) -> Result<Option<LogicalClusterRecord>, ReadError> {
+    let found = store.get(&keys::cluster_record(id)).await?;
+    Ok(found.value.as_ref().and_then(LogicalClusterRecord::decode))
 }
 
-/// Brings a logical cluster into being. Twice changes nothing: the first birth stands. An id that is another's is
+/// Creates a record. Twice changes nothing: the first record stands. An id that is another's is
 /// refused.
-pub async fn write(store: &dyn Store, id: Id, birth: &Birth) -> Result<(), CommitError> {
-    let same = |other: &Birth| (other.parent, &other.name) == (birth.parent, &birth.name);
-    match store.commit(keys::birth(id), Expect::Absent, Change::Put(birth.encode())).await {
+pub async fn write(store: &dyn Store, id: Id, record: &LogicalClusterRecord) -> Result<(), CommitError> {
+    let same = |other: &LogicalClusterRecord| (other.parent, &other.name) == (record.parent, &record.name);
+    match store.commit(keys::cluster_record(id), Expect::Absent, Change::Put(record.encode())).await {
         Ok(_) => Ok(()),
         Err(CommitError::Conflict { current })
-            if current.value.as_ref().and_then(Birth::decode).is_some_and(|other| same(&other)) =>
+            if current
+                .value
+                .as_ref()
+                .and_then(LogicalClusterRecord::decode)
+                .is_some_and(|other| same(&other)) =>
         {
             Ok(())
         }
@@ -91,13 +105,13 @@ pub async fn write(store: &dyn Store, id: Id, birth: &Birth) -> Result<(), Commi
     }
 }
 
-/// Ends a logical cluster: what it was born with and nobody touched is gone at once, and so are its keys. Twice changes nothing; the
+/// Deletes a record: unchanged bootstrap objects are gone at once, and so are its signing keys. Twice changes nothing; the
 /// second time clears away what the first may have left when it was interrupted.
 pub async fn end(store: &dyn Store, id: Id) -> Result<(), CommitError> {
     service_accounts::forget(store, id).await?;
     let mut expect = Expect::Absent;
     loop {
-        match store.commit(keys::birth(id), expect, Change::Delete).await {
+        match store.commit(keys::cluster_record(id), expect, Change::Delete).await {
             Ok(_) => return Ok(()),
             Err(CommitError::Conflict { current }) => match current.value {
                 Some(entry) => expect = Expect::Revision(entry.revision()),
@@ -116,12 +130,12 @@ mod tests {
     #[tokio::test]
     async fn a_birth_is_found_by_id_until_it_ends() {
         let store = Memory::new();
-        let (id, birth) = (Id::new(7), Birth::new(Id::ROOT, "team-a"));
+        let (id, record) = (Id::new(7), LogicalClusterRecord::new(Id::ROOT, "team-a"));
         assert_eq!(find(&store, id).await, Ok(None));
-        write(&store, id, &birth).await.unwrap();
-        write(&store, id, &Birth::new(Id::ROOT, "team-a")).await.unwrap();
-        assert_eq!(find(&store, id).await, Ok(Some(birth)), "the first birth stands");
-        let stolen = write(&store, id, &Birth::new(Id::ROOT, "evil")).await;
+        write(&store, id, &record).await.unwrap();
+        write(&store, id, &LogicalClusterRecord::new(Id::ROOT, "team-a")).await.unwrap();
+        assert_eq!(find(&store, id).await, Ok(Some(record)), "the first record stands");
+        let stolen = write(&store, id, &LogicalClusterRecord::new(Id::ROOT, "evil")).await;
         assert!(matches!(stolen, Err(CommitError::Conflict { .. })), "{stolen:?}");
         end(&store, id).await.unwrap();
         end(&store, id).await.unwrap();

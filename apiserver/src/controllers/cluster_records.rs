@@ -1,7 +1,7 @@
-//! Ending births whose logical cluster was never made.
+//! Deletes records whose logical cluster was never created.
 //!
-//! A birth is written before the object of its logical cluster. Whoever was cut off in between leaves a birth that
-//! nobody can reach. A birth says where its object should be, so that is looked for once it must have been written.
+//! A record is written before the object of its logical cluster. A server that stops in between leaves a record that
+//! no path leads to. A record names its object, so the controller looks for that once it must have been written.
 
 use std::time::Duration;
 
@@ -11,39 +11,40 @@ use storage::{Page, Store};
 
 use crate::clusters::logical_cluster;
 use crate::clusters::records;
-use crate::clusters::records::Birth;
+use crate::clusters::records::LogicalClusterRecord;
 use crate::controllers::Controllers;
-use crate::controllers::write::Trouble;
+use crate::controllers::write::ReconcileError;
 use crate::keys;
 use crate::objects::stored;
 
-/// Longer than it takes to write an object after its birth: a request has a minute.
+/// Longer than it takes to write an object after its record: a request has a minute.
 pub(super) const SETTLES: Duration = Duration::from_secs(90);
 /// Entries looked at together.
 const PAGE_ENTRIES: usize = 1000;
 
-pub(super) async fn look(controllers: &Controllers, id: Id) -> Result<Outcome, Trouble> {
+pub(super) async fn reconcile(controllers: &Controllers, id: Id) -> Result<Outcome, ReconcileError> {
     let store = &*controllers.seen;
-    if let Some(birth) = records::find(store, id).await?
-        && is_nobodys(store, id, &birth).await?
+    if let Some(record) = records::find(store, id).await?
+        && is_nobodys(store, id, &record).await?
     {
         records::end(store, id).await?;
     }
     Ok(Outcome::Done)
 }
 
-/// Looks at those that are there already, once, after a start.
-pub(super) async fn look_at_all(controllers: &Controllers) -> Result<(), Trouble> {
+/// Checks all existing records, once, after a start.
+pub(super) async fn reconcile_all(controllers: &Controllers) -> Result<(), ReconcileError> {
     tokio::time::sleep(SETTLES).await;
     let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
     loop {
-        let read = controllers.kept.list(keys::births(), page.clone()).await?.value;
+        let read = controllers.kept.list(keys::cluster_records(), page.clone()).await?.value;
         page.after = read.entries.last().map(|entry| entry.key().clone());
         for entry in &read.entries {
-            if let (Some(id), Some(birth)) = (keys::born(entry.key()), Birth::decode(entry))
-                && is_nobodys(&*controllers.seen, id, &birth).await?
+            if let (Some(id), Some(record)) =
+                (keys::cluster_record_id(entry.key()), LogicalClusterRecord::decode(entry))
+                && is_nobodys(&*controllers.seen, id, &record).await?
             {
-                controllers.births.add(id);
+                controllers.records.add(id);
             }
         }
         if !read.more {
@@ -52,9 +53,13 @@ pub(super) async fn look_at_all(controllers: &Controllers) -> Result<(), Trouble
     }
 }
 
-async fn is_nobodys(store: &dyn Store, id: Id, birth: &Birth) -> Result<bool, Trouble> {
-    let Some(parent) = birth.parent else { return Ok(false) };
-    let found = store.get(&logical_cluster::COLLECTION.key(parent, None, &birth.name)).await?.value;
+async fn is_nobodys(
+    store: &dyn Store,
+    id: Id,
+    record: &LogicalClusterRecord,
+) -> Result<bool, ReconcileError> {
+    let Some(parent) = record.parent else { return Ok(false) };
+    let found = store.get(&logical_cluster::COLLECTION.key(parent, None, &record.name)).await?.value;
     let found = found.and_then(|entry| stored::tree(&entry).ok());
     Ok(found.as_ref().and_then(logical_cluster::id) != Some(id))
 }

@@ -1,4 +1,4 @@
-//! Giving definitions their names, and emptying those that are leaving.
+//! Accepts the names of definitions, and empties those that are being deleted.
 //!
 //! ```text
 //!   written ─► names accepted, established ─► served ─► … ─► marked ─► its objects deleted ─► gone
@@ -20,10 +20,10 @@ use storage::{Entry, Page};
 
 use crate::controllers::definition_names;
 use crate::controllers::definition_names::Taken;
-use crate::controllers::object_head::Head;
-use crate::controllers::write::{Trouble, amend};
+use crate::controllers::object_head::ObjectHead;
+use crate::controllers::write::{ReconcileError, amend};
 use crate::controllers::{Controllers, delete_collection};
-use crate::keys::{Collection, Place};
+use crate::keys::{Collection, ObjectKey};
 use crate::kinds;
 use crate::kinds::{DEFINITIONS, ESTABLISHED, Status};
 use crate::objects::conditions;
@@ -34,7 +34,7 @@ use crate::registry::strategy::{CLEANUP, TERMINATING};
 /// A group of a logical cluster.
 pub(super) type Group = (Id, Arc<str>);
 
-/// Somebody who keeps changing what is to go is met again after this long.
+/// Requeued after this long if clients keep changing the objects to delete.
 const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
 
 /// As much of a definition as says whether there is anything to do about it. Most of it is schema, which is skipped.
@@ -70,28 +70,31 @@ impl<'a> Outline<'a> {
 }
 
 /// Whether a definition that is not leaving may be passed over when everything is looked at.
-pub(super) fn is_settled(place: &Place<'_>, entry: &Entry) -> bool {
+pub(super) fn is_settled(place: &ObjectKey<'_>, entry: &Entry) -> bool {
     let is_free =
         !definition_names::is_protected(kinds::group(place.name)) && !kinds::is_reserved(place.name);
     is_free && Outline::of(entry).is_some_and(|outline| outline.is_settled())
 }
 
-pub(super) async fn look(controllers: &Controllers, (cluster, group): Group) -> Result<Outcome, Trouble> {
+pub(super) async fn reconcile(
+    controllers: &Controllers,
+    (cluster, group): Group,
+) -> Result<Outcome, ReconcileError> {
     let listed = controllers.seen.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
     let ours =
-        |entry: &Entry| Place::of(entry.key()).is_some_and(|place| kinds::group(place.name) == &*group);
+        |entry: &Entry| ObjectKey::of(entry.key()).is_some_and(|place| kinds::group(place.name) == &*group);
     let entries: Vec<Entry> = listed.value.entries.into_iter().filter(ours).collect();
-    let mut taken = Taken::built_in(controllers.kinds.common().rows(), &group);
+    let mut taken = Taken::built_in(controllers.kinds.common().resources(), &group);
     // A definition of what is built in has no names. If those its status claims counted as taken, it would be in
     // conflict with itself, lose them, be in conflict no more, get them back, and be written for ever.
     let is_free =
-        |entry: &&Entry| Place::of(entry.key()).is_some_and(|place| !kinds::is_reserved(place.name));
+        |entry: &&Entry| ObjectKey::of(entry.key()).is_some_and(|place| !kinds::is_reserved(place.name));
     let outlines = entries.iter().filter(is_free).filter_map(Outline::of);
     outlines.for_each(|outline| taken.add(&outline.accepted()));
     let mut outcome = Outcome::Done;
     for entry in &entries {
-        let is_leaving = Head::of(entry).is_some_and(|head| head.is_leaving());
-        if !is_leaving && Place::of(entry.key()).is_some_and(|place| is_settled(&place, entry)) {
+        let is_leaving = ObjectHead::of(entry).is_some_and(|head| head.is_leaving());
+        if !is_leaving && ObjectKey::of(entry.key()).is_some_and(|place| is_settled(&place, entry)) {
             continue;
         }
         let Ok(mut definition) = stored::tree(entry) else { continue };
@@ -103,7 +106,8 @@ pub(super) async fn look(controllers: &Controllers, (cluster, group): Group) -> 
         }
         definition_names::settle(&mut definition, &taken);
         taken.add(&definition["status"]["acceptedNames"]);
-        amend(&*controllers.seen, kinds::row_of_definitions(), entry, |object| *object = definition).await?;
+        amend(&*controllers.seen, kinds::definitions_resource(), entry, |object| *object = definition)
+            .await?;
     }
     Ok(outcome)
 }
@@ -114,7 +118,7 @@ async fn empty(
     cluster: Id,
     entry: &Entry,
     definition: &Value,
-) -> Result<usize, Trouble> {
+) -> Result<usize, ReconcileError> {
     let store = &*controllers.seen;
     let finalizers = definition["metadata"]["finalizers"].as_array();
     if !finalizers.is_some_and(|finalizers| finalizers.iter().any(|name| name == CLEANUP)) {
@@ -130,8 +134,8 @@ async fn empty(
     let range = collection.range(cluster, None);
     let kinds = controllers.kinds.fresh(cluster).await?;
     let conflicts = match kinds.find_collection(collection) {
-        Some(row) => delete_collection::delete_all(store, row, range.clone()).await?,
-        // What no version is served of nobody can look after.
+        Some(resource) => delete_collection::delete_all(store, resource, range.clone()).await?,
+        // No controller can reconcile a kind without a served version.
         None => {
             delete_collection::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?;
             0
@@ -144,13 +148,13 @@ async fn empty(
     }
     let message = "CustomResource deletion is in progress";
     let said = Condition::new(TERMINATING, true, "InstanceDeletionInProgress", message);
-    amend(store, kinds::row_of_definitions(), entry, |object| conditions::set(object, &said)).await?;
+    amend(store, kinds::definitions_resource(), entry, |object| conditions::set(object, &said)).await?;
     Ok(conflicts)
 }
 
-/// Nothing is left: the definition goes, unless somebody else's finalizer holds it.
-async fn release(controllers: &Controllers, entry: &Entry, said: &Condition) -> Result<(), Trouble> {
-    amend(&*controllers.seen, kinds::row_of_definitions(), entry, |object| {
+/// No object is left: the definition is deleted, unless another finalizer holds it.
+async fn release(controllers: &Controllers, entry: &Entry, said: &Condition) -> Result<(), ReconcileError> {
+    amend(&*controllers.seen, kinds::definitions_resource(), entry, |object| {
         conditions::set(object, said);
         if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|name| name != CLEANUP);

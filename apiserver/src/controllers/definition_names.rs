@@ -1,7 +1,7 @@
 //! Which names of a definition are its own.
 //!
 //! In a group, a plural, a singular and a short name lead to one resource, and a kind and the kind of its list to one
-//! kind. A definition gets the names nobody has; it is served once it has all of them, and keeps being served under the
+//! kind. A definition gets the names that are free; it is served once it has all of them, and keeps being served under the
 //! names it has if it then asks for others in vain. The words are Kubernetes's.
 
 use std::collections::BTreeSet;
@@ -28,14 +28,14 @@ pub(super) struct Taken {
 
 impl Taken {
     /// By what comes with the server.
-    pub(super) fn built_in(rows: &[std::sync::Arc<ResourceInfo>], group: &str) -> Taken {
+    pub(super) fn built_in(resources: &[std::sync::Arc<ResourceInfo>], group: &str) -> Taken {
         let mut taken = Taken::default();
-        for row in rows.iter().filter(|row| &*row.group == group) {
-            let short = row.short_names.iter();
-            taken
-                .resources
-                .extend([&row.plural, &row.singular].into_iter().chain(short).map(|name| name.to_string()));
-            taken.kinds.extend([&row.kind, &row.list_kind].map(|name| name.to_string()));
+        for resource in resources.iter().filter(|resource| &*resource.group == group) {
+            let short = resource.short_names.iter();
+            taken.resources.extend(
+                [&resource.plural, &resource.singular].into_iter().chain(short).map(|name| name.to_string()),
+            );
+            taken.kinds.extend([&resource.kind, &resource.list_kind].map(|name| name.to_string()));
         }
         taken
     }
@@ -87,7 +87,7 @@ pub(super) fn settle(definition: &mut Value, taken: &Taken) {
     }
 }
 
-/// What a definition wants and what it has, and what comes of it.
+/// The requested names of a definition, its accepted names so far, and the result.
 struct Names<'a> {
     wanted: &'a Value,
     had: &'a Value,
@@ -213,7 +213,7 @@ mod tests {
         taken
     }
 
-    /// Asked of a Kubernetes API server, each of these.
+    /// RequestInfo of a Kubernetes API server, each of these.
     #[test]
     fn a_name_that_is_taken_is_refused_and_the_last_complaint_is_told() {
         let check = |names: Value, reason: &str, message: &str, accepted: Value| {

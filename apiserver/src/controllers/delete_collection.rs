@@ -4,7 +4,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use openapi::catalog::resource_info::ResourceInfo;
 use storage::{Change, CommitError, Entry, Expect, Page, Range, Store};
 
-use crate::controllers::write::{Trouble, delete};
+use crate::controllers::write::{ReconcileError, delete};
 use crate::registry::deletion::{Options, Propagation};
 
 /// Entries looked at together.
@@ -12,19 +12,19 @@ const PAGE_ENTRIES: usize = 500;
 /// Deletions under way at once: enough for the store to make one batch of many.
 const TOGETHER: usize = 64;
 
-/// Deletes every object of a range as a client would, leaving those that wait for something. How many somebody else
+/// Deletes every object of a range as a client would, leaving those that wait for something. How many another client
 /// changed meanwhile: they have to be met again.
 pub(super) async fn delete_all(
     store: &dyn Store,
-    row: &ResourceInfo,
+    resource: &ResourceInfo,
     range: Range,
-) -> Result<usize, Trouble> {
+) -> Result<usize, ReconcileError> {
     // What is collected anyway need not be waited for by its owner.
     let options = Options { propagation: Some(Propagation::Background), ..Options::default() };
-    let one = async |entry: Entry| match delete(store, row, &entry, &options).await {
+    let one = async |entry: Entry| match delete(store, resource, &entry, &options).await {
         Ok(_) => Ok(0),
-        Err(Trouble::Conflict) => Ok(1),
-        Err(trouble) => Err(trouble),
+        Err(ReconcileError::Conflict) => Ok(1),
+        Err(error) => Err(error),
     };
     let mut conflicts = 0;
     let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
@@ -41,7 +41,11 @@ pub(super) async fn delete_all(
 }
 
 /// Removes the entries of a range, whatever they are and whatever holds them: at most `budget`. How many are done.
-pub(super) async fn remove_all(store: &dyn Store, range: Range, budget: usize) -> Result<usize, Trouble> {
+pub(super) async fn remove_all(
+    store: &dyn Store,
+    range: Range,
+    budget: usize,
+) -> Result<usize, ReconcileError> {
     let mut done = 0;
     while done < budget {
         let page = Page { limit: Some(PAGE_ENTRIES.min(budget - done)), ..Page::default() };
@@ -56,12 +60,12 @@ pub(super) async fn remove_all(store: &dyn Store, range: Range, budget: usize) -
 }
 
 /// Removes entries as they were read; those that have changed since stay.
-pub(super) async fn remove_each(store: &dyn Store, entries: Vec<Entry>) -> Result<(), Trouble> {
+pub(super) async fn remove_each(store: &dyn Store, entries: Vec<Entry>) -> Result<(), ReconcileError> {
     let one = async |entry: Entry| {
         let expect = Expect::Revision(entry.revision());
         match store.commit(entry.key().clone(), expect, Change::Delete).await {
             Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
-            Err(error) => Err(Trouble::from(error)),
+            Err(error) => Err(ReconcileError::from(error)),
         }
     };
     stream::iter(entries).map(one).buffer_unordered(TOGETHER).try_collect().await

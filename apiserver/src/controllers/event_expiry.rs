@@ -1,4 +1,4 @@
-//! Events do not last: an hour after they were last written they are gone.
+//! Deletes events an hour after they were last written.
 //!
 //! When an entry was written is known without reading it: by its revision. So it is enough to note now and then
 //! which revision is the newest, and to remove, an hour later, what is not newer than that. After a restart the hour
@@ -10,7 +10,7 @@ use std::time::Duration;
 use storage::{Page, Revision};
 use tokio::time::Instant;
 
-use crate::controllers::write::Trouble;
+use crate::controllers::write::ReconcileError;
 use crate::controllers::{Controllers, delete_collection};
 use crate::keys::Collection;
 
@@ -31,7 +31,7 @@ impl Calendar {
         self.0.push_back((now, newest));
     }
 
-    /// What was written at or before this revision is older than `age`.
+    /// Events written at or before this revision are older than `age`.
     fn before(&mut self, now: Instant, age: Duration) -> Option<Revision> {
         let old = self.0.iter().take_while(|(noted, _)| now.duration_since(*noted) >= age).count();
         let revision = old.checked_sub(1).map(|last| self.0[last].1);
@@ -45,14 +45,14 @@ impl Calendar {
 pub(super) async fn run(controllers: &Controllers) -> std::convert::Infallible {
     let mut calendar = Calendar::default();
     loop {
-        if let Err(trouble) = look(controllers, &mut calendar).await {
-            tracing::warn!(controller = "expiry", %trouble, "will try again");
+        if let Err(error) = reconcile(controllers, &mut calendar).await {
+            tracing::warn!(controller = "event_expiry", %error, "reconcile failed; requeued");
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-async fn look(controllers: &Controllers, calendar: &mut Calendar) -> Result<(), Trouble> {
+async fn reconcile(controllers: &Controllers, calendar: &mut Calendar) -> Result<(), ReconcileError> {
     let store = &*controllers.kept;
     let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
     let mut through = None;

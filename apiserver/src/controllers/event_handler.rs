@@ -1,7 +1,7 @@
-//! From what happened to who should look.
+//! The event handler: which controllers reconcile which keys after an event.
 //!
-//! One cursor over everything that is stored. It begins with what is there, and if it falls so far behind that
-//! history is gone, it begins again: controllers go by what is there now, so they miss nothing by that.
+//! One cursor over everything that is stored. It begins with a list of all objects, and if it falls so far behind that
+//! history is gone, it lists again: controllers reconcile from the current state, so they miss nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use api::cluster::Id;
 use storage::{Entry, Event, Key, Page, Range, ReadError, Revision};
 
 use crate::clusters::logical_cluster as logical;
-use crate::controllers::object_head::{Head, Owner};
+use crate::controllers::object_head::{ObjectHead, Owner};
 use crate::controllers::{
     Controllers, Namespace, allocations, cluster_records, custom_resource_definitions, garbage_collector,
     namespace_defaults, role_aggregation, service_account_tokens,
 };
 use crate::keys;
-use crate::keys::Place;
+use crate::keys::ObjectKey;
 use crate::kinds;
 use crate::kinds::DEFINITIONS;
 use crate::objects::stored;
-use crate::registry::allocation::{Claim, SERVICES, held};
+use crate::registry::allocation::{Allocation, SERVICES, held};
 use crate::registry::deletion::{FOREGROUND, ORPHAN};
 
 /// Entries looked at together at the beginning.
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const GATHER: Duration = Duration::from_millis(50);
 
 /// Reads the history on behalf of all controllers.
-pub(super) struct Feed<'a> {
+pub(super) struct EventHandler<'a> {
     controllers: &'a Controllers,
     /// Namespaces that are leaving: looked after again whenever something in them is gone.
     namespaces: HashSet<Namespace>,
@@ -42,9 +42,9 @@ pub(super) struct Feed<'a> {
     definitions: HashMap<Id, HashSet<String>>,
 }
 
-impl<'a> Feed<'a> {
-    pub(super) fn new(controllers: &'a Controllers) -> Feed<'a> {
-        Feed {
+impl<'a> EventHandler<'a> {
+    pub(super) fn new(controllers: &'a Controllers) -> EventHandler<'a> {
+        EventHandler {
             controllers,
             namespaces: HashSet::new(),
             clusters: HashMap::new(),
@@ -57,9 +57,11 @@ impl<'a> Feed<'a> {
         loop {
             let Err(error) = self.follow().await;
             match error {
-                ReadError::Compacted { .. } => tracing::info!("controllers fell behind and begin again"),
+                ReadError::Compacted { .. } => {
+                    tracing::info!("the watch of the controllers fell behind; listing again")
+                }
                 error => {
-                    tracing::warn!(%error, "controllers cannot read; will try again");
+                    tracing::warn!(%error, "the controllers cannot read the store; trying again");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -105,16 +107,16 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// An object is there, or is another than before.
+    /// An object was created or changed.
     fn appeared(&mut self, previous: Option<&Entry>, current: &Entry) {
-        let Some(place) = Place::of(current.key()) else { return self.born(previous, current) };
-        self.claimed(&place, current);
+        let Some(place) = ObjectKey::of(current.key()) else { return self.born(previous, current) };
+        self.allocated(&place, current);
         self.gathered(&place);
-        let Some(head) = Head::of(current) else {
-            // Something that is no object stands where one was, or where one shone through: to everybody else that
+        let Some(head) = ObjectHead::of(current) else {
+            // Something that is no object stands where one was, or where a bootstrap object was visible: to clients that
             // is gone.
             if namespace_defaults::is_one(&place) {
-                self.furnish(place.cluster, place.namespace);
+                self.enqueue_namespace_defaults(place.cluster, place.namespace);
             }
             return previous.into_iter().for_each(|previous| self.vanished(previous, current.revision()));
         };
@@ -127,7 +129,7 @@ impl<'a> Feed<'a> {
             .into_iter()
             .for_each(|previous| self.released(&place, previous, Some(current), current.revision()));
         if namespace_defaults::is_one(&place) {
-            self.furnish(place.cluster, place.namespace);
+            self.enqueue_namespace_defaults(place.cluster, place.namespace);
         }
         match (place.collection.group, place.collection.plural) {
             ("", "namespaces") if head.is_leaving() => {
@@ -135,7 +137,7 @@ impl<'a> Feed<'a> {
                 self.namespaces.insert(namespace.clone());
                 self.controllers.namespaces.add(namespace);
             }
-            ("", "namespaces") => self.furnish(place.cluster, Some(place.name)),
+            ("", "namespaces") => self.enqueue_namespace_defaults(place.cluster, Some(place.name)),
             _ if DEFINITIONS == place.collection => {
                 if head.is_leaving() {
                     self.definitions.entry(place.cluster).or_default().insert(place.name.to_owned());
@@ -160,8 +162,8 @@ impl<'a> Feed<'a> {
 
     /// An object is gone.
     fn vanished(&mut self, previous: &Entry, now: Revision) {
-        let Some(place) = Place::of(previous.key()) else { return };
-        let head = Head::of(previous).unwrap_or_default();
+        let Some(place) = ObjectKey::of(previous.key()) else { return };
+        let head = ObjectHead::of(previous).unwrap_or_default();
         let controllers = self.controllers;
         controllers.graph().set(previous.key(), Vec::new());
         let dependents = controllers.graph().lose(&(place.cluster, head.uid.as_str().into()));
@@ -173,7 +175,7 @@ impl<'a> Feed<'a> {
             controllers.accounts.add(previous.key().clone());
         }
         if namespace_defaults::is_one(&place) {
-            self.furnish(place.cluster, place.namespace);
+            self.enqueue_namespace_defaults(place.cluster, place.namespace);
         }
         let namespace = place.namespace.map(|namespace| (place.cluster, Arc::from(namespace)));
         if let Some(namespace) = namespace.filter(|namespace| self.namespaces.contains(namespace)) {
@@ -207,9 +209,9 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Notes whose an object is, and asks for whoever has to do with that.
-    fn owned(&self, place: &Place<'_>, key: &Key, head: &Head, previous: Option<&Entry>) {
-        let before = previous.and_then(Head::of).unwrap_or_default();
+    /// Notes the owners of an object, and enqueues the objects concerned.
+    fn owned(&self, place: &ObjectKey<'_>, key: &Key, head: &ObjectHead, previous: Option<&Entry>) {
+        let before = previous.and_then(ObjectHead::of).unwrap_or_default();
         if before.owners() != head.owners() || previous.is_none() {
             let owners = head.owners().iter().map(|owner| (place.cluster, owner.uid.as_str().into()));
             self.controllers.graph().set(key, owners.collect());
@@ -225,42 +227,42 @@ impl<'a> Feed<'a> {
     }
 
     /// A cluster role changed, which others may be made of.
-    fn gathered(&self, place: &Place<'_>) {
+    fn gathered(&self, place: &ObjectKey<'_>) {
         if place.collection == role_aggregation::COLLECTION {
             self.controllers.roles.add_after(place.cluster, GATHER);
         }
     }
 
-    /// A claim may be nobody's: whoever made it was cut off before its Service was written.
-    fn claimed(&self, place: &Place<'_>, current: &Entry) {
-        if Claim::at(place).is_some() {
-            let claim = (current.key().clone(), current.revision());
-            self.controllers.addresses.add_after(claim, allocations::SETTLES);
+    /// An allocation may have no Service: the server stopped before it wrote the Service.
+    fn allocated(&self, place: &ObjectKey<'_>, current: &Entry) {
+        if Allocation::at(place).is_some() {
+            let allocation = (current.key().clone(), current.revision());
+            self.controllers.addresses.add_after(allocation, allocations::SETTLES);
         }
     }
 
-    /// The same for a birth. Those that were there when we began are walked through together.
+    /// The same for a record. Records from before the start are checked together.
     fn born(&self, previous: Option<&Entry>, current: &Entry) {
         if let (Some(id), None, true) =
-            (keys::born(current.key()), previous, self.controllers.graph().is_whole)
+            (keys::cluster_record_id(current.key()), previous, self.controllers.graph().is_whole)
         {
-            self.controllers.births.add_after(id, cluster_records::SETTLES);
+            self.controllers.records.add_after(id, cluster_records::SETTLES);
         }
     }
 
     /// A Service gave up what it had, or some of it.
-    fn released(&self, place: &Place<'_>, previous: &Entry, current: Option<&Entry>, now: Revision) {
+    fn released(&self, place: &ObjectKey<'_>, previous: &Entry, current: Option<&Entry>, now: Revision) {
         if place.collection == SERVICES {
             let held = |entry: &Entry| held(&stored::tree(entry).unwrap_or_default());
             let kept = current.map(held).unwrap_or_default();
-            for claim in held(previous).difference(&kept) {
-                self.controllers.addresses.add((claim.key(place.cluster), now));
+            for allocation in held(previous).difference(&kept) {
+                self.controllers.addresses.add((allocation.key(place.cluster), now));
             }
         }
     }
 
-    /// Owners that may have waited for this object look again.
-    fn unblocked(&self, place: &Place<'_>, owners: &[Owner]) {
+    /// ManagedFields that may have waited for this object look again.
+    fn unblocked(&self, place: &ObjectKey<'_>, owners: &[Owner]) {
         let kinds = self.controllers.kinds.of(place.cluster);
         for owner in owners.iter().filter(|owner| owner.blocks()) {
             if let Some(key) = garbage_collector::owner_key(&kinds, place, owner) {
@@ -270,13 +272,13 @@ impl<'a> Feed<'a> {
     }
 
     /// The definitions of a group are looked at together.
-    fn defined(&self, place: &Place<'_>) {
+    fn defined(&self, place: &ObjectKey<'_>) {
         self.controllers.definitions.add((place.cluster, kinds::group(place.name).into()));
     }
 
-    fn furnish(&self, cluster: Id, namespace: Option<&str>) {
+    fn enqueue_namespace_defaults(&self, cluster: Id, namespace: Option<&str>) {
         if let Some(namespace) = namespace {
-            self.controllers.furnishings.add((cluster, namespace.into()));
+            self.controllers.namespace_defaults.add((cluster, namespace.into()));
         }
     }
 }

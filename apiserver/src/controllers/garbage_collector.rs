@@ -1,4 +1,4 @@
-//! Collecting what nobody owns any more.
+//! Deletes objects whose owners are gone.
 //!
 //! ```text
 //!   an owner is gone        ─► its dependents go, unless another owner still holds them
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An object is deleted only when every owner it names has been looked for in the store and not found. An owner of a
-//! kind that nobody serves, or that an object of this place cannot have, is neither there nor gone: then the object
+//! kind that is not served, or that an object in this namespace cannot have, is unknown: then the object
 //! stays.
 
 use std::collections::HashSet;
@@ -21,9 +21,9 @@ use serde_json::Value;
 use storage::{Entry, Key};
 
 use crate::controllers::Controllers;
-use crate::controllers::object_head::{Head, Owner};
-use crate::controllers::write::{Trouble, amend, delete};
-use crate::keys::{Collection, Place};
+use crate::controllers::object_head::{ObjectHead, Owner};
+use crate::controllers::write::{ReconcileError, amend, delete};
+use crate::keys::{Collection, ObjectKey};
 use crate::kinds::Kinds;
 use crate::registry::deletion::{FOREGROUND, ORPHAN, Options, Propagation};
 
@@ -31,13 +31,13 @@ use crate::registry::deletion::{FOREGROUND, ORPHAN, Options, Propagation};
 const BEGINNING: Duration = Duration::from_millis(100);
 /// Kinds come and go; an owner of an unknown one is looked for again after this long.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(300);
-/// How many owners are read to find out whether an object waits for itself. Owners are chains of three or four; the
+/// How many owners are read to find out whether an object waits for itself. ManagedFields are chains of three or four; the
 /// bound keeps a chain of a hundred thousand, which a tenant can build, from costing its square in reads.
 const CIRCLE_OWNERS_MAX: usize = 1000;
 
 /// What an owner is to the object that names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+enum OwnerState {
     Solid,
     Gone,
     /// Leaving, and waiting for its dependents to go first.
@@ -45,7 +45,7 @@ enum Standing {
     Unknown,
 }
 
-/// What is to be done with an object.
+/// The decision about an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Verdict {
     Keep,
@@ -55,104 +55,113 @@ enum Verdict {
     Delete(Propagation),
 }
 
-pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome, Trouble> {
+pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Outcome, ReconcileError> {
     // Who has no dependents that we know of may have some that we have not come to yet.
     if !controllers.graph().is_whole {
         return Ok(Outcome::Again(BEGINNING));
     }
     let store = &*controllers.seen;
-    let Some(place) = Place::of(&key) else { return Ok(Outcome::Done) };
-    let Some(row) = row(controllers, &place).await? else { return Ok(Outcome::Done) };
+    let Some(place) = ObjectKey::of(&key) else { return Ok(Outcome::Done) };
+    let Some(resource) = resource(controllers, &place).await? else { return Ok(Outcome::Done) };
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
-    let Some(head) = Head::of(&entry) else { return Ok(Outcome::Done) };
+    let Some(head) = ObjectHead::of(&entry) else { return Ok(Outcome::Done) };
     if head.is_leaving() {
-        return leave(controllers, &row, &place, &entry, &head).await;
+        return leave(controllers, &resource, &place, &entry, &head).await;
     }
-    let mut standings = Vec::with_capacity(head.owners().len());
+    let mut states = Vec::with_capacity(head.owners().len());
     for owner in head.owners() {
-        standings.push((owner, standing(controllers, &place, owner).await?));
+        states.push((owner, owner_state(controllers, &place, owner).await?));
     }
     let has_dependents = !dependents(controllers, &place, &head).is_empty();
-    match decide(&head, &standings, has_dependents) {
+    match decide(&head, &states, has_dependents) {
         Verdict::Keep => Ok(Outcome::Done),
         Verdict::KeepForNow => Ok(Outcome::Again(UNKNOWN_AGAIN)),
         Verdict::Forget(uids) => {
-            amend(store, &row, &entry, |object| forget(object, &uids)).await?;
+            amend(store, &resource, &entry, |object| forget(object, &uids)).await?;
             Ok(Outcome::Done)
         }
         Verdict::Delete(propagation) => {
             let options = Options { propagation: Some(propagation), ..Options::default() };
-            delete(store, &row, &entry, &options).await?;
+            delete(store, &resource, &entry, &options).await?;
             Ok(Outcome::Done)
         }
     }
 }
 
-/// What is known of the kind of an object.
-async fn row(controllers: &Controllers, place: &Place<'_>) -> Result<Option<Arc<ResourceInfo>>, Trouble> {
+/// The resource of an object.
+async fn resource(
+    controllers: &Controllers,
+    place: &ObjectKey<'_>,
+) -> Result<Option<Arc<ResourceInfo>>, ReconcileError> {
     let find = |kinds: &Kinds| kinds.find_collection(place.collection).cloned();
     Ok(controllers.kinds.find(place.cluster, find).await?)
 }
 
-fn decide(head: &Head, standings: &[(&Owner, Standing)], has_dependents: bool) -> Verdict {
-    let any = |wanted: Standing| standings.iter().any(|(_, standing)| *standing == wanted);
-    if any(Standing::Unknown) {
+fn decide(head: &ObjectHead, states: &[(&Owner, OwnerState)], has_dependents: bool) -> Verdict {
+    let any = |wanted: OwnerState| states.iter().any(|(_, standing)| *standing == wanted);
+    if any(OwnerState::Unknown) {
         return Verdict::KeepForNow;
     }
-    if standings.is_empty() || !(any(Standing::Gone) || any(Standing::Waiting)) {
+    if states.is_empty() || !(any(OwnerState::Gone) || any(OwnerState::Waiting)) {
         return Verdict::Keep;
     }
-    if any(Standing::Solid) {
-        let leaving = standings.iter().filter(|(_, standing)| *standing != Standing::Solid);
+    if any(OwnerState::Solid) {
+        let leaving = states.iter().filter(|(_, standing)| *standing != OwnerState::Solid);
         return Verdict::Forget(leaving.map(|(owner, _)| owner.uid.clone()).collect());
     }
     Verdict::Delete(match () {
-        () if any(Standing::Waiting) && has_dependents => Propagation::Foreground,
+        () if any(OwnerState::Waiting) && has_dependents => Propagation::Foreground,
         () if head.has_finalizer(ORPHAN) => Propagation::Orphan,
         () if head.has_finalizer(FOREGROUND) => Propagation::Foreground,
         () => Propagation::Background,
     })
 }
 
-async fn standing(controllers: &Controllers, place: &Place<'_>, owner: &Owner) -> Result<Standing, Trouble> {
+async fn owner_state(
+    controllers: &Controllers,
+    place: &ObjectKey<'_>,
+    owner: &Owner,
+) -> Result<OwnerState, ReconcileError> {
     if controllers.graph().is_gone(&(place.cluster, owner.uid.as_str().into())) {
-        return Ok(Standing::Gone);
+        return Ok(OwnerState::Gone);
     }
     let find = |kinds: &Kinds| owner_key(kinds, place, owner);
-    let Some(key) = controllers.kinds.find(place.cluster, find).await? else { return Ok(Standing::Unknown) };
+    let Some(key) = controllers.kinds.find(place.cluster, find).await? else {
+        return Ok(OwnerState::Unknown);
+    };
     let found = controllers.seen.get(&key).await?.value;
-    Ok(match found.as_ref().and_then(Head::of).filter(|head| head.uid == owner.uid) {
-        None => Standing::Gone,
-        Some(head) if head.waits_for_dependents() => Standing::Waiting,
-        Some(_) => Standing::Solid,
+    Ok(match found.as_ref().and_then(ObjectHead::of).filter(|head| head.uid == owner.uid) {
+        None => OwnerState::Gone,
+        Some(head) if head.waits_for_dependents() => OwnerState::Waiting,
+        Some(_) => OwnerState::Solid,
     })
 }
 
-/// Where the owner of an object at `place` would be; none if there is no such kind, or an object that has no
+/// The key of the owner of an object at `place`; none if there is no such kind, or an object that has no
 /// namespace names an owner that has one.
-pub(super) fn owner_key(kinds: &Kinds, place: &Place<'_>, owner: &Owner) -> Option<Key> {
-    let row = kinds.find_kind(owner.group(), &owner.kind)?;
-    let namespace = match (row.namespaced, place.namespace) {
+pub(super) fn owner_key(kinds: &Kinds, place: &ObjectKey<'_>, owner: &Owner) -> Option<Key> {
+    let resource = kinds.find_kind(owner.group(), &owner.kind)?;
+    let namespace = match (resource.namespaced, place.namespace) {
         (true, None) => return None,
         (true, namespace) => namespace,
         (false, _) => None,
     };
-    let (group, plural) = (&*row.group, &*row.plural);
+    let (group, plural) = (&*resource.group, &*resource.plural);
     Some(Collection { group, plural }.key(place.cluster, namespace, &owner.name))
 }
 
-fn dependents(controllers: &Controllers, place: &Place<'_>, head: &Head) -> Vec<Key> {
+fn dependents(controllers: &Controllers, place: &ObjectKey<'_>, head: &ObjectHead) -> Vec<Key> {
     controllers.graph().dependents(&(place.cluster, Arc::from(head.uid.as_str())))
 }
 
 /// An object that has been deleted waits for what its finalizers stand for.
 async fn leave(
     controllers: &Controllers,
-    row: &ResourceInfo,
-    place: &Place<'_>,
+    resource: &ResourceInfo,
+    place: &ObjectKey<'_>,
     entry: &Entry,
-    head: &Head,
-) -> Result<Outcome, Trouble> {
+    head: &ObjectHead,
+) -> Result<Outcome, ReconcileError> {
     let finalizer = match head {
         head if head.has_finalizer(ORPHAN) => {
             for key in dependents(controllers, place, head) {
@@ -161,13 +170,13 @@ async fn leave(
             ORPHAN
         }
         head if head.has_finalizer(FOREGROUND) => match blocked(controllers, place, head).await? {
-            // Whoever goes last makes us look again.
+            // The deletion of the last one requeues this.
             true => return Ok(Outcome::Done),
             false => FOREGROUND,
         },
         _ => return Ok(Outcome::Done),
     };
-    amend(&*controllers.seen, row, entry, |object| {
+    amend(&*controllers.seen, resource, entry, |object| {
         if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|name| name != finalizer);
         }
@@ -177,20 +186,24 @@ async fn leave(
 }
 
 /// Lets a dependent forget its owner.
-async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), Trouble> {
+async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), ReconcileError> {
     let Some(entry) = controllers.seen.get(key).await?.value else { return Ok(()) };
-    let Some(place) = Place::of(key) else { return Ok(()) };
-    let Some(row) = row(controllers, &place).await? else { return Ok(()) };
-    amend(&*controllers.seen, &row, &entry, |object| forget(object, &[uid.to_owned()])).await
+    let Some(place) = ObjectKey::of(key) else { return Ok(()) };
+    let Some(resource) = resource(controllers, &place).await? else { return Ok(()) };
+    amend(&*controllers.seen, &resource, &entry, |object| forget(object, &[uid.to_owned()])).await
 }
 
 /// Whether dependents that block are still there. Those that are not leaving yet are asked to, and those that wait for
 /// the object themselves are made not to block it.
-async fn blocked(controllers: &Controllers, place: &Place<'_>, head: &Head) -> Result<bool, Trouble> {
+async fn blocked(
+    controllers: &Controllers,
+    place: &ObjectKey<'_>,
+    head: &ObjectHead,
+) -> Result<bool, ReconcileError> {
     let mut blocking = Vec::new();
     for key in dependents(controllers, place, head) {
         let Some(entry) = controllers.seen.get(&key).await?.value else { continue };
-        let Some(dependent) = Head::of(&entry) else { continue };
+        let Some(dependent) = ObjectHead::of(&entry) else { continue };
         if dependent.owners().iter().any(|owner| owner.uid == head.uid && owner.blocks()) {
             blocking.push((entry, dependent));
         }
@@ -225,19 +238,19 @@ async fn blocked(controllers: &Controllers, place: &Place<'_>, head: &Head) -> R
 /// deleted every object.
 async fn waiting_for(
     controllers: &Controllers,
-    place: &Place<'_>,
-    head: &Head,
-) -> Result<HashSet<String>, Trouble> {
+    place: &ObjectKey<'_>,
+    head: &ObjectHead,
+) -> Result<HashSet<String>, ReconcileError> {
     let mut waiting = HashSet::new();
     let mut next = blocked_owners(controllers, place, head).await?;
     for _ in 0..CIRCLE_OWNERS_MAX {
         let Some((key, uid)) = next.pop() else { break };
-        let found = controllers.seen.get(&key).await?.value.as_ref().and_then(Head::of);
+        let found = controllers.seen.get(&key).await?.value.as_ref().and_then(ObjectHead::of);
         let Some(owner) = found.filter(|owner| owner.uid == uid && owner.waits_for_dependents()) else {
             continue;
         };
         if waiting.insert(uid)
-            && let Some(place) = Place::of(&key)
+            && let Some(place) = ObjectKey::of(&key)
         {
             next.extend(blocked_owners(controllers, &place, &owner).await?);
         }
@@ -245,12 +258,12 @@ async fn waiting_for(
     Ok(waiting)
 }
 
-/// Where the owners are that wait for this object if they are deleted in the foreground, and their uids.
+/// The keys and uids of the owners that wait for this object if they are deleted in the foreground.
 async fn blocked_owners(
     controllers: &Controllers,
-    place: &Place<'_>,
-    head: &Head,
-) -> Result<Vec<(Key, String)>, Trouble> {
+    place: &ObjectKey<'_>,
+    head: &ObjectHead,
+) -> Result<Vec<(Key, String)>, ReconcileError> {
     let blocked: Vec<_> =
         head.owners().iter().filter(|owner| owner.blocks()).take(CIRCLE_OWNERS_MAX).collect();
     let find = |kinds: &Kinds| -> Vec<(Key, String)> {
@@ -265,11 +278,11 @@ async fn blocked_owners(
 }
 
 /// Makes a dependent no longer block this owner.
-async fn unblock(controllers: &Controllers, entry: &Entry, uid: &str) -> Result<(), Trouble> {
-    let Some(place) = Place::of(entry.key()) else { return Ok(()) };
-    let Some(row) = row(controllers, &place).await? else { return Ok(()) };
-    tracing::debug!(key = ?entry.key(), owner = uid, "breaking a circle of owners");
-    amend(&*controllers.seen, &row, entry, |object| {
+async fn unblock(controllers: &Controllers, entry: &Entry, uid: &str) -> Result<(), ReconcileError> {
+    let Some(place) = ObjectKey::of(entry.key()) else { return Ok(()) };
+    let Some(resource) = resource(controllers, &place).await? else { return Ok(()) };
+    tracing::debug!(key = ?entry.key(), owner = uid, "breaking a cycle of owner references");
+    amend(&*controllers.seen, &resource, entry, |object| {
         let owners = object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten();
         for owner in owners.filter(|owner| owner["uid"] == uid) {
             owner["blockOwnerDeletion"] = false.into();
@@ -293,13 +306,13 @@ mod tests {
 
     #[test]
     fn an_object_goes_only_when_every_owner_is_known_to_be_gone() {
-        use Standing::{Gone, Solid, Unknown, Waiting};
-        let check = |standings: &[Standing], has_dependents, expected: Verdict| {
-            let owners: Vec<Owner> = (0..standings.len())
+        use OwnerState::{Gone, Solid, Unknown, Waiting};
+        let check = |states: &[OwnerState], has_dependents, expected: Verdict| {
+            let owners: Vec<Owner> = (0..states.len())
                 .map(|number| Owner { uid: number.to_string(), ..Owner::default() })
                 .collect();
-            let standings: Vec<_> = owners.iter().zip(standings.iter().copied()).collect();
-            assert_eq!(decide(&Head::default(), &standings, has_dependents), expected, "{standings:?}");
+            let states: Vec<_> = owners.iter().zip(states.iter().copied()).collect();
+            assert_eq!(decide(&ObjectHead::default(), &states, has_dependents), expected, "{states:?}");
         };
         let forget = |uids: &[&str]| Verdict::Forget(uids.iter().map(|uid| (*uid).to_owned()).collect());
         check(&[], false, Verdict::Keep);
@@ -320,8 +333,8 @@ mod tests {
         let owner = Owner::default();
         for (finalizer, propagation) in [(ORPHAN, Propagation::Orphan), (FOREGROUND, Propagation::Foreground)]
         {
-            let head = Head { finalizers: Some(vec![finalizer.to_owned()]), ..Head::default() };
-            assert_eq!(decide(&head, &[(&owner, Standing::Gone)], false), Verdict::Delete(propagation));
+            let head = ObjectHead { finalizers: Some(vec![finalizer.to_owned()]), ..ObjectHead::default() };
+            assert_eq!(decide(&head, &[(&owner, OwnerState::Gone)], false), Verdict::Delete(propagation));
         }
     }
 
@@ -329,7 +342,7 @@ mod tests {
     #[test]
     fn an_owner_is_looked_for_where_the_object_is() {
         let id = api::cluster::Id::new(5);
-        let place = |namespace| Place {
+        let place = |namespace| ObjectKey {
             collection: Collection { group: "", plural: "configmaps" },
             cluster: id,
             namespace,

@@ -1,7 +1,7 @@
 //! Which of several servers runs the controllers: the one that holds a Lease.
 //!
 //! ```text
-//!   look ─► nobody holds it, or the holder has not renewed it while we watched ─► take it ─► renew …  ─► lost, or given up
+//!   read ─► no holder, or one that has not renewed it while we watched ─► take it ─► renew …  ─► lost, or released
 //! ```
 //!
 //! It saves work and nothing else: controllers name the revision of everything they write, so two that believe to
@@ -15,7 +15,7 @@ use serde_json::Value;
 use storage::{Change, Entry, Expect, Revision, Store};
 use tokio::time::Instant;
 
-use crate::controllers::write::Trouble;
+use crate::controllers::write::ReconcileError;
 use crate::keys::Collection;
 use crate::objects::{metadata, stored};
 
@@ -23,7 +23,7 @@ use crate::objects::{metadata, stored};
 const LASTS: Duration = Duration::from_secs(15);
 /// How often it is renewed, or looked at by those who wait for it.
 const EVERY: Duration = Duration::from_secs(3);
-/// A holder that has not managed to renew it for this long stops: well before anybody else begins.
+/// A holder that has not managed to renew it for this long stops: well before another server begins.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
 
 const LEASES: Collection<'static> = Collection { group: "coordination.k8s.io", plural: "leases" };
@@ -32,7 +32,7 @@ const NAME: &str = "holon-controllers";
 
 /// What one server knows of the lease.
 #[derive(Debug)]
-pub(super) struct Seat<'a> {
+pub(super) struct LeaderElection<'a> {
     store: &'a dyn Store,
     /// Tells this server from all others.
     name: String,
@@ -48,9 +48,9 @@ enum Turn {
     Wait,
 }
 
-impl<'a> Seat<'a> {
-    pub(super) fn new(store: &'a dyn Store) -> Seat<'a> {
-        Seat { store, name: uuid::Uuid::new_v4().to_string(), seen: None }
+impl<'a> LeaderElection<'a> {
+    pub(super) fn new(store: &'a dyn Store) -> LeaderElection<'a> {
+        LeaderElection { store, name: uuid::Uuid::new_v4().to_string(), seen: None }
     }
 
     /// Returns once we lead.
@@ -58,14 +58,14 @@ impl<'a> Seat<'a> {
         loop {
             match self.turn().await {
                 Ok(true) => return tracing::info!(holder = self.name, "this server runs the controllers"),
-                Ok(false) | Err(Trouble::Conflict) => {}
-                Err(trouble) => tracing::warn!(%trouble, "cannot look at the lease of the controllers"),
+                Ok(false) | Err(ReconcileError::Conflict) => {}
+                Err(error) => tracing::warn!(%error, "cannot read the lease of the controllers"),
             }
             tokio::time::sleep(EVERY).await;
         }
     }
 
-    /// Renews the lease; returns once somebody else has it, or it could not be renewed for too long.
+    /// Renews the lease; returns once another server holds it, or it could not be renewed for too long.
     pub(super) async fn lost(&mut self) {
         let mut renewed = Instant::now();
         while renewed.elapsed() < GIVES_UP_AFTER {
@@ -73,7 +73,7 @@ impl<'a> Seat<'a> {
             match self.turn().await {
                 Ok(true) => renewed = Instant::now(),
                 Ok(false) => break,
-                Err(trouble) => tracing::warn!(%trouble, "cannot renew the lease of the controllers"),
+                Err(error) => tracing::warn!(%error, "cannot renew the lease of the controllers"),
             }
         }
         tracing::warn!(holder = self.name, "another server may run the controllers now");
@@ -89,7 +89,7 @@ impl<'a> Seat<'a> {
     }
 
     /// Whether we hold the lease now.
-    async fn turn(&mut self) -> Result<bool, Trouble> {
+    async fn turn(&mut self) -> Result<bool, ReconcileError> {
         let found = self.store.get(&key()).await?.value;
         let lease = found.as_ref().map(|entry| stored::tree(entry).unwrap_or_default());
         let revision = found.as_ref().map_or(Revision::ZERO, Entry::revision);
@@ -109,7 +109,7 @@ impl<'a> Seat<'a> {
         }
     }
 
-    async fn write(&self, entry: Option<&Entry>, mut lease: Value, name: &str) -> Result<(), Trouble> {
+    async fn write(&self, entry: Option<&Entry>, mut lease: Value, name: &str) -> Result<(), ReconcileError> {
         let now = metadata::micro_now();
         if holder(&lease) != name {
             let changes = lease["spec"]["leaseTransitions"].as_i64().unwrap_or(-1) + 1;
@@ -168,9 +168,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_next_one_leads_when_the_first_stops_renewing_or_leaves() {
         let store = Memory::new();
-        let (mut first, mut second) = (Seat::new(&store), Seat::new(&store));
+        let (mut first, mut second) = (LeaderElection::new(&store), LeaderElection::new(&store));
         first.won().await;
-        let waited = async |seat: &mut Seat<'_>| {
+        let waited = async |seat: &mut LeaderElection<'_>| {
             let begun = Instant::now();
             seat.won().await;
             begun.elapsed()

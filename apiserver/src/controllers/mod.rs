@@ -1,21 +1,21 @@
-//! What makes a logical cluster behave as a cluster when nobody asks it anything.
+//! The controllers that make a logical cluster behave as a cluster.
 //!
 //! ```text
-//!   the store's one history ─► feed ─┬─► garbage:      objects whose owners are gone
-//!                                    ├─► namespaces:   emptying what is leaving
-//!                                    ├─► clusters:     the same for logical clusters
-//!                                    ├─► definitions:  names of custom kinds, and emptying those that leave
-//!                                    ├─► furnishings:  what every namespace has
-//!                                    ├─► addresses:    claims of Services that are gone
-//!                                    ├─► roles:        those made of other roles
-//!                                    ├─► accounts:     Secrets with tokens
-//!                                    └─► births:       of logical clusters that were never made
-//!                              clock ───► expiry:       events of an hour ago
+//!   the store's history ─► event handler ─┬─► garbage_collector            objects whose owners are gone
+//!                                         ├─► namespaces                   empties those being deleted
+//!                                         ├─► logical_clusters             the same for logical clusters
+//!                                         ├─► custom_resource_definitions  accepts names; empties those being deleted
+//!                                         ├─► namespace_defaults           service account, certificate
+//!                                         ├─► allocations                  of Services that are gone
+//!                                         ├─► role_aggregation             roles made of other roles
+//!                                         ├─► service_account_tokens       Secrets with tokens
+//!                                         └─► cluster_records              of logical clusters never created
+//!                                 timer ────► event_expiry                 events of an hour ago
 //! ```
 //!
 //! There is one of each for all logical clusters, and a logical cluster in which nothing happens costs them nothing:
-//! one cursor over the whole history says which keys want attention, whatever their kind, and each controller looks
-//! after its keys from what is stored now.
+//! one cursor over the whole history says which keys to reconcile, whatever their kind, and each controller reconciles
+//! its keys from the stored state.
 //!
 //! They do not go through the API. They are part of what makes its promises come true (that a namespace goes with
 //! what it holds, that an owner's dependents follow it), so they work below it, on entries and revisions: every write
@@ -52,16 +52,16 @@ use controller::tasks::Stop;
 use storage::{Key, Revision, Store};
 
 use crate::authn::service_accounts::Accounts;
-use crate::controllers::event_handler::Feed;
-use crate::controllers::leader_election::Seat;
+use crate::controllers::event_handler::EventHandler;
+use crate::controllers::leader_election::LeaderElection;
 use crate::controllers::owner_graph::Graph;
-use crate::controllers::write::Trouble;
+use crate::controllers::write::ReconcileError;
 use crate::kinds::Registry;
 
-/// Keys of one controller looked after at once. Enough for the store to make one batch of many writes.
-const HANDS: usize = 32;
+/// Workers of one controller. Enough for the store to make one batch of many writes.
+const WORKERS: usize = 32;
 /// Namespaces and logical clusters, which are emptied with many writes at once each.
-const HANDS_OF_HOLDERS: usize = 4;
+const DELETION_WORKERS: usize = 4;
 
 /// A namespace of a logical cluster.
 type Namespace = (Id, Arc<str>);
@@ -69,9 +69,9 @@ type Namespace = (Id, Arc<str>);
 /// The controllers, and what they share.
 #[derive(Debug)]
 pub struct Controllers {
-    /// What clients see.
+    /// The store as clients see it.
     seen: Arc<dyn Store>,
-    /// What is kept: the same less what is only seen because every newborn has it.
+    /// The store itself: the same less unchanged bootstrap objects.
     kept: Arc<dyn Store>,
     /// What each logical cluster serves.
     kinds: Arc<Registry>,
@@ -82,15 +82,15 @@ pub struct Controllers {
     /// By the key of the object that stands for it.
     clusters: Queue<Key>,
     definitions: Queue<custom_resource_definitions::Group>,
-    furnishings: Queue<Namespace>,
-    /// Claims, each with the revision that is a reason to look at it.
+    namespace_defaults: Queue<Namespace>,
+    /// Allocations, each with the revision that is a reason to look at it.
     addresses: Queue<(Key, Revision)>,
-    births: Queue<Id>,
+    records: Queue<Id>,
     /// Logical clusters with a cluster role that changed.
     roles: Queue<Id>,
     /// Service accounts, and Secrets with their tokens.
     accounts: Queue<Key>,
-    /// Who makes the tokens. None: nobody does.
+    /// Issues the tokens, if the server has a signer.
     accounts_of: Option<Arc<Accounts>>,
     graph: std::sync::Mutex<Graph>,
 }
@@ -106,9 +106,9 @@ impl Controllers {
             namespaces: Queue::new(),
             clusters: Queue::new(),
             definitions: Queue::new(),
-            furnishings: Queue::new(),
+            namespace_defaults: Queue::new(),
             addresses: Queue::new(),
-            births: Queue::new(),
+            records: Queue::new(),
             roles: Queue::new(),
             accounts: Queue::new(),
             accounts_of: None,
@@ -139,7 +139,7 @@ impl Controllers {
 
     /// The same where several servers share a store: works while this one leads.
     pub async fn run_if_leading(self, mut stop: Stop) -> Result<(), std::convert::Infallible> {
-        let mut seat = Seat::new(&*self.kept);
+        let mut seat = LeaderElection::new(&*self.kept);
         let leading = async {
             loop {
                 seat.won().await;
@@ -157,36 +157,43 @@ impl Controllers {
         Ok(())
     }
 
-    /// Goes on for as long as it is polled. Begins anew each time: whoever led meanwhile may have left anything.
+    /// Runs for as long as it is polled. Starts over each time: another leader may have left anything.
     async fn work(&self) {
         [&self.garbage, &self.clusters].into_iter().for_each(Queue::clear);
-        [&self.namespaces, &self.furnishings].into_iter().for_each(Queue::clear);
+        [&self.namespaces, &self.namespace_defaults].into_iter().for_each(Queue::clear);
         self.definitions.clear();
         self.addresses.clear();
-        [&self.births, &self.roles].into_iter().for_each(Queue::clear);
+        [&self.records, &self.roles].into_iter().for_each(Queue::clear);
         self.accounts.clear();
         let infinite = tokio::join!(
-            Feed::new(self).run(),
-            work(&self.garbage, HANDS, |key| self.settled("garbage", garbage_collector::look(self, key))),
-            work(&self.namespaces, HANDS_OF_HOLDERS, |key| {
-                self.settled("namespaces", namespaces::look(self, key))
+            EventHandler::new(self).run(),
+            work(&self.garbage, WORKERS, |key| self
+                .settled("garbage_collector", garbage_collector::reconcile(self, key))),
+            work(&self.namespaces, DELETION_WORKERS, |key| {
+                self.settled("namespaces", namespaces::reconcile(self, key))
             }),
-            work(&self.clusters, HANDS_OF_HOLDERS, |key| {
-                self.settled("logical clusters", logical_clusters::look(self, key))
+            work(&self.clusters, DELETION_WORKERS, |key| {
+                self.settled("logical_clusters", logical_clusters::reconcile(self, key))
             }),
-            work(&self.definitions, HANDS_OF_HOLDERS, |group| {
-                self.settled("definitions", custom_resource_definitions::look(self, group))
+            work(&self.definitions, DELETION_WORKERS, |group| {
+                self.settled(
+                    "custom_resource_definitions",
+                    custom_resource_definitions::reconcile(self, group),
+                )
             }),
-            work(&self.furnishings, HANDS, |key| self
-                .settled("furnishings", namespace_defaults::look(self, key))),
-            work(&self.addresses, HANDS, |key| self.settled("addresses", allocations::look(self, key))),
-            work(&self.births, HANDS, |id| self.settled("births", cluster_records::look(self, id))),
-            work(&self.roles, HANDS_OF_HOLDERS, |id| self.settled("roles", role_aggregation::look(self, id))),
-            work(&self.accounts, HANDS, |key| self
-                .settled("accounts", service_account_tokens::look(self, key))),
+            work(&self.namespace_defaults, WORKERS, |key| self
+                .settled("namespace_defaults", namespace_defaults::reconcile(self, key))),
+            work(&self.addresses, WORKERS, |key| self
+                .settled("allocations", allocations::reconcile(self, key))),
+            work(&self.records, WORKERS, |id| self
+                .settled("cluster_records", cluster_records::reconcile(self, id))),
+            work(&self.roles, DELETION_WORKERS, |id| self
+                .settled("role_aggregation", role_aggregation::reconcile(self, id))),
+            work(&self.accounts, WORKERS, |key| self
+                .settled("service_account_tokens", service_account_tokens::reconcile(self, key))),
             async {
-                if let Err(trouble) = cluster_records::look_at_all(self).await {
-                    tracing::warn!(controller = "births", %trouble, "will look again after the next start");
+                if let Err(error) = cluster_records::reconcile_all(self).await {
+                    tracing::warn!(controller = "cluster_records", %error, "cannot check the records of logical clusters; checked again at the next start");
                 }
             },
             event_expiry::run(self),
@@ -195,30 +202,34 @@ impl Controllers {
     }
 
     /// A conflict is normal and tried again; anything else is tried again and told.
-    async fn settled(&self, name: &str, looked: impl Future<Output = Result<Outcome, Trouble>>) -> Outcome {
+    async fn settled(
+        &self,
+        name: &str,
+        looked: impl Future<Output = Result<Outcome, ReconcileError>>,
+    ) -> Outcome {
         match looked.await {
             Ok(outcome) => outcome,
-            Err(Trouble::Conflict) => Outcome::Failed,
-            Err(trouble) => {
-                tracing::warn!(controller = name, %trouble, "will try again");
+            Err(ReconcileError::Conflict) => Outcome::Failed,
+            Err(error) => {
+                tracing::warn!(controller = name, %error, "reconcile failed; requeued");
                 Outcome::Failed
             }
         }
     }
 
     fn graph(&self) -> std::sync::MutexGuard<'_, Graph> {
-        // Its methods do not panic, and nobody awaits while holding it.
+        // Its methods do not panic, and the lock is not held across an await.
         self.graph.lock().expect("no holder of this lock panics")
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ReconcileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Conflict => write!(f, "somebody else was faster"),
-            Trouble::Read(error) => error.fmt(f),
-            Trouble::Commit(error) => error.fmt(f),
-            Trouble::Refused(status) => write!(f, "{}", status.message),
+            ReconcileError::Conflict => write!(f, "another writer changed the object first"),
+            ReconcileError::Read(error) => error.fmt(f),
+            ReconcileError::Commit(error) => error.fmt(f),
+            ReconcileError::Refused(status) => write!(f, "{}", status.message),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What every namespace has: a service account, and the certificate its pods check the server by.
+//! Namespace defaults: a service account, and the certificate with which pods verify the server.
 //!
-//! Kubernetes's own clients wait for both before they do anything in a new namespace. Whoever deletes or changes them
+//! Kubernetes's own clients wait for both before they do anything in a new namespace. A user who deletes or changes them
 //! gets them back.
 
 use controller::queue::Outcome;
@@ -10,9 +10,9 @@ use storage::{Change, Expect};
 
 use crate::clusters::bootstrap::ABOUT_THE_AUTHORITY;
 use crate::clusters::{logical_cluster, records};
-use crate::controllers::write::{Trouble, amend};
+use crate::controllers::write::{ReconcileError, amend};
 use crate::controllers::{Controllers, Namespace};
-use crate::keys::{Collection, Place};
+use crate::keys::{Collection, ObjectKey};
 use crate::objects::{metadata, stored};
 
 const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceaccounts" };
@@ -20,15 +20,15 @@ const ACCOUNT: &str = "default";
 const MAPS: Collection<'static> = Collection { group: "", plural: "configmaps" };
 const AUTHORITY: &str = "kube-root-ca.crt";
 /// Whether the object at this place is one of them.
-pub(super) fn is_one(place: &Place<'_>) -> bool {
+pub(super) fn is_one(place: &ObjectKey<'_>) -> bool {
     place.collection == ACCOUNTS && place.name == ACCOUNT
         || place.collection == MAPS && place.name == AUTHORITY
 }
 
-pub(super) async fn look(
+pub(super) async fn reconcile(
     controllers: &Controllers,
     (cluster, namespace): Namespace,
-) -> Result<Outcome, Trouble> {
+) -> Result<Outcome, ReconcileError> {
     let store = &*controllers.seen;
     if records::find(store, cluster).await?.is_none() {
         return Ok(Outcome::Done);
@@ -53,8 +53,8 @@ pub(super) async fn look(
             store.commit(map, Expect::Absent, Change::Put(stored::encode(&object))).await?;
         }
         Some(entry) => {
-            let row = catalog::find("", "v1", "configmaps").expect("the catalogue has config maps");
-            amend(store, row, &entry, |object| object["data"] = wanted).await?;
+            let resource = catalog::find("", "v1", "configmaps").expect("the catalogue has config maps");
+            amend(store, resource, &entry, |object| object["data"] = wanted).await?;
         }
     }
     Ok(Outcome::Done)

@@ -11,7 +11,7 @@ use crate::registry::deletion::FOREGROUND;
 /// Who an object is, whose it is, and whether it is leaving.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Head {
+pub(super) struct ObjectHead {
     pub(super) uid: String,
     pub(super) owner_references: Option<Vec<Owner>>,
     pub(super) finalizers: Option<Vec<String>>,
@@ -40,11 +40,11 @@ impl Owner {
     }
 }
 
-impl Head {
+impl ObjectHead {
     /// None for what is no object. Only the metadata is read: this is done for every write there is.
-    pub(super) fn of(entry: &Entry) -> Option<Head> {
+    pub(super) fn of(entry: &Entry) -> Option<ObjectHead> {
         let metadata = stored::metadata_of(entry.value())?;
-        Head::deserialize(&mut serde_json::Deserializer::from_slice(metadata)).ok()
+        ObjectHead::deserialize(&mut serde_json::Deserializer::from_slice(metadata)).ok()
     }
 
     pub(super) fn owners(&self) -> &[Owner] {

@@ -1,7 +1,7 @@
-//! Who belongs to whom.
+//! The graph of owners and dependents.
 //!
-//! Only objects with owners are in it, by key and by the uids of their owners. Owners themselves are not: whether one
-//! is there is asked of the store, which knows. A uid counts in its own logical cluster only, so that nobody can own
+//! Only objects with owners are in it, by key and by the uids of their owners. ManagedFields themselves are not: whether one
+//! exists is read from the store. A uid counts in its own logical cluster only, so that no object can own
 //! what is in another one.
 
 use std::collections::{HashMap, HashSet};
@@ -15,16 +15,16 @@ pub(super) type OwnerId = (Id, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    /// Whether everything that was there has been noted. Before, nobody is known to have no dependents.
+    /// Whether all existing objects are in it. Before that, an object without dependents in it may have some.
     pub(super) is_whole: bool,
     dependents: HashMap<OwnerId, HashSet<Key>>,
     owners: HashMap<Key, Vec<OwnerId>>,
-    /// Owners that were seen to go while they had dependents, for as long as they have.
+    /// ManagedFields that were seen to go while they had dependents, for as long as they have.
     gone: HashSet<OwnerId>,
 }
 
 impl Graph {
-    /// Takes note of whose an object is now. No owners: of nobody, or it is gone.
+    /// Sets the owners of an object: none if it has none, or is deleted.
     pub(super) fn set(&mut self, key: &Key, owners: Vec<OwnerId>) {
         let before = match owners.is_empty() {
             true => self.owners.remove(key),
@@ -57,7 +57,7 @@ impl Graph {
         dependents
     }
 
-    /// Whether an object was seen to go. The kind it was of may be gone with it, and then nobody can look for it.
+    /// Whether an object was seen to go. Its kind may be gone with it, and then it cannot be looked up.
     pub(super) fn is_gone(&self, owner: &OwnerId) -> bool {
         self.gone.contains(owner)
     }

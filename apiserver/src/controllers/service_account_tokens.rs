@@ -1,4 +1,4 @@
-//! Secrets that hold a service account's token, as of old: filled when they appear, gone with their account.
+//! Secrets of type service-account-token: filled when they are created, deleted with their account.
 //!
 //! Looked after by the key of such a Secret, or of an account: then all of its Secrets are.
 
@@ -12,8 +12,8 @@ use storage::{Entry, Key, Page};
 
 use crate::authn::service_accounts::{Accounts, named};
 use crate::controllers::Controllers;
-use crate::controllers::write::{Trouble, amend, delete};
-use crate::keys::{Collection, Place};
+use crate::controllers::write::{ReconcileError, amend, delete};
+use crate::keys::{Collection, ObjectKey};
 use crate::objects::{metadata, stored};
 use crate::registry::deletion::Options;
 
@@ -29,8 +29,8 @@ pub(super) fn may_be_one(entry: &Entry) -> bool {
     entry.value().windows(TYPE.len()).any(|bytes| bytes == TYPE.as_bytes())
 }
 
-pub(super) async fn look(controllers: &Controllers, key: Key) -> Result<Outcome, Trouble> {
-    let (Some(place), Some(accounts)) = (Place::of(&key), &controllers.accounts_of) else {
+pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Outcome, ReconcileError> {
+    let (Some(place), Some(accounts)) = (ObjectKey::of(&key), &controllers.accounts_of) else {
         return Ok(Outcome::Done);
     };
     let store = &*controllers.seen;
@@ -62,9 +62,9 @@ async fn settle(
     cluster: Id,
     namespace: &str,
     entry: &Entry,
-) -> Result<(), Trouble> {
+) -> Result<(), ReconcileError> {
     let store = &*controllers.seen;
-    let row = catalog::find("", "v1", SECRETS.plural).expect("the catalogue has secrets");
+    let resource = catalog::find("", "v1", SECRETS.plural).expect("the catalogue has secrets");
     let secret = stored::tree(entry).unwrap_or_default();
     let Some(name) = account(&secret).filter(|_| !metadata::is_leaving(&secret)) else { return Ok(()) };
     let found = store.get(&ACCOUNTS.key(cluster, Some(namespace), name)).await?.value;
@@ -72,7 +72,7 @@ async fn settle(
     let said = secret["metadata"]["annotations"][UID].as_str().unwrap_or_default();
     let is_of = |uid: Option<&str>| said.is_empty() || uid == Some(said);
     let Some(account) = found.filter(|account| is_of(account.uid.as_deref())) else {
-        return delete(store, row, entry, &Options::default()).await.map(drop);
+        return delete(store, resource, entry, &Options::default()).await.map(drop);
     };
     let uid = account.uid.clone().unwrap_or_default();
     let token = match secret["data"]["token"].as_str() {
@@ -80,7 +80,7 @@ async fn settle(
         None => STANDARD.encode(accounts.lasting(cluster, namespace, account, named(&secret)).await?),
     };
     let authority = STANDARD.encode(&controllers.authority_pem);
-    amend(store, row, entry, |secret| {
+    amend(store, resource, entry, |secret| {
         secret["metadata"]["annotations"][UID] = uid.into();
         if !secret["data"].is_object() {
             secret["data"] = json!({});

@@ -1,4 +1,4 @@
-//! Applying an object: what somebody wants to be so, whatever else there is, and whether or not there is anything.
+//! Server-side apply, of an object that exists or not.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -24,7 +24,7 @@ use crate::objects::metadata;
 use crate::registry::call::Call;
 use crate::registry::decode;
 use crate::registry::managed_fields;
-use crate::registry::managed_fields::Owners;
+use crate::registry::managed_fields::ManagedFields;
 use crate::registry::metadata::IMMUTABLE;
 use crate::response::render::Style;
 
@@ -92,7 +92,7 @@ fn mismatch(found: &str) -> String {
 fn of_kind(call: &Call, config: &Value) -> Result<(), Status> {
     let said = |field: &str| config[field].as_str().unwrap_or_default();
     let (version, kind) = (said("apiVersion"), said("kind"));
-    if version == call.row.api_version() && kind == &*call.row.kind {
+    if version == call.resource.api_version() && kind == &*call.resource.kind {
         return Ok(());
     }
     let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -107,8 +107,8 @@ async fn make(
     config: &Value,
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
-    call.gate.creates()?;
-    let blank = defaulting::empty_object(&call.row);
+    call.authorization.creates()?;
+    let blank = defaulting::empty_object(&call.resource);
     let (mut object, owners) = settled(call, &blank, config, &blank)?;
     update::named(call, name, &object)?;
     let uid = metadata::text(&object, "uid");
@@ -123,7 +123,7 @@ async fn make(
     Ok(create::attempt(store, call, object, owners).await?.ok())
 }
 
-/// Changes what is there. None if somebody was faster.
+/// Changes the live object. None on a conflict.
 async fn change(
     store: &dyn Store,
     call: &Call,
@@ -133,7 +133,7 @@ async fn change(
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
     let old = call.tree(entry)?;
-    let (new, owners) = settled(call, &old, config, &defaulting::empty_object(&call.row))?;
+    let (new, owners) = settled(call, &old, config, &defaulting::empty_object(&call.resource))?;
     update::named(call, name, &new)?;
     same_uid(call, name, &old, &new)?;
     update::expected(call, name, &new, entry, Version::May)?;
@@ -157,14 +157,14 @@ pub(crate) fn settled(
     live: &Value,
     config: &Value,
     blank: &Value,
-) -> Result<(Value, Owners), Status> {
+) -> Result<(Value, ManagedFields), Status> {
     let Applied { object, managed_fields } = managed_fields::applied(call, live, config, blank)?;
-    let object = match call.row.schema() {
-        Some(schema) if call.row.origin == Origin::BuiltIn => {
+    let object = match call.resource.schema() {
+        Some(schema) if call.resource.origin == Origin::BuiltIn => {
             let unreadable = |why: Mismatch| patch::unreadable(&config.to_string(), &why.to_string());
             typed::decode_tree(object, schema).map_err(unreadable)?.value
         }
         _ => object,
     };
-    Ok((object, Owners::Known(managed_fields)))
+    Ok((object, ManagedFields::Known(managed_fields)))
 }

@@ -1,4 +1,4 @@
-//! Making an object.
+//! Creates an object.
 
 use api::cluster::Id;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use storage::{Change, CommitError, Entry, Expect, Revision, Store};
 
 use crate::clusters::logical_cluster;
 use crate::clusters::records;
-use crate::clusters::records::Birth;
+use crate::clusters::records::LogicalClusterRecord;
 use crate::http::body::Body;
 use crate::objects::metadata;
 use crate::objects::store_errors::unreadable;
@@ -17,11 +17,11 @@ use crate::quota::Size;
 use crate::registry::call::{Call, unwritten};
 use crate::registry::decode;
 use crate::registry::decode::Sent;
-use crate::registry::managed_fields::Owners;
+use crate::registry::managed_fields::ManagedFields;
 use crate::registry::namespace_lifecycle;
-use crate::registry::namespace_lifecycle::Holders;
+use crate::registry::namespace_lifecycle::ParentUids;
 use crate::registry::prepare;
-use crate::registry::strategy::Holder;
+use crate::registry::strategy::KindStrategy;
 use crate::registry::warnings;
 use crate::response::render::Style;
 
@@ -35,8 +35,8 @@ pub(crate) async fn create(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let Sent { mut object, warnings: mut said } = decode::object(call, bytes)?;
-    let owners = Owners::said(&mut object);
-    said.extend(warnings::about(&call.row, None, &object));
+    let owners = ManagedFields::said(&mut object);
+    said.extend(warnings::about(&call.resource, None, &object));
     let made = match metadata::text(&object, "name").is_empty() {
         true => generated(store, call, &object, &owners).await?,
         false => match attempt(store, call, object, owners).await? {
@@ -48,7 +48,12 @@ pub(crate) async fn create(
 }
 
 /// Makes an object whose name the server draws, until one is free.
-async fn generated(store: &dyn Store, call: &Call, object: &Value, owners: &Owners) -> Result<Entry, Status> {
+async fn generated(
+    store: &dyn Store,
+    call: &Call,
+    object: &Value,
+    owners: &ManagedFields,
+) -> Result<Entry, Status> {
     let mut taken = String::new();
     for _ in 0..ATTEMPTS {
         match attempt(store, call, object.clone(), owners.clone()).await? {
@@ -59,7 +64,7 @@ async fn generated(store: &dyn Store, call: &Call, object: &Value, owners: &Owne
     Err(Status::no_free_name(call.grouped(), &taken))
 }
 
-/// What somebody is told who wants a name that is taken.
+/// The error for a name that is taken.
 async fn exists(store: &dyn Store, call: &Call, name: &str) -> Status {
     let found = store.get(&call.key(name)).await.ok().and_then(|found| found.value);
     match found.and_then(|entry| call.tree(&entry).ok()).is_some_and(|tree| metadata::is_leaving(&tree)) {
@@ -73,20 +78,20 @@ pub(crate) async fn attempt(
     store: &dyn Store,
     call: &Call,
     mut object: Value,
-    owners: Owners,
+    owners: ManagedFields,
 ) -> Result<Result<Entry, String>, Status> {
     let namespace = namespace_lifecycle::namespace(store, call).await?;
-    let (name, claims) = prepare::create(store, call, &mut object, owners).await?;
+    let (name, allocations) = prepare::create(store, call, &mut object, owners).await?;
     let made = match namespace_lifecycle::definition(store, call, &name).await {
         Ok(definition) => {
-            let before = Holders { namespace, definition };
+            let before = ParentUids { namespace, definition };
             commit_among(store, call, &name, &object, &before).await
         }
         Err(status) => Err(status),
     };
     match &made {
-        Ok(Some(entry)) => claims.done(store, entry.revision()).await,
-        Ok(None) | Err(_) => claims.undo(store).await,
+        Ok(Some(entry)) => allocations.done(store, entry.revision()).await,
+        Ok(None) | Err(_) => allocations.undo(store).await,
     }
     Ok(made?.ok_or(name))
 }
@@ -97,11 +102,11 @@ async fn commit_among(
     call: &Call,
     name: &str,
     object: &Value,
-    before: &Holders,
+    before: &ParentUids,
 ) -> Result<Option<Entry>, Status> {
     let Some(entry) = commit(store, call, name, object).await? else { return Ok(None) };
-    if let Err(status) = namespace_lifecycle::still(store, call, name, before).await {
-        // If this fails, somebody else has changed or removed it, and it is theirs to delete.
+    if let Err(status) = namespace_lifecycle::recheck(store, call, name, before).await {
+        // If this fails, another client has changed or deleted it, and may delete it.
         let _ = store.commit(entry.key().clone(), Expect::Revision(entry.revision()), Change::Delete).await;
         return Err(status);
     }
@@ -111,7 +116,8 @@ async fn commit_among(
 /// Stores a new object. None if the name is taken.
 async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> Result<Option<Entry>, Status> {
     let (key, value) = (call.key(name), call.encode(object));
-    let id = logical_cluster::id(object).filter(|_| Holder::of(&call.row) == Some(Holder::LogicalCluster));
+    let id = logical_cluster::id(object)
+        .filter(|_| KindStrategy::of(&call.resource) == Some(KindStrategy::LogicalCluster));
     if call.query.dry_run() || id.is_some() {
         let found = store.get(&key).await.map_err(unreadable)?;
         if found.value.is_some() {
@@ -119,14 +125,14 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
         }
     }
     let growth = Size::new(key.as_bytes().len(), value.len());
-    let room = call.gate.room((call.grouped(), name), growth).await?;
+    let room = call.authorization.room((call.grouped(), name), growth).await?;
     if call.query.dry_run() {
         return Ok(Some(Entry::new(key, Revision::ZERO, value)));
     }
-    // A logical cluster is born before anybody can find it.
+    // The record of a logical cluster is written before its path leads there.
     if let Some(id) = id {
-        let birth = Birth::new(call.cluster, name);
-        records::write(store, id, &birth).await.map_err(|error| unwritten(call, name, error))?;
+        let record = LogicalClusterRecord::new(call.cluster, name);
+        records::write(store, id, &record).await.map_err(|error| unwritten(call, name, error))?;
     }
     let outcome = store.commit(key, Expect::Absent, Change::Put(value)).await;
     if let (Some(id), Err(error)) = (id, &outcome) {
@@ -142,14 +148,14 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
     }
 }
 
-/// Takes back the birth of a logical cluster whose object was not written: nobody could ever reach it. If the
-/// object was perhaps written, the birth stays.
+/// Deletes the record of a logical cluster whose object was not written: no path leads there. If the
+/// object was perhaps written, the record stays.
 async fn unborn(store: &dyn Store, id: Id, error: &CommitError) {
     if matches!(error, CommitError::Unknown { .. }) {
         return;
     }
     if let Err(error) = records::end(store, id).await {
-        tracing::warn!(%id, %error, "a birth without a logical cluster is left");
+        tracing::warn!(%id, %error, "cannot delete the record of a logical cluster that was not created; the cluster_records controller will");
     }
 }
 
@@ -167,7 +173,7 @@ pub(crate) fn warned(mut response: Response<Body>, warnings: &[String]) -> Respo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authz::authorization::Gate;
+    use crate::authz::authorization::Authorization;
     use crate::keys;
     use crate::registry::strategy;
     use crate::request::query::Query;
@@ -207,32 +213,32 @@ mod tests {
     }
 
     /// Two clients create a logical cluster of the same name, and both find the name free. The one that loses used
-    /// to leave behind what its logical cluster was born with, under an id nobody would ever know.
+    /// to leave behind the bootstrap objects of its logical cluster, under an unknown id.
     #[tokio::test]
     async fn whoever_loses_the_race_for_a_name_leaves_no_birth() {
         let store = Late(Memory::new());
         let call = Call {
             cluster: Id::ROOT,
             reach: crate::request::info::Reach::One,
-            row: logical_cluster::row().clone(),
+            resource: logical_cluster::resource().clone(),
             namespace: None,
             name: None,
             subresource: None,
             query: Query::parse(None),
             headers: http::HeaderMap::new(),
             identity: crate::authn::identity::Identity::Anonymous,
-            gate: Gate::open(),
+            authorization: Authorization::open(),
             guard: crate::admission::guard::Guarded::default(),
         };
         let mut ids = Vec::new();
         for first in [true, false] {
             let mut object = json!({ "metadata": { "name": "a" } });
-            strategy::born(&call.row, "a", &mut object);
+            strategy::prepare_for_create(&call.resource, "a", &mut object);
             ids.extend(logical_cluster::id(&object));
             assert_eq!(commit(&store, &call, "a", &object).await.unwrap().is_some(), first);
         }
-        let births = store.list(keys::births(), Page::default()).await.unwrap().value.entries;
-        let left: Vec<_> = births.iter().map(Entry::key).cloned().collect();
-        assert_eq!(left, [keys::birth(ids[0])]);
+        let records = store.list(keys::cluster_records(), Page::default()).await.unwrap().value.entries;
+        let left: Vec<_> = records.iter().map(Entry::key).cloned().collect();
+        assert_eq!(left, [keys::cluster_record(ids[0])]);
     }
 }

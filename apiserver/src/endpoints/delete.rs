@@ -1,4 +1,4 @@
-//! Removing an object, or beginning to.
+//! Deletes an object, or marks it as deleted.
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -15,7 +15,7 @@ use crate::endpoints::ATTEMPTS;
 use crate::endpoints::create::warned;
 use crate::endpoints::{get, list};
 use crate::http::body::Body;
-use crate::keys::Place;
+use crate::keys::ObjectKey;
 use crate::kinds::Kinds;
 use crate::objects::metadata;
 use crate::objects::selection::Selection;
@@ -46,7 +46,9 @@ pub(crate) async fn delete(
         return Err(call.not_found(name));
     };
     let response = match deleted {
-        Deleted::Gone(entry, _) if call.row.delete_answers_object => style.answer(StatusCode::OK, &entry)?,
+        Deleted::Gone(entry, _) if call.resource.delete_answers_object => {
+            style.answer(StatusCode::OK, &entry)?
+        }
         Deleted::Gone(entry, _) => {
             let tree = stored::tree(&entry).unwrap_or_default();
             style.status(&Status::deleted(call.grouped(), name, metadata::text(&tree, "uid")))
@@ -62,7 +64,7 @@ pub(crate) async fn delete(
 
 /// Who deletes a job often expects its pods to go with it, and they do not unless that is said.
 fn warnings(call: &Call, options: &Options) -> Vec<String> {
-    match (&*call.row.group, &*call.row.plural, options.propagation) {
+    match (&*call.resource.group, &*call.resource.plural, options.propagation) {
         ("batch", "jobs", None) => vec![
             "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
              remove them or set propagationPolicy=Orphan to suppress this warning"
@@ -80,10 +82,10 @@ pub(crate) async fn delete_collection(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let options = Options::parse(&body(call, bytes)?)?;
-    let selection = Selection::parse(&call.query, &call.row)?;
+    let selection = Selection::parse(&call.query, &call.resource)?;
     let listed = list::read(store, call, &selection).await?;
     let removals = stream::iter(listed.entries.iter().cloned()).map(async |entry| {
-        let place = Place::of(entry.key()).ok_or_else(|| Status::internal("a key without a name"))?;
+        let place = ObjectKey::of(entry.key()).ok_or_else(|| Status::internal("a key without a name"))?;
         let namespace = place.namespace.map(str::to_owned);
         let one = Call { namespace, name: Some(place.name.to_owned()), ..call.clone() };
         settle(store, &one, place.name, entry.clone(), &options).await.map(drop)
@@ -92,7 +94,7 @@ pub(crate) async fn delete_collection(
     list::list_of(&listed, style).await
 }
 
-/// Deletes an object, deciding anew as often as somebody else changes it meanwhile. None if it is gone already.
+/// Deletes an object, and decides again as often as another client changes it meanwhile. None if it is gone already.
 async fn settle(
     store: &dyn Store,
     call: &Call,
@@ -102,7 +104,7 @@ async fn settle(
 ) -> Result<Option<Deleted>, Status> {
     for _ in 0..ATTEMPTS {
         call.check_guard_of_deletion(name, &entry).await?;
-        match deletion::delete(store, &call.row, call.key(name), &entry, options).await {
+        match deletion::delete(store, &call.resource, call.key(name), &entry, options).await {
             Ok(deleted) => {
                 release(store, call, &deleted, options).await;
                 return Ok(Some(deleted));
@@ -116,22 +118,22 @@ async fn settle(
     Err(Status::modified(call.grouped(), name))
 }
 
-/// What a Service had to itself is free as soon as it is gone: whoever replaces it may want the same. Its Endpoints go
+/// The allocations of a Service are released as soon as it is deleted: its replacement may want the same. Its Endpoints go
 /// with it, so that a new Service of its name does not begin by leading where the old one did.
 async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &Options) {
     let Deleted::Gone(entry, at) = deleted else { return };
-    if options.dry_run || !allocation::concern(&call.row) {
+    if options.dry_run || !allocation::concern(&call.resource) {
         return;
     }
     let service = stored::tree(entry).unwrap_or_default();
     allocation::release_all(store, call.cluster, &service, *at).await;
     let (namespace, name) = (metadata::text(&service, "namespace"), metadata::text(&service, "name"));
     let key = allocation::ENDPOINTS.key(call.cluster, Some(namespace), name);
-    let Some(row) = Kinds::built_in().find("", "v1", allocation::ENDPOINTS.plural) else { return };
+    let Some(resource) = Kinds::built_in().find("", "v1", allocation::ENDPOINTS.plural) else { return };
     if let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value)
-        && let Err(error) = deletion::delete(store, row, key, &entry, &Options::default()).await
+        && let Err(error) = deletion::delete(store, resource, key, &entry, &Options::default()).await
     {
-        tracing::warn!(name, ?error, "a Service is gone and its Endpoints are left");
+        tracing::warn!(name, ?error, "deleted a Service but not its Endpoints");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a server offers, as documents: discovery and OpenAPI.
+//! Discovery and OpenAPI endpoints.
 //!
 //! They are large and change only with the set of kinds, so each is made once and shared by every logical
 //! cluster with the same set.
@@ -21,7 +21,7 @@ use crate::http::body::Body;
 use crate::http::compression;
 use crate::http::compression::GZIP;
 use crate::kinds::Kinds;
-use crate::kinds::documents::{Made, openapi_v2, openapi_v2_protobuf, openapi_v3};
+use crate::kinds::documents::{CachedDocument, openapi_v2, openapi_v2_protobuf, openapi_v3};
 use crate::request::negotiation;
 use crate::request::negotiation::{Encoding, Shape};
 use crate::request::path::Target;
@@ -38,14 +38,14 @@ pub(crate) fn answer(
     headers: &HeaderMap,
     address: &str,
 ) -> Result<Response<Body>, Status> {
-    let rows = || kinds.shown();
+    let resources = || kinds.shown();
     let unknown = Status::unknown_path;
     let whole = |value: Value| Ok(render::value(StatusCode::OK, &value));
     match target {
         Target::Groups { core } => groups(kinds, *core, headers, address),
-        Target::Group { group } => whole(discovery::group(&rows(), group).ok_or_else(unknown)?),
+        Target::Group { group } => whole(discovery::group(&resources(), group).ok_or_else(unknown)?),
         Target::Resources { group, version } => {
-            whole(discovery::resource_list(&rows(), group, version).ok_or_else(unknown)?)
+            whole(discovery::resource_list(&resources(), group, version).ok_or_else(unknown)?)
         }
         Target::OpenApiV3 { group_version: None } => whole(documents::index(
             openapi_v3(kinds).iter().map(|(path, made)| (path.as_str(), made.hash.as_str())),
@@ -71,12 +71,12 @@ fn paths(kinds: &Kinds) -> Vec<String> {
     let fixed = ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version"];
     let probes = ["/healthz", "/livez", "/readyz"];
     let mut paths: BTreeSet<String> = fixed.iter().chain(&probes).map(|path| (*path).to_owned()).collect();
-    for row in kinds.rows() {
-        let document = documents::path(&row.group, &row.version);
+    for resource in kinds.resources() {
+        let document = documents::path(&resource.group, &resource.version);
         paths.insert(format!("/openapi/v3/{document}"));
         paths.insert(format!("/{document}"));
-        if !row.group.is_empty() {
-            paths.insert(format!("/apis/{}", row.group));
+        if !resource.group.is_empty() {
+            paths.insert(format!("/apis/{}", resource.group));
         }
     }
     paths.into_iter().collect()
@@ -92,7 +92,7 @@ fn version_two(kinds: &Kinds, headers: &HeaderMap) -> Response<Body> {
     made.answer(headers)
 }
 
-impl Made {
+impl CachedDocument {
     fn answer(&self, headers: &HeaderMap) -> Response<Body> {
         let is_packed = compression::is_accepted(headers);
         let body = match (is_packed, &self.body) {
@@ -122,18 +122,19 @@ fn lasts(headers: &mut HeaderMap) {
 fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
     let offered = |shape| matches!(shape, Shape::Whole | Shape::Aggregated);
     let form = negotiation::answer(headers, |form| form.encoding == Encoding::Json && offered(form.shape))?;
-    let rows = kinds.shown();
+    let resources = kinds.shown();
     if form.shape == Shape::Aggregated {
         let root = if core { ApiRoot::Core } else { ApiRoot::Groups };
         let (hash, body) = kinds.documents().aggregated[usize::from(!core)].get_or_init(|| {
-            let body = discovery::aggregated(&rows, root).to_string();
+            let body = discovery::aggregated(&resources, root).to_string();
             (hash::content(body.as_bytes()), body.into())
         });
         let mut response = render::json(StatusCode::OK, body.clone());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
         return Ok(cached(headers, hash, response));
     }
-    let value = if core { discovery::core_versions(&rows, address) } else { discovery::group_list(&rows) };
+    let value =
+        if core { discovery::core_versions(&resources, address) } else { discovery::group_list(&resources) };
     Ok(render::value(StatusCode::OK, &value))
 }
 

@@ -1,6 +1,6 @@
-//! Whether a pod can be spared: what disruption budgets say about it.
+//! Whether disruption budgets allow an eviction.
 //!
-//! A budget is kept by whoever counts the pods; here it is only spent. Spending is a write with the version the
+//! The disruption controller keeps a budget; here it is only spent. Spending is a write with the version the
 //! decision was made on, so two evictions never spend the same allowance.
 
 use openapi::meta::selector::LabelSelector;
@@ -15,7 +15,7 @@ use crate::objects::metadata;
 use crate::objects::store_errors::unreadable;
 use crate::registry::call::Call;
 
-/// So many pods may be on their way out before somebody who counts has to look. As for Kubernetes.
+/// So many pods may be evicted before the disruption controller has to count. As in Kubernetes.
 const DISRUPTED_MAX: usize = 2000;
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 const SEVERAL: &str =
@@ -26,9 +26,9 @@ pub(super) async fn spare(store: &dyn Store, pod: &Call, tree: &Value, dry: bool
     if is_over(tree) {
         return Ok(());
     }
-    let row =
+    let resource =
         Kinds::built_in().find("policy", "v1", "poddisruptionbudgets").ok_or_else(Status::unknown_path)?;
-    let budgets = Call { row: row.clone(), name: None, ..pod.clone() };
+    let budgets = Call { resource: resource.clone(), name: None, ..pod.clone() };
     for _ in 0..ATTEMPTS {
         let Some((entry, budget)) = budget_of(store, &budgets, tree).await? else { return Ok(()) };
         let name = metadata::text(&budget, "name").to_owned();
@@ -45,7 +45,7 @@ pub(super) async fn spare(store: &dyn Store, pod: &Call, tree: &Value, dry: bool
     Err(Status::too_many_requests(REFUSED, 10))
 }
 
-/// A pod that does not run, or goes anyway, is missed by nobody.
+/// A pod that does not run, or is deleted already, needs no budget.
 fn is_over(pod: &Value) -> bool {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
     metadata::is_leaving(pod) || matches!(phase, "Succeeded" | "Failed" | "Pending" | "")

@@ -1,4 +1,4 @@
-//! Reading one object.
+//! Reads one object.
 
 use std::time::Duration;
 

@@ -1,13 +1,13 @@
-//! Whether the server is well, as probes ask.
+//! Health checks: `/healthz`, `/livez`, `/readyz`.
 //!
 //! | check    | healthz | livez | readyz | fails when                                     |
 //! |----------|---------|-------|--------|------------------------------------------------|
-//! | ping     | yes     | yes   | yes    | never: whoever reads this was answered         |
+//! | ping     | yes     | yes   | yes    | never: the response proves it                  |
 //! | store    | yes     |       | yes    | the store cannot be read                       |
-//! | shutdown |         |       | yes    | the server is stopping; nobody should come now |
+//! | shutdown |         |       | yes    | the server is stopping                         |
 //!
-//! The store is not among the signs of life: starting the process anew does not heal an etcd elsewhere. Anybody may
-//! ask, so nobody is told why a check failed; that is in the log.
+//! Liveness does not include the store: restarting the process does not heal an etcd elsewhere. Any client may
+//! read it, so the response does not say why a check failed; the log does.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::response::render;
 /// A store that takes longer to read one key is as good as none.
 const STORE_LIMIT: Duration = Duration::from_secs(2);
 
-/// What the checks look at.
+/// The state that the checks read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patient<'a> {
     pub(crate) store: &'a dyn Store,
@@ -89,7 +89,7 @@ async fn one(patient: Patient<'_>, check: Check) -> Response<Body> {
     match check.run(patient).await {
         Ok(()) => render::text(StatusCode::OK, "ok"),
         Err(reason) => {
-            tracing::info!(check = check.name(), reason, "a health check failed");
+            tracing::info!(check = check.name(), reason, "health check failed");
             let told = format!("internal server error: {} failed: reason withheld\n", check.name());
             render::text(StatusCode::INTERNAL_SERVER_ERROR, told)
         }
@@ -115,7 +115,7 @@ async fn everything(patient: Patient<'_>, endpoint: Health, query: &Query) -> Re
         match check.run(patient).await {
             Ok(()) => lines += &format!("[+]{name} ok\n"),
             Err(reason) => {
-                tracing::info!(check = name, reason, "a health check failed");
+                tracing::info!(check = name, reason, "health check failed");
                 lines += &format!("[-]{name} failed: reason withheld\n");
                 failed = true;
             }
@@ -138,17 +138,17 @@ async fn everything(patient: Patient<'_>, endpoint: Health, query: &Query) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::info::Asked;
+    use crate::request::info::RequestInfo;
     use crate::request::path::Target;
     use http_body_util::BodyExt;
     use storage::memory::Memory;
 
     async fn told(stopping: bool, path: &str) -> (u16, String) {
-        let asked = Asked::line(&format!("GET {path}"));
-        let Some(Target::Health { endpoint, check }) = asked.target() else { panic!("{path} is no probe") };
+        let info = RequestInfo::line(&format!("GET {path}"));
+        let Some(Target::Health { endpoint, check }) = info.target() else { panic!("{path} is no probe") };
         let store = Memory::new();
         let patient = Patient { store: &store, stopping };
-        let response = answer(patient, *endpoint, check.as_deref(), &asked.query).await;
+        let response = answer(patient, *endpoint, check.as_deref(), &info.query).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, String::from_utf8(body.to_vec()).unwrap())
@@ -176,7 +176,7 @@ mod tests {
             "[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"etcd\", \"log\"\nlivez check passed\n",
         )
         .await;
-        // A server that stops is alive and well, but not to be asked.
+        // A server that stops is alive, but takes no new requests.
         check(true, "/livez", 200, "ok").await;
         check(true, "/healthz", 200, "ok").await;
         let failed = "[+]ping ok\n[+]store ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n";

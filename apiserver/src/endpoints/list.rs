@@ -1,4 +1,4 @@
-//! Reading a collection, all of it at one revision.
+//! Lists a collection, all of it at one revision.
 //!
 //! ```text
 //!   query ─► a page of handles to shared bytes ─► pieces of at most 4 KB, each made when the client takes it
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What is held for a client that reads slowly, or not at all, are the handles of one page: eight bytes an object. A
-//! list of several pages needs the history of its revision until the last one is read. Whoever takes so long that this
+//! list of several pages needs the history of its revision until the last one is read. A client that takes so long that this
 //! is compacted gets an answer that breaks off, and lists again.
 
 use std::sync::Arc;
@@ -38,11 +38,11 @@ use crate::response::render::Style;
 
 /// Entries read from the store at a time while looking for those selected.
 const PAGE_ENTRIES: usize = 1000;
-/// A page that a client asks for has at most so many entries, because all of it is read before the first is sent. Whoever
+/// A page that a client asks for has at most so many entries, because all of it is read before the first is sent. A client that
 /// asks for more gets a token to go on with.
 const LIMIT_MAX: usize = 4096;
 
-/// Where a list goes on: opaque to clients, checked when it comes back.
+/// A continue token: opaque to clients, verified when it comes back.
 #[derive(Serialize, Deserialize)]
 struct Continue {
     v: String,
@@ -57,7 +57,7 @@ const NEWEST: i64 = -1;
 const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 const TOKEN_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// What was found, and where it goes on.
+/// A page of entries, and where the list continues.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) revision: Revision,
@@ -75,9 +75,14 @@ pub(crate) async fn list(
     let selection = selection(call)?;
     let plan = Plan::new(&**store, call, &selection).await?;
     if plan.limit == 0 {
-        let reader =
-            Reader::start(store, range(call, &selection), call.row.clone(), &selection, plan.page.clone())
-                .await;
+        let reader = Reader::start(
+            store,
+            range(call, &selection),
+            call.resource.clone(),
+            &selection,
+            plan.page.clone(),
+        )
+        .await;
         let reader = reader.map_err(|error| plan.failed(error))?;
         let listed = Listed { revision: reader.revision, entries: Vec::new(), next: None, remaining: None };
         return send(style, shown_metadata(&listed, style), reader).await;
@@ -88,9 +93,9 @@ pub(crate) async fn list(
     if listed.entries.len() <= SENT_ENTRIES {
         return list_of(&listed, style).await;
     }
-    // Where the page ends had to be found out first. Then it is read again as it is sent.
+    // The end of the page had to be computed first. Then it is read again as it is sent.
     let page = Page { at: Some(listed.revision), ..page };
-    let reader = Reader::start(store, range(call, &selection), call.row.clone(), &selection, page)
+    let reader = Reader::start(store, range(call, &selection), call.resource.clone(), &selection, page)
         .await
         .map_err(unreadable)?;
     let reader = reader.limited(listed.entries.len());
@@ -115,16 +120,16 @@ async fn send(style: &Style, metadata: Value, reader: Reader) -> Result<Response
 fn shown_metadata(listed: &Listed, style: &Style) -> Value {
     let mut metadata = metadata(listed);
     // Kubernetes has no type for lists of custom kinds that would leave out what is empty.
-    let is_whole = style.form.shape == Shape::Whole && style.row.origin == Origin::Custom;
+    let is_whole = style.form.shape == Shape::Whole && style.resource.origin == Origin::Custom;
     if is_whole && metadata.get("continue").is_none() {
         metadata["continue"] = "".into();
     }
     metadata
 }
 
-/// What the client wants to see of a collection.
+/// The selectors of a list.
 pub(crate) fn selection(call: &Call) -> Result<Selection, Status> {
-    let selection = Selection::parse(&call.query, &call.row)?;
+    let selection = Selection::parse(&call.query, &call.resource)?;
     Ok(match call.reach {
         Reach::One => selection,
         // Namespaces of the same name are no neighbours among the keys of all logical clusters.
@@ -137,7 +142,7 @@ pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) 
     Plan::new(store, call, selection).await?.read(store, call, selection).await
 }
 
-/// Where a list begins and how long it may be.
+/// The start and the limit of a list.
 struct Plan {
     page: Page,
     /// Zero for all.
@@ -207,12 +212,12 @@ async fn pages(
     loop {
         let wanted = if limit == 0 { PAGE_ENTRIES } else { (limit - entries.len()).min(PAGE_ENTRIES) };
         page.limit = Some(wanted);
-        // What follows can only be counted where everything is shown; and nobody counts everybody's.
+        // The remaining objects can only be counted without selectors; and not across logical clusters.
         page.count = limit > 0 && selection.is_everything() && call.reach == Reach::One;
         let read = store.list(range.clone(), page.clone()).await?;
         page.at = Some(read.revision);
         page.after = read.value.entries.last().map(|entry| entry.key().clone());
-        entries.extend(read.value.entries.into_iter().filter(|entry| selection.holds(&call.row, entry)));
+        entries.extend(read.value.entries.into_iter().filter(|entry| selection.holds(&call.resource, entry)));
         let full = limit > 0 && entries.len() >= limit;
         if full || !read.value.more {
             let next = page.after.filter(|_| read.value.more);
@@ -224,7 +229,7 @@ async fn pages(
 /// The stretch of keys in which everything selected lies.
 pub(crate) fn range(call: &Call, selection: &Selection) -> Range {
     // A single object is often asked for this way, to watch it.
-    match (selection.name(), call.row.namespaced, &call.namespace) {
+    match (selection.name(), call.resource.namespaced, &call.namespace) {
         (Some(name), true, Some(_)) | (Some(name), false, None) if call.reach == Reach::One => {
             Range::key(call.key(name))
         }
@@ -268,7 +273,7 @@ fn parse(token: &str, range: &Range) -> Result<Continue, Status> {
     if token.v != TOKEN_VERSION {
         return Err(bad(&format!("server does not recognize this encoded version {:?}", token.v)));
     }
-    // A token only ever leads back into the list it came from, whatever somebody wrote into it.
+    // A token only ever leads back into the list it came from, whatever the client wrote into it.
     if !range.contains(token.start.as_bytes()) {
         return Err(bad(&token.start));
     }
@@ -333,19 +338,19 @@ mod tests {
         Call {
             cluster: api::cluster::Id::ROOT,
             reach: Reach::One,
-            row: openapi::catalog::find("", "v1", "configmaps").unwrap().clone(),
+            resource: openapi::catalog::find("", "v1", "configmaps").unwrap().clone(),
             namespace: Some("default".to_owned()),
             name: None,
             subresource: None,
             query: Query::parse(Some(query)),
             headers: http::HeaderMap::new(),
             identity: crate::authn::identity::Identity::Anonymous,
-            gate: crate::authz::authorization::Gate::open(),
+            authorization: crate::authz::authorization::Authorization::open(),
             guard: crate::admission::guard::Guarded::default(),
         }
     }
 
-    /// The end of a long list must not be lost to whoever read its beginning slowly.
+    /// The end of a long list must not be lost to a client that reads slowly.
     #[tokio::test]
     async fn a_list_that_waited_too_long_goes_on_with_what_is_there_now() {
         let store = storage::memory::Memory::new();
@@ -392,10 +397,15 @@ mod tests {
         }
         let call = call("");
         let selection = selection(&call).unwrap();
-        let mut reader =
-            Reader::start(&store, range(&call, &selection), call.row.clone(), &selection, Page::default())
-                .await
-                .unwrap();
+        let mut reader = Reader::start(
+            &store,
+            range(&call, &selection),
+            call.resource.clone(),
+            &selection,
+            Page::default(),
+        )
+        .await
+        .unwrap();
         write("later".to_owned()).await;
         store.compact(Revision(u64::MAX)).await.unwrap();
         for _ in 0..SENT_ENTRIES {

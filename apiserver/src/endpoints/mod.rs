@@ -1,4 +1,4 @@
-//! One file per verb, and one for each path that is more, or less, than a verb on an object.
+//! Endpoints: one file per verb, and one for each path that is not a plain verb on an object.
 
 mod apply;
 pub mod connect;
@@ -30,7 +30,7 @@ use crate::http::body::Body;
 use crate::registry::call::Call;
 use crate::response::render::Style;
 
-/// How often to decide anew when somebody else changes the object meanwhile. Whoever names no version does not want to
+/// How often to decide again when another client changes the object meanwhile. A client that names no version does not want to
 /// hear of conflicts.
 const ATTEMPTS: usize = 5;
 
@@ -42,8 +42,8 @@ pub(crate) async fn apart(
     style: &Style,
     bytes: &Bytes,
 ) -> Option<Result<Response<Body>, Status>> {
-    // With the group: anybody may define `bindings` or `pods` in one of their own.
-    Some(match (call.subresource.as_deref(), &*call.row.group, &*call.row.plural) {
+    // With the group: a tenant may define `bindings` or `pods` in one of its own.
+    Some(match (call.subresource.as_deref(), &*call.resource.group, &*call.resource.plural) {
         (Some("scale"), _, _) => scale::scale(store, verb, call, style, bytes).await,
         (Some("binding"), "", "pods") | (None, "", "bindings") => {
             pod_actions::bind(store, call, style, bytes).await

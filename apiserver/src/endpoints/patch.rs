@@ -1,4 +1,4 @@
-//! Changing part of an object.
+//! Patches an object.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -24,7 +24,7 @@ use crate::endpoints::{apply, get, update};
 use crate::http::body::Body;
 use crate::registry::call::Call;
 use crate::registry::decode;
-use crate::registry::managed_fields::Owners;
+use crate::registry::managed_fields::ManagedFields;
 use crate::response::render::Style;
 
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
@@ -56,7 +56,7 @@ pub(crate) async fn patch(
         apply::same_uid(call, name, &old, &new)?;
         update::expected(call, name, &new, &entry, Version::May)?;
         said.extend(update::about(call, Some(&old), &new));
-        let owners = Owners::said(&mut new);
+        let owners = ManagedFields::said(&mut new);
         if let Some(entry) = update::replace(store, call, &entry, new, owners).await? {
             return Ok(warned(style.answer(StatusCode::OK, &entry)?, &said));
         }
@@ -64,12 +64,12 @@ pub(crate) async fn patch(
     Err(Status::modified(call.grouped(), name))
 }
 
-/// What a patch makes of an object, and what is odd about that.
+/// A patched object, and warnings about it.
 pub(crate) fn patched(call: &Call, old: Value, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     understood(call, apply(call, Media::of(call)?, old, bytes)?)
 }
 
-/// How a patch is written.
+/// The type of a patch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Media {
     Apply,
@@ -85,19 +85,21 @@ impl Media {
             APPLY_PATCH => Ok(Media::Apply),
             JSON_PATCH => Ok(Media::Json),
             MERGE_PATCH => Ok(Media::Merge),
-            STRATEGIC_PATCH if call.row.origin == Origin::BuiltIn => Ok(Media::Strategic),
+            STRATEGIC_PATCH if call.resource.origin == Origin::BuiltIn => Ok(Media::Strategic),
             // Kubernetes has two ways to say this, depending on who describes the kind.
-            _ if call.row.origin == Origin::Custom => Err(Status::unsupported_media_type(PATCHES_OF_CUSTOM)),
+            _ if call.resource.origin == Origin::Custom => {
+                Err(Status::unsupported_media_type(PATCHES_OF_CUSTOM))
+            }
             _ => Err(Status::unknown_patch_type()),
         }
     }
 }
 
-/// What came out of a patch, and how to show what was patched to somebody it did not work for.
+/// The patched object, and the original as an error message shows it.
 struct Patched {
     object: Value,
     shown: String,
-    /// What is odd about the patch itself.
+    /// Warnings about the patch itself.
     findings: Vec<StrictDecodingError>,
     /// Which of Kubernetes' two ways to read the object has the words for what is wrong with it.
     read: fn(Value, &Schema) -> Result<Decoded, Mismatch>,
@@ -111,17 +113,17 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
     let Decoded { value: parsed, strict_errors: mut findings } =
         codec::decode(bytes, Syntax::Json).map_err(unreadable)?;
     let refused = |error: PatchError| {
-        tracing::debug!(%error, "a patch does not apply");
+        tracing::debug!(%error, "patch does not apply");
         error.status()
     };
-    match (media, call.row.schema()) {
+    match (media, call.resource.schema()) {
         (Media::Strategic, Some(schema)) => {
             let patch = StrategicPatch::parse(parsed).map_err(refused)?;
             let shown = patch.shown();
             object = patch.apply(object, schema).map_err(refused)?;
             // Whatever it says of its kind, it is converted to the kind it had.
-            object["apiVersion"] = call.row.api_version().into();
-            object["kind"] = call.row.kind.to_string().into();
+            object["apiVersion"] = call.resource.api_version().into();
+            object["kind"] = call.resource.kind.to_string().into();
             return Ok(Patched { object, shown, findings, read: typed::convert_tree });
         }
         (Media::Strategic, None) | (Media::Apply, _) => return Err(Status::unknown_patch_type()),
@@ -145,15 +147,15 @@ fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Sta
     if object.is_array() {
         return Err(patch::unreadable(&shown, KIND_OF_A_LIST));
     }
-    match call.row.custom {
+    match call.resource.custom {
         Some(_) => decode::same_kind(call, &object)?,
         None => {
             decode::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
         }
     }
-    let Some(schema) = call.row.schema() else { return Ok((object, Vec::new())) };
+    let Some(schema) = call.resource.schema() else { return Ok((object, Vec::new())) };
     let has_version = object["apiVersion"].as_str().is_some_and(|version| !version.is_empty());
-    if call.row.origin == Origin::BuiltIn && !has_version {
+    if call.resource.origin == Origin::BuiltIn && !has_version {
         // Kubernetes reads an object of no version as one of its own making, whose metadata has another name.
         return Err(update::nameless(call.named()?.0));
     }

@@ -1,4 +1,4 @@
-//! Paths that do something with a pod, rather than store what was sent: binding it to a node, and evicting it.
+//! Subresources of pods that act: binding and eviction.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -19,7 +19,7 @@ use crate::kinds::Kinds;
 use crate::objects::metadata;
 use crate::registry::call::Call;
 use crate::registry::decode;
-use crate::registry::metadata::place;
+use crate::registry::metadata::set_namespace;
 use crate::request::negotiation::JSON;
 use crate::response::render::Style;
 
@@ -39,7 +39,7 @@ pub(crate) async fn bind(
     let pod = pod(call, name)?;
     for _ in 0..ATTEMPTS {
         let entry = get::find(store, &pod).await?;
-        // Whoever decided on a pod that is gone must not bind another one of the same name.
+        // A decision about a deleted pod must not bind another one of the same name.
         update::expected(&pod, name, &binding, &entry, Version::May)?;
         let old = pod.tree(&entry)?;
         let new = bound(old.clone(), &binding)
@@ -80,7 +80,7 @@ pub(crate) async fn evict(
     Ok(style.status(&Status::done(201)))
 }
 
-/// The body, as an object of a kind that nobody stores.
+/// The body, as an object of a kind that is not stored.
 pub(crate) fn sent(
     call: &Call,
     group: &str,
@@ -89,22 +89,22 @@ pub(crate) fn sent(
     bytes: &Bytes,
 ) -> Result<Value, Status> {
     let type_name = builtin::type_name(group, version, kind).unwrap_or_default();
-    let row = ResourceInfo {
+    let resource = ResourceInfo {
         group: group.into(),
         version: version.into(),
         kind: kind.into(),
         type_name: type_name.into(),
-        ..ResourceInfo::clone(&call.row)
+        ..ResourceInfo::clone(&call.resource)
     };
-    let mut object = decode::object(&Call { row: row.into(), ..call.clone() }, bytes)?.object;
-    place(call, &mut object)?;
+    let mut object = decode::object(&Call { resource: resource.into(), ..call.clone() }, bytes)?.object;
+    set_namespace(call, &mut object)?;
     Ok(object)
 }
 
 /// The same request, about the pod itself.
 fn pod(call: &Call, name: &str) -> Result<Call, Status> {
-    let row = Kinds::built_in().find("", "v1", "pods").ok_or_else(Status::unknown_path)?;
-    Ok(Call { row: row.clone(), name: Some(name.to_owned()), subresource: None, ..call.clone() })
+    let resource = Kinds::built_in().find("", "v1", "pods").ok_or_else(Status::unknown_path)?;
+    Ok(Call { resource: resource.clone(), name: Some(name.to_owned()), subresource: None, ..call.clone() })
 }
 
 /// Kubernetes tells this as a failure of its own; here it is the client's.

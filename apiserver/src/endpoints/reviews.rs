@@ -1,7 +1,7 @@
-//! Questions in the shape of objects: who am I, what may I do, whose token is this.
+//! Reviews: who am I, what may I do, whose token is this.
 //!
 //! They are created and never kept: the answer is the object that was sent, with its status filled in. What may be done
-//! is decided by the [gate](crate::authz::authorization); this file only translates.
+//! is decided by the [authorization](crate::authz::authorization); this file only translates.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 
-use crate::authn::credential::Vouchers;
+use crate::authn::credential::Authenticators;
 use crate::authn::identity::{ANONYMOUS, Identity, User};
 use crate::authn::service_accounts::{Accounts, NotFound};
-use crate::authz::authorization::Gate;
+use crate::authz::authorization::Authorization;
 use crate::endpoints::create;
 use crate::http::body::Body;
 use crate::kinds::reviews::{AUTHORIZATION, Review};
@@ -24,7 +24,7 @@ use crate::registry::call::Call;
 use crate::registry::decode;
 use crate::registry::decode::Sent;
 use crate::registry::managed_fields;
-use crate::registry::managed_fields::Owners;
+use crate::registry::managed_fields::ManagedFields;
 use crate::request::attributes::{Attributes, ResourceAttributes};
 use crate::request::negotiation;
 use crate::response::render::Style;
@@ -35,17 +35,17 @@ impl Review {
         self,
         call: &Call,
         style: &Style,
-        vouchers: &Vouchers,
+        authenticators: &Authenticators,
         bytes: &[u8],
     ) -> Result<Response<Body>, Status> {
         negotiation::no_table(style.form)?;
-        call.gate.catch_up().await?;
+        call.authorization.catch_up().await?;
         let identity = &call.identity;
         let Sent { mut object, warnings } = decode::object(call, bytes)?;
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
         }
-        let owners = Owners::said(&mut object).of_new(call, &object);
+        let owners = ManagedFields::said(&mut object).of_new(call, &object);
         managed_fields::put(&mut object, owners);
         let status = match self {
             Review::SelfSubject => {
@@ -58,20 +58,20 @@ impl Review {
                     Review::SelfAccess => identity.clone(),
                     _ => subject(&object["spec"]),
                 };
-                access(&call.gate.may(&who, &wanted))
+                access(&call.authorization.may(&who, &wanted))
             }
             Review::SelfRules => {
                 let namespace = text(&object["spec"], "namespace");
                 if namespace.is_empty() {
                     return Err(Status::bad_request("no namespace on request"));
                 }
-                rules(&call.gate, &namespace)
+                rules(&call.authorization, &namespace)
             }
-            Review::Token => token(call, &object["spec"], vouchers).await?,
+            Review::Token => token(call, &object["spec"], authenticators).await?,
         };
-        let row = &call.row;
-        object["kind"] = (*row.kind).into();
-        object["apiVersion"] = row.api_version().into();
+        let resource = &call.resource;
+        object["kind"] = (*resource.kind).into();
+        object["apiVersion"] = resource.api_version().into();
         object["status"] = status;
         Ok(create::warned(style.answer_tree(StatusCode::CREATED, &object, &[])?, &warnings))
     }
@@ -93,7 +93,7 @@ impl Review {
             errors.push(error.clone());
         }
         if self != Review::SelfAccess {
-            errors.extend(nobody(&object["spec"]));
+            errors.extend(missing_subject(&object["spec"]));
         }
         errors.extend(named(object));
         if let (Some(namespace), Ok(wanted)) = (namespace, &wanted) {
@@ -107,7 +107,7 @@ impl Review {
     }
 }
 
-/// What a specification asks about: a resource or a path, one of the two.
+/// The attributes that a review is about: of a resource or of a path.
 fn attributes(spec: &Value) -> Result<Attributes, FieldError> {
     match (&spec["resourceAttributes"], &spec["nonResourceAttributes"]) {
         (Value::Null, Value::Null) => Err(FieldError::invalid(
@@ -138,8 +138,8 @@ fn shown(path: &str, verb: &str) -> Value {
     json!({ "Path": path, "Verb": verb })
 }
 
-/// Complains if a question about somebody does not say about whom.
-fn nobody(spec: &Value) -> Option<FieldError> {
+/// Refuses an access review without a user.
+fn missing_subject(spec: &Value) -> Option<FieldError> {
     let groups = spec["groups"].as_array().map_or(0, Vec::len);
     (text(spec, "user").is_empty() && groups == 0)
         .then(|| FieldError::invalid("spec.user", "", "at least one of user or group must be specified"))
@@ -169,7 +169,7 @@ fn elsewhere(namespace: &str, wanted: &Attributes) -> Option<FieldError> {
     }
 }
 
-/// Whom a specification is about. Whoever asks need not be them.
+/// The user that a review is about, which need not be the client.
 fn subject(spec: &Value) -> Identity {
     let name = text(spec, "user");
     if name == ANONYMOUS.0 {
@@ -193,9 +193,9 @@ fn access(decision: &Decision) -> Value {
     status
 }
 
-/// Everything whoever asks may do in a namespace: what is about resources, and what is about paths.
-fn rules(gate: &Gate, namespace: &str) -> Value {
-    let (rules, missing) = gate.rules(namespace);
+/// All rules of the user in a namespace: those about resources, and those about paths.
+fn rules(authorization: &Authorization, namespace: &str) -> Value {
+    let (rules, missing) = authorization.rules(namespace);
     let mut status = json!({ "resourceRules": [], "nonResourceRules": [], "incomplete": false });
     let mut add = |list: &str, rule: Value| {
         if let Some(list) = status[list].as_array_mut() {
@@ -218,9 +218,9 @@ fn rules(gate: &Gate, namespace: &str) -> Value {
 }
 
 /// Whose a token is. The operator's are for this server and for no other audience; those of service accounts are
-/// somebody's in their own logical cluster only.
-async fn token(call: &Call, spec: &Value, vouchers: &Vouchers) -> Result<Value, Status> {
-    let Vouchers { tokens, accounts } = vouchers;
+/// valid in its own logical cluster only.
+async fn token(call: &Call, spec: &Value, authenticators: &Authenticators) -> Result<Value, Status> {
+    let Authenticators { tokens, accounts } = authenticators;
     let token = text(spec, "token");
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
@@ -229,19 +229,19 @@ async fn token(call: &Call, spec: &Value, vouchers: &Vouchers) -> Result<Value, 
     if let Some(identity) = tokens.find(&token).filter(|_| audiences.is_empty()) {
         return Ok(json!({ "authenticated": true, "user": identity.info() }));
     }
-    let nobody = |error: String| Ok(json!({ "user": {}, "error": error }));
+    let unauthenticated = |error: String| Ok(json!({ "user": {}, "error": error }));
     let invalid = "invalid bearer token";
     // Of the accounts of another logical cluster nothing is said here, not even why a token is not theirs any more.
     if Accounts::home(&token) != Some(call.cluster) {
-        return nobody(invalid.to_owned());
+        return unauthenticated(invalid.to_owned());
     }
     match accounts.find(&token, &audiences).await {
         Ok(found) => Ok(json!({
             "authenticated": true, "user": found.identity.info(), "audiences": found.audiences,
         })),
-        Err(NotFound::Foreign) => nobody(invalid.to_owned()),
-        Err(NotFound::Expired) => nobody(format!("[{invalid}, service account token has expired]")),
-        Err(NotFound::Invalid(why)) => nobody(format!("[{invalid}, {why}]")),
+        Err(NotFound::Foreign) => unauthenticated(invalid.to_owned()),
+        Err(NotFound::Expired) => unauthenticated(format!("[{invalid}, service account token has expired]")),
+        Err(NotFound::Invalid(why)) => unauthenticated(format!("[{invalid}, {why}]")),
         Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
     }
 }

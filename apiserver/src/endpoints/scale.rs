@@ -1,4 +1,4 @@
-//! Reading and writing how many there are of something.
+//! Reads and writes the scale of an object.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -16,7 +16,7 @@ use crate::http::body::Body;
 use crate::registry::call::Call;
 use crate::registry::decode;
 use crate::registry::managed_fields;
-use crate::registry::managed_fields::Owners;
+use crate::registry::managed_fields::ManagedFields;
 use crate::registry::scale;
 use crate::response::render::Style;
 
@@ -30,7 +30,7 @@ pub(crate) async fn scale(
     let (name, _) = call.named()?;
     // The scale is an object like any other; what is stored is the object it is a view of.
     let whole = &Call { subresource: None, ..call.clone() };
-    let view = &Call { row: scale::row(&call.row), ..call.clone() };
+    let view = &Call { resource: scale::resource(&call.resource), ..call.clone() };
     if verb == Verb::Get {
         return shown(whole, style, &get::find(store, whole).await?);
     }
@@ -42,7 +42,7 @@ pub(crate) async fn scale(
         // Who names a version or a uid means those of the object.
         update::expected(whole, name, &sent, &entry, update::Version::May)?;
         let owners = scale::owned(whole, &old, owners);
-        let new = scale::applied(&call.row, old, &sent)?;
+        let new = scale::applied(&call.resource, old, &sent)?;
         if let Some(entry) = update::replace(store, whole, &entry, new, owners).await? {
             return Ok(warned(shown(whole, style, &entry)?, &warnings));
         }
@@ -58,12 +58,12 @@ fn sent(
     old: &Value,
     bytes: &[u8],
 ) -> Result<(Value, Vec<String>, Option<Value>), Status> {
-    let mut live = scale::before(&whole.row, old);
+    let mut live = scale::before(&whole.resource, old);
     managed_fields::put(&mut live, scale::owners(whole, old));
     let (mut sent, warnings) = match verb {
         Verb::Patch if Media::of(view)? == Media::Apply => {
             let (config, warnings) = apply::config(view, bytes)?;
-            let blank = defaulting::empty_object(&view.row);
+            let blank = defaulting::empty_object(&view.resource);
             let (sent, owners) = apply::settled(view, &live, &config, &blank)?;
             let owners = owners.after(view, &live, &sent);
             return Ok((sent, warnings, owners));
@@ -74,13 +74,13 @@ fn sent(
             (sent.object, sent.warnings)
         }
     };
-    let owners = Owners::said(&mut sent);
-    defaulting::apply_defaults(&view.row, &mut sent);
+    let owners = ManagedFields::said(&mut sent);
+    defaulting::apply_defaults(&view.resource, &mut sent);
     let owners = owners.after(view, &live, &sent);
     Ok((sent, warnings, owners))
 }
 
 fn shown(whole: &Call, style: &Style, entry: &Entry) -> Result<Response<Body>, Status> {
-    let view: Value = scale::of(&whole.row, &whole.tree(entry)?)?;
+    let view: Value = scale::of(&whole.resource, &whole.tree(entry)?)?;
     style.answer_tree(StatusCode::OK, &view, openapi::catalog::scale_columns())
 }

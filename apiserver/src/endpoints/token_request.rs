@@ -1,4 +1,4 @@
-//! `POST …/serviceaccounts/NAME/token`: somebody asks for a token.
+//! `POST …/serviceaccounts/NAME/token`: issues a token.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -19,15 +19,15 @@ use crate::response::render::Style;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: GroupResource<'static> = GroupResource { group: GROUP, name: "TokenRequest" };
-/// An hour, if nobody says otherwise.
+/// The default: an hour.
 const SECONDS: i64 = 3600;
 const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
 
-/// Whether a request asks for a token.
+/// Whether a call is a TokenRequest.
 pub(crate) fn is_one(call: &Call) -> bool {
     call.subresource.as_deref() == Some("token")
-        && (&*call.row.group, &*call.row.plural) == ("", "serviceaccounts")
+        && (&*call.resource.group, &*call.resource.plural) == ("", "serviceaccounts")
 }
 
 impl Accounts {

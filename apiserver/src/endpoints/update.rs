@@ -1,4 +1,4 @@
-//! Replacing an object, and what replacing and patching have in common.
+//! Updates an object; patches end here too.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -19,8 +19,8 @@ use crate::registry::call::{Call, unwritten};
 use crate::registry::decode;
 use crate::registry::deletion;
 use crate::registry::managed_fields;
-use crate::registry::managed_fields::Owners;
-use crate::registry::metadata::place;
+use crate::registry::managed_fields::ManagedFields;
+use crate::registry::metadata::set_namespace;
 use crate::registry::prepare;
 use crate::registry::subresources;
 use crate::registry::warnings;
@@ -40,12 +40,12 @@ pub(crate) async fn update(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let mut sent = decode::object(call, bytes)?;
-    let owners = Owners::said(&mut sent.object);
+    let owners = ManagedFields::said(&mut sent.object);
     let (name, _) = call.named()?;
     named(call, name, &sent.object)?;
-    let creates = call.row.create_on_update && call.subresource.is_none();
-    let version = if call.row.update_needs_version { Version::Must } else { Version::May };
-    // Who names a version loses at once if it is another by now; who names none replaces whatever is there.
+    let creates = call.resource.create_on_update && call.subresource.is_none();
+    let version = if call.resource.update_needs_version { Version::Must } else { Version::May };
+    // An update with a version fails if the object has another by now; one without a version replaces any.
     for _ in 0..ATTEMPTS {
         let (code, replaced, written) = match get::find(store, call).await {
             Err(status) if status.code == 404 && creates => {
@@ -70,18 +70,18 @@ pub(crate) async fn update(
 
 /// What is said about an object that is written as a whole, in the place of another or as a new one.
 pub(crate) fn about(call: &Call, old: Option<&Value>, object: &Value) -> Vec<String> {
-    if call.subresource.is_some() { Vec::new() } else { warnings::about(&call.row, old, object) }
+    if call.subresource.is_some() { Vec::new() } else { warnings::about(&call.resource, old, object) }
 }
 
-/// Some kinds are created by whoever replaces what is not there. The version does not matter then, the uid does.
+/// An update creates objects of some kinds. The version does not matter then, the uid does.
 async fn create_in_place(
     store: &dyn Store,
     call: &Call,
     name: &str,
     object: &Value,
-    owners: Owners,
+    owners: ManagedFields,
 ) -> Result<Option<Entry>, Status> {
-    call.gate.creates()?;
+    call.authorization.creates()?;
     same_uid(call, name, metadata::text(object, "uid"), "")?;
     let mut object = object.clone();
     metadata::of(&mut object)?.remove("resourceVersion");
@@ -95,7 +95,7 @@ pub(crate) fn named(call: &Call, name: &str, object: &Value) -> Result<(), Statu
         said if said != name => Err(Status::bad_request(format!(
             "the name of the object ({said}) does not match the name on the URL ({name})"
         ))),
-        _ => place(call, &mut object.clone()),
+        _ => set_namespace(call, &mut object.clone()),
     }
 }
 
@@ -135,26 +135,26 @@ fn same_uid(call: &Call, name: &str, said: &str, is: &str) -> Result<(), Status>
     Err(Status::conflict(call.grouped(), name, &why))
 }
 
-/// Puts `new` in the place of `entry`, less what this request may not change. None if somebody was faster.
+/// Replaces `entry` by `new`, less the fields that this request may not change. None on a conflict.
 pub(crate) async fn replace(
     store: &dyn Store,
     call: &Call,
     entry: &Entry,
     mut new: Value,
-    owners: Owners,
+    owners: ManagedFields,
 ) -> Result<Option<Entry>, Status> {
     let old = call.tree(entry)?;
-    place(call, &mut new)?;
-    defaulting::apply_defaults(&call.row, &mut new);
+    set_namespace(call, &mut new)?;
+    defaulting::apply_defaults(&call.resource, &mut new);
     let owners = owners.after(call, &old, &new);
     confine(call, &old, &mut new);
-    let claims = prepare::update(store, call, &old, &mut new).await?;
+    let allocations = prepare::update(store, call, &old, &mut new).await?;
     managed_fields::put(&mut new, owners);
     managed_fields::settle(&old, &mut new);
     let replaced = write(store, call, entry, &old, &new).await;
     match &replaced {
-        Ok(Some(entry)) => claims.done(store, entry.revision()).await,
-        Ok(None) | Err(_) => claims.undo(store).await,
+        Ok(Some(entry)) => allocations.done(store, entry.revision()).await,
+        Ok(None) | Err(_) => allocations.undo(store).await,
     }
     replaced
 }
@@ -179,7 +179,7 @@ async fn write(
         true => Size::default(),
         false => Size::new(0, value.len()) - Size::new(0, entry.value().len()),
     };
-    let room = call.gate.room((call.grouped(), call.named()?.0), growth).await?;
+    let room = call.authorization.room((call.grouped(), call.named()?.0), growth).await?;
     let written = commit(store, call, entry, change).await?;
     if let Some(written) = &written {
         room.keep(written.revision());
@@ -187,7 +187,7 @@ async fn write(
     Ok(written.map(|entry| Entry::new(key, entry.revision(), value)))
 }
 
-/// Writes, unless it is a rehearsal. None if somebody was faster.
+/// Writes, unless it is a dry run. None on a conflict.
 pub(crate) async fn commit(
     store: &dyn Store,
     call: &Call,
@@ -208,22 +208,22 @@ pub(crate) async fn commit(
     }
 }
 
-/// Whether this was the last thing an object that is to go has waited for. What holds others waits until somebody who
+/// Whether an object that is marked as deleted has nothing left to wait for. A namespace waits until a controller that
 /// has seen it empty says so.
 fn is_finished(call: &Call, old: &Value, new: &Value) -> bool {
     let is_emptied = call.subresource.as_deref() == Some("finalize")
         && new["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
     match is_emptied {
         true => metadata::is_leaving(old) && !metadata::has_finalizers(new),
-        false => deletion::ends_with(&call.row, old, new),
+        false => deletion::ends_with(&call.resource, old, new),
     }
 }
 
 /// A part changes itself and leaves everything else alone; the main path leaves the status alone.
 fn confine(call: &Call, old: &Value, new: &mut Value) {
     match (call.subresource.as_deref(), old.get("status")) {
-        (Some(part), _) => *new = subresources::confined(&call.row, part, old, new),
-        (None, _) if !call.row.has_status() => {}
+        (Some(part), _) => *new = subresources::restrict_to(&call.resource, part, old, new),
+        (None, _) if !call.resource.has_status() => {}
         (None, Some(status)) => new["status"] = status.clone(),
         (None, None) => drop(new.as_object_mut().and_then(|fields| fields.remove("status"))),
     }

@@ -1,6 +1,6 @@
-//! Which Kubernetes we speak as, and which build of Holon we are.
+//! `/version`: the version of Kubernetes we are compatible with, and the build of Holon.
 //!
-//! The program that serves says which commit it was built from. Whoever builds a release may set `HOLON_BUILD_DATE` and
+//! The program that serves says which commit it was built from. A release build may set `HOLON_BUILD_DATE` and
 //! `HOLON_GIT_TREE_STATE`; a build without them reports that they are not known.
 
 use serde_json::{Value, json};

@@ -1,12 +1,12 @@
-//! Following a collection.
+//! Watches a collection.
 //!
 //! ```text
-//!   what is there (if asked for) ─► initial-events-end (if asked for) ─► changes … bookmarks … ─► timeout
+//!   current objects (if requested) ─► initial-events-end (if requested) ─► changes … bookmarks … ─► timeout
 //! ```
 //!
 //! The stream pulls: nothing is read from the store before the client has taken what came before, so a slow
 //! client waits in the store's history and holds nothing here but handles to what it is about to be sent. That is true
-//! for what is there at the beginning, too: it is read a page at a time, at one revision.
+//! for the initial objects, too: they are read a page at a time, at one revision.
 //!
 //! A client that asks for a WebSocket gets each event as a message; all others get one event after the other.
 
@@ -32,11 +32,11 @@ use storage::{Batch, Entry, Event, Page, Range, ReadError, Revision, Store, Watc
 use tokio::sync;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::authn::credential::Vouchers;
-use crate::authz::revalidation::Standing;
+use crate::authn::credential::Authenticators;
+use crate::authz::revalidation::Revalidation;
 use crate::endpoints::{get, list};
 use crate::http::body::{Body, Broken};
-use crate::http::body::{PIECE_BYTES, room_for_a_piece};
+use crate::http::body::{CHUNK_BYTES, chunk_buffer};
 use crate::http::websocket;
 use crate::http::websocket::Framing;
 use crate::kinds::{Kinds, Registry};
@@ -44,8 +44,8 @@ use crate::objects::selection::Selection;
 use crate::objects::store_errors::unreadable;
 use crate::quota::Watching;
 use crate::registry::call::Call;
-use crate::request::info::Asked;
 use crate::request::info::Reach;
+use crate::request::info::RequestInfo;
 use crate::request::negotiation::Encoding;
 use crate::response::list_reader::Reader;
 use crate::response::render;
@@ -62,13 +62,13 @@ const LASTS_SECONDS: std::ops::Range<f64> = 1800.0..3600.0;
 pub(crate) async fn watch(
     store: &Arc<dyn Store>,
     kinds: &Arc<Registry>,
-    vouchers: &Vouchers,
+    authenticators: &Authenticators,
     call: &Call,
     style: &Style,
-    asked: &Asked,
+    info: &RequestInfo,
     mut stop: Stop,
 ) -> Result<Response<Body>, Status> {
-    let socket = asked.websocket(&call.headers);
+    let socket = info.websocket(&call.headers);
     let ends = Instant::now() + lasts(call)?;
     let mut following = Box::new(Following {
         style: style.clone(),
@@ -77,8 +77,9 @@ pub(crate) async fn watch(
         selection: list::selection(call)?,
         served: Served::of(kinds, call),
         ending: None,
-        standing: Standing::new(&call.gate, vouchers, call.reach == Reach::Every).await?,
-        _watching: call.gate.watching().await?,
+        revalidation: Revalidation::new(&call.authorization, authenticators, call.reach == Reach::Every)
+            .await?,
+        _watching: call.authorization.watching().await?,
         initial: None,
         held_back: None,
         pending: VecDeque::new(),
@@ -115,7 +116,7 @@ pub(crate) async fn watch(
     Ok(response)
 }
 
-/// What every newborn has appears at one revision. Who looks at all logical clusters and was cut off in the middle of
+/// All bootstrap objects of a logical cluster appear at one revision. A watch of all logical clusters that was cut off in the middle of
 /// that comes back with its version, having seen only some of it. So for them a watch begins one earlier, and what is
 /// there at that version is shown once more if it is more than one event.
 async fn begun(
@@ -136,7 +137,7 @@ async fn begun(
 /// Where a watch begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begin {
-    /// With what is there, in a state no older than this, and then what changes.
+    /// With the current objects, in a state no older than this, and then changes.
     Existing {
         at_least: Revision,
         marked: bool,
@@ -188,9 +189,9 @@ fn next_bookmark() -> Instant {
 }
 
 fn lasts(call: &Call) -> Result<Duration, Status> {
-    let asked = call.query.number("timeoutSeconds")?;
+    let info = call.query.number("timeoutSeconds")?;
     let longest = Duration::from_secs_f64(LASTS_SECONDS.end);
-    Ok(match u64::try_from(asked) {
+    Ok(match u64::try_from(info) {
         Ok(0) => drawn(LASTS_SECONDS),
         Ok(seconds) => Duration::from_secs(seconds).min(longest),
         // Over before it begins.
@@ -202,7 +203,7 @@ fn lasts(call: &Call) -> Result<Duration, Status> {
 enum Pending {
     Object(&'static str, Entry, Revision),
     Bookmark(Revision),
-    /// Everything that was there at the beginning has been sent.
+    /// All initial objects have been sent.
     InitialEnd(Revision),
     /// Boxed, so that not every event takes the room of a status.
     Error(Box<Status>),
@@ -216,7 +217,7 @@ impl Pending {
     }
 }
 
-/// What was there at the beginning and has not been sent.
+/// The initial objects that have not been sent.
 struct Initial {
     reader: Reader,
     /// Whether the client is told where it ends.
@@ -234,11 +235,11 @@ enum Served {
 
 impl Served {
     fn of(kinds: &Arc<Registry>, call: &Call) -> Served {
-        if call.reach == Reach::Every || kinds.common().has(&call.row) {
+        if call.reach == Reach::Every || kinds.common().has(&call.resource) {
             return Served::Always;
         }
         match kinds.changes(call.cluster) {
-            Some(changes) => Served::WhileIn(kinds.clone(), call.row.clone(), changes),
+            Some(changes) => Served::WhileIn(kinds.clone(), call.resource.clone(), changes),
             None => Served::NoMore(kinds.newest()),
         }
     }
@@ -248,9 +249,9 @@ impl Served {
         match self {
             Served::Always => std::future::pending().await,
             Served::NoMore(newest) => *newest,
-            Served::WhileIn(kinds, row, changes) => {
-                // If nobody can tell us any more, the logical cluster defines nothing.
-                while changes.borrow_and_update().has(row) && changes.changed().await.is_ok() {}
+            Served::WhileIn(kinds, resource, changes) => {
+                // If the sender is gone, the logical cluster defines nothing.
+                while changes.borrow_and_update().has(resource) && changes.changed().await.is_ok() {}
                 kinds.newest()
             }
         }
@@ -268,7 +269,7 @@ struct Following {
     served: Served,
     /// What happened until then is the last that is told.
     ending: Option<Revision>,
-    standing: Standing,
+    revalidation: Revalidation,
     /// It counts as one of its logical cluster.
     _watching: Watching,
     initial: Option<Initial>,
@@ -288,7 +289,7 @@ struct Following {
 }
 
 impl Following {
-    /// Prepares what is there, and says after which revision to go on.
+    /// Prepares the initial objects, and returns the revision to continue from.
     async fn start(&mut self, store: &Arc<dyn Store>, call: &Call) -> Result<Revision, Status> {
         let begin = Begin::parse(call)?;
         let reached = |version| async move { get::not_older(&**store, &call.key(""), version).await };
@@ -306,7 +307,7 @@ impl Following {
         let reader = Reader::start(
             store,
             list::range(call, &self.selection),
-            call.row.clone(),
+            call.resource.clone(),
             &self.selection,
             Page::default(),
         )
@@ -320,8 +321,8 @@ impl Following {
     /// The next bytes to send: as many events as make up a piece, or one if each is sent alone. None when the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // Whoever may no longer watch is not told anything more, not even what waits for them already.
-            if self.standing.lost().now_or_never().is_some() {
+            // A client that is no longer authorized gets no more events, not even those that wait already.
+            if self.revalidation.lost().now_or_never().is_some() {
                 return None;
             }
             if let Some(piece) = self.piece().await {
@@ -340,12 +341,12 @@ impl Following {
         let mut out = BytesMut::new();
         while let Some(pending) = self.pending().await {
             if !out.is_empty() {
-                if out.len() + pending.guess() > PIECE_BYTES {
+                if out.len() + pending.guess() > CHUNK_BYTES {
                     self.held_back = Some(pending);
                     break;
                 }
-                if out.capacity() < PIECE_BYTES {
-                    let begun = std::mem::replace(&mut out, room_for_a_piece());
+                if out.capacity() < CHUNK_BYTES {
+                    let begun = std::mem::replace(&mut out, chunk_buffer());
                     out.put_slice(&begun);
                 }
             }
@@ -357,7 +358,7 @@ impl Following {
         (!out.is_empty()).then(|| out.freeze())
     }
 
-    /// What comes next of what is at hand: what was there at the beginning, then what was heard since.
+    /// The next event: first the initial objects, then events since.
     async fn pending(&mut self) -> Option<Pending> {
         if let Some(held_back) = self.held_back.take() {
             return Some(held_back);
@@ -399,9 +400,9 @@ impl Following {
             }
         };
         tokio::select! {
-            // In this order: whoever may no longer watch gets nothing, however much there is to tell.
+            // In this order: a client that is no longer authorized gets nothing, however many events wait.
             biased;
-            () = self.standing.lost() => self.is_done = true,
+            () = self.revalidation.lost() => self.is_done = true,
             () = &mut self.over => self.end(),
             newest = self.served.ended() => self.ending = Some(newest),
             () = bookmark_due => {
@@ -427,10 +428,10 @@ impl Following {
         Some(())
     }
 
-    /// Takes up what happened, if policies as of then still allow it: what was written after somebody was shut out is not
+    /// Takes up events, if policies as of then still allow it: an event from after the client lost access is not
     /// for them, however soon after.
     async fn tell(&mut self, batch: &Batch) {
-        match self.standing.holds_at(batch.through).await {
+        match self.revalidation.holds_at(batch.through).await {
             Ok(true) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
             Ok(false) => self.is_done = true,
             Err(error) => self.fail(error),
@@ -462,10 +463,10 @@ impl Following {
         }
     }
 
-    /// What a change looks like to somebody who sees only what is selected.
+    /// The event that a client with a selector sees.
     fn event(&mut self, event: &Event) {
         let selected = |entry: &Option<Entry>| {
-            entry.as_ref().filter(|entry| self.selection.holds(&self.style.row, entry)).cloned()
+            entry.as_ref().filter(|entry| self.selection.holds(&self.style.resource, entry)).cloned()
         };
         let (kind, entry) = match (selected(&event.previous), selected(&event.current)) {
             (None, None) => return,
@@ -501,9 +502,10 @@ impl Following {
     }
 
     fn bookmark(&mut self, metadata: Value, out: &mut BytesMut) {
-        let row = &self.style.row;
-        let plain = json!({ "kind": row.kind, "apiVersion": row.api_version(), "metadata": metadata });
-        let shown = self.style.shown(&plain, ColumnDefinitions::Omitted, &row.columns);
+        let resource = &self.style.resource;
+        let plain =
+            json!({ "kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata });
+        let shown = self.style.shown(&plain, ColumnDefinitions::Omitted, &resource.columns);
         self.tree("BOOKMARK", &shown, out);
     }
 
@@ -554,7 +556,7 @@ mod tests {
     use super::*;
     use crate::authn::identity::Identity;
     use crate::clusters::records;
-    use crate::clusters::records::Birth;
+    use crate::clusters::records::LogicalClusterRecord;
     use crate::stack::Stack;
 
     /// kube's watcher asked for the same forgotten version for ever: the request failed with 410, and it lists
@@ -563,7 +565,7 @@ mod tests {
     async fn that_the_past_is_gone_is_an_event() {
         let store = Arc::new(Memory::new());
         for id in [Id::ROOT, Id::new(1)] {
-            records::write(&*store, id, &Birth::root()).await.unwrap();
+            records::write(&*store, id, &LogicalClusterRecord::root()).await.unwrap();
         }
         store.compact(Revision(2)).await.unwrap();
         let stack = Stack::new(store, String::new(), Tasks::new().stop());

@@ -11,7 +11,7 @@ use http::header::ACCEPT_ENCODING;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
-use crate::http::body::PIECE_BYTES;
+use crate::http::body::CHUNK_BYTES;
 use crate::http::body::{Body, Broken};
 
 /// Smaller bodies cost more time than they save. As for Kubernetes.
@@ -50,7 +50,7 @@ pub(crate) fn gzip(bytes: &[u8], effort: Effort) -> Bytes {
     written.expect(MEMORY).into_inner().freeze()
 }
 
-/// What was compressed here, as it was before.
+/// Decompresses bytes that were compressed here.
 pub(crate) fn gunzip(packed: &[u8]) -> Bytes {
     let mut decoder = GzDecoder::new(BytesMut::with_capacity(packed.len() * 8).writer());
     let written = decoder.write_all(packed).and_then(|()| decoder.finish());
@@ -59,8 +59,8 @@ pub(crate) fn gunzip(packed: &[u8]) -> Bytes {
 
 /// So much of a body is compressed together at most: enough to find what repeats.
 const STRETCH_BYTES: usize = 64 << 10;
-/// What is compressed goes out when there is so much of it.
-const PACKED_BYTES: usize = PIECE_BYTES / 2;
+/// Compressed bytes are sent when there are so many.
+const PACKED_BYTES: usize = CHUNK_BYTES / 2;
 /// The magic number, deflate, no flags, no time, no extra flags, an unknown system.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 /// An empty block of deflate, the last.
@@ -169,7 +169,7 @@ mod tests {
             let mut packed = Vec::new();
             while let Some(frame) = body.frame().await {
                 let stretch = frame.unwrap().into_data().unwrap();
-                assert!(stretch.len() < PACKED_BYTES + PIECE_BYTES + 64, "{}", stretch.len());
+                assert!(stretch.len() < PACKED_BYTES + CHUNK_BYTES + 64, "{}", stretch.len());
                 packed.extend_from_slice(&stretch);
             }
             let mut unpacked = Vec::new();
@@ -179,7 +179,7 @@ mod tests {
         check((0..300).map(|n| format!("{{\"name\":\"{n}\"}},").repeat(200).into_bytes()).collect(), 25)
             .await;
         // Also what cannot be compressed.
-        check((0..30).map(|_| rand::random_iter().take(PIECE_BYTES).collect()).collect(), 1).await;
+        check((0..30).map(|_| rand::random_iter().take(CHUNK_BYTES).collect()).collect(), 1).await;
         check(Vec::new(), 1).await;
     }
 }

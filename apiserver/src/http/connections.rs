@@ -5,9 +5,9 @@
 //!               oldest goes first                                          idle goes first
 //! ```
 //!
-//! Anybody can open a connection, so those that have not proved who they are have a pool of their own. In each pool a
-//! newcomer is never refused: it takes the place of another ([`fair`](crate::http::fair_pool)). So whoever holds connections open
-//! in order to shut others out only gets in their own way, and never closes a connection of somebody who is known.
+//! Any client can open a connection, so anonymous connections have a pool of their own. In each pool a
+//! newcomer is never refused: it takes the place of another ([`fair_pool`](crate::http::fair_pool)). So a client that holds connections open
+//! in order to shut others out only evicts its own, and never an authenticated connection.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
@@ -23,10 +23,10 @@ use crate::http::body::{Body, Broken};
 use crate::http::fair_pool::{Bounds, FairPool, Lease};
 use crate::http::limits::Tenant;
 
-/// Connections that have not proved who they are. Clients behind one address translation share an address; a thousand
+/// Anonymous connections. Clients behind one address translation share an address; a thousand
 /// of them that connect again in the same second are done with their handshakes before so many are waiting.
 const ANONYMOUS: Bounds = Bounds { per_owner: 1024, total: 3072 };
-/// Connections of those who have. A client of many watches has some ten.
+/// Authenticated connections. A client of many watches has some ten.
 const AUTHENTICATED: Bounds = Bounds { per_owner: 2048, total: 6144 };
 /// Connections at a time. One costs some 50 KiB in TLS and HTTP/2 buffers before it has asked for anything, so all of
 /// them together about 450 MiB. It is more than the pools hold, so that those that were evicted can end.
@@ -38,7 +38,7 @@ pub(super) struct Connections {
     authenticated: Arc<FairPool<Tenant>>,
 }
 
-/// An open connection. Requests carry it along, so that whoever finds out who sent one can say so.
+/// An open connection. Requests carry it along, so that authentication can mark it.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     authenticated: Arc<FairPool<Tenant>>,
@@ -68,7 +68,7 @@ impl Connections {
         }
     }
 
-    /// Takes up a connection. Nobody knows yet who opened it.
+    /// Takes up a connection, which is anonymous at first.
     pub(super) fn open(&self, from: IpAddr) -> Arc<OpenConnection> {
         let evicted = Arc::new(Notify::new());
         let pool = Pool::Anonymous(self.anonymous.enter(network(from), 1, evicted.clone()));
@@ -102,7 +102,7 @@ impl OpenConnection {
         self.evicted.notified().await;
     }
 
-    /// Whoever opened the connection has proved who they are. It counts as theirs from now on.
+    /// The client has authenticated. The connection counts as the tenant's from now on.
     pub(crate) fn authenticated(&self, tenant: &Tenant) {
         let mut state = self.lock();
         if let Pool::Anonymous(_) = state.pool {
@@ -112,7 +112,7 @@ impl OpenConnection {
         }
     }
 
-    /// Returns if nothing was asked for within a time, by somebody who has not proved who they are.
+    /// Returns if an anonymous client sent no request within a time.
     pub(super) async fn overdue(&self, within: Duration) {
         tokio::time::sleep(within).await;
         let is_overdue = {
@@ -165,7 +165,7 @@ impl Drop for Answering {
 #[derive(Debug)]
 pub(super) struct Answered {
     body: Body,
-    /// What has to go out first.
+    /// The response body.
     backlog: Arc<Backlog>,
     _answering: Option<Answering>,
 }

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use openapi::meta::status::Status;
 
-use crate::request::info::Asked;
+use crate::request::info::RequestInfo;
 
 /// As for Kubernetes. It is the default and the most a client can ask for.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits for an answer as long as the request may take.
 pub(crate) async fn within<T>(
-    asked: &Asked,
+    info: &RequestInfo,
     answer: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
-    match limit(asked)? {
+    match limit(info)? {
         None => answer.await,
         Some(limit) => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(too_late())),
     }
@@ -28,11 +28,11 @@ fn too_late() -> Status {
     Status::timeout("request did not complete within the allotted timeout", 0)
 }
 
-fn limit(asked: &Asked) -> Result<Option<Duration>, Status> {
-    if asked.is_watch() {
+fn limit(info: &RequestInfo) -> Result<Option<Duration>, Status> {
+    if info.is_watch() {
         return Ok(None);
     }
-    let seconds = match asked.query.text("timeout") {
+    let seconds = match info.query.text("timeout") {
         "" => 0.0,
         text => seconds(text).map_err(|fault| {
             Status::bad_request(format!("invalid timeout specified in the request URL - {fault}"))
@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn a_request_takes_a_minute_at_most_and_less_if_asked() {
         let check = |line: &str, expected: Result<Option<u64>, &str>| {
-            let found = limit(&Asked::line(line)).map(|limit| limit.map(|limit| limit.as_millis() as u64));
+            let found =
+                limit(&RequestInfo::line(line)).map(|limit| limit.map(|limit| limit.as_millis() as u64));
             let expected = expected.map_err(|fault| {
                 Status::bad_request(format!("invalid timeout specified in the request URL - time: {fault}"))
             });
@@ -120,9 +121,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_takes_longer_is_told_so() {
-        let asked = Asked::line("GET /api/v1/pods?timeout=1ns");
+        let info = RequestInfo::line("GET /api/v1/pods?timeout=1ns");
         let answer = std::future::pending::<Result<(), Status>>();
-        let told = within(&asked, answer).await.unwrap_err();
+        let told = within(&info, answer).await.unwrap_err();
         assert_eq!(told.code, 504);
         assert_eq!(told.message, "Timeout: request did not complete within the allotted timeout");
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! An entry has an owner and a weight. When an owner passes its own bound, its least recently used entry is evicted;
-//! when the pool passes its bound, the owner that holds most loses one. So nobody keeps others out by holding on to what
+//! when the pool passes its bound, the owner that holds most loses one. So no owner keeps others out by holding on to what
 //! they have, and an owner that holds little loses nothing to one that holds much. Entries marked busy go last.
 //!
 //! An owner costs memory only while it has entries, and every operation takes logarithmic time.
@@ -260,7 +260,7 @@ mod tests {
         other.0.grow(20);
         assert!(new.is_evicted(), "a holds most");
         other.0.grow(60);
-        assert!(other.is_evicted(), "nobody else is left to make room");
+        assert!(other.is_evicted(), "no other owner is left to make room");
         assert_eq!(pool.lock().weight, 0);
     }
 

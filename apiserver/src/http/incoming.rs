@@ -24,7 +24,7 @@ impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> Incoming for B {}
 /// Why a body could not be read.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads a body, as far as it may go, and for as long as nobody else needs its room.
+/// Reads a body, up to its limit, until a tenant with fewer bytes needs the room.
 pub(crate) async fn read(body: impl Incoming, arrival: &Arrival) -> Result<Bytes, Status> {
     tokio::select! {
         biased;

@@ -1,13 +1,13 @@
-//! How many requests are worked on at once, and how much of them is in memory.
+//! Limits on concurrent requests and on the bytes of their bodies.
 //!
 //! ```text
-//!   head ─► a place ─► who may ─┬─► no place, bytes counted: the body arrives ─► a place ─► verb
-//!                               └─► there is no body ───────────────────────────────────────┘
+//!   head ─► slot ─► authorization ─┬─► no slot, bytes counted: the body arrives ─► slot ─► verb
+//!                                └─► no body ────────────────────────────────────────────┘
 //! ```
 //!
 //! Each request costs memory for as long as it lasts, so there is room for so many that read and so many that write;
-//! whoever comes when it is full is told to come back. A watch counts only while it starts. Probes always get in, and so
-//! do administrators: somebody has to be able to look.
+//! a request beyond that gets 429. A watch counts only while it starts. Probes always get in, and so
+//! do administrators, who have to be able to look.
 //!
 //! A tenant may hold as many places as are free. Alone it gets half of them, two tenants get a third each, and however
 //! many there are, one more finds a place. Nothing has to be configured for that, and a tenant without requests costs
@@ -27,13 +27,13 @@ use crate::authn::identity::Identity;
 use crate::http::fair_pool::{Bounds, FairPool, Lease};
 use crate::http::incoming;
 use crate::http::incoming::Incoming;
-use crate::request::info::Asked;
+use crate::request::info::RequestInfo;
 use crate::request::path::Target;
 
 /// As for Kubernetes. At 3 MiB a body, writers hold some 600 MiB at worst.
 const READS_MAX: usize = 400;
 const WRITES_MAX: usize = 200;
-/// Signatures that are checked at the same time: a tenth of a millisecond each. Whoever is known already does not wait for
+/// Signatures that are checked at the same time: a tenth of a millisecond each. A token that was verified before does not wait for
 /// that.
 const STRANGERS_MAX: usize = 32;
 /// After so many seconds a client comes back.
@@ -41,25 +41,25 @@ const RETRY_SECONDS: u32 = 1;
 /// Bytes of bodies that have not arrived completely. One tenant can send twenty of the largest at the same time, and four
 /// tenants that do fill it.
 const ARRIVING: Bounds = Bounds { per_owner: 64 << 20, total: 256 << 20 };
-/// What a request counts for before the first byte of its body: the largest head.
+/// The bytes of a request before its body: the largest head.
 const HEAD_BYTES: usize = 64 << 10;
 
 /// Whose share of the server a request or a connection takes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Tenant {
     Anonymous,
-    /// Somebody the operator knows.
+    /// A user that the operator knows.
     User(Arc<str>),
-    /// Everybody who is known only in a logical cluster, or beneath it.
+    /// All identities of one logical cluster, or beneath it.
     Cluster(Id),
 }
 
-/// The room there is.
+/// The limits, and what is in use of them.
 #[derive(Debug)]
 pub(crate) struct Limits {
     pub(crate) reads: Lane,
     pub(crate) writes: Lane,
-    /// Those who brought a token that nobody has seen yet.
+    /// Requests with a token that was not verified yet.
     strangers: AtomicUsize,
     arriving: Arc<FairPool<Tenant>>,
 }
@@ -81,20 +81,20 @@ impl Limits {
         &self,
         tenant: &Tenant,
         identity: &Identity,
-        asked: &Asked,
-    ) -> Result<Place<'_>, Status> {
-        let lane = match asked.method {
+        info: &RequestInfo,
+    ) -> Result<RequestSlot<'_>, Status> {
+        let lane = match info.method {
             Method::GET | Method::HEAD | Method::OPTIONS => &self.reads,
             _ => &self.writes,
         };
         let is_exempt =
-            matches!(asked.target(), Some(Target::Health { .. })) || identity.is_at_home_everywhere();
-        let mut place = Place { limits: self, lane, tenant: tenant.clone(), is_exempt, is_held: false };
+            matches!(info.target(), Some(Target::Health { .. })) || identity.is_at_home_everywhere();
+        let mut place = RequestSlot { limits: self, lane, tenant: tenant.clone(), is_exempt, is_held: false };
         place.enter()?;
         Ok(place)
     }
 
-    /// Takes a place for finding out who somebody is: that costs something, and anybody can ask for it.
+    /// Takes a slot for verifying a token, which costs processor time and is open to every client.
     pub(crate) fn meet(&self) -> Result<Meeting<'_>, Status> {
         let meeting = Meeting { strangers: &self.strangers };
         match self.strangers.fetch_add(1, Ordering::Relaxed) < STRANGERS_MAX {
@@ -162,7 +162,7 @@ impl Lane {
 
 /// A request's place among those worked on.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct RequestSlot<'a> {
     limits: &'a Limits,
     lane: &'a Lane,
     tenant: Tenant,
@@ -170,8 +170,8 @@ pub(crate) struct Place<'a> {
     is_held: bool,
 }
 
-impl Place<'_> {
-    /// Receives a body. The place is given up meanwhile: whoever sends slowly, or never, must not keep others from
+impl RequestSlot<'_> {
+    /// Receives a body. The slot is given up meanwhile: a client that sends slowly, or never, must not keep others from
     /// working.
     pub(crate) async fn receive(&mut self, incoming: impl Incoming) -> Result<Bytes, Status> {
         if incoming.is_end_stream() {
@@ -196,7 +196,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for RequestSlot<'_> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -230,7 +230,7 @@ impl Arrival {
     }
 }
 
-/// Somebody is being found out about.
+/// A token is being verified.
 #[derive(Debug)]
 pub(crate) struct Meeting<'a> {
     strangers: &'a AtomicUsize,
@@ -261,10 +261,10 @@ mod tests {
     }
 
     /// Requests of one tenant, as many as get in.
-    fn fill<'a>(limits: &'a Limits, name: &str, line: &str) -> Vec<Place<'a>> {
-        let somebody = Identity::user(name, &["dev"]);
-        let asked = Asked::line(line);
-        let enter = || limits.enter(&tenant(name), &somebody, &asked);
+    fn fill<'a>(limits: &'a Limits, name: &str, line: &str) -> Vec<RequestSlot<'a>> {
+        let user = Identity::user(name, &["dev"]);
+        let info = RequestInfo::line(line);
+        let enter = || limits.enter(&tenant(name), &user, &info);
         std::iter::from_fn(|| enter().ok()).collect()
     }
 
@@ -273,16 +273,16 @@ mod tests {
         let limits = limits(4, 2);
         let (read, write) = ("GET /api/v1/pods", "POST /api/v1/namespaces");
         let held = (fill(&limits, "ann", read), fill(&limits, "bob", read), fill(&limits, "cat", read));
-        let refused = limits.enter(&tenant("dan"), &Identity::user("dan", &[]), &Asked::line(read));
+        let refused = limits.enter(&tenant("dan"), &Identity::user("dan", &[]), &RequestInfo::line(read));
         let refused = refused.unwrap_err();
         assert_eq!((refused.code, refused.details.unwrap().retry_after_seconds), (429, 1));
         // Writers have room of their own, and some are never turned away.
         let writes = (fill(&limits, "ann", write), fill(&limits, "bob", write));
         assert_eq!((limits.reads.now(), limits.writes.now()), (4, 2));
-        let probe = limits.enter(&Tenant::Anonymous, &Identity::Anonymous, &Asked::line("GET /readyz"));
+        let probe = limits.enter(&Tenant::Anonymous, &Identity::Anonymous, &RequestInfo::line("GET /readyz"));
         assert!(probe.is_ok());
         let admin = Identity::user("admin", &["system:masters"]);
-        assert!(limits.enter(&tenant("admin"), &admin, &Asked::line(write)).is_ok());
+        assert!(limits.enter(&tenant("admin"), &admin, &RequestInfo::line(write)).is_ok());
         drop((held, writes, probe));
         assert_eq!((limits.reads.now(), limits.writes.now()), (0, 0));
         assert!(limits.reads.lock().by_tenant.is_empty());
@@ -295,7 +295,7 @@ mod tests {
         let alone = fill(&limits, "a", line);
         assert_eq!(alone.len(), 30);
         let second = fill(&limits, "b", line);
-        assert_eq!(second.len(), 15, "a took its share when nobody else was there");
+        assert_eq!(second.len(), 15, "a took its share while it was alone");
         drop(alone);
         assert_eq!(fill(&limits, "c", line).len(), 23);
         let others: Vec<_> = (0..5).map(|n| fill(&limits, &n.to_string(), line)).collect();
@@ -311,13 +311,13 @@ mod tests {
         assert!(limits.meet().is_ok());
     }
 
-    /// 205 writes with half a body used to keep everybody from writing for a minute.
+    /// 205 writes with half a body used to block all writes for a minute.
     #[tokio::test]
     async fn a_body_that_does_not_arrive_holds_no_place() {
         let limits = limits(0, 2);
         let ann = Identity::user("ann", &[]);
-        let asked = Asked::line("POST /api/v1/namespaces");
-        let enter = || limits.enter(&tenant("ann"), &ann, &asked);
+        let info = RequestInfo::line("POST /api/v1/namespaces");
+        let enter = || limits.enter(&tenant("ann"), &ann, &info);
         let mut place = enter().unwrap();
         assert!(enter().is_err());
         let half = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{\"a\":")))]);

@@ -1,6 +1,6 @@
-//! A connection that has begun to speak.
+//! The first bytes of a connection.
 //!
-//! Whoever greets us and then says nothing costs as much as somebody who asks for something. So the first bytes are read
+//! A client that finishes the handshake and then sends nothing costs as much as one that sends requests. So the first bytes are read
 //! here, in time, and tell HTTP/2 from HTTP/1; then they are put back.
 
 use std::io;
@@ -16,14 +16,14 @@ const PREFACE: &[u8] = b"PRI ";
 
 /// A stream of which the first bytes were read already.
 #[derive(Debug)]
-pub(super) struct Begun<S> {
+pub(super) struct PrefacedStream<S> {
     first: Bytes,
     stream: S,
 }
 
-impl<S: AsyncRead + Unpin> Begun<S> {
+impl<S: AsyncRead + Unpin> PrefacedStream<S> {
     /// Waits for the first bytes. None if the other side closes first.
-    pub(super) async fn of(mut stream: S, within: Duration) -> io::Result<Option<Begun<S>>> {
+    pub(super) async fn of(mut stream: S, within: Duration) -> io::Result<Option<PrefacedStream<S>>> {
         let mut first = BytesMut::with_capacity(1024);
         let begins = async {
             while first.len() < PREFACE.len() && stream.read_buf(&mut first).await? > 0 {}
@@ -32,7 +32,7 @@ impl<S: AsyncRead + Unpin> Begun<S> {
         tokio::time::timeout(within, begins)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no request within the limit"))??;
-        Ok((!first.is_empty()).then(|| Begun { first: first.freeze(), stream }))
+        Ok((!first.is_empty()).then(|| PrefacedStream { first: first.freeze(), stream }))
     }
 
     pub(super) fn is_http2(&self) -> bool {
@@ -40,7 +40,7 @@ impl<S: AsyncRead + Unpin> Begun<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefacedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -60,7 +60,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -94,10 +94,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
 mod tests {
     use super::*;
 
-    async fn begun(sent: &[u8]) -> io::Result<Option<Begun<tokio::io::DuplexStream>>> {
+    async fn begun(sent: &[u8]) -> io::Result<Option<PrefacedStream<tokio::io::DuplexStream>>> {
         let (mut client, server) = tokio::io::duplex(64);
         tokio::io::AsyncWriteExt::write_all(&mut client, sent).await.unwrap();
-        let begun = Begun::of(server, Duration::from_secs(10)).await;
+        let begun = PrefacedStream::of(server, Duration::from_secs(10)).await;
         drop(client);
         begun
     }
@@ -122,6 +122,6 @@ mod tests {
         }
         let (client, server) = tokio::io::duplex(64);
         drop(client);
-        assert!(Begun::of(server, Duration::from_secs(10)).await.unwrap().is_none());
+        assert!(PrefacedStream::of(server, Duration::from_secs(10)).await.unwrap().is_none());
     }
 }

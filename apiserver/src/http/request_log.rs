@@ -9,7 +9,7 @@ use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::http::body::Body;
-use crate::request::info::Asked;
+use crate::request::info::RequestInfo;
 
 /// Read from clients that choose the id themselves, and written to all.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -20,18 +20,18 @@ const SLOW: Duration = Duration::from_secs(1);
 
 /// One request on its way through the server.
 #[derive(Debug)]
-pub(crate) struct Trace {
+pub(crate) struct RequestLog {
     id: HeaderValue,
     began: Instant,
 }
 
-impl Trace {
-    pub(crate) fn begin(headers: &HeaderMap) -> Trace {
+impl RequestLog {
+    pub(crate) fn begin(headers: &HeaderMap) -> RequestLog {
         let chosen = headers.get(AUDIT_ID).filter(|id| is_sane(id)).cloned();
         let id = chosen.unwrap_or_else(|| {
             HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).expect("a uuid is made of digits")
         });
-        Trace { id, began: Instant::now() }
+        RequestLog { id, began: Instant::now() }
     }
 
     pub(crate) fn id(&self) -> String {
@@ -39,25 +39,24 @@ impl Trace {
     }
 
     /// Puts the id on the answer and the line into the log. Returns how long the answer took.
-    pub(crate) fn end(self, asked: &Asked, user: &str, response: &mut Response<Body>) -> Duration {
+    pub(crate) fn end(self, info: &RequestInfo, user: &str, response: &mut Response<Body>) -> Duration {
         let took = self.began.elapsed();
-        self.log(asked, user, response.status(), took);
+        self.log(info, user, response.status(), took);
         response.headers_mut().insert(AUDIT_ID, self.id);
         took
     }
 
-    fn log(&self, asked: &Asked, user: &str, code: StatusCode, took: Duration) {
+    fn log(&self, info: &RequestInfo, user: &str, code: StatusCode, took: Duration) {
         // A level is part of the code that logs, so there are two such lines; what they say is said once.
         macro_rules! line {
             ($log:ident) => {
                 tracing::$log!(
                     id = self.id.to_str().unwrap_or_default(),
-                    method = asked.method.as_str(),
-                    path = asked.path,
-                    cluster =
-                        asked.address.as_ref().ok().map(|(cluster, _)| tracing::field::display(cluster)),
-                    verb = asked.verb().map(|verb| verb.as_str()),
-                    resource = asked.resource().map(tracing::field::display),
+                    method = info.method.as_str(),
+                    path = info.path,
+                    cluster = info.address.as_ref().ok().map(|(cluster, _)| tracing::field::display(cluster)),
+                    verb = info.verb().map(|verb| verb.as_str()),
+                    resource = info.resource().map(tracing::field::display),
                     user,
                     code = code.as_u16(),
                     duration_ms = took.as_secs_f64() * 1000.0,
@@ -86,7 +85,7 @@ mod tests {
     fn an_id_is_the_clients_if_it_looks_like_one() {
         let check = |sent: &str, kept: bool| {
             let headers = HeaderMap::from_iter([(AUDIT_ID, HeaderValue::from_str(sent).unwrap())]);
-            let id = Trace::begin(&headers).id;
+            let id = RequestLog::begin(&headers).id;
             assert_eq!(id == sent, kept, "{sent} became {id:?}");
             assert!(is_sane(&id));
         };

@@ -1,13 +1,13 @@
-//! The front door: TLS, connections, and letting them go.
+//! The server: accepts connections, serves HTTP on them, and drains them when it stops.
 //!
 //! ```text
-//!   accept ─► handshake (10 s at most) ─► who is it ─► first request (10 s at most) ─► HTTP/1.1 or HTTP/2 ─► Handler
+//!   accept ─► handshake (10 s at most) ─► identity ─► first request (10 s at most) ─► HTTP/1.1 or HTTP/2 ─► Handler
 //! ```
 //!
-//! Who a client is comes from its certificate, checked by TLS against those we trust, and from nothing it says. A
+//! The identity of a client comes from its certificate, verified by TLS. A
 //! connection lasts no longer than the certificate it was opened with, nor than the trust in who issued that.
-//! When told to stop, the door closes, connections finish what they are doing, and those that do not are cut. A connection
-//! that a watch takes over for [`websocket`] stays one in all this.
+//! When told to stop, the listener closes, connections finish their requests, and those that do not are cut. A connection
+//! that a watch takes over for [`websocket`](crate::http::websocket) counts as one.
 
 use std::convert::Infallible;
 use std::io;
@@ -29,11 +29,11 @@ use tokio_rustls::server::TlsStream;
 
 use crate::authn::identity;
 use crate::authn::identity::Identity;
-use crate::http::body::{Body, PIECE_BYTES};
+use crate::http::body::{Body, CHUNK_BYTES};
 use crate::http::connections::{CONNECTIONS_MAX, Connections, OpenConnection};
 use crate::http::limits::Tenant;
 use crate::http::pki::Offer;
-use crate::http::preface::Begun;
+use crate::http::preface::PrefacedStream;
 use crate::http::websocket::Sequel;
 
 /// A client that has not shown its greeting by then is let go, and so is one that then asks for nothing for as long:
@@ -41,7 +41,7 @@ use crate::http::websocket::Sequel;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Streams of one connection at a time. Informer-heavy clients open some hundred watches on one connection.
 const STREAMS_MAX: u32 = 1000;
-/// Streams of one connection that a client has reset before we took them up. Whoever opens and resets in a loop, so that
+/// Streams of one connection that a client has reset before we took them up. A client that opens and resets in a loop, so that
 /// none ever counts against the limit above, is cut off here.
 const RESETS_MAX: usize = 20;
 /// Streams of one connection that we had to reset because of what the client sent.
@@ -53,8 +53,8 @@ const SHED_PAUSE: Duration = Duration::from_millis(10);
 const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Headers of one request. Tokens and cookies are a few kilobytes.
 const HEADER_BYTES_MAX: u32 = 64 << 10;
-/// Bytes that wait in TLS for a client: see PIECE_BYTES.
-const TLS_BYTES_MAX: usize = PIECE_BYTES;
+/// Bytes that wait in TLS for a client: see CHUNK_BYTES.
+const TLS_BYTES_MAX: usize = CHUNK_BYTES;
 /// How long requests under way may take to finish once the door is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -67,20 +67,20 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// What all connections share.
-struct Door<H> {
+/// The state that all connections share.
+struct ServerState<H> {
     handler: Arc<H>,
     offer: watch::Receiver<Offer>,
 }
 
-/// Serves until told to stop. What is offered to clients may change meanwhile.
+/// Serves until told to stop. The TLS configuration may change meanwhile.
 pub async fn serve(
     listener: TcpListener,
     offer: watch::Receiver<Offer>,
     handler: Arc<impl Handler>,
     mut stop: Stop,
 ) -> io::Result<()> {
-    let door = Arc::new(Door { handler, offer });
+    let door = Arc::new(ServerState { handler, offer });
     let (graceful, connections) = (GracefulShutdown::new(), Connections::new());
     let mut running = JoinSet::new();
     let mut warned = None;
@@ -129,27 +129,27 @@ async fn finish(graceful: GracefulShutdown, mut connections: JoinSet<io::Result<
 fn log_end(ended: Result<io::Result<()>, tokio::task::JoinError>) {
     match ended {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a connection ended"),
-        Err(error) => tracing::error!(%error, "a connection ended in a panic"),
+        Ok(Err(error)) => tracing::debug!(%error, "connection ended"),
+        Err(error) => tracing::error!(%error, "connection task panicked"),
     }
 }
 
 async fn connection<H: Handler>(
     stream: TcpStream,
     open: Arc<OpenConnection>,
-    door: Arc<Door<H>>,
+    door: Arc<ServerState<H>>,
     graceful: Watcher,
 ) -> io::Result<()> {
     tokio::select! {
         ended = attended(stream, &open, door, graceful) => ended,
-        () = open.evicted() => Err(refused("it made room for another")),
+        () = open.evicted() => Err(refused("evicted to make room for another connection")),
     }
 }
 
 async fn attended<H: Handler>(
     stream: TcpStream,
     open: &Arc<OpenConnection>,
-    door: Arc<Door<H>>,
+    door: Arc<ServerState<H>>,
     graceful: Watcher,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
@@ -162,7 +162,7 @@ async fn attended<H: Handler>(
         open.authenticated(&Tenant::User(user.name.as_str().into()));
     }
     let served = async {
-        match Begun::of(stream, HANDSHAKE_LIMIT).await? {
+        match PrefacedStream::of(stream, HANDSHAKE_LIMIT).await? {
             Some(stream) => spoken(stream, identity, open.clone(), door.handler.clone(), graceful).await,
             None => Ok(()),
         }
@@ -172,7 +172,7 @@ async fn attended<H: Handler>(
         () = open.overdue(HANDSHAKE_LIMIT) => Err(late("no request within the limit")),
         () = expired(expires) => Err(refused("its certificate is no longer valid")),
         () = distrusted(door.offer.clone(), &offer), if expires.is_some() => {
-            Err(refused("who issued its certificate is no longer trusted"))
+            Err(refused("the issuer of its certificate is no longer trusted"))
         }
     }
 }
@@ -208,7 +208,7 @@ async fn distrusted(mut offer: watch::Receiver<Offer>, begun: &Offer) {
 
 /// Serves a connection in whichever version it speaks.
 async fn spoken(
-    stream: Begun<Box<TlsStream<TcpStream>>>,
+    stream: PrefacedStream<Box<TlsStream<TcpStream>>>,
     identity: Identity,
     open: Arc<OpenConnection>,
     handler: Arc<impl Handler>,

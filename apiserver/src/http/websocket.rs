@@ -263,7 +263,7 @@ fn message(framing: Framing, data: Bytes) -> Message {
     Message::Frame(Frame::message(data, OpCode::Data(opcode), true))
 }
 
-/// How a session ends in which the client said something that cannot be understood.
+/// The close code for a message that cannot be parsed.
 fn refused(error: &Error) -> Ended {
     match error {
         Error::Capacity(_) => Ended::ByUs(CloseCode::Size),

@@ -1,4 +1,4 @@
-//! What a logical cluster serves: the kinds that come with the server, and those it defines itself.
+//! The kinds that a logical cluster serves: those of the server, and its own definitions.
 //!
 //! ```text
 //!   the definitions of a logical cluster ─────────────┐
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A set of kinds never changes. When a definition does, its logical cluster gets another set ([`Registry`]), and
-//! whoever still works with the old one finishes with it. Logical clusters that define the same share one set, with
+//! requests that began with the old one finish with it. Logical clusters that define the same share one set, with
 //! its schemas and its documents; those that define nothing share the common one, and cost nothing.
 
 mod definition;
@@ -37,15 +37,15 @@ use crate::kinds::documents::Documents;
 use crate::kinds::reviews::Review;
 
 pub(crate) use crate::kinds::definition::{
-    DEFINITIONS, ESTABLISHED, Status, group, is_reserved, row_of_definitions,
+    DEFINITIONS, ESTABLISHED, Status, definitions_resource, group, is_reserved,
 };
 pub use crate::kinds::own::{Own, OwnError};
 pub use crate::kinds::registry::Registry;
 
 /// Groups whose objects tell the server what to do. They are not served before it does it: a webhook that is
-/// accepted and never called would be a lie.
+/// accepted and never called would mislead its author.
 const WITHHELD: &[&str] = &["admissionregistration.k8s.io", "apiregistration.k8s.io"];
-/// Groups of which no objects are kept. Where they are defined they are read from whoever knows, and never written.
+/// Groups of which no objects are kept. Where they are defined they are answered by [`Connect`](crate::endpoints::connect::Connect), and never written.
 const READ_ONLY: &[&str] = &["metrics.k8s.io"];
 /// Resources of the core group that keep nothing: what is sent there is done at once.
 const DONE: &[&str] = &["bindings"];
@@ -79,7 +79,7 @@ struct Custom {
 #[derive(Debug)]
 pub(crate) struct Kinds {
     /// In the order of discovery.
-    rows: Vec<Arc<ResourceInfo>>,
+    resources: Vec<Arc<ResourceInfo>>,
     /// What every logical cluster has of it; none if that is all of it.
     common: Option<Arc<Kinds>>,
     /// Resources by their plural name, which hardly any two have in common: every request looks one up.
@@ -97,9 +97,11 @@ impl Kinds {
     /// What comes with every server.
     pub(crate) fn built_in() -> &'static Arc<Kinds> {
         static BUILT_IN: LazyLock<Arc<Kinds>> = LazyLock::new(|| {
-            let served = catalog::built_in().iter().filter(|row| is_served(row));
-            let rows = served.map(|row| Arc::new(as_served(row))).chain([logical_cluster::row().clone()]);
-            Arc::new(Kinds::new(rows.collect(), logical_cluster::definitions()))
+            let served = catalog::built_in().iter().filter(|resource| is_served(resource));
+            let resources = served
+                .map(|resource| Arc::new(as_served(resource)))
+                .chain([logical_cluster::resource().clone()]);
+            Arc::new(Kinds::new(resources.collect(), logical_cluster::definitions()))
         });
         &BUILT_IN
     }
@@ -112,15 +114,15 @@ impl Kinds {
         }
         let mut made: Vec<Arc<ResourceInfo>> =
             own.kinds.iter().flat_map(|kind| &kind.resources).cloned().collect();
-        made.extend(built_in.rows.iter().filter(|row| &*row.group == GROUP).cloned());
+        made.extend(built_in.resources.iter().filter(|resource| &*resource.group == GROUP).cloned());
         made.sort_by(|one, other| in_order(one, other));
-        let others = built_in.rows.iter().filter(|row| &*row.group != GROUP).cloned();
+        let others = built_in.resources.iter().filter(|resource| &*resource.group != GROUP).cloned();
         let definitions = own.kinds.iter().flat_map(|kind| kind.definitions.clone());
         let definitions = built_in.definitions.clone().into_iter().chain(definitions).collect();
         Arc::new(Kinds::new(others.chain(made).collect(), definitions))
     }
 
-    /// What everybody has, and these.
+    /// The common set, and these.
     fn with(common: &Arc<Kinds>, customs: Vec<Custom>) -> Kinds {
         let mut made: Vec<Arc<ResourceInfo>> =
             customs.iter().flat_map(|custom| &custom.kind.resources).cloned().collect();
@@ -129,19 +131,19 @@ impl Kinds {
         let definitions = common.definitions.clone().into_iter().chain(definitions).collect();
         let gone =
             customs.iter().filter(|custom| custom.is_leaving).flat_map(|custom| &custom.kind.resources);
-        let leaving = gone.map(|row| (row.group.clone(), row.plural.clone())).collect();
-        let rows = common.rows.iter().cloned().chain(made).collect();
+        let leaving = gone.map(|resource| (resource.group.clone(), resource.plural.clone())).collect();
+        let resources = common.resources.iter().cloned().chain(made).collect();
         let stored = customs.iter().map(|custom| custom.kind.stored.clone()).collect();
-        Kinds { common: Some(common.clone()), leaving, stored, ..Kinds::new(rows, definitions) }
+        Kinds { common: Some(common.clone()), leaving, stored, ..Kinds::new(resources, definitions) }
     }
 
-    fn new(rows: Vec<Arc<ResourceInfo>>, definitions: OpenApiDefinitions) -> Kinds {
+    fn new(resources: Vec<Arc<ResourceInfo>>, definitions: OpenApiDefinitions) -> Kinds {
         let mut by_plural: HashMap<Arc<str>, Vec<Arc<ResourceInfo>>> = HashMap::new();
-        for row in &rows {
-            by_plural.entry(row.plural.clone()).or_default().push(row.clone());
+        for resource in &resources {
+            by_plural.entry(resource.plural.clone()).or_default().push(resource.clone());
         }
         Kinds {
-            rows,
+            resources,
             common: None,
             by_plural,
             definitions,
@@ -151,8 +153,8 @@ impl Kinds {
         }
     }
 
-    pub(crate) fn rows(&self) -> &[Arc<ResourceInfo>] {
-        &self.rows
+    pub(crate) fn resources(&self) -> &[Arc<ResourceInfo>] {
+        &self.resources
     }
 
     /// The set every logical cluster has, of which this one has more; none if this is that set.
@@ -162,52 +164,55 @@ impl Kinds {
 
     /// Those that are not in the set every logical cluster has; of that set, all.
     pub(crate) fn own(&self) -> &[Arc<ResourceInfo>] {
-        &self.rows[self.common.as_ref().map_or(0, |common| common.rows.len())..]
+        &self.resources[self.common.as_ref().map_or(0, |common| common.resources.len())..]
     }
 
     /// All as discovery shows them.
     pub(crate) fn shown(&self) -> Vec<Arc<ResourceInfo>> {
-        let shown = |row: &Arc<ResourceInfo>| match self.is_leaving(row) {
-            true => Arc::new(ResourceInfo { verbs: LEAVING.to_vec(), ..ResourceInfo::clone(row) }),
-            false => row.clone(),
+        let shown = |resource: &Arc<ResourceInfo>| match self.is_leaving(resource) {
+            true => Arc::new(ResourceInfo { verbs: LEAVING.to_vec(), ..ResourceInfo::clone(resource) }),
+            false => resource.clone(),
         };
-        self.rows.iter().map(shown).collect()
+        self.resources.iter().map(shown).collect()
     }
 
     /// Whether the definition of a kind has been deleted, and objects of it go and do not come.
-    pub(crate) fn is_leaving(&self, row: &ResourceInfo) -> bool {
-        !self.leaving.is_empty() && self.leaving.contains(&(row.group.clone(), row.plural.clone()))
+    pub(crate) fn is_leaving(&self, resource: &ResourceInfo) -> bool {
+        !self.leaving.is_empty() && self.leaving.contains(&(resource.group.clone(), resource.plural.clone()))
     }
 
     pub(crate) fn definitions(&self) -> &OpenApiDefinitions {
         &self.definitions
     }
 
-    /// Made when somebody first asks for them.
+    /// Made by the first request for them.
     pub(crate) fn documents(&self) -> &Documents {
         &self.documents
     }
 
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceInfo>> {
-        self.called(plural).find(|row| &*row.group == group && &*row.version == version)
+        self.called(plural).find(|resource| &*resource.group == group && &*resource.version == version)
     }
 
     /// Whether this very row is among them.
-    pub(crate) fn has(&self, row: &Arc<ResourceInfo>) -> bool {
-        self.called(&row.plural).any(|found| Arc::ptr_eq(found, row))
+    pub(crate) fn has(&self, resource: &Arc<ResourceInfo>) -> bool {
+        self.called(&resource.plural).any(|found| Arc::ptr_eq(found, resource))
     }
 
     /// The resource whose objects are in a collection, in whatever version.
     pub(crate) fn find_collection(&self, collection: Collection<'_>) -> Option<&Arc<ResourceInfo>> {
         let all = self.called(collection.plural).chain(&self.stored);
-        all.into_iter().find(|row| *row.group == *collection.group && *row.plural == *collection.plural)
+        all.into_iter()
+            .find(|resource| *resource.group == *collection.group && *resource.plural == *collection.plural)
     }
 
     /// The resource whose objects are of a kind, in whatever version; of two groups, the one they are kept in.
     pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<ResourceInfo>> {
-        let is_kept = |row: &ResourceInfo| row.stored_as.is_none() || row.origin == Origin::Custom;
-        let all = self.rows.iter().chain(&self.stored);
-        all.into_iter().find(|row| &*row.group == group && &*row.kind == kind && is_kept(row))
+        let is_kept =
+            |resource: &ResourceInfo| resource.stored_as.is_none() || resource.origin == Origin::Custom;
+        let all = self.resources.iter().chain(&self.stored);
+        all.into_iter()
+            .find(|resource| &*resource.group == group && &*resource.kind == kind && is_kept(resource))
     }
 
     fn called(&self, plural: &str) -> impl Iterator<Item = &Arc<ResourceInfo>> {
@@ -221,20 +226,20 @@ fn in_order(one: &ResourceInfo, other: &ResourceInfo) -> Ordering {
     one.group.cmp(&other.group).then_with(versions).then_with(|| one.plural.cmp(&other.plural))
 }
 
-/// Whether there is somebody to answer: the generic path, or whoever answers questions.
-fn is_served(row: &ResourceInfo) -> bool {
-    is_kept(row) || Review::of(row).is_some()
+/// Whether requests for it are answered: by the generic path, or as a review.
+fn is_served(resource: &ResourceInfo) -> bool {
+    is_kept(resource) || Review::of(resource).is_some()
 }
 
 /// Whether what is sent there stays or is done.
-fn is_kept(row: &ResourceInfo) -> bool {
-    let lasts = row.allows(Verb::Create) && row.allows(Verb::Get);
-    let done = row.group.is_empty() && DONE.contains(&&*row.plural);
-    (lasts || done) && !WITHHELD.contains(&&*row.group)
+fn is_kept(resource: &ResourceInfo) -> bool {
+    let lasts = resource.allows(Verb::Create) && resource.allows(Verb::Get);
+    let done = resource.group.is_empty() && DONE.contains(&&*resource.plural);
+    (lasts || done) && !WITHHELD.contains(&&*resource.group)
 }
 
-fn as_served(row: &ResourceInfo) -> ResourceInfo {
-    let mut row = row.clone();
-    row.subresources.retain(|part| SERVED.contains(&&*part.name));
-    row
+fn as_served(resource: &ResourceInfo) -> ResourceInfo {
+    let mut resource = resource.clone();
+    resource.subresources.retain(|part| SERVED.contains(&&*part.name));
+    resource
 }

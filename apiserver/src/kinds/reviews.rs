@@ -32,9 +32,10 @@ const REVIEWS: &[(&str, &str, Review)] = &[
 
 impl Review {
     /// Which question objects of this kind ask, if they ask one.
-    pub(crate) fn of(row: &ResourceInfo) -> Option<Review> {
-        let found =
-            REVIEWS.iter().find(|(group, plural, _)| *group == &*row.group && *plural == &*row.plural);
+    pub(crate) fn of(resource: &ResourceInfo) -> Option<Review> {
+        let found = REVIEWS
+            .iter()
+            .find(|(group, plural, _)| *group == &*resource.group && *plural == &*resource.plural);
         found.map(|(_, _, review)| *review)
     }
 }

@@ -1,4 +1,4 @@
-//! What is said about an object in `status.conditions`.
+//! Conditions of an object: `status.conditions`.
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
-//! A field of stored JSON, found without reading the rest.
+//! JSON field scan: finds a field of stored JSON without parsing the rest.
 //!
-//! What is stored was written by us: no blanks, and the names of an object in order. So the way to a field leads past
+//! Stored JSON is canonical: no blanks, and the names of an object in order. So the way to a field leads past
 //! what comes before it, string by string, and ends where it would have to stand. Nothing is decoded, copied or
-//! checked on the way; whoever needs more than a few plain words makes a [tree](crate::objects::stored::tree).
+//! checked on the way; code that needs more than a few plain strings makes a [tree](crate::objects::stored::tree).
 
 use memchr::memchr2;
 

@@ -4,7 +4,7 @@
 //!   the store's history of a range ─► a cursor ─► whatever is made of it
 //! ```
 //!
-//! It is never behind what it is asked about: whoever decides says at which revision, and the cursor is read up to there
+//! It is never behind its readers: a reader names a revision, and the cursor is read up to there
 //! first. When nothing happened since, that is a look at two numbers.
 
 use std::convert::Infallible;
@@ -23,9 +23,9 @@ const PAGE_ENTRIES: usize = 1000;
 /// Before looking again when the store does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is made of the entries of a range.
+/// State derived from the entries of a range.
 pub(crate) trait State: Send + Sync {
-    /// What is being made of them at the beginning, or anew.
+    /// The state while the range is listed.
     type Draft: Default + Send;
 
     fn add(draft: &mut Self::Draft, entry: &Entry);
@@ -41,9 +41,9 @@ pub(crate) struct Replica<S> {
     kept: Arc<dyn Store>,
     range: Range,
     state: S,
-    /// The state is as of this revision. Written after the state, so whoever reads it finds at least that.
+    /// The state is as of this revision. Written after the state, so a reader finds at least that.
     reached: AtomicU64,
-    /// Whoever holds it reads on for all who wait. None before the first, and when history was lost.
+    /// Its holder reads on for all who wait. None before the first, and when history was lost.
     cursor: Mutex<Option<Watch>>,
 }
 
@@ -96,7 +96,7 @@ impl<S: State> Replica<S> {
 
     /// Brings the state up to every write that was answered before.
     pub(crate) async fn catch_up(&self) -> Result<(), ReadError> {
-        let now = self.kept.get(&keys::birth(Id::ROOT)).await?.revision;
+        let now = self.kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
         self.reach(now).await
     }
 
@@ -106,18 +106,18 @@ impl<S: State> Replica<S> {
             if let Err(error) = self.followed().await
                 && !matches!(error, ReadError::Compacted { .. })
             {
-                tracing::warn!(%error, "cannot follow the store; will try again");
+                tracing::warn!(%error, "the watch of the store failed; trying again");
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
 
     async fn followed(&self) -> Result<Infallible, ReadError> {
-        let now = self.kept.get(&keys::birth(Id::ROOT)).await?.revision;
+        let now = self.kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
         self.reach(now).await?;
-        let mut bell = self.kept.watch(self.range.clone(), now).await?;
+        let mut watch = self.kept.watch(self.range.clone(), now).await?;
         loop {
-            let through = bell.next().await?.through;
+            let through = watch.next().await?.through;
             self.reach(through).await?;
         }
     }

@@ -1,6 +1,6 @@
-//! Which objects of a collection a client wants.
+//! Label and field selectors.
 //!
-//! Asked about the cheapest first: what the key says (name and namespace), then the labels, read from the metadata
+//! RequestInfo about the cheapest first: what the key says (name and namespace), then the labels, read from the metadata
 //! alone, and only for other fields the whole object.
 
 use openapi::catalog::resource_info::ResourceInfo;
@@ -10,7 +10,7 @@ use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::Entry;
 
-use crate::keys::Place;
+use crate::keys::ObjectKey;
 use crate::objects::stored;
 use crate::request::query::Query;
 
@@ -18,20 +18,20 @@ use crate::request::query::Query;
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     labels: LabelSelector,
-    /// What the selector says about fields that the key knows.
+    /// The requirements on fields that the key has.
     place: FieldSelector,
-    /// What it says about all others.
+    /// The requirements on all others.
     fields: FieldSelector,
     /// The namespace of the path, where a range of keys cannot say it.
     namespace: Option<String>,
 }
 
 impl Selection {
-    pub(crate) fn parse(query: &Query, row: &ResourceInfo) -> Result<Selection, Status> {
+    pub(crate) fn parse(query: &Query, resource: &ResourceInfo) -> Result<Selection, Status> {
         let bad = |error: openapi::meta::selector::SelectorError| Status::bad_request(error.to_string());
         let labels = LabelSelector::parse(query.text("labelSelector")).map_err(bad)?;
         let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(bad)?;
-        let known: Vec<&str> = row.selectable.iter().map(|selectable| &*selectable.label).collect();
+        let known: Vec<&str> = resource.selectable.iter().map(|selectable| &*selectable.label).collect();
         fields.check(&known).map_err(bad)?;
         let in_key = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
         let (place, fields) = fields.terms.into_iter().partition(|term| in_key(&term.field));
@@ -55,16 +55,16 @@ impl Selection {
     }
 
     /// An object that cannot be read matches nothing but "everything".
-    pub(crate) fn holds(&self, row: &ResourceInfo, entry: &Entry) -> bool {
+    pub(crate) fn holds(&self, resource: &ResourceInfo, entry: &Entry) -> bool {
         self.is_everything()
-            || self.holds_place(entry) && self.holds_labels(entry) && self.holds_fields(row, entry)
+            || self.holds_place(entry) && self.holds_labels(entry) && self.holds_fields(resource, entry)
     }
 
     fn holds_place(&self, entry: &Entry) -> bool {
         if self.place.is_empty() && self.namespace.is_none() {
             return true;
         }
-        let Some(place) = Place::of(entry.key()) else { return false };
+        let Some(place) = ObjectKey::of(entry.key()) else { return false };
         let here = self.namespace.as_deref().is_none_or(|namespace| place.namespace == Some(namespace));
         here && self.place.matches(|field| match field {
             "metadata.name" => Some(place.name),
@@ -85,14 +85,17 @@ impl Selection {
         })
     }
 
-    fn holds_fields(&self, row: &ResourceInfo, entry: &Entry) -> bool {
+    fn holds_fields(&self, resource: &ResourceInfo, entry: &Entry) -> bool {
         if self.fields.is_empty() {
             return true;
         }
         let Ok(tree) = stored::tree(entry) else { return false };
-        let tree = conversion::from_stored(row, tree);
-        let values: Vec<(&str, String)> =
-            row.selectable.iter().map(|selectable| (&*selectable.label, selectable.value(&tree))).collect();
+        let tree = conversion::from_stored(resource, tree);
+        let values: Vec<(&str, String)> = resource
+            .selectable
+            .iter()
+            .map(|selectable| (&*selectable.label, selectable.value(&tree)))
+            .collect();
         self.fields.matches(|field| {
             values.iter().find(|(label, _)| *label == field).map(|(_, value)| value.as_str())
         })
@@ -111,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_part_of_a_selector_counts() {
-        let row = catalog::find("", "v1", "pods").unwrap();
+        let resource = catalog::find("", "v1", "pods").unwrap();
         let pod = json!({
             "metadata": { "name": "web", "namespace": "shop", "labels": { "app": "web" } },
             "spec": { "nodeName": "east" },
@@ -119,8 +122,8 @@ mod tests {
         let key = Collection { group: "", plural: "pods" }.key(Id::ROOT, Some("shop"), "web");
         let entry = Entry::new(key, Revision(1), stored::encode(&pod));
         let check = |query: &str, expected: bool| {
-            let selection = Selection::parse(&Query::parse(Some(query)), row).unwrap();
-            assert_eq!(selection.holds(row, &entry), expected, "{query}");
+            let selection = Selection::parse(&Query::parse(Some(query)), resource).unwrap();
+            assert_eq!(selection.holds(resource, &entry), expected, "{query}");
         };
         check("", true);
         check("fieldSelector=metadata.name%3Dweb,metadata.namespace%3Dshop", true);
@@ -131,12 +134,12 @@ mod tests {
         check("labelSelector=!tier", true);
         check("fieldSelector=spec.nodeName%3Deast&labelSelector=app", true);
         check("fieldSelector=spec.nodeName%3Dwest&labelSelector=app", false);
-        let anywhere = Selection::parse(&Query::default(), row).unwrap();
-        assert!(anywhere.clone().within(Some("shop".into())).holds(row, &entry));
-        assert!(!anywhere.within(Some("other".into())).holds(row, &entry));
+        let anywhere = Selection::parse(&Query::default(), resource).unwrap();
+        assert!(anywhere.clone().within(Some("shop".into())).holds(resource, &entry));
+        assert!(!anywhere.within(Some("other".into())).holds(resource, &entry));
     }
 
-    /// Labels as anybody may have stored them, also from before they were checked, next to what may be mistaken for them.
+    /// Labels as they may be stored, also from before they were validated, next to text that looks like them.
     fn labelled() -> impl Strategy<Value = Value> {
         let word = || {
             proptest::sample::select(
@@ -152,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is found by skimming is what a parser finds.
+        /// The field scan finds what a parser finds.
         #[test]
         fn labels_select_what_they_would_in_a_tree(
             object in labelled(),
@@ -160,14 +163,14 @@ mod tests {
                 "app", "!app", "app=web", "app!=web", "app in (web,5)", "app notin (web)", "a=", "x.y/app", "5>6", "tier,!a",
             ][..]),
         ) {
-            let row = catalog::find("", "v1", "configmaps").unwrap();
+            let resource = catalog::find("", "v1", "configmaps").unwrap();
             let query = form_urlencoded::Serializer::new(String::new()).append_pair("labelSelector", text).finish();
-            let selection = Selection::parse(&Query::parse(Some(&query)), row).unwrap();
+            let selection = Selection::parse(&Query::parse(Some(&query)), resource).unwrap();
             let key = Collection { group: "", plural: "configmaps" }.key(Id::ROOT, Some("shop"), "a");
             let entry = Entry::new(key, Revision(1), stored::encode(&object));
             let labels = &object["metadata"]["labels"];
             let expected = selection.labels.matches(|label| labels.get(label).and_then(Value::as_str));
-            prop_assert_eq!(selection.holds(row, &entry), expected, "{} of {}", text, object);
+            prop_assert_eq!(selection.holds(resource, &entry), expected, "{} of {}", text, object);
         }
     }
 }

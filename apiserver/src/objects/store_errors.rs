@@ -3,7 +3,7 @@
 use openapi::meta::status::{GroupResource, Status};
 use storage::{CommitError, ReadError};
 
-/// What a client is told when the store cannot be read.
+/// The Status for a failed read.
 pub(crate) fn unreadable(error: ReadError) -> Status {
     match error {
         ReadError::Compacted { requested, oldest } => {

@@ -7,7 +7,7 @@
 //!
 //! The resourceVersion is the store's revision, which is only known once the object is stored; and the logical
 //! cluster an object lives in is part of its key. So both are left out, and put in whenever the object is written to
-//! somebody: the version at `at`, the logical cluster at `notes` (zero: there are no annotations), if the reader looks
+//! a client: the version at `at`, the logical cluster at `notes` (zero: there are no annotations), if the reader looks
 //! at several. That is a few copies instead of a parse. A get, a list and a watch never make a tree of an object.
 //!
 //! Objects of custom kinds carry a stamp between the header and the JSON, and the highest bit of `at` says so: the hash
@@ -67,7 +67,7 @@ pub(crate) fn encode_with(object: &Value, stamp: Option<u128>) -> Bytes {
 /// Writes the metadata, and says where its contents begin, and those of the annotations.
 fn write_metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize) {
     let (at, mut notes) = (bytes.len() + 1, 0);
-    // What somebody else wrote there must not look as if it came from us.
+    // An annotation that a client wrote must not look as if it came from us.
     let annotations = metadata.get("annotations").and_then(Value::as_object).into_iter().flatten();
     let annotations: BTreeMap<_, _> = annotations.filter(|(key, _)| *key != LOGICAL_CLUSTER).collect();
     let kept = metadata.iter().filter(|(name, _)| match name.as_str() {
@@ -137,7 +137,7 @@ fn split(stored: &[u8]) -> Option<(usize, usize, Option<u128>, &[u8])> {
     Some(((at & !STAMPED) as usize, notes as usize, stamp, json))
 }
 
-/// What is stored, taken apart at the places where something goes in.
+/// A stored value, split where the version and the annotation go in.
 struct Parts<'a> {
     before: &'a [u8],
     /// From the contents of the metadata to those of the annotations; none if there are none.
@@ -181,7 +181,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// How a stored object of a kind begins.
+/// The first bytes of a stored object of a kind.
 pub(crate) fn heading(api_version: &str, kind: &str) -> String {
     format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
 }
@@ -222,13 +222,13 @@ pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
     codec::parse_json(&read(entry))
 }
 
-/// Whether two stored objects are the same to whoever reads them. When they were stamped is nobody's business.
+/// Whether two stored objects look the same to clients, who do not see stamps.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let json = |stored| split(stored).map(|(at, notes, _, json)| (at, notes, json));
     json(one) == json(other)
 }
 
-/// The metadata of an object and what follows it, as it is written; for those who [skim](crate::objects::field_scan) it.
+/// The metadata of an object and what follows it, as it is written; for a [field scan](crate::objects::field_scan).
 pub(crate) fn metadata_of(stored: &[u8]) -> Option<&[u8]> {
     let (at, _, _, json) = split(stored)?;
     // The brace that opens the metadata stands right before its contents.
@@ -265,10 +265,10 @@ impl<'a> Labels<'a> {
 }
 
 /// Whether an object is stored as clients of a resource see it.
-pub(crate) fn is_as_stored(row: &ResourceInfo, entry: &Entry) -> bool {
-    let Some(custom) = &row.custom else { return row.stored_as.is_none() };
+pub(crate) fn is_as_stored(resource: &ResourceInfo, entry: &Entry) -> bool {
+    let Some(custom) = &resource.custom else { return resource.stored_as.is_none() };
     let stamped = stamp(entry.value()) == Some(custom.schema_hash);
-    stamped && begins_with(entry.value(), &heading(&row.api_version(), &row.kind))
+    stamped && begins_with(entry.value(), &heading(&resource.api_version(), &resource.kind))
 }
 
 #[cfg(test)]
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A tenant who could write the annotation could pass their objects off as somebody else's.
+    /// A tenant who could write the annotation could pass its objects off as another's.
     #[test]
     fn what_the_store_knows_better_is_not_stored() {
         let annotations = json!({ LOGICAL_CLUSTER: "~bbbbbbbbbbbbbbbb" });

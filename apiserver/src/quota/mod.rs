@@ -1,4 +1,4 @@
-//! How much a logical cluster may have and do.
+//! Quotas of logical clusters: objects, bytes, requests and watches.
 //!
 //! Its object says so, in its parent, where only those write who are responsible for it:
 //!
@@ -7,13 +7,13 @@
 //!   spec: { limits: { objects: 10000, bytes: 100Mi, requestsPerSecond: 200, watches: 500 } }
 //! ```
 //!
-//! A limit is for the logical cluster and everything below it: otherwise whoever may make logical clusters would have no
-//! limits. What is there is counted from the store's history ([`tally`]), so a decision looks at a few numbers. What is
+//! A limit is for the logical cluster and everything below it: otherwise a tenant that may create logical clusters would have no
+//! limits. Usage is counted from the store's history ([`usage`]), so a decision looks at a few numbers. What is
 //! on its way to the store is counted too, as a promise, so that many who write at once do not all take the last place.
 //! Servers that share a store know nothing of each other's promises, nor of each other's requests and watches: what is
 //! allowed is then allowed by each.
 //!
-//! Whoever has reached a limit can still delete.
+//! A tenant at its limit can still delete.
 
 mod rate;
 mod usage;
@@ -30,9 +30,9 @@ use serde_json::Value;
 use storage::{Entry, Event, Range, Revision, Store};
 
 use crate::clusters::logical_cluster;
-use crate::clusters::records::Birth;
+use crate::clusters::records::LogicalClusterRecord;
 use crate::keys;
-use crate::keys::Place;
+use crate::keys::ObjectKey;
 use crate::objects::replica;
 use crate::objects::replica::Replica;
 use crate::objects::store_errors::unreadable;
@@ -51,7 +51,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// What the object of a logical cluster says. What cannot be read is no limit; it was refused when it was written.
+    /// The limits of a LogicalCluster object. An invalid one is no limit; validation refuses those.
     fn of(entry: &Entry) -> Option<(Id, Limits)> {
         #[derive(Deserialize)]
         struct Object {
@@ -87,7 +87,7 @@ fn amount(value: &Value) -> Option<i64> {
     }
 }
 
-/// What is wrong with limits that somebody writes.
+/// Errors in limits.
 pub(crate) fn check(limits: &Value) -> Vec<FieldError> {
     let said = NAMES.iter().filter(|name| !limits[**name].is_null());
     let wrong = said.filter(|name| amount(&limits[**name]).is_none_or(|amount| amount < 0));
@@ -119,7 +119,7 @@ impl Quotas {
         Quotas { counted: Replica::new(kept, Range::all(), Counted::default()), paces: Mutex::default() }
     }
 
-    /// Counts as things happen, and not only when somebody asks. Goes on for as long as it is polled.
+    /// Counts as changes happen, and not only on a request. Runs for as long as it is polled.
     pub async fn follow(&self) -> Infallible {
         self.counted.follow().await
     }
@@ -234,13 +234,15 @@ impl replica::State for Counted {
 
 /// Counts a change.
 fn count(tallies: &mut Tallies, key: &storage::Key, old: Option<&Entry>, new: Option<&Entry>) {
-    if let Some(id) = keys::born(key) {
+    if let Some(id) = keys::cluster_record_id(key) {
         return match new {
-            Some(birth) => tallies.born(id, Birth::decode(birth).and_then(|birth| birth.parent)),
+            Some(record) => {
+                tallies.born(id, LogicalClusterRecord::decode(record).and_then(|record| record.parent))
+            }
             None => tallies.ended(id),
         };
     }
-    let Some(place) = Place::of(key) else { return };
+    let Some(place) = ObjectKey::of(key) else { return };
     tallies.add(place.cluster, Size::of(new) - Size::of(old));
     if place.collection == logical_cluster::COLLECTION {
         match (new.and_then(Limits::of), old.and_then(Limits::of)) {

@@ -1,4 +1,4 @@
-//! How fast requests come, and how many watches there are, where that is limited.
+//! Rate limits on requests, and limits on open watches.
 //!
 //! A second's worth of requests may come at once; after that each waits for its turn. All that is remembered of the
 //! past is when the next one would be on time.
@@ -11,11 +11,11 @@ use openapi::meta::status::Status;
 
 use crate::quota::Limits;
 
-/// How many requests too early somebody may come, in time.
+/// How far ahead of its rate a tenant may be, in time.
 const BURST: Duration = Duration::from_secs(1);
-/// Before somebody who has too many watches tries again: others must end first.
+/// Before a client with too many watches tries again: others must end first.
 const RETRY_WATCH_SECONDS: u32 = 5;
-/// What is remembered of logical clusters that are quiet is forgotten when there are so many.
+/// The state of idle logical clusters is dropped when there are so many.
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -114,7 +114,7 @@ mod tests {
         let refused = paces.request_at(&line, now).unwrap_err();
         assert_eq!(refused.code, 429);
         assert!(refused.message.contains("requestsPerSecond=10,"), "{}", refused.message);
-        // Whoever is refused takes nobody's turn, and another is not concerned.
+        // A refused request does not count, and other logical clusters are not concerned.
         paces.request_at(&line[1..], now).unwrap();
         paces.request_at(&line, now + Duration::from_millis(100)).unwrap();
         paces.request_at(&line, now + Duration::from_millis(110)).unwrap_err();

@@ -1,4 +1,4 @@
-//! What logical clusters have, counted.
+//! Usage: the objects and bytes of each logical cluster.
 //!
 //! Each counts for itself and for all above it, so that a limit is a look at one number on every level.
 
@@ -81,7 +81,7 @@ pub(crate) struct Tallies {
 pub(crate) struct Over {
     what: &'static str,
     requested: i64,
-    /// Nobody is told what others beside them have.
+    /// An error does not reveal the usage of siblings.
     used: Option<i64>,
     limit: i64,
 }

@@ -34,7 +34,7 @@ fn sources(role: &Value, all: &[Value], by_name: &[usize]) -> Option<Vec<usize>>
     Some(found)
 }
 
-/// What a role gathers: the rules of all roles that are reached from it and have their own.
+/// The aggregated rules of a role: those of all roles that are reached from it and have their own.
 fn rules(from: usize, all: &[Value], sources: &[Option<Vec<usize>>]) -> Vec<Value> {
     let (mut seen, mut known, mut rules) = (HashSet::from([from]), HashSet::new(), Vec::new());
     let next = |at: usize| sources[at].iter().flatten().rev().copied();

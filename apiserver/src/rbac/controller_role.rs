@@ -1,4 +1,4 @@
-//! What parts of this process may do that ask as every other client does.
+//! The roles of controllers in this process, which send requests as every other client does.
 //!
 //! ```text
 //!   everywhere                                 ◄ in every logical cluster, and over all of them at once
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A controller beside the server works in all logical clusters, so no role of one of them can say what it may do; and it
-//! is no administrator, because what it may not do by mistake nobody can make it do on purpose. It has a mandate: rules as
-//! roles have them, written down in a table and given to its client in Rust. Nobody gets one over the network, by acting as
-//! somebody else, or by a name.
+//! is no administrator, because a right that it lacks cannot be abused through it. It has a controller role: rules as
+//! roles have them, from a table, given to its client in Rust. No client gets one over the network, by impersonation,
+//! or by a name.
 
 use std::sync::Arc;
 
@@ -23,49 +23,49 @@ use openapi::catalog;
 use crate::rbac::Rule;
 use crate::request::attributes::Attributes;
 
-/// What somebody may do where.
+/// The grants of a controller, each with its scope.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Mandate {
+pub struct ControllerRole {
     grants: Vec<Grant>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Grant {
-    place: Place,
+    place: GrantScope,
     rules: Vec<Rule>,
     /// Groups that a star does not stand for.
     but: Vec<String>,
 }
 
-/// Where a grant counts.
+/// The logical clusters in which a grant counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum GrantScope {
     Everywhere,
     Root,
     /// In logical clusters whose object has this label.
     Labelled(String),
 }
 
-/// Why a table is no mandate.
+/// Why a table is no controller role.
 #[derive(Debug, thiserror::Error)]
-#[error("line {line}: {text:?} says nothing")]
-pub struct MandateError {
+#[error("line {line}: {text:?} is not a valid grant")]
+pub struct ControllerRoleError {
     line: usize,
     text: String,
 }
 
-impl Mandate {
+impl ControllerRole {
     /// Reads a table. What begins with `#` is for people.
-    pub fn read(table: &str) -> Result<Mandate, MandateError> {
+    pub fn read(table: &str) -> Result<ControllerRole, ControllerRoleError> {
         let mut grants: Vec<Grant> = Vec::new();
         let lines = table.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#'));
         for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
-            let wrong = || MandateError { line: number + 1, text: line.to_owned() };
+            let wrong = || ControllerRoleError { line: number + 1, text: line.to_owned() };
             let words: Vec<&str> = line.split_whitespace().collect();
             let place = match (line.starts_with(' '), words.as_slice()) {
-                (false, ["everywhere"]) => Some(Place::Everywhere),
-                (false, ["root"]) => Some(Place::Root),
-                (false, ["labelled", label]) => Some(Place::Labelled((*label).to_owned())),
+                (false, ["everywhere"]) => Some(GrantScope::Everywhere),
+                (false, ["root"]) => Some(GrantScope::Root),
+                (false, ["labelled", label]) => Some(GrantScope::Labelled((*label).to_owned())),
                 (false, _) => return Err(wrong()),
                 (true, _) => None,
             };
@@ -79,27 +79,27 @@ impl Mandate {
                 words => grant.rules.push(rule(words).ok_or_else(wrong)?),
             }
         }
-        Ok(Mandate { grants })
+        Ok(ControllerRole { grants })
     }
 
-    /// What it says about places of this sort.
-    pub fn allows(&self, place: &Place, wanted: &Attributes) -> bool {
+    /// Whether its grants with this scope allow a request.
+    pub fn allows(&self, place: &GrantScope, wanted: &Attributes) -> bool {
         self.grants.iter().any(|grant| grant.place == *place && grant.allows(wanted))
     }
 
     /// Whether any grant depends on the labels of a logical cluster's object.
     pub(crate) fn selects_labels(&self) -> bool {
-        self.grants.iter().any(|grant| matches!(grant.place, Place::Labelled(_)))
+        self.grants.iter().any(|grant| matches!(grant.place, GrantScope::Labelled(_)))
     }
 
     /// The grants that count in a logical cluster whose object has these labels.
     pub(crate) fn within(self: &Arc<Self>, id: Id, labels: &[String]) -> Granted {
         let counts = |grant: &Grant| match &grant.place {
-            Place::Everywhere => true,
-            Place::Root => id == Id::ROOT,
-            Place::Labelled(label) => labels.contains(label),
+            GrantScope::Everywhere => true,
+            GrantScope::Root => id == Id::ROOT,
+            GrantScope::Labelled(label) => labels.contains(label),
         };
-        Granted { counts: self.grants.iter().map(counts).collect(), mandate: self.clone() }
+        Granted { counts: self.grants.iter().map(counts).collect(), controller_role: self.clone() }
     }
 }
 
@@ -115,17 +115,17 @@ impl Grant {
     }
 }
 
-/// A mandate as it counts in one logical cluster. Cheap to clone.
+/// A controller role as it counts in one logical cluster. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
-    mandate: Arc<Mandate>,
+    controller_role: Arc<ControllerRole>,
     /// For each of its grants.
     counts: Arc<[bool]>,
 }
 
 impl Granted {
     pub(crate) fn allows(&self, wanted: &Attributes) -> bool {
-        let grants = self.mandate.grants.iter().zip(&*self.counts);
+        let grants = self.controller_role.grants.iter().zip(&*self.counts);
         grants.filter(|(_, counts)| **counts).any(|(grant, _)| grant.allows(wanted))
     }
 }
@@ -137,7 +137,7 @@ fn list(words: &str) -> Vec<String> {
 /// A group, or all that every logical cluster has.
 fn left_out(group: String) -> Vec<String> {
     match group.as_str() {
-        "built-in" => catalog::built_in().iter().map(|row| row.group.to_string()).collect(),
+        "built-in" => catalog::built_in().iter().map(|resource| resource.group.to_string()).collect(),
         _ => vec![group],
     }
 }
@@ -194,13 +194,13 @@ labelled x/y
     }
 
     #[test]
-    fn a_mandate_allows_what_its_table_says_where_it_says_so() {
-        let mandate = Mandate::read(TABLE).unwrap();
-        let label = Place::Labelled("x/y".to_owned());
-        let check = |place: &Place, wanted: Attributes, expected: bool| {
-            assert_eq!(mandate.allows(place, &wanted), expected, "{place:?} {wanted:?}");
+    fn a_controller_role_allows_what_its_table_says_in_its_scope() {
+        let controller_role = ControllerRole::read(TABLE).unwrap();
+        let label = GrantScope::Labelled("x/y".to_owned());
+        let check = |place: &GrantScope, wanted: Attributes, expected: bool| {
+            assert_eq!(controller_role.allows(place, &wanted), expected, "{place:?} {wanted:?}");
         };
-        let (everywhere, root) = (&Place::Everywhere, &Place::Root);
+        let (everywhere, root) = (&GrantScope::Everywhere, &GrantScope::Root);
         check(everywhere, wanted("list", "", "pods", ""), true);
         check(everywhere, wanted("get", "", "pods", "a"), false);
         check(everywhere, wanted("patch", "apps", "deployments/status", "a"), true);
@@ -211,16 +211,16 @@ labelled x/y
         check(everywhere, wanted("get", "coordination.k8s.io", "leases", "one"), false);
         check(&label, wanted("delete", "apps", "deployments", "a"), true);
         check(&label, wanted("create", "rbac.authorization.k8s.io", "roles", ""), false);
-        check(&Place::Labelled("x".to_owned()), wanted("get", "", "pods", "a"), false);
+        check(&GrantScope::Labelled("x".to_owned()), wanted("get", "", "pods", "a"), false);
         let path = |path: &str| Attributes::Path { path: path.to_owned(), verb: "get".to_owned() };
         check(&label, path("/api/v1"), true);
         check(&label, path("/metrics"), false);
     }
 
     #[test]
-    fn a_table_that_says_nothing_is_refused_by_its_line() {
+    fn an_invalid_table_is_refused_by_its_line() {
         let check = |table: &str, line: usize| {
-            assert_eq!(Mandate::read(table).unwrap_err().line, line, "{table}");
+            assert_eq!(ControllerRole::read(table).unwrap_err().line, line, "{table}");
         };
         check("  get - pods", 1);
         check("everywhere\n  get", 2);

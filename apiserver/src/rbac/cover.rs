@@ -1,11 +1,11 @@
-//! Whether somebody who holds some rules may hand out others: only what they have themselves.
+//! Whether a user who holds some rules may grant others: only rights they hold themselves.
 //!
 //! A rule that one rule covers as a whole is covered. Any other is broken down into its smallest parts (one verb, one
 //! group, one resource, one name, or one verb and one path), and each must be covered by one rule that is held. What is
 //! left over is named.
 //!
-//! A rule of 300 words has a million parts, and somebody chooses the words. So the work is counted: what takes too much of
-//! it is not decided but refused ([`Unchecked`]), and of what is missing no more is named than somebody would read.
+//! A rule of 300 words has a million parts, and tenants choose the words. So the work is counted: what takes too much of
+//! it is not decided but refused ([`Unchecked`]), and an error names only the first missing rules.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -237,7 +237,7 @@ mod tests {
     }
 
     /// A role of 1.6 KB with 70 verbs, groups and resources and 10 names used to be broken down into 3.4 million rules,
-    /// while nobody else was answered.
+    /// while no other request was answered.
     #[test]
     fn many_combinations_cost_little() {
         let wide = Rule {

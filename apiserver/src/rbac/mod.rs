@@ -1,13 +1,13 @@
-//! What roles and bindings say.
+//! RBAC: decisions on roles and bindings.
 //!
 //! ```text
-//!   who asks ─► bindings that name them ─► their roles ─► a rule that allows it?
+//!   user ─────► bindings that name them ─► their roles ─► a rule that allows it?
 //!               of the logical cluster,
 //!               and of the namespace asked about
 //! ```
 //!
 //! Rules only ever allow; what no rule allows is denied. Everything here is a function of values: [`Rule`] is one
-//! sentence of a role, [`Policy`] the roles and bindings of a logical cluster, [`cover`] says whether somebody who
+//! sentence of a role, [`Policy`] the roles and bindings of a logical cluster, [`cover`] decides whether a user who
 //! holds some rules may hand out others, [`aggregate`] makes a role out of roles. The
 //! [`policy_index`](crate::authz::policy_index) reads them from the store.
 
@@ -26,17 +26,17 @@ pub use crate::rbac::rule::Rule;
 /// The group of all four kinds.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Who asks, as bindings name them.
+/// A user, as bindings name them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Who<'a> {
     pub name: &'a str,
     pub groups: &'a [String],
 }
 
-/// What is decided, and why.
+/// A decision, and its reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision {
     pub allowed: bool,
-    /// For whoever asks why. Empty if there is nothing to say.
+    /// Why, for a SubjectAccessReview. May be empty.
     pub reason: String,
 }

@@ -29,7 +29,7 @@ pub struct RoleRef {
     pub name: String,
 }
 
-/// Whom a binding names.
+/// The subject of a binding.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Subject {
@@ -44,7 +44,7 @@ fn listed<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Res
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// What somebody has to be called to be meant.
+/// The name that a subject matches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Named {
     User(String),
@@ -53,7 +53,7 @@ pub(crate) enum Named {
 
 impl Subject {
     /// Whom this means in a binding of `namespace`; empty for one of the whole logical cluster. A service account is
-    /// a user with a name that says where it lives. None if it means nobody.
+    /// a user with a name that contains its namespace. None if it matches no user.
     pub(crate) fn named(&self, namespace: &str) -> Option<Named> {
         match self.kind.as_str() {
             "User" => Some(Named::User(self.name.clone())),
@@ -78,7 +78,7 @@ impl Subject {
     }
 }
 
-/// What a service account is called as a user.
+/// The user name of a service account.
 pub(crate) fn account(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }

@@ -1,4 +1,4 @@
-//! One sentence of a role: these verbs, on those resources or paths.
+//! One rule of a role: these verbs, on those resources or paths.
 
 use serde::{Deserialize, Deserializer, Serialize};
 

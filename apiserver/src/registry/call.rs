@@ -1,4 +1,4 @@
-//! One request for a resource, with everything that was found out about it before a verb runs.
+//! One request for a resource, as a verb gets it: parsed, authenticated and authorized.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 use storage::{CommitError, Entry, Key, Range};
 
-use crate::admission::guard::{Deed, Guarded};
+use crate::admission::guard::{AdmissionRequest, Guarded};
 use crate::authn::identity::Identity;
-use crate::authz::authorization::Gate;
+use crate::authz::authorization::Authorization;
 use crate::keys::Collection;
 use crate::objects::store_errors::unwritten_in;
 use crate::objects::stored;
@@ -21,12 +21,12 @@ use crate::objects::stored::is_as_stored;
 use crate::request::info::Reach;
 use crate::request::query::Query;
 
-/// Which objects are meant.
+/// A request for objects of one resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) cluster: Id,
     pub(crate) reach: Reach,
-    pub(crate) row: Arc<ResourceInfo>,
+    pub(crate) resource: Arc<ResourceInfo>,
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
@@ -34,50 +34,56 @@ pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
     /// Who asks.
     pub(crate) identity: Identity,
-    /// What they were let in by.
-    pub(crate) gate: Gate,
-    /// Who is asked about what is not everybody's to change.
+    /// The decision that let the request in.
+    pub(crate) authorization: Authorization,
+    /// Decides about writes to guarded objects.
     pub(crate) guard: Guarded,
 }
 
 impl Call {
-    /// Where the objects are kept, which may be under another group than they are asked for in.
+    /// The collection of the stored objects, which may be in another group than the request's.
     pub(crate) fn collection(&self) -> Collection<'_> {
-        let group = self.row.stored_as.as_ref().map_or(&self.row.group, |(group, _)| group);
-        Collection { group, plural: &self.row.plural }
+        let group = self.resource.stored_as.as_ref().map_or(&self.resource.group, |(group, _)| group);
+        Collection { group, plural: &self.resource.plural }
     }
 
     /// A stored object, as this resource shows it.
     pub(crate) fn tree(&self, entry: &Entry) -> Result<Value, Status> {
         let tree = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
-        Ok(if is_as_stored(&self.row, entry) { tree } else { conversion::from_stored(&self.row, tree) })
+        Ok(if is_as_stored(&self.resource, entry) {
+            tree
+        } else {
+            conversion::from_stored(&self.resource, tree)
+        })
     }
 
     /// An object of this resource, as it is stored.
     pub(crate) fn encode(&self, object: &Value) -> Bytes {
-        match self.row.stored_as {
+        match self.resource.stored_as {
             // In the version it is stored in, it has just been pruned and filled.
-            None => stored::encode_with(object, self.row.custom.as_ref().map(|custom| custom.schema_hash)),
-            Some(_) => stored::encode(&conversion::to_stored(&self.row, object.clone())),
+            None => {
+                stored::encode_with(object, self.resource.custom.as_ref().map(|custom| custom.schema_hash))
+            }
+            Some(_) => stored::encode(&conversion::to_stored(&self.resource, object.clone())),
         }
     }
 
     /// How errors name the resource.
     pub(crate) fn grouped(&self) -> GroupResource<'_> {
-        GroupResource::new(&self.row.group, &self.row.plural)
+        GroupResource::new(&self.resource.group, &self.resource.plural)
     }
 
     /// How errors name the kind.
     pub(crate) fn group_kind(&self) -> GroupResource<'_> {
-        self.row.group_kind()
+        self.resource.group_kind()
     }
 
-    /// What the answer is an object of: the kind of the resource, or that of a part with a kind of its own.
+    /// The kind of the response: that of the resource, or of a subresource with a kind of its own.
     pub(crate) fn shown_kind(&self) -> (String, Arc<str>) {
-        let part = self.subresource.as_deref().and_then(|part| self.row.subresource(part));
+        let part = self.subresource.as_deref().and_then(|part| self.resource.subresource(part));
         match part.and_then(|part| Some((part, part.foreign.as_ref()?))) {
             Some((part, (group, version))) => (api_version(group, version), part.kind.clone()),
-            None => (self.row.api_version(), self.row.kind.clone()),
+            None => (self.resource.api_version(), self.resource.kind.clone()),
         }
     }
 
@@ -106,13 +112,15 @@ impl Call {
         after: Option<&Value>,
     ) -> Result<(), Status> {
         let part = self.subresource.as_deref();
-        let (who, row) = (&self.identity, &*self.row);
-        self.guard.check(Deed { cluster: self.cluster, who, row, name, part, before, after }).await
+        let (who, resource) = (&self.identity, &*self.resource);
+        self.guard
+            .check(AdmissionRequest { cluster: self.cluster, who, resource, name, part, before, after })
+            .await
     }
 
     /// Asks the guard about a deletion. An object that cannot be read is not guarded.
     pub(crate) async fn check_guard_of_deletion(&self, name: &str, entry: &Entry) -> Result<(), Status> {
-        if !self.guard.concerns(&self.row, entry) {
+        if !self.guard.concerns(&self.resource, entry) {
             return Ok(());
         }
         match self.tree(entry) {
@@ -126,7 +134,7 @@ impl Call {
     }
 }
 
-/// What a client is told when a write did not happen for a reason of the store's.
+/// The Status for a failed commit.
 pub(crate) fn unwritten(call: &Call, name: &str, error: CommitError) -> Status {
     unwritten_in(call.grouped(), name, error)
 }

@@ -1,4 +1,4 @@
-//! What deleting an object means: gone at once, or marked and gone later.
+//! Deletion of an object: at once, or marked first and deleted later.
 //!
 //! ```text
 //!   delete ─► nothing to wait for ────────────────────────────► gone
@@ -21,7 +21,7 @@ use storage::{Change, CommitError, Entry, Expect, Key, Revision, Store};
 use crate::objects::metadata;
 use crate::objects::stored;
 use crate::registry::strategy;
-use crate::registry::strategy::Holder;
+use crate::registry::strategy::KindStrategy;
 
 /// Holds an object until its dependents no longer name it.
 pub(crate) const ORPHAN: &str = "orphan";
@@ -31,7 +31,7 @@ pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// Kinds whose dependents stay unless the client says otherwise. Everywhere else they are collected.
 const LEAVES_DEPENDENTS: &[(&str, &str)] = &[("", "replicationcontrollers"), ("batch", "jobs")];
 
-/// What is to become of the dependents.
+/// The propagation policy for dependents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Propagation {
     Background,
@@ -39,7 +39,7 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// What a client, or a controller, asks for beside the name.
+/// The options of a deletion.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) grace_seconds: Option<i64>,
@@ -88,9 +88,9 @@ fn invalid(error: FieldError) -> Status {
     Status::invalid(GroupResource::new("meta.k8s.io", "DeleteOptions"), "", &[error])
 }
 
-/// What is done to an object that is to be deleted.
+/// The next step of a deletion.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Step {
+pub(crate) enum DeletionStep {
     /// It goes, and looked like this.
     Remove(Value),
     /// It stays for now, and looks like this.
@@ -100,27 +100,32 @@ pub(crate) enum Step {
 }
 
 /// What deleting an object means now.
-pub(crate) fn decide(row: &ResourceInfo, object: Value, options: &Options, now: Timestamp) -> Step {
+pub(crate) fn decide(
+    resource: &ResourceInfo,
+    object: Value,
+    options: &Options,
+    now: Timestamp,
+) -> DeletionStep {
     let before = object.clone();
     let mut object = object;
-    set_finalizers(row, &mut object, options);
-    let waits = metadata::has_finalizers(&object) || Holder::of(row).is_some();
-    let grace = match grace(row, &object, options) {
-        Grace::Pending => return Step::Wait,
+    set_finalizers(resource, &mut object, options);
+    let waits = metadata::has_finalizers(&object) || KindStrategy::of(resource).is_some();
+    let grace = match grace(resource, &object, options) {
+        Grace::Pending => return DeletionStep::Wait,
         grace => grace,
     };
     match grace {
         Grace::Seconds(seconds) => mark(&mut object, now, Some(seconds)),
-        _ if waits => mark(&mut object, now, Holder::of(row).is_none().then_some(0)),
+        _ if waits => mark(&mut object, now, KindStrategy::of(resource).is_none().then_some(0)),
         _ => {}
     }
     if !metadata::is_leaving(&before) {
-        strategy::leaving(row, &mut object);
+        strategy::mark_terminating(resource, &mut object);
     }
     match waits || matches!(grace, Grace::Seconds(1..)) {
-        false => Step::Remove(object),
-        true if object == before => Step::Wait,
-        true => Step::Mark(object),
+        false => DeletionStep::Remove(object),
+        true if object == before => DeletionStep::Wait,
+        true => DeletionStep::Mark(object),
     }
 }
 
@@ -134,8 +139,8 @@ enum Grace {
 }
 
 /// Only pods run, so only pods have time to stop.
-fn grace(row: &ResourceInfo, object: &Value, options: &Options) -> Grace {
-    if (&*row.group, &*row.plural) != ("", "pods") {
+fn grace(resource: &ResourceInfo, object: &Value, options: &Options) -> Grace {
+    if (&*resource.group, &*resource.plural) != ("", "pods") {
         return Grace::None;
     }
     if metadata::is_leaving(object) {
@@ -156,7 +161,7 @@ fn grace(row: &ResourceInfo, object: &Value, options: &Options) -> Grace {
     }
 }
 
-/// Says since when, and with how much time left, an object is to go. Whoever asks again can only hurry it.
+/// Sets the deletion timestamp and the grace period. A second deletion can only shorten the grace period.
 fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
     let metadata = &mut object["metadata"];
     let asked =
@@ -182,7 +187,7 @@ fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
 }
 
 /// Puts on the finalizer that stands for what was asked for, and takes off the one that does not.
-fn set_finalizers(row: &ResourceInfo, object: &mut Value, options: &Options) {
+fn set_finalizers(resource: &ResourceInfo, object: &mut Value, options: &Options) {
     let found = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let has = |name: &str| found.iter().any(|finalizer| finalizer == name);
     let wanted = match options.propagation {
@@ -191,7 +196,7 @@ fn set_finalizers(row: &ResourceInfo, object: &mut Value, options: &Options) {
         Some(Propagation::Orphan) => Some(ORPHAN),
         None if has(ORPHAN) => Some(ORPHAN),
         None if has(FOREGROUND) => Some(FOREGROUND),
-        None => LEAVES_DEPENDENTS.contains(&(&*row.group, &*row.plural)).then_some(ORPHAN),
+        None => LEAVES_DEPENDENTS.contains(&(&*resource.group, &*resource.plural)).then_some(ORPHAN),
     };
     let others = found.iter().filter(|name| *name != ORPHAN && *name != FOREGROUND).cloned();
     let mut finalizers: Vec<Value> = others.collect();
@@ -204,10 +209,10 @@ fn set_finalizers(row: &ResourceInfo, object: &mut Value, options: &Options) {
 }
 
 /// Whether an object that was marked goes with this update: nothing holds it any longer.
-pub(crate) fn ends_with(row: &ResourceInfo, old: &Value, new: &Value) -> bool {
+pub(crate) fn ends_with(resource: &ResourceInfo, old: &Value, new: &Value) -> bool {
     let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     // What holds others goes when it is empty, not when its last finalizer does; unless that is a finalizer.
-    let is_held = Holder::of(row).is_some_and(|holder| !holder.has_finalizer());
+    let is_held = KindStrategy::of(resource).is_some_and(|holder| !holder.has_finalizer());
     metadata::is_leaving(old) && left == 0 && !metadata::has_finalizers(new) && !is_held
 }
 
@@ -223,7 +228,7 @@ pub(crate) enum Deleted {
 /// Why an object was not deleted.
 #[derive(Debug)]
 pub(crate) enum NotDeleted {
-    /// Somebody was faster. Decide anew on what is there now, if anything is.
+    /// Another write came first. Decide again on the current object, if there is one.
     Changed(Option<Entry>),
     /// It is not the one that was meant, or must not be deleted.
     Refused(Box<Status>),
@@ -233,7 +238,7 @@ pub(crate) enum NotDeleted {
 /// Deletes one object, or begins to.
 pub(crate) async fn delete(
     store: &dyn Store,
-    row: &ResourceInfo,
+    resource: &ResourceInfo,
     key: Key,
     entry: &Entry,
     options: &Options,
@@ -242,13 +247,13 @@ pub(crate) async fn delete(
     let read = stored::tree(entry);
     let is_read = read.is_ok();
     let tree = read.unwrap_or_default();
-    refuse(row, &tree, entry, options).map_err(|status| NotDeleted::Refused(Box::new(status)))?;
+    refuse(resource, &tree, entry, options).map_err(|status| NotDeleted::Refused(Box::new(status)))?;
     let encode = |object: &Value| stored::encode_with(object, stored::stamp(entry.value()));
-    let (change, shown) = match decide(row, tree, options, Timestamp::now()) {
-        Step::Wait => return Ok(Deleted::Going(entry.clone())),
-        Step::Remove(object) => (Change::Delete, encode(&object)),
-        Step::Mark(object) if !is_read => (Change::Delete, encode(&object)),
-        Step::Mark(object) => {
+    let (change, shown) = match decide(resource, tree, options, Timestamp::now()) {
+        DeletionStep::Wait => return Ok(Deleted::Going(entry.clone())),
+        DeletionStep::Remove(object) => (Change::Delete, encode(&object)),
+        DeletionStep::Mark(object) if !is_read => (Change::Delete, encode(&object)),
+        DeletionStep::Mark(object) => {
             let value = encode(&object);
             (Change::Put(value.clone()), value)
         }
@@ -271,10 +276,11 @@ pub(crate) async fn delete(
     }
 }
 
-fn refuse(row: &ResourceInfo, object: &Value, entry: &Entry, options: &Options) -> Result<(), Status> {
+fn refuse(resource: &ResourceInfo, object: &Value, entry: &Entry, options: &Options) -> Result<(), Status> {
     let name = metadata::text(object, "name");
     let (uid, version) = (metadata::text(object, "uid"), entry.revision().to_string());
-    let conflict = |why: String| Err(Status::conflict(GroupResource::new(&row.group, &row.kind), name, &why));
+    let conflict =
+        |why: String| Err(Status::conflict(GroupResource::new(&resource.group, &resource.kind), name, &why));
     if !options.uid.is_empty() && options.uid != uid {
         return conflict(format!(
             "the UID in the precondition ({}) does not match the UID in record ({uid}). \
@@ -289,7 +295,7 @@ fn refuse(row: &ResourceInfo, object: &Value, entry: &Entry, options: &Options) 
             options.version
         ));
     }
-    strategy::may_delete(row, name)
+    strategy::validate_delete(resource, name)
 }
 
 #[cfg(test)]
@@ -300,9 +306,9 @@ mod tests {
 
     const NOW: &str = "2026-11-16T06:00:00Z";
 
-    fn step(resource: (&str, &str, &str), object: Value, options: &Options) -> Step {
-        let row = catalog::find(resource.0, resource.1, resource.2).unwrap();
-        decide(row, object, options, NOW.parse().unwrap())
+    fn step(resource: (&str, &str, &str), object: Value, options: &Options) -> DeletionStep {
+        let resource = catalog::find(resource.0, resource.1, resource.2).unwrap();
+        decide(resource, object, options, NOW.parse().unwrap())
     }
 
     const PODS: (&str, &str, &str) = ("", "v1", "pods");
@@ -316,10 +322,10 @@ mod tests {
     #[test]
     fn what_nothing_holds_goes_at_once() {
         let object = json!({ "metadata": { "name": "a" } });
-        assert_eq!(step(MAPS, object.clone(), &Options::default()), Step::Remove(object.clone()));
+        assert_eq!(step(MAPS, object.clone(), &Options::default()), DeletionStep::Remove(object.clone()));
         // A grace period is for what runs.
         let hurried = Options { grace_seconds: Some(20), ..Options::default() };
-        assert_eq!(step(MAPS, object.clone(), &hurried), Step::Remove(object));
+        assert_eq!(step(MAPS, object.clone(), &hurried), DeletionStep::Remove(object));
     }
 
     #[test]
@@ -333,20 +339,26 @@ mod tests {
         };
         assert_eq!(
             step(MAPS, plain.clone(), &asking(Propagation::Orphan)),
-            Step::Mark(held(json!(["orphan"])))
+            DeletionStep::Mark(held(json!(["orphan"])))
         );
         let foreground = asking(Propagation::Foreground);
-        assert_eq!(step(MAPS, plain.clone(), &foreground), Step::Mark(held(json!(["foregroundDeletion"]))));
-        assert_eq!(step(JOBS, plain.clone(), &Options::default()), Step::Mark(held(json!(["orphan"]))));
-        assert_eq!(step(JOBS, plain.clone(), &asking(Propagation::Background)), Step::Remove(plain));
-        // Asked again, otherwise: the last word counts, and what was marked stays marked since then.
+        assert_eq!(
+            step(MAPS, plain.clone(), &foreground),
+            DeletionStep::Mark(held(json!(["foregroundDeletion"])))
+        );
+        assert_eq!(
+            step(JOBS, plain.clone(), &Options::default()),
+            DeletionStep::Mark(held(json!(["orphan"])))
+        );
+        assert_eq!(step(JOBS, plain.clone(), &asking(Propagation::Background)), DeletionStep::Remove(plain));
+        // RequestInfo again, otherwise: the last word counts, and what was marked stays marked since then.
         let marked = held(json!(["a.b/c", "orphan"]));
         let changed = step(MAPS, marked.clone(), &asking(Propagation::Background));
-        assert_eq!(changed, Step::Mark(held(json!(["a.b/c"]))));
-        assert_eq!(step(MAPS, marked, &Options::default()), Step::Wait);
+        assert_eq!(changed, DeletionStep::Mark(held(json!(["a.b/c"]))));
+        assert_eq!(step(MAPS, marked, &Options::default()), DeletionStep::Wait);
         assert_eq!(
             step(MAPS, held(json!(["orphan"])), &asking(Propagation::Background)),
-            Step::Remove(json!({ "metadata": {
+            DeletionStep::Remove(json!({ "metadata": {
                 "name": "a", "generation": 4, "deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0,
             } }))
         );
@@ -369,23 +381,23 @@ mod tests {
         let asked = |seconds: i64| Options { grace_seconds: Some(seconds), ..Options::default() };
         let running = pod(Value::Null, Value::Null);
         let stopping = pod(json!("2026-11-16T06:00:30Z"), json!(30));
-        assert_eq!(step(PODS, running.clone(), &Options::default()), Step::Mark(stopping.clone()));
+        assert_eq!(step(PODS, running.clone(), &Options::default()), DeletionStep::Mark(stopping.clone()));
         assert_eq!(
             step(PODS, running.clone(), &asking(Propagation::Background)),
-            Step::Mark(stopping.clone())
+            DeletionStep::Mark(stopping.clone())
         );
         assert_eq!(
             step(PODS, running.clone(), &asked(-5)),
-            Step::Mark(pod(json!("2026-11-16T06:00:01Z"), json!(1)))
+            DeletionStep::Mark(pod(json!("2026-11-16T06:00:01Z"), json!(1)))
         );
-        assert_eq!(step(PODS, running, &asked(0)), Step::Remove(pod(json!(NOW), json!(0))));
-        assert_eq!(step(PODS, stopping.clone(), &Options::default()), Step::Wait);
-        assert_eq!(step(PODS, stopping.clone(), &asked(60)), Step::Wait);
+        assert_eq!(step(PODS, running, &asked(0)), DeletionStep::Remove(pod(json!(NOW), json!(0))));
+        assert_eq!(step(PODS, stopping.clone(), &Options::default()), DeletionStep::Wait);
+        assert_eq!(step(PODS, stopping.clone(), &asked(60)), DeletionStep::Wait);
         assert_eq!(
             step(PODS, stopping.clone(), &asked(5)),
-            Step::Mark(pod(json!("2026-11-16T06:00:05Z"), json!(5)))
+            DeletionStep::Mark(pod(json!("2026-11-16T06:00:05Z"), json!(5)))
         );
-        assert_eq!(step(PODS, stopping, &asked(0)), Step::Remove(pod(json!(NOW), json!(0))));
+        assert_eq!(step(PODS, stopping, &asked(0)), DeletionStep::Remove(pod(json!(NOW), json!(0))));
     }
 
     #[test]
@@ -394,7 +406,7 @@ mod tests {
             json!({ "metadata": { "name": "a" }, "spec": { "terminationGracePeriodSeconds": 30 } }),
             json!({ "metadata": { "name": "a" }, "spec": { "nodeName": "n" }, "status": { "phase": "Failed" } }),
         ] {
-            assert!(matches!(step(PODS, pod, &Options::default()), Step::Remove(_)));
+            assert!(matches!(step(PODS, pod, &Options::default()), DeletionStep::Remove(_)));
         }
     }
 
@@ -413,15 +425,15 @@ mod tests {
 
     #[test]
     fn an_object_that_is_marked_goes_with_its_last_finalizer_but_not_before_its_time() {
-        let row = catalog::find("", "v1", "pods").unwrap();
+        let resource = catalog::find("", "v1", "pods").unwrap();
         let marked = |left: i64, finalizers: Value| {
             json!({ "metadata": {
                 "deletionTimestamp": NOW, "deletionGracePeriodSeconds": left, "finalizers": finalizers,
             } })
         };
-        assert!(ends_with(row, &marked(0, json!(["a/b"])), &marked(0, json!([]))));
-        assert!(!ends_with(row, &marked(30, json!(["a/b"])), &marked(30, json!([]))));
-        assert!(!ends_with(row, &marked(0, json!(["a/b"])), &marked(0, json!(["a/b"]))));
-        assert!(!ends_with(row, &json!({ "metadata": {} }), &json!({ "metadata": {} })));
+        assert!(ends_with(resource, &marked(0, json!(["a/b"])), &marked(0, json!([]))));
+        assert!(!ends_with(resource, &marked(30, json!(["a/b"])), &marked(30, json!([]))));
+        assert!(!ends_with(resource, &marked(0, json!(["a/b"])), &marked(0, json!(["a/b"]))));
+        assert!(!ends_with(resource, &json!({ "metadata": {} }), &json!({ "metadata": {} })));
     }
 }

@@ -1,7 +1,7 @@
-//! Nobody hands out what they do not have.
+//! Prevention of privilege escalation: a user grants only the rights that they hold.
 //!
-//! Whoever writes a role must hold its rules, whoever binds one must hold the rules of the role; unless they may
-//! `escalate` the one or `bind` the other. Without this, whoever may write roles may do everything.
+//! A user who writes a role must hold its rules, and a user who binds one must hold the rules of the role; unless they may
+//! `escalate` the one or `bind` the other. Without this, a user who may write roles may do everything.
 
 use openapi::meta::status::Status;
 use serde_json::Value;
@@ -11,16 +11,16 @@ use crate::rbac::{GROUP, Rule, cover};
 use crate::registry::call::Call;
 use crate::request::attributes::{Attributes, ResourceAttributes};
 
-/// What somebody is told of what they lack. Some hundred rules fit.
+/// Length of the list of missing rules in an error. Some hundred rules fit.
 const TOLD_BYTES_MAX: usize = 32 << 10;
 
 /// Refuses a role or a binding that gives away too much. `old` is what it replaces.
 pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-    let concerned = &*call.row.group == GROUP && call.subresource.is_none();
+    let concerned = &*call.resource.group == GROUP && call.subresource.is_none();
     if !concerned || call.identity.is_administrator() || old.is_some_and(|old| only_on_its_way(old, new)) {
         return Ok(());
     }
-    match &*call.row.plural {
+    match &*call.resource.plural {
         "roles" | "clusterroles" => role(call, old, new),
         "rolebindings" | "clusterrolebindings" => binding(call, new),
         _ => Ok(()),
@@ -28,14 +28,14 @@ pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(),
 }
 
 fn role(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-    if may(call, "escalate", &call.row.plural, call.name.as_deref().unwrap_or_default()) {
+    if may(call, "escalate", &call.resource.plural, call.name.as_deref().unwrap_or_default()) {
         return Ok(());
     }
     holds(call, new, &rules(new)?)?;
     let gathers = |role: &Value| {
         role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
     };
-    // What it will gather nobody knows yet.
+    // The rules that it will aggregate are not known yet.
     if gathers(new) || old.is_some_and(gathers) {
         let any = || vec!["*".to_owned()];
         let everything = [
@@ -61,13 +61,14 @@ fn binding(call: &Call, new: &Value) -> Result<(), Status> {
         return Ok(());
     }
     let namespace = call.namespace.as_deref().unwrap_or_default();
-    let found = call.gate.policy(|layers| layers.role_rules(namespace, kind, name).map(<[Rule]>::to_vec));
+    let found =
+        call.authorization.policy(|layers| layers.role_rules(namespace, kind, name).map(<[Rule]>::to_vec));
     holds(call, new, &found.map_err(|_| call.not_found(name))?)
 }
 
-/// Refuses unless whoever asks holds all of these rules.
+/// Refuses unless the user holds all of these rules.
 fn holds(call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
-    let (held, lost) = call.gate.rules(call.namespace.as_deref().unwrap_or_default());
+    let (held, lost) = call.authorization.rules(call.namespace.as_deref().unwrap_or_default());
     let missing = cover::missing(&held.iter().collect::<Vec<_>>(), wanted).map_err(|_| {
         let why = "its rules have too many combinations to be compared with those held; say the same in fewer words";
         forbidden(call, object, why)
@@ -91,7 +92,7 @@ fn holds(call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
     Err(forbidden(call, object, shortened(&why)))
 }
 
-/// Names are as long as whoever sends them likes, and come back in the text.
+/// Clients choose the length of names, which are part of the text.
 fn shortened(text: &str) -> &str {
     let ends = (0..=TOLD_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..ends.unwrap_or_default()]
@@ -107,7 +108,7 @@ fn may(call: &Call, verb: &str, resource: &str, name: &str) -> bool {
         namespace: call.namespace.clone().unwrap_or_default(),
         name: name.to_owned(),
     });
-    call.gate.may(&call.identity, &wanted).allowed
+    call.authorization.may(&call.identity, &wanted).allowed
 }
 
 fn forbidden(call: &Call, object: &Value, why: &str) -> Status {

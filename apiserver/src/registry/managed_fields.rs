@@ -1,13 +1,13 @@
-//! Who owns which field of an object, kept up to date with every write.
+//! Managed fields: which manager owns which field of an object, updated with every write.
 //!
 //! ```text
-//!   create, update, patch   decoded, filled ─► whoever asks owns what they changed ─┐
-//!   apply                   merged with what is there; whoever asks owns what they said ─┴─► metadata.managedFields
+//!   create, update, patch   decoded, defaulted ─► the manager owns the fields it changed ─┐
+//!   apply                   merged with the live object; the manager owns the fields it applied ─┴─► metadata.managedFields
 //! ```
 //!
-//! What follows from two versions of an object is decided in [`openapi::patch::apply`]; here is who asks, under which
-//! name and through which part. It is decided before a request is cut down to what it may change and before the server
-//! adds anything, so that nobody owns what the server says.
+//! What follows from two versions of an object is decided in [`openapi::patch::apply`]; here is the manager's name, and the
+//! subresource. It is decided before a request is restricted to the fields it may change and before the server
+//! adds any, so that no manager owns fields that the server sets.
 
 use api::names::LOGICAL_CLUSTER;
 use http::header::USER_AGENT;
@@ -26,40 +26,40 @@ const FIELD: &str = "managedFields";
 /// How deep in an object they are.
 const ABOVE: usize = 2;
 
-/// What is known about the owners of an object that is about to be written.
+/// The managed fields of an object that is about to be written.
 #[derive(Clone, Debug)]
-pub(crate) enum Owners {
-    /// Whoever asks owns what they change. The client may have something to say about the others; and what it says is
-    /// empty is not the same as what it does not mention, though it is stored alike.
+pub(crate) enum ManagedFields {
+    /// The manager owns the fields it changes. The client may send managed fields of others; and a field that it sends
+    /// empty is not the same as a field that it omits, though both are stored alike.
     Asking { said: Option<Value>, empty: Vec<String> },
-    /// They have been found out.
+    /// They have been computed already.
     Known(Option<Value>),
 }
 
-impl Owners {
+impl ManagedFields {
     /// Takes what the client says out of what it sent.
-    pub(crate) fn said(object: &mut Value) -> Owners {
+    pub(crate) fn said(object: &mut Value) -> ManagedFields {
         forget_home(object);
         let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
         let fields = object.as_object().into_iter().flatten();
         let empty = fields.filter(|(_, value)| is_empty(value)).map(|(name, _)| name.clone()).collect();
-        Owners::Asking { said: metadata_of(object).and_then(|metadata| metadata.remove(FIELD)), empty }
+        ManagedFields::Asking { said: metadata_of(object).and_then(|metadata| metadata.remove(FIELD)), empty }
     }
 
     /// Those of `new`, which is filled, and made from nothing.
     pub(crate) fn of_new(self, call: &Call, new: &Value) -> Option<Value> {
         match self {
-            Owners::Known(owners) => owners,
-            asking => asking.after(call, &defaulting::empty_object(&call.row), new),
+            ManagedFields::Known(owners) => owners,
+            asking => asking.after(call, &defaulting::empty_object(&call.resource), new),
         }
     }
 
     /// Those of `new`, which is filled, and takes the place of `old`.
     pub(crate) fn after(self, call: &Call, old: &Value, new: &Value) -> Option<Value> {
         match self {
-            Owners::Known(owners) => owners,
-            Owners::Asking { said, empty } => {
-                let mut seen = defaulting::for_managed_fields(&call.row, new);
+            ManagedFields::Known(owners) => owners,
+            ManagedFields::Asking { said, empty } => {
+                let mut seen = defaulting::for_managed_fields(&call.resource, new);
                 for name in empty.iter().filter(|name| new.get(name).is_some_and(Value::is_null)) {
                     seen.to_mut()[name] = Value::Array(Vec::new());
                 }
@@ -70,7 +70,7 @@ impl Owners {
     }
 }
 
-/// Whoever looks at all logical clusters is told where each object lives. Nobody owns that, and who writes the object
+/// A client that reads all logical clusters gets an annotation with each object's logical cluster. No manager owns it, and a client that writes the object
 /// back has not changed it.
 pub(crate) fn forget_home(object: &mut Value) {
     let Some(metadata) = metadata_of(object) else { return };
@@ -82,7 +82,7 @@ pub(crate) fn forget_home(object: &mut Value) {
     }
 }
 
-/// Writes into an object who owns what. An object so deep that its owners would be deeper than anybody reads has none.
+/// Sets the managed fields of an object. An object so deep that its managed fields would exceed the depth limit has none.
 pub(crate) fn put(object: &mut Value, owners: Option<Value>) {
     let Some(metadata) = metadata_of(object) else { return };
     match owners.filter(|owners| height(owners) + ABOVE <= MAX_DEPTH) {
@@ -111,22 +111,22 @@ pub(crate) fn applied(call: &Call, live: &Value, config: &Value, blank: &Value) 
     applied.ok_or_else(Status::unknown_patch_type)?.map_err(|error| error.status())
 }
 
-/// Runs with who asks, and how. None if nobody knows what the objects look like.
+/// Runs with the field manager of a request. None if the kind has no schema.
 fn writing<R>(
     call: &Call,
     manager: &str,
     blank: &Value,
     run: impl FnOnce(&FieldManager<'_>) -> R,
 ) -> Option<R> {
-    let row = &call.row;
-    let api_version = row.api_version();
+    let resource = &call.resource;
+    let api_version = resource.api_version();
     Some(run(&FieldManager {
         manager,
         api_version: &api_version,
         subresource: call.subresource.as_deref().unwrap_or_default(),
-        schema: row.schema()?,
+        schema: resource.schema()?,
         blank,
-        reset: ResetFields::of(row, call.subresource.as_deref()),
+        reset: ResetFields::of(resource, call.subresource.as_deref()),
         now: &metadata::now(),
         knows: &|version| api_version == version || knows(call, version),
     }))
@@ -135,9 +135,9 @@ fn writing<R>(
 /// Whether there is, or may be, such a version of the kind.
 pub(crate) fn knows(call: &Call, api_version: &str) -> bool {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    match call.row.origin {
-        Origin::BuiltIn => catalog::find(group, version, &call.row.plural).is_some(),
-        Origin::Custom => *group == *call.row.group,
+    match call.resource.origin {
+        Origin::BuiltIn => catalog::find(group, version, &call.resource.plural).is_some(),
+        Origin::Custom => *group == *call.resource.group,
     }
 }
 

@@ -16,11 +16,11 @@ const SUFFIX_CHARS: usize = 5;
 const PREFIX_CHARS_MAX: usize = 58;
 
 /// Fills in what a new object gets from the server, and returns its name.
-pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
-    let row = &call.row;
-    object["apiVersion"] = row.api_version().into();
-    object["kind"] = (*row.kind).into();
-    place(call, object)?;
+pub(crate) fn prepare_for_create(call: &Call, object: &mut Value) -> Result<String, Status> {
+    let resource = &call.resource;
+    object["apiVersion"] = resource.api_version().into();
+    object["kind"] = (*resource.kind).into();
+    set_namespace(call, object)?;
     if !text(object, "resourceVersion").is_empty() {
         return Err(Status::version_on_create());
     }
@@ -39,20 +39,20 @@ pub(crate) fn born(call: &Call, object: &mut Value) -> Result<String, Status> {
     for never in ["selfLink", "resourceVersion"] {
         metadata.remove(never);
     }
-    // Where nobody counts generations, what was sent stays.
-    if let Some(first) = row.generation.first() {
+    // A kind without generations keeps the one that was sent.
+    if let Some(first) = resource.generation.first() {
         metadata.insert("generation".to_owned(), first.into());
     }
-    // The status is for whoever runs the object to say, not for whoever creates it.
-    if row.has_status() {
+    // A status is written through its subresource, not by a create.
+    if resource.has_status() {
         object.as_object_mut().and_then(|fields| fields.remove("status"));
     }
-    strategy::born(row, &name, object);
+    strategy::prepare_for_create(resource, &name, object);
     Ok(name)
 }
 
 /// The namespace of the path and that of the body must be one and the same.
-pub(crate) fn place(call: &Call, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn set_namespace(call: &Call, object: &mut Value) -> Result<(), Status> {
     let metadata = of(object)?;
     let said = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     match &call.namespace {
@@ -78,7 +78,7 @@ fn generated(prefix: &str) -> String {
 }
 
 /// A new object is not on its way out, whatever it says.
-pub(crate) fn uncondemned(object: &mut Value) {
+pub(crate) fn remove_deletion_fields(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("deletionTimestamp");
         metadata.remove("deletionGracePeriodSeconds");
@@ -88,8 +88,8 @@ pub(crate) fn uncondemned(object: &mut Value) {
 /// What clients are told about a field that no update changes.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-/// Nobody but the server says that an object is to go. What says so already keeps saying it, whatever is sent.
-pub(crate) fn condemned(old: &Value, new: &Value) -> Vec<FieldError> {
+/// Only the server marks an object as deleted. A mark that is set stays, whatever is sent.
+pub(crate) fn validate_deletion_fields(old: &Value, new: &Value) -> Vec<FieldError> {
     let fields = ["deletionTimestamp", "deletionGracePeriodSeconds"].into_iter();
     let said = fields.filter(|field| old["metadata"][field].is_null() && !new["metadata"][field].is_null());
     said.map(|field| {
@@ -99,10 +99,10 @@ pub(crate) fn condemned(old: &Value, new: &Value) -> Vec<FieldError> {
 }
 
 /// Carries over what an update cannot change, and counts the generation.
-pub(crate) fn carried(call: &Call, old: &Value, new: &mut Value) -> Result<(), Status> {
-    let row = &call.row;
-    new["apiVersion"] = row.api_version().into();
-    new["kind"] = (*row.kind).into();
+pub(crate) fn prepare_for_update(call: &Call, old: &Value, new: &mut Value) -> Result<(), Status> {
+    let resource = &call.resource;
+    new["apiVersion"] = resource.api_version().into();
+    new["kind"] = (*resource.kind).into();
     let (kept, metadata) = (&old["metadata"], of(new)?);
     let fixed = [
         "name",
@@ -122,12 +122,12 @@ pub(crate) fn carried(call: &Call, old: &Value, new: &mut Value) -> Result<(), S
     }
     metadata.remove("selfLink");
     metadata.remove("resourceVersion");
-    // Only whoever empties what holds others takes its finalizers away.
+    // The finalizers in a spec change only through `finalize`.
     if call.subresource.as_deref() != Some("finalize") {
-        strategy::carried(row, old, new);
+        strategy::prepare_for_update(resource, old, new);
     }
-    // A status says how far somebody has come with a generation, and does not make another.
-    if call.subresource.as_deref() != Some("status") && row.generation.grows(old, new) {
+    // A write of the status does not make another generation.
+    if call.subresource.as_deref() != Some("status") && resource.generation.grows(old, new) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         new["metadata"]["generation"] = generation.into();
     }

@@ -1,8 +1,8 @@
-//! What has to be there for an object to be created: its logical cluster, its namespace, the definition of its kind.
+//! Lets objects be created only while their logical cluster, their namespace and the definition of their kind are live.
 //!
-//! Each of these may begin to go while the object is written, and whoever empties it may have looked before. One of the
-//! two sees the other: what holds objects is marked first and emptied then; an object is written first, and what holds
-//! it looked at then, again.
+//! Each of these may be deleted while the object is written, and the controller that empties it may have listed before. One of the
+//! two sees the other: a namespace is marked first and emptied then; an object is written first, and its namespace
+//! is read again then.
 
 use api::names::GROUP;
 use openapi::meta::status::{GroupResource, Status};
@@ -15,9 +15,9 @@ use crate::objects::store_errors::unreadable;
 use crate::objects::stored;
 use crate::registry::call::Call;
 
-/// The uids of what held an object when it was about to be written; none where nothing does.
+/// The uids of the namespace and the definition of an object when it was about to be written, where it has them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Holders {
+pub(crate) struct ParentUids {
     pub(crate) namespace: Option<String>,
     pub(crate) definition: Option<String>,
 }
@@ -43,29 +43,29 @@ pub(crate) async fn definition(store: &dyn Store, call: &Call, name: &str) -> Re
     }
 }
 
-/// Where the kind of a request is defined, if somebody defined it.
+/// The key of the definition of a custom kind.
 fn definition_key(call: &Call) -> Option<Key> {
     // What is in our own group comes with the server.
-    let is_defined = call.row.origin == Origin::Custom && &*call.row.group != GROUP;
-    is_defined.then(|| DEFINITIONS.key(call.cluster, None, &call.row.qualified()))
+    let is_defined = call.resource.origin == Origin::Custom && &*call.resource.group != GROUP;
+    is_defined.then(|| DEFINITIONS.key(call.cluster, None, &call.resource.qualified()))
 }
 
-/// Whether what held an object before it was written is still there; otherwise what a client is told.
-pub(crate) async fn still(
+/// Checks after a write that the parents of the object are still those from before it; otherwise returns the error for the client.
+pub(crate) async fn recheck(
     store: &dyn Store,
     call: &Call,
     name: &str,
-    before: &Holders,
+    before: &ParentUids,
 ) -> Result<(), Status> {
-    let (birth, namespace, definition) = tokio::join!(
+    let (record, namespace, definition) = tokio::join!(
         records::find(store, call.cluster),
         self::namespace(store, call),
         self::definition(store, call, name),
     );
-    if birth.map_err(unreadable)?.is_none() {
+    if record.map_err(unreadable)?.is_none() {
         return Err(Status::unknown_path());
     }
-    let now = Holders { namespace: namespace?, definition: definition? };
+    let now = ParentUids { namespace: namespace?, definition: definition? };
     if now == *before || call.query.dry_run() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! How many there are of something, as an object of its own: `autoscaling/v1` Scale.
+//! The scale subresource: replicas as an object of its own, `autoscaling/v1` Scale.
 //!
 //! It is a view of three fields of another object. Reading makes it of that object; writing puts one number back.
 
@@ -17,17 +17,17 @@ use serde_json::{Value, json};
 use crate::objects::metadata;
 use crate::registry::call::Call;
 use crate::registry::managed_fields;
-use crate::registry::managed_fields::Owners;
+use crate::registry::managed_fields::ManagedFields;
 
 const GROUP: &str = "autoscaling";
 const VERSION: &str = "v1";
 const KIND: &str = "Scale";
 
-/// What Kubernetes creates where nobody says how many.
+/// The default number of replicas, as in Kubernetes.
 const REPLICAS: i64 = 1;
 
-/// What scales are, for whoever reads and patches them like any other object.
-pub(crate) fn row(of: &ResourceInfo) -> Arc<ResourceInfo> {
+/// The resource of scales, with which they are read and patched like any other object.
+pub(crate) fn resource(of: &ResourceInfo) -> Arc<ResourceInfo> {
     static ROW: LazyLock<ResourceInfo> = LazyLock::new(|| {
         let pattern = catalog::find("", "v1", "replicationcontrollers").expect("the catalogue has these");
         ResourceInfo {
@@ -49,9 +49,9 @@ pub(crate) fn row(of: &ResourceInfo) -> Arc<ResourceInfo> {
     Arc::new(ResourceInfo { namespaced: of.namespaced, origin: of.origin, schema, ..ROW.clone() })
 }
 
-/// The scale of an object. A definition says where it is in objects of its kind, and none is there before it was set.
-pub(crate) fn of(row: &ResourceInfo, object: &Value) -> Result<Value, Status> {
-    let Some(scale) = defined(row) else { return Ok(built_in(object)) };
+/// The scale of an object. A definition says where it is in objects of its kind, and it is missing before it was set.
+pub(crate) fn of(resource: &ResourceInfo, object: &Value) -> Result<Value, Status> {
+    let Some(scale) = defined(resource) else { return Ok(built_in(object)) };
     match object.pointer(&scale.replicas).and_then(Value::as_i64) {
         Some(replicas) => Ok(custom(scale, object, replicas)),
         None => {
@@ -61,9 +61,9 @@ pub(crate) fn of(row: &ResourceInfo, object: &Value) -> Result<Value, Status> {
     }
 }
 
-/// The same for whoever is about to set it.
-pub(crate) fn before(row: &ResourceInfo, object: &Value) -> Value {
-    match defined(row) {
+/// The same for a write that is about to set it.
+pub(crate) fn before(resource: &ResourceInfo, object: &Value) -> Value {
+    match defined(resource) {
         Some(scale) => {
             let replicas = object.pointer(&scale.replicas).and_then(Value::as_i64);
             custom(scale, object, replicas.unwrap_or(0))
@@ -72,8 +72,8 @@ pub(crate) fn before(row: &ResourceInfo, object: &Value) -> Value {
     }
 }
 
-fn defined(row: &ResourceInfo) -> Option<&ScalePaths> {
-    row.custom.as_ref()?.scale.as_ref()
+fn defined(resource: &ResourceInfo) -> Option<&ScalePaths> {
+    resource.custom.as_ref()?.scale.as_ref()
 }
 
 fn custom(scale: &ScalePaths, object: &Value, replicas: i64) -> Value {
@@ -120,21 +120,21 @@ fn selector(value: &Value) -> String {
 pub(crate) fn owners(call: &Call, object: &Value) -> Option<Value> {
     let entries = object["metadata"].get("managedFields");
     let knows = |version: &str| managed_fields::knows(call, version);
-    in_place(&call.row, |place| apply::to_scale(entries, place, &knows))
+    in_place(&call.resource, |place| apply::to_scale(entries, place, &knows))
 }
 
 /// The owners of an object whose scale has these.
-pub(crate) fn owned(call: &Call, object: &Value, owners: Option<Value>) -> Owners {
+pub(crate) fn owned(call: &Call, object: &Value, owners: Option<Value>) -> ManagedFields {
     let entries = object["metadata"].get("managedFields");
     let knows = |version: &str| managed_fields::knows(call, version);
-    let api_version = call.row.api_version();
+    let api_version = call.resource.api_version();
     let owned = |place: &[&str]| apply::from_scale(entries, owners.as_ref(), place, &api_version, &knows);
-    Owners::Known(in_place(&call.row, owned))
+    ManagedFields::Known(in_place(&call.resource, owned))
 }
 
 /// Runs with where in the object it says how many.
-fn in_place<R>(row: &ResourceInfo, run: impl FnOnce(&[&str]) -> R) -> R {
-    let Some(scale) = defined(row) else { return run(&["spec", "replicas"]) };
+fn in_place<R>(resource: &ResourceInfo, run: impl FnOnce(&[&str]) -> R) -> R {
+    let Some(scale) = defined(resource) else { return run(&["spec", "replicas"]) };
     let steps: Vec<String> = steps(&scale.replicas).collect();
     run(&steps.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -145,9 +145,9 @@ fn steps(pointer: &str) -> impl Iterator<Item = String> {
 }
 
 /// The object with as many as the scale says.
-pub(crate) fn applied(row: &ResourceInfo, mut object: Value, scale: &Value) -> Result<Value, Status> {
+pub(crate) fn applied(resource: &ResourceInfo, mut object: Value, scale: &Value) -> Result<Value, Status> {
     let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    if let Some(defined) = defined(row) {
+    if let Some(defined) = defined(resource) {
         // What may be there is for the kind to say.
         set(&mut object, &defined.replicas, wanted);
         return Ok(object);
@@ -230,16 +230,16 @@ mod tests {
             versions: Default::default(),
             schema_hash: 0,
         };
-        let row =
+        let resource =
             ResourceInfo { origin: Origin::Custom, custom: Some(Arc::new(custom)), ..deployments().clone() };
         let unset = json!({ "metadata": { "name": "a" }, "status": { "count": 2, "labels": "app=a" } });
-        let told = of(&row, &unset).unwrap_err();
+        let told = of(&resource, &unset).unwrap_err();
         assert!(
             told.message.ends_with("the spec replicas field \".spec.size.count\" does not exist"),
             "{told:?}"
         );
-        let object = applied(&row, unset, &json!({ "spec": { "replicas": 3 } })).unwrap();
-        let shown = of(&row, &object).unwrap();
+        let object = applied(&resource, unset, &json!({ "spec": { "replicas": 3 } })).unwrap();
+        let shown = of(&resource, &object).unwrap();
         assert_eq!(shown["spec"], json!({ "replicas": 3 }));
         assert_eq!(shown["status"], json!({ "replicas": 2, "selector": "app=a" }));
     }

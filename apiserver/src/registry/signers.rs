@@ -1,4 +1,4 @@
-//! Who may have certificates made.
+//! Checks on certificate signing requests: who may approve, and who may sign.
 //!
 //! A request for a certificate names a signer. Who approves it must be allowed to `approve` for that signer, who puts the
 //! certificate there to `sign` for it; both are rights on `signers`, by the signer's name or by `domain/*`. And no
@@ -23,7 +23,7 @@ const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Refuses what takes a right on the signer. `old` is what it replaces.
 pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-    if (&*call.row.group, &*call.row.plural) != (GROUP, REQUESTS) {
+    if (&*call.resource.group, &*call.resource.plural) != (GROUP, REQUESTS) {
         return Ok(());
     }
     match (call.subresource.as_deref(), old) {
@@ -51,7 +51,7 @@ fn may(call: &Call, verb: &str, request: &Value) -> Result<(), Status> {
             name: name.to_owned(),
             ..ResourceAttributes::default()
         });
-        call.gate.may(&call.identity, &wanted).allowed
+        call.authorization.may(&call.identity, &wanted).allowed
     };
     match is_allowed(signer) || is_allowed(&domain) {
         true => Ok(()),

@@ -1,8 +1,8 @@
-//! The few kinds that are more than their row: namespaces and logical clusters hold other objects, and a signing
-//! request says who asked for it.
+//! Strategies of the few kinds that need code: namespaces and logical clusters hold other objects, and a signing
+//! request names its requester.
 //!
-//! Everything else about kinds is data. What stands here is pure; acting on it is for the
-//! [controllers](crate::controllers).
+//! Everything else about kinds is data. These functions are pure; the
+//! [controllers](crate::controllers) act.
 
 use api::names::GROUP;
 use openapi::catalog::resource_info::ResourceInfo;
@@ -19,45 +19,45 @@ use crate::objects::conditions::Condition;
 use crate::quota;
 use crate::registry::call::Call;
 
-/// Namespaces nobody may delete. As for Kubernetes.
+/// Namespaces that cannot be deleted, as in Kubernetes.
 const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
 
 /// A kind whose objects hold other objects, and go only when those are gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Holder {
+pub(crate) enum KindStrategy {
     Namespace,
     LogicalCluster,
     /// A custom resource definition holds the objects of its kind.
     Definition,
 }
 
-impl Holder {
-    pub(crate) fn of(row: &ResourceInfo) -> Option<Holder> {
-        match (&*row.group, &*row.plural) {
-            ("", "namespaces") => Some(Holder::Namespace),
-            (GROUP, "logicalclusters") => Some(Holder::LogicalCluster),
-            _ if DEFINITIONS.group == &*row.group && DEFINITIONS.plural == &*row.plural => {
-                Some(Holder::Definition)
+impl KindStrategy {
+    pub(crate) fn of(resource: &ResourceInfo) -> Option<KindStrategy> {
+        match (&*resource.group, &*resource.plural) {
+            ("", "namespaces") => Some(KindStrategy::Namespace),
+            (GROUP, "logicalclusters") => Some(KindStrategy::LogicalCluster),
+            _ if DEFINITIONS.group == &*resource.group && DEFINITIONS.plural == &*resource.plural => {
+                Some(KindStrategy::Definition)
             }
             _ => None,
         }
     }
 
-    /// Whether what it waits for is a finalizer, which anybody may take away.
+    /// Whether it waits for a finalizer, which clients may remove.
     pub(crate) fn has_finalizer(self) -> bool {
-        self == Holder::Definition
+        self == KindStrategy::Definition
     }
 }
 
-/// What is wrong with a name, beyond what holds for every kind: those of logical clusters become parts of paths, and
+/// Errors in a name, beyond the rules for every kind: names of logical clusters become parts of paths, and
 /// those of definitions say what they define.
-pub(crate) fn misnamed(row: &ResourceInfo, name: &str) -> Vec<FieldError> {
-    match Holder::of(row) {
-        Some(Holder::LogicalCluster) if !name.is_empty() => {
+pub(crate) fn validate_name(resource: &ResourceInfo, name: &str) -> Vec<FieldError> {
+    match KindStrategy::of(resource) {
+        Some(KindStrategy::LogicalCluster) if !name.is_empty() => {
             let wrong = NameRule::Label.check(name).into_iter();
             wrong.map(|why| FieldError::invalid("metadata.name", name, why)).collect()
         }
-        Some(Holder::Definition) if kinds::group(name) == GROUP => {
+        Some(KindStrategy::Definition) if kinds::group(name) == GROUP => {
             vec![FieldError::forbidden(
                 "spec.group",
                 format!("kinds of the group {GROUP} come with the server"),
@@ -67,33 +67,33 @@ pub(crate) fn misnamed(row: &ResourceInfo, name: &str) -> Vec<FieldError> {
     }
 }
 
-/// What is wrong with an object of such a kind, beyond what its schema says.
-pub(crate) fn check(row: &ResourceInfo, object: &Value) -> Vec<FieldError> {
-    match Holder::of(row) {
-        Some(Holder::LogicalCluster) => quota::check(&object["spec"]["limits"]),
+/// Errors in an object of such a kind, beyond those its schema finds.
+pub(crate) fn validate(resource: &ResourceInfo, object: &Value) -> Vec<FieldError> {
+    match KindStrategy::of(resource) {
+        Some(KindStrategy::LogicalCluster) => quota::check(&object["spec"]["limits"]),
         _ => Vec::new(),
     }
 }
 
-/// What a new object of such a kind gets beside its metadata.
-pub(crate) fn born(row: &ResourceInfo, name: &str, object: &mut Value) {
-    match Holder::of(row) {
-        Some(Holder::Namespace) => {
+/// Sets the fields that a new object of such a kind gets beside its metadata.
+pub(crate) fn prepare_for_create(resource: &ResourceInfo, name: &str, object: &mut Value) {
+    match KindStrategy::of(resource) {
+        Some(KindStrategy::Namespace) => {
             object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
             object["spec"] = json!({ "finalizers": ["kubernetes"] });
             object["status"] = json!({ "phase": "Active" });
         }
-        Some(Holder::LogicalCluster) => drop(logical_cluster::born(object)),
-        Some(Holder::Definition) | None => {}
+        Some(KindStrategy::LogicalCluster) => drop(logical_cluster::assign_id(object)),
+        Some(KindStrategy::Definition) | None => {}
     }
 }
 
-/// Kinds that say who asked for them, whatever whoever asks says.
+/// Kinds whose spec names the requester. The server sets it, whatever the client sends.
 const SIGNED: &[(&str, &str)] = &[("certificates.k8s.io", "certificatesigningrequests")];
 
-/// Writes into a new object of such a kind who asks for it.
-pub(crate) fn requested(call: &Call, object: &mut Value) {
-    if !SIGNED.contains(&(&*call.row.group, &*call.row.plural)) {
+/// Writes the requester into a new object of such a kind.
+pub(crate) fn set_requester(call: &Call, object: &mut Value) {
+    if !SIGNED.contains(&(&*call.resource.group, &*call.resource.plural)) {
         return;
     }
     let Some(spec) = object["spec"].as_object_mut() else { return };
@@ -103,17 +103,17 @@ pub(crate) fn requested(call: &Call, object: &mut Value) {
     spec.extend(call.identity.info());
 }
 
-/// What no update of such a kind changes. A logical cluster's id above all: it says whose objects are reached.
-pub(crate) fn carried(row: &ResourceInfo, old: &Value, new: &mut Value) {
-    match Holder::of(row) {
-        Some(Holder::Namespace) => new["spec"] = old["spec"].clone(),
-        Some(Holder::LogicalCluster) => {
+/// Keeps the fields that no update of such a kind changes. A logical cluster's id above all: it selects the objects that are read.
+pub(crate) fn prepare_for_update(resource: &ResourceInfo, old: &Value, new: &mut Value) {
+    match KindStrategy::of(resource) {
+        Some(KindStrategy::Namespace) => new["spec"] = old["spec"].clone(),
+        Some(KindStrategy::LogicalCluster) => {
             if !new["status"].is_object() {
                 new["status"] = json!({});
             }
             new["status"]["id"] = old["status"]["id"].clone();
         }
-        Some(Holder::Definition) | None => {}
+        Some(KindStrategy::Definition) | None => {}
     }
 }
 
@@ -122,11 +122,13 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// The condition that says how far that is.
 pub(crate) const TERMINATING: &str = "Terminating";
 
-/// Says that an object of such a kind is on its way out.
-pub(crate) fn leaving(row: &ResourceInfo, object: &mut Value) {
-    match Holder::of(row) {
-        Some(Holder::Namespace | Holder::LogicalCluster) => object["status"]["phase"] = "Terminating".into(),
-        Some(Holder::Definition) => {
+/// Marks an object of such a kind as terminating.
+pub(crate) fn mark_terminating(resource: &ResourceInfo, object: &mut Value) {
+    match KindStrategy::of(resource) {
+        Some(KindStrategy::Namespace | KindStrategy::LogicalCluster) => {
+            object["status"]["phase"] = "Terminating".into()
+        }
+        Some(KindStrategy::Definition) => {
             let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
             if !finalizers.iter().any(|name| name == CLEANUP) {
                 finalizers.push(CLEANUP.into());
@@ -140,11 +142,11 @@ pub(crate) fn leaving(row: &ResourceInfo, object: &mut Value) {
     }
 }
 
-/// Refuses what must not be deleted.
-pub(crate) fn may_delete(row: &ResourceInfo, name: &str) -> Result<(), Status> {
-    match Holder::of(row) {
-        Some(Holder::Namespace) if LASTING.contains(&name) => {
-            let resource = GroupResource::new(&row.group, &row.plural);
+/// Refuses deletions of the namespaces that every cluster needs.
+pub(crate) fn validate_delete(resource: &ResourceInfo, name: &str) -> Result<(), Status> {
+    match KindStrategy::of(resource) {
+        Some(KindStrategy::Namespace) if LASTING.contains(&name) => {
+            let resource = GroupResource::new(&resource.group, &resource.plural);
             Err(Status::forbidden(resource, name, "this namespace may not be deleted"))
         }
         _ => Ok(()),
@@ -158,9 +160,9 @@ mod tests {
 
     #[test]
     fn a_new_namespace_is_active_and_carries_its_name_as_a_label() {
-        let row = catalog::find("", "v1", "namespaces").unwrap();
+        let resource = catalog::find("", "v1", "namespaces").unwrap();
         let mut object = json!({ "metadata": { "name": "shop", "labels": { "a": "b" } } });
-        born(row, "shop", &mut object);
+        prepare_for_create(resource, "shop", &mut object);
         let expected = json!({
             "metadata": { "name": "shop", "labels": { "a": "b", "kubernetes.io/metadata.name": "shop" } },
             "spec": { "finalizers": ["kubernetes"] },
@@ -169,14 +171,14 @@ mod tests {
         assert_eq!(object, expected);
     }
 
-    /// Whoever could write an id could read another logical cluster under a path of their own.
+    /// A tenant that could write an id could read another logical cluster under a path of its own.
     #[test]
-    fn nobody_gives_a_logical_cluster_another_id() {
-        let row = logical_cluster::row();
+    fn an_update_never_changes_the_id_of_a_logical_cluster() {
+        let resource = logical_cluster::resource();
         let old = json!({ "status": { "id": "~bbbbbbbbbbbbbbbc", "phase": "Ready" } });
         for mut new in [json!({}), json!({ "status": { "id": "~bbbbbbbbbbbbbbbb" } }), json!({ "status": 1 })]
         {
-            carried(row, &old, &mut new);
+            prepare_for_update(resource, &old, &mut new);
             assert_eq!(new["status"]["id"], old["status"]["id"]);
         }
     }

@@ -1,10 +1,10 @@
-//! Parts of objects with an address of their own: what each of them may change, and nothing else.
+//! Subresources: the fields that each of them may change.
 //!
 //! ```text
-//!   PUT …/pods/web/resize     old object + what the part changes, out of what was sent = new object
+//!   PUT …/pods/web/resize     old object + the subresource's fields of the sent object = new object
 //! ```
 //!
-//! Everything here is pure. Parts that do something, rather than change something, are in
+//! Everything here is pure. Subresources that act, rather than change fields, are in
 //! [`verbs::act`](crate::endpoints::pod_actions); the one that is an object of another kind is [`scale`](crate::registry::scale).
 
 use openapi::catalog::resource_info::ResourceInfo;
@@ -22,11 +22,12 @@ const PLACES: &[(&str, &[&str])] = &[
 /// Parts through which metadata can be written, too; the table of what each resets says how much of it.
 const DESCRIBED: &[&str] = &["approval", "finalize", "status"];
 
-/// What `part` makes of the old object, given what was sent. Whether that is right is for the checks to say.
-pub(crate) fn confined(row: &ResourceInfo, part: &str, old: &Value, sent: &Value) -> Value {
+/// The old object with the fields of subresource `part` taken from the sent one. Validation comes later.
+pub(crate) fn restrict_to(resource: &ResourceInfo, part: &str, old: &Value, sent: &Value) -> Value {
     let mut new = old.clone();
     if DESCRIBED.contains(&part) {
-        new["metadata"] = described(ResetFields::of(row, Some(part)), &old["metadata"], &sent["metadata"]);
+        new["metadata"] =
+            described(ResetFields::of(resource, Some(part)), &old["metadata"], &sent["metadata"]);
     }
     for pointer in PLACES.iter().filter(|(name, _)| *name == part).flat_map(|(_, pointers)| *pointers) {
         set(&mut new, pointer, sent.pointer(pointer).cloned());
@@ -37,7 +38,7 @@ pub(crate) fn confined(row: &ResourceInfo, part: &str, old: &Value, sent: &Value
     new
 }
 
-/// Whoever writes a status of most kinds may also change labels and the like.
+/// A write of the status may also change labels and the like, for most kinds.
 fn described(reset: ResetFields, old: &Value, sent: &Value) -> Value {
     let kept = |(name, _): &(&String, &Value)| reset.covers(&["metadata", name]);
     let fields = |metadata| Value::as_object(metadata).into_iter().flatten();
@@ -88,26 +89,26 @@ mod tests {
     use super::*;
 
     /// A kind whose status is all that is written through it.
-    fn row() -> &'static ResourceInfo {
+    fn resource() -> &'static ResourceInfo {
         openapi::catalog::find("storage.k8s.io", "v1", "volumeattachments").expect("a built-in kind")
     }
 
     #[test]
     fn a_status_of_most_kinds_comes_with_labels() {
-        let row = |group, plural| openapi::catalog::find(group, "v1", plural).expect("a built-in kind");
+        let resource = |group, plural| openapi::catalog::find(group, "v1", plural).expect("a built-in kind");
         let object = |word: &str| json!({ "metadata": { "labels": { "a": word }, "ownerReferences": [word] }, "status": word });
         let (old, sent) = (object("old"), object("new"));
-        let check = |row: &ResourceInfo, labels: &str, owners: &str| {
-            let new = confined(row, "status", &old, &sent);
+        let check = |resource: &ResourceInfo, labels: &str, owners: &str| {
+            let new = restrict_to(resource, "status", &old, &sent);
             let expected = json!({ "labels": { "a": labels }, "ownerReferences": [owners] });
             assert_eq!((&new["metadata"], &new["status"]), (&expected, &json!("new")));
         };
-        check(row("", "nodes"), "new", "new");
-        check(row("", "pods"), "new", "old");
-        check(row("apps", "deployments"), "old", "new");
-        check(row("storage.k8s.io", "volumeattachments"), "old", "old");
-        let request = row("certificates.k8s.io", "certificatesigningrequests");
-        let judged = confined(request, "approval", &old, &sent);
+        check(resource("", "nodes"), "new", "new");
+        check(resource("", "pods"), "new", "old");
+        check(resource("apps", "deployments"), "old", "new");
+        check(resource("storage.k8s.io", "volumeattachments"), "old", "old");
+        let request = resource("certificates.k8s.io", "certificatesigningrequests");
+        let judged = restrict_to(request, "approval", &old, &sent);
         assert_eq!((&judged["metadata"], &judged["status"]), (&sent["metadata"], &old["status"]));
     }
 
@@ -129,7 +130,7 @@ mod tests {
         let check = |part: &str, pointer: &str, expected: Value| {
             let mut wanted = old.clone();
             set(&mut wanted, pointer, Some(expected).filter(|value| !value.is_null()));
-            assert_eq!(confined(row(), part, &old, &sent), wanted, "{part}");
+            assert_eq!(restrict_to(resource(), part, &old, &sent), wanted, "{part}");
         };
         check("status", "/status", sent["status"].clone());
         check("approval", "/status/conditions", sent["status"]["conditions"].clone());

@@ -1,4 +1,4 @@
-//! What clients are told beside an answer: that something they use is on its way out, or looks like a mistake.
+//! Warnings beside a response: about deprecated resources and fields, and likely mistakes.
 //!
 //! A warning changes nothing and refuses nothing. It is a row of a table: a kind, what must hold of the object, and the
 //! words, which are Kubernetes's. What is said about pods is said wherever there is a pod, or a template of one.
@@ -11,7 +11,7 @@ use crate::keys::Collection;
 use crate::kinds::DEFINITIONS;
 use crate::request::path;
 
-/// Resources nobody should use any more; whoever does is told so with every answer.
+/// Deprecated resources: every response about them carries a warning.
 const DEPRECATED: &[(&str, &str, &str, &str)] =
     &[("", "v1", "endpoints", "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")];
 
@@ -184,17 +184,17 @@ const OF_PODS: &[(&str, &[When], &str)] = &[
     ("imagePullSecrets", &[Lacks("/name")], ".name: invalid empty name \"\""),
 ];
 
-/// What is said about a resource to whoever uses it at all.
+/// The warning for any use of a resource.
 pub(crate) fn deprecated(named: &path::Resource) -> Option<&'static str> {
     let address = (named.group.as_str(), named.version.as_str(), named.resource.as_str());
     let found = DEPRECATED.iter().find(|(group, version, plural, _)| (*group, *version, *plural) == address);
     found.map(|(.., text)| *text)
 }
 
-/// What is said about an object that somebody writes, in the place of `old` if there was one.
-pub(crate) fn about(row: &ResourceInfo, old: Option<&Value>, object: &Value) -> Vec<String> {
+/// The warnings for a write of an object, in the place of `old` if it is an update.
+pub(crate) fn about(resource: &ResourceInfo, old: Option<&Value>, object: &Value) -> Vec<String> {
     let on = if old.is_some() { Write } else { Create };
-    let is_meant = |group: &str, kind: &str| (group, kind) == (&*row.group, &*row.kind);
+    let is_meant = |group: &str, kind: &str| (group, kind) == (&*resource.group, &*resource.kind);
     let of_kind = RULES.iter().filter(|Rule(group, kind, rule_on, when, _)| {
         let in_time = on == Create || *rule_on == Write;
         is_meant(group, kind) && in_time && when.iter().all(|when| when.holds(object))
@@ -204,10 +204,10 @@ pub(crate) fn about(row: &ResourceInfo, old: Option<&Value>, object: &Value) -> 
     if let Some((_, _, place)) = pod {
         said.extend(about_pod(object, place));
     }
-    if (Collection { group: &row.group, plural: &row.plural }) == DEFINITIONS {
+    if (Collection { group: &resource.group, plural: &resource.plural }) == DEFINITIONS {
         said.extend(definition::definition_warnings(None, object));
     }
-    said.extend(validation::object_warnings(row, old, object));
+    said.extend(validation::object_warnings(resource, old, object));
     said
 }
 
@@ -239,8 +239,8 @@ mod tests {
     #[test]
     fn what_is_odd_is_said_once_and_in_order() {
         let said = |plural: (&str, &str), on, object: Value| {
-            let row = catalog::find(plural.0, "v1", plural.1).unwrap();
-            about(row, Some(&json!({})).filter(|_| on == Write), &object)
+            let resource = catalog::find(plural.0, "v1", plural.1).unwrap();
+            about(resource, Some(&json!({})).filter(|_| on == Write), &object)
         };
         let service =
             json!({ "spec": { "clusterIP": "None", "externalIPs": ["1.2.3.4"], "externalName": "a.b" } });

@@ -1,15 +1,15 @@
-//! What somebody wants to do, in the words of roles.
+//! The attributes of a request that authorization decides on.
 //!
-//! Who has proved nothing may ask whether the server is well and which it is, and is asked to prove something otherwise.
-//! What the others may do is decided in [`auth`](crate::auth).
+//! An anonymous client may read health and version, and gets 401 otherwise.
+//! What the others may do is decided in [`authz`](crate::authz).
 
 use http::Method;
 use openapi::catalog::resource_info::Verb;
 use openapi::meta::selector::FieldSelector;
 
-use crate::request::info::Asked;
+use crate::request::info::RequestInfo;
 
-/// What somebody wants to do.
+/// What a request does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Attributes {
     Resource(ResourceAttributes),
@@ -33,20 +33,20 @@ pub struct ResourceAttributes {
 }
 
 impl Attributes {
-    /// What a request wants to do.
-    pub(crate) fn of(asked: &Asked) -> Attributes {
-        let method = || asked.method.as_str().to_lowercase();
+    /// The attributes of a request.
+    pub(crate) fn of(info: &RequestInfo) -> Attributes {
+        let method = || info.method.as_str().to_lowercase();
         // What makes no sense for what is named is refused as what it would be elsewhere.
-        let meant = || match asked.method {
+        let meant = || match info.method {
             Method::POST => Verb::Create.as_str().to_owned(),
             Method::PUT => Verb::Update.as_str().to_owned(),
             _ => method(),
         };
-        let Some(named) = asked.resource() else {
-            return Attributes::Path { path: asked.path_inside(), verb: method() };
+        let Some(named) = info.resource() else {
+            return Attributes::Path { path: info.path_inside(), verb: method() };
         };
         let mut attributes = ResourceAttributes {
-            verb: asked.verb().map_or_else(meant, |verb| verb.as_str().to_owned()),
+            verb: info.verb().map_or_else(meant, |verb| verb.as_str().to_owned()),
             group: named.group.clone(),
             version: named.version.clone(),
             resource: named.resource.clone(),
@@ -58,8 +58,8 @@ impl Attributes {
         if attributes.group.is_empty() && attributes.resource == "namespaces" {
             attributes.namespace = attributes.name.clone();
         }
-        if matches!(asked.verb(), Some(Verb::List | Verb::Watch)) {
-            attributes.name = selected(asked);
+        if matches!(info.verb(), Some(Verb::List | Verb::Watch)) {
+            attributes.name = selected(info);
         }
         Attributes::Resource(attributes)
     }
@@ -67,26 +67,26 @@ impl Attributes {
 
 /// The one name a list or a watch is about, if its selector leaves but one: nothing else is then served. Other verbs do
 /// not care for the selector, or do but are about a collection all the same: for them it names nothing.
-fn selected(asked: &Asked) -> String {
-    let selector = FieldSelector::parse(asked.query.text("fieldSelector")).ok();
+fn selected(info: &RequestInfo) -> String {
+    let selector = FieldSelector::parse(info.query.text("fieldSelector")).ok();
     let name = selector.and_then(|selector| selector.exact("metadata.name").map(str::to_owned));
     // What could not stand in a path is no name.
     let is_name = |name: &String| !matches!(name.as_str(), "." | "..") && !name.contains(['/', '%']);
     name.filter(is_name).unwrap_or_default()
 }
 
-/// What anybody may read.
+/// Paths that every client may read.
 const OPEN: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
 
-/// What a logical cluster may let anybody read, by its policy: what it serves, and who issues its tokens.
+/// Paths that the policy of a logical cluster may open to every client: discovery, and the issuer of its tokens.
 const OPENED: &[&str] = &["/api", "/apis", "/openapi", "/openid", "/.well-known/openid-configuration"];
 
-/// Whether somebody may do this who has proved nothing.
+/// Whether an anonymous client may do this.
 pub(crate) fn is_open(wanted: &Attributes) -> bool {
     reads(wanted, OPEN)
 }
 
-/// Whether a policy may let somebody do this who has proved nothing.
+/// Whether a policy may let an anonymous client do this.
 pub(crate) fn can_be_opened(wanted: &Attributes) -> bool {
     reads(wanted, OPENED)
 }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn strangers_may_ask_how_it_is_and_nothing_else() {
         let check = |line: &str, expected: bool| {
-            let wanted = Attributes::of(&Asked::line(line));
+            let wanted = Attributes::of(&RequestInfo::line(line));
             assert_eq!(is_open(&wanted), expected, "{line}");
         };
         check("GET /healthz", true);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_request_is_told_in_the_words_of_roles() {
-        let words = |line: &str| match Attributes::of(&Asked::line(line)) {
+        let words = |line: &str| match Attributes::of(&RequestInfo::line(line)) {
             Attributes::Resource(it) => {
                 [it.verb, it.group, it.resource, it.subresource, it.namespace, it.name].join(",")
             }
@@ -140,7 +140,7 @@ mod tests {
         check("GET /api/v1/namespaces", "list,,namespaces,,,");
         check("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Dweb", "list,,pods,,shop,web");
         check("GET /api/v1/pods?watch=1&fieldSelector=metadata.name!%3Dweb", "watch,,pods,,,");
-        // Whoever may create one object by name must not create another by selecting the first.
+        // A user who may create one object by name must not create another by selecting the first.
         let one = "fieldSelector=metadata.name%3Dweb";
         check(&format!("POST /api/v1/namespaces/shop/pods?{one}"), "create,,pods,,shop,");
         check(&format!("DELETE /api/v1/namespaces/shop/pods?{one}"), "deletecollection,,pods,,shop,");

@@ -1,4 +1,4 @@
-//! What a request asks for, as far as its first line says: enough to let it in, to time it and to count it.
+//! What the request line says: enough to authorize, to time and to count a request.
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
@@ -19,7 +19,7 @@ pub(crate) enum Reach {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestInfo {
     pub(crate) method: Method,
     /// As sent, without the query.
     pub(crate) path: String,
@@ -29,9 +29,9 @@ pub(crate) struct Asked {
     pub(crate) upgrade: Option<OnUpgrade>,
 }
 
-impl Asked {
-    pub(crate) fn of(head: &Parts) -> Asked {
-        Asked {
+impl RequestInfo {
+    pub(crate) fn of(head: &Parts) -> RequestInfo {
+        RequestInfo {
             method: head.method.clone(),
             path: head.uri.path().to_owned(),
             address: path::parse(head.uri.path()),
@@ -61,7 +61,7 @@ impl Asked {
         }
     }
 
-    /// What the method means for the resource named; whether that resource can do it is another question.
+    /// The verb of the method on the resource, whether the resource supports it or not.
     pub(crate) fn verb(&self) -> Option<Verb> {
         verb(&self.method, self.resource()?, self.query.flag("watch"))
     }
@@ -78,7 +78,7 @@ impl Asked {
     }
 }
 
-/// What a method means for an object, a part of one, or a collection of them.
+/// The verb of a method on an object, a subresource, or a collection.
 pub(crate) fn verb(method: &Method, resource: &path::Resource, watch: bool) -> Option<Verb> {
     let verb = match (method, resource.name.is_some()) {
         (&Method::GET | &Method::HEAD, true) => Verb::Get,
@@ -105,11 +105,11 @@ pub(crate) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
 }
 
 #[cfg(test)]
-impl Asked {
+impl RequestInfo {
     /// As the first line of a request has it: `GET /api/v1/pods?watch=1`.
-    pub(crate) fn line(text: &str) -> Asked {
+    pub(crate) fn line(text: &str) -> RequestInfo {
         let (method, uri) = text.split_once(' ').unwrap();
         let (head, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();
-        Asked::of(&head)
+        RequestInfo::of(&head)
     }
 }

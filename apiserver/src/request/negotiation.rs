@@ -72,7 +72,7 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// What a whole answer in it is called.
+    /// The media type of a whole response.
     pub(crate) fn media_type(self) -> &'static str {
         match self {
             Encoding::Json => JSON,
@@ -81,7 +81,7 @@ impl Encoding {
         }
     }
 
-    /// What a stream of events in it is called.
+    /// The media type of a stream of events.
     pub(crate) fn stream_type(self) -> &'static str {
         if self == Encoding::Protobuf { PROTOBUF_WATCH } else { self.media_type() }
     }
@@ -91,7 +91,7 @@ impl Form {
     pub(crate) const JSON: Form = Form { shape: Shape::Whole, encoding: Encoding::Json, meta: Meta::V1 };
 }
 
-/// What a body is written in.
+/// The encoding of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Written {
     Text(Syntax),
@@ -179,7 +179,7 @@ pub(crate) fn lists(headers: &HeaderMap, api_version: &str, kind: &str) -> Resul
     })
 }
 
-/// What is never stored has no columns either.
+/// Kinds that are not stored have no columns.
 pub(crate) fn no_table(form: Form) -> Result<(), Status> {
     if form.shape == Shape::Table { Err(Status::not_acceptable(ACCEPTED)) } else { Ok(()) }
 }
@@ -216,7 +216,7 @@ fn choose(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Option<Form> {
     wanted.into_iter().find(|form| offered(*form))
 }
 
-/// What the body of a write is written in.
+/// The encoding of the body of a write.
 pub(crate) fn body(headers: &HeaderMap) -> Result<Written, Status> {
     let text = headers.get(CONTENT_TYPE).map_or(Ok(""), |value| value.to_str()).unwrap_or_default();
     let mut parts = text.split(';').map(str::trim);

@@ -1,7 +1,7 @@
-//! The options of a write that stand in its query: whether anybody could mean them.
+//! Validation of the options of a write in its query.
 //!
-//! They are looked at before the body is, so that whoever reads them later need not doubt them: a word that is not
-//! known must never turn a rehearsal into a real write.
+//! They are checked before the body is read, so that later code can rely on them: an unknown value
+//! must never turn a dry run into a real write.
 
 use openapi::catalog::resource_info::Verb;
 use openapi::meta::field::FieldError;

@@ -35,7 +35,7 @@ impl fmt::Display for Cluster {
     }
 }
 
-/// What a request is about.
+/// The target of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// `/healthz`, `/livez`, `/readyz`, each perhaps with the name of one check.
@@ -162,7 +162,7 @@ fn cluster(name: &str) -> Result<Cluster, PathError> {
 }
 
 /// Decodes one segment. Whatever could be taken for a separator, a parent directory or another encoding by
-/// somebody further on is refused.
+/// a later parser is refused.
 fn decode(segment: &str) -> Result<String, PathError> {
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.bytes();
@@ -318,7 +318,7 @@ mod tests {
         check(&format!("/clusters/{id}/api/v1/pods"), Cluster::Id(id));
     }
 
-    /// Each of these has let somebody out of where they belonged, in one server or another.
+    /// Each of these was a path traversal in some server.
     #[test]
     fn strange_paths_lead_nowhere() {
         let strange = [

@@ -1,11 +1,11 @@
-//! What a request asks for beside its path.
+//! The query of a request.
 
 use std::num::{IntErrorKind, ParseIntError};
 
 use openapi::meta::status::Status;
 use storage::Revision;
 
-/// A resourceVersion that is none. Who lists is told that the request was bad; everybody else, as
+/// A resourceVersion that is none. A list gets 400; every other request, as
 /// by Kubernetes, that the server failed.
 #[derive(Debug)]
 pub(crate) struct BadVersion(String);
@@ -21,7 +21,7 @@ impl BadVersion {
     }
 }
 
-/// What is wrong with a number, in the words of Go.
+/// The error for a number, as Go prints it.
 fn go(error: &ParseIntError) -> &'static str {
     match error.kind() {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
@@ -54,7 +54,7 @@ impl Query {
         self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether it is there and says anything but no. Kubernetes takes `watch=maybe` for a yes.
+    /// Whether it is set to anything but no. Kubernetes takes `watch=maybe` for a yes.
     pub(crate) fn flag(&self, name: &str) -> bool {
         let found = self.0.iter().find(|(found, _)| found == name);
         found.is_some_and(|(_, value)| value != "0" && !value.eq_ignore_ascii_case("false"))

@@ -1,4 +1,4 @@
-//! How a client wants its answer, whatever is in it: with line breaks for people, compressed for wires.
+//! Response encoding: indentation and compression, as the client accepts them.
 //!
 //! Only bodies with an end are changed. A long list is changed while it is made; a watch goes out as it is.
 
@@ -11,30 +11,30 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use crate::http::body::{Body, Broken, whole};
 use crate::http::compression;
 use crate::http::compression::{Effort, GZIP, WORTH_BYTES};
-use crate::request::info::Asked;
+use crate::request::info::RequestInfo;
 use crate::request::negotiation::JSON;
 use crate::request::path::Target;
 use crate::response::list_stream::Long;
 use crate::response::pretty;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Wants {
+pub(crate) struct ResponseEncoding {
     pretty: bool,
     gzip: bool,
 }
 
-impl Wants {
-    pub(crate) fn of(asked: &Asked, headers: &HeaderMap) -> Wants {
+impl ResponseEncoding {
+    pub(crate) fn of(info: &RequestInfo, headers: &HeaderMap) -> ResponseEncoding {
         // Documents are megabytes, made once and sent as they are made.
-        let document = matches!(asked.target(), Some(Target::OpenApiV2 | Target::OpenApiV3 { .. }));
-        Wants {
-            pretty: !document && pretty::is_wanted(&asked.query, headers),
+        let document = matches!(info.target(), Some(Target::OpenApiV2 | Target::OpenApiV3 { .. }));
+        ResponseEncoding {
+            pretty: !document && pretty::is_wanted(&info.query, headers),
             gzip: compression::is_accepted(headers),
         }
     }
 
-    /// The answer as wanted.
-    pub(crate) async fn dress(self, mut response: Response<Body>) -> Response<Body> {
+    /// Indents and compresses a response.
+    pub(crate) async fn apply(self, mut response: Response<Body>) -> Response<Body> {
         let long = response.extensions().get::<Long>().copied();
         let Some(length) = response.body().size_hint().exact().or(long.map(|long| long.bytes)) else {
             return response;
@@ -86,7 +86,7 @@ async fn change(body: Bytes, pretty: bool, gzip: bool, is_large: bool) -> Bytes 
         false => work(&body),
         true => {
             let done = tokio::task::spawn_blocking(move || work(&body)).await;
-            done.expect("what is above does not panic, and nobody cancels it")
+            done.expect("the closure does not panic and is not cancelled")
         }
     }
 }

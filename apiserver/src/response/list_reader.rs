@@ -26,7 +26,7 @@ pub(crate) struct Reader {
 struct Rest {
     store: Arc<dyn Store>,
     range: Range,
-    row: Arc<ResourceInfo>,
+    resource: Arc<ResourceInfo>,
     selection: Selection,
     page: Page,
 }
@@ -36,14 +36,14 @@ impl Reader {
     pub(crate) async fn start(
         store: &Arc<dyn Store>,
         range: Range,
-        row: Arc<ResourceInfo>,
+        resource: Arc<ResourceInfo>,
         selection: &Selection,
         page: Page,
     ) -> Result<Reader, ReadError> {
         let rest = Rest {
             store: store.clone(),
             range,
-            row,
+            resource,
             selection: selection.clone(),
             page: Page { limit: Some(SENT_ENTRIES), ..page },
         };
@@ -92,7 +92,7 @@ impl Reader {
         rest.page.at = Some(read.revision);
         rest.page.after = read.value.entries.last().map(|entry| entry.key().clone());
         let mut entries = read.value.entries;
-        entries.retain(|entry| rest.selection.holds(&rest.row, entry));
+        entries.retain(|entry| rest.selection.holds(&rest.resource, entry));
         self.held = entries.into_iter();
         if !read.value.more {
             self.rest = None;

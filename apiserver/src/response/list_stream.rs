@@ -1,4 +1,4 @@
-//! A list on its way to a client, piece by piece.
+//! List streaming: a list is sent in chunks.
 //!
 //! ```text
 //!            head                  first  object  between  object  …   empty    tail
@@ -24,14 +24,14 @@ use serde_json::{Value, json};
 use storage::{Entry, ReadError};
 
 use crate::http::body::{Body, Broken};
-use crate::http::body::{PIECE_BYTES, room_for_a_piece};
+use crate::http::body::{CHUNK_BYTES, chunk_buffer};
 use crate::objects::stored;
 use crate::request::negotiation::{Encoding, Shape};
 use crate::response::list_reader::Reader;
 use crate::response::render;
 use crate::response::render::Style;
 
-/// What a row or the metadata of an object take, mostly.
+/// The usual length of a table row or the metadata of an object.
 const PART_BYTES: usize = 1 << 10;
 
 /// Marks an answer that is sent in pieces and has an end, unlike a watch. It is longer than one piece.
@@ -48,7 +48,7 @@ pub(crate) async fn list(
     reader: Reader,
 ) -> Result<Response<Body>, Interruption> {
     let media_type = style.form.encoding.media_type();
-    let mut pieces = Pieces::new(style, metadata, reader).await?;
+    let mut pieces = ListChunks::new(style, metadata, reader).await?;
     let bytes = pieces.guess();
     // What fits into one piece is sent with its length.
     let first = pieces.fill().await?.unwrap_or_default();
@@ -73,13 +73,13 @@ pub(crate) enum Interruption {
     Changed,
 }
 
-/// What a list of this shape calls itself.
+/// The kind and version of a list of this shape.
 fn kind(style: &Style) -> (String, String) {
     let meta = || style.form.meta.api_version().to_owned();
     match style.form.shape {
         Shape::PartialList => ("PartialObjectMetadataList".to_owned(), meta()),
         Shape::Table => ("Table".to_owned(), meta()),
-        _ => (style.row.list_kind.to_string(), style.row.api_version()),
+        _ => (style.resource.list_kind.to_string(), style.resource.api_version()),
     }
 }
 
@@ -97,7 +97,7 @@ impl Around {
         let (kind, api_version) = kind(style);
         let list = match style.form.shape {
             Shape::Table => {
-                let definitions = json!(tables::definitions(&style.row.columns));
+                let definitions = json!(tables::definitions(&style.resource.columns));
                 format!("\"columnDefinitions\":{definitions},\"rows\"")
             }
             _ => "\"items\"".to_owned(),
@@ -114,7 +114,7 @@ impl Around {
         let mut tree = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
         let list = match style.form.shape {
             Shape::Table => {
-                tree["columnDefinitions"] = json!(tables::definitions(&style.row.columns));
+                tree["columnDefinitions"] = json!(tables::definitions(&style.resource.columns));
                 "rows"
             }
             _ => "items",
@@ -149,7 +149,7 @@ impl ItemWriter {
             Encoding::Protobuf => Some(protobuf::List::new(&api_version, &kind)?),
             Encoding::Json | Encoding::Yaml => None,
         };
-        let heading = stored::heading(&style.row.api_version(), &style.row.kind);
+        let heading = stored::heading(&style.resource.api_version(), &style.resource.kind);
         Ok(ItemWriter { style, now: Timestamp::now(), heading, protobuf })
     }
 
@@ -179,7 +179,7 @@ impl ItemWriter {
 
     fn row(&self, entry: &Entry) -> Option<Value> {
         let tree = self.style.tree(entry, entry.revision())?;
-        let mut row = tables::row(&self.style.row.columns, &tree, self.style.include, self.now);
+        let mut row = tables::row(&self.style.resource.columns, &tree, self.style.include, self.now);
         self.style.name_row(&mut row);
         Some(row)
     }
@@ -208,10 +208,10 @@ impl ItemWriter {
     }
 }
 
-struct Pieces {
+struct ListChunks {
     items: ItemWriter,
     around: Around,
-    /// What has been written and not been taken.
+    /// Bytes that have been rendered and not sent.
     out: BytesMut,
     is_first: bool,
     /// What the objects that were not written are to take, if that was said.
@@ -220,8 +220,8 @@ struct Pieces {
     reader: Option<Reader>,
 }
 
-impl Pieces {
-    async fn new(style: Style, metadata: &Value, reader: Reader) -> Result<Pieces, Interruption> {
+impl ListChunks {
+    async fn new(style: Style, metadata: &Value, reader: Reader) -> Result<ListChunks, Interruption> {
         let items = ItemWriter::new(style)?;
         let (around, announced) = match (&items.protobuf, items.style.form.encoding) {
             (Some(list), _) => {
@@ -231,9 +231,9 @@ impl Pieces {
             (None, Encoding::Yaml) => (Around::yaml(&items.style, metadata), None),
             (None, _) => (Around::json(&items.style, metadata), None),
         };
-        let mut out = room_for_a_piece();
+        let mut out = chunk_buffer();
         out.put_slice(&around.head);
-        Ok(Pieces { items, around, out, is_first: true, announced, reader: Some(reader) })
+        Ok(ListChunks { items, around, out, is_first: true, announced, reader: Some(reader) })
     }
 
     /// How long the list is, about.
@@ -247,7 +247,7 @@ impl Pieces {
         match self.fill().await {
             Ok(piece) => piece.map(Ok),
             Err(error) => {
-                tracing::debug!(%error, "a list breaks off");
+                tracing::debug!(%error, "the response to a list breaks off");
                 Some(Err(Broken))
             }
         }
@@ -257,13 +257,13 @@ impl Pieces {
         let Some(mut reader) = self.reader.take() else { return Ok(None) };
         while let Some(entry) = reader.peek().await? {
             let guess = self.items.guess(entry);
-            if !self.out.is_empty() && self.out.len() + guess > PIECE_BYTES {
+            if !self.out.is_empty() && self.out.len() + guess > CHUNK_BYTES {
                 self.reader = Some(reader);
                 return Ok(Some(std::mem::take(&mut self.out).freeze()));
             }
             // A buffer is made when it is needed: while a client is waited for, there is none.
             if self.out.is_empty() {
-                self.out.reserve(guess.max(PIECE_BYTES));
+                self.out.reserve(guess.max(CHUNK_BYTES));
             }
             let Some(entry) = reader.next().await? else { break };
             self.write(&entry)?;
@@ -321,9 +321,9 @@ mod tests {
     }
 
     fn style(shape: Shape, encoding: Encoding) -> Style {
-        let row = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
+        let resource = Arc::clone(catalog::find("", "v1", "configmaps").unwrap());
         let form = Form { shape, encoding, ..Form::JSON };
-        Style { form, row, include: IncludeObject::Nothing, reach: Reach::One, elsewhere: None }
+        Style { form, resource, include: IncludeObject::Nothing, reach: Reach::One, elsewhere: None }
     }
 
     const SHAPES: [Shape; 3] = [Shape::Whole, Shape::PartialList, Shape::Table];
@@ -335,9 +335,9 @@ mod tests {
         all.filter(|form| *form != (Shape::Table, Encoding::Protobuf))
     }
 
-    async fn pieces(shape: Shape, encoding: Encoding, entries: Vec<Entry>) -> Pieces {
+    async fn pieces(shape: Shape, encoding: Encoding, entries: Vec<Entry>) -> ListChunks {
         let metadata = json!({ "resourceVersion": "7", "continue": "items: []" });
-        Pieces::new(style(shape, encoding), &metadata, Reader::of(entries)).await.unwrap()
+        ListChunks::new(style(shape, encoding), &metadata, Reader::of(entries)).await.unwrap()
     }
 
     async fn written(shape: Shape, encoding: Encoding, entries: Vec<Entry>) -> Vec<Bytes> {
@@ -375,7 +375,7 @@ mod tests {
                 assert_eq!(list["metadata"]["continue"], "items: []", "{shape:?} {encoding:?}");
                 assert_eq!(pieces.len() > 1, objects > 1, "{shape:?} {encoding:?}");
                 let longest = pieces.iter().map(Bytes::len).max();
-                assert!(longest <= Some(PIECE_BYTES), "{shape:?} {encoding:?}: {longest:?}");
+                assert!(longest <= Some(CHUNK_BYTES), "{shape:?} {encoding:?}: {longest:?}");
             }
         }
     }

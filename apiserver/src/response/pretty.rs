@@ -8,13 +8,13 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
 use crate::http::body::Body;
-use crate::http::body::PIECE_BYTES;
+use crate::http::body::CHUNK_BYTES;
 use crate::request::query::Query;
 
-/// What the programs people read answers in call themselves.
+/// User agents of programs that people read responses in.
 const PEOPLE: &[&str] = &["curl", "Wget", "Mozilla/5.0"];
 
-/// Whether somebody wants to read the answer: they say so, or their program does. As for Kubernetes.
+/// Whether a person reads the response: the query says so, or the user agent. As in Kubernetes.
 pub(crate) fn is_wanted(query: &Query, headers: &HeaderMap) -> bool {
     match query.text("pretty") {
         "" => {
@@ -38,7 +38,7 @@ pub(crate) fn indented_pieces(body: Body) -> Body {
     let state = Some((body, Bytes::new(), Indenter::default()));
     let frames = stream::unfold(state, async |state| {
         let (mut body, mut rest, mut indenter) = state?;
-        let mut out = Vec::with_capacity(PIECE_BYTES);
+        let mut out = Vec::with_capacity(CHUNK_BYTES);
         while out.len() < ENOUGH_BYTES {
             if rest.is_empty() {
                 match body.frame().await {
@@ -56,18 +56,18 @@ pub(crate) fn indented_pieces(body: Body) -> Body {
 }
 
 /// A piece is sent when it has so many bytes: the last indentation can be half a kilobyte.
-const ENOUGH_BYTES: usize = PIECE_BYTES - 512;
+const ENOUGH_BYTES: usize = CHUNK_BYTES - 512;
 
 /// Puts line breaks into JSON that may come in parts. Only what stands between values changes: no value is read, so
 /// numbers keep their digits and fields their order.
 #[derive(Debug, Default)]
 struct Indenter {
     depth: usize,
-    place: Place,
+    place: JsonPosition,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Place {
+enum JsonPosition {
     #[default]
     Between,
     /// Behind an opening bracket.
@@ -84,13 +84,13 @@ impl Indenter {
         let mut at = 0;
         while at < json.len() && out.len() < enough {
             at += match self.place {
-                Place::InString => self.string(&json[at..], enough - out.len(), out),
-                Place::Escaped => {
+                JsonPosition::InString => self.string(&json[at..], enough - out.len(), out),
+                JsonPosition::Escaped => {
                     out.push(json[at]);
-                    self.place = Place::InString;
+                    self.place = JsonPosition::InString;
                     1
                 }
-                Place::Between | Place::Opened => {
+                JsonPosition::Between | JsonPosition::Opened => {
                     self.byte(json[at], out);
                     1
                 }
@@ -106,9 +106,9 @@ impl Indenter {
         let used = found.map_or(json.len(), |at| at + 1);
         out.extend_from_slice(&json[..used]);
         self.place = match found.map(|at| json[at]) {
-            Some(b'"') => Place::Between,
-            Some(_) => Place::Escaped,
-            None => Place::InString,
+            Some(b'"') => JsonPosition::Between,
+            Some(_) => JsonPosition::Escaped,
+            None => JsonPosition::InString,
         };
         used
     }
@@ -118,8 +118,8 @@ impl Indenter {
         if byte.is_ascii_whitespace() {
             return;
         }
-        if self.place == Place::Opened {
-            self.place = Place::Between;
+        if self.place == JsonPosition::Opened {
+            self.place = JsonPosition::Between;
             // What is empty stays on its line.
             if is_close {
                 return out.push(byte);
@@ -133,8 +133,8 @@ impl Indenter {
         }
         out.push(byte);
         match byte {
-            b'"' => self.place = Place::InString,
-            b'{' | b'[' => self.place = Place::Opened,
+            b'"' => self.place = JsonPosition::InString,
+            b'{' | b'[' => self.place = JsonPosition::Opened,
             b',' => self.new_line(out),
             b':' => out.push(b' '),
             _ => {}
@@ -184,7 +184,7 @@ mod tests {
             let mut written = Vec::new();
             while let Some(frame) = body.frame().await {
                 let piece = frame.unwrap().into_data().unwrap();
-                assert!(piece.len() <= PIECE_BYTES, "{}", piece.len());
+                assert!(piece.len() <= CHUNK_BYTES, "{}", piece.len());
                 written.extend_from_slice(&piece);
             }
             assert!(written == expected.as_bytes(), "{length}");

@@ -1,4 +1,4 @@
-//! Objects in the form a client wants them.
+//! Renders objects in the form that a client accepts.
 //!
 //! Most answers are the stored bytes with a version put in. A tree is made only where the client wants a shape or an
 //! encoding that is not what is stored, or sees the object through another resource.
@@ -23,7 +23,7 @@ use serde_json::Value;
 use storage::{Entry, Revision};
 
 use crate::http::body::{Body, whole};
-use crate::keys::Place;
+use crate::keys::ObjectKey;
 use crate::kinds::Registry;
 use crate::objects::stored;
 use crate::objects::stored::is_as_stored;
@@ -34,7 +34,7 @@ use crate::request::negotiation::{Encoding, Form, JSON, Meta, Shape};
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
     pub(crate) form: Form,
-    pub(crate) row: Arc<ResourceInfo>,
+    pub(crate) resource: Arc<ResourceInfo>,
     pub(crate) include: IncludeObject,
     /// Who looks at all logical clusters is told where each object lives.
     pub(crate) reach: Reach,
@@ -77,20 +77,20 @@ impl Style {
         heading: ColumnDefinitions,
         out: &mut BytesMut,
     ) {
-        let Some(row) = self.row_of(entry) else { return };
-        if self.form == Form::JSON && is_as_stored(&row, entry) {
+        let Some(resource) = self.resource_of(entry) else { return };
+        if self.form == Form::JSON && is_as_stored(&resource, entry) {
             return stored::write(entry.value(), revision, self.home(entry), out);
         }
         if let Some(tree) = self.tree(entry, revision) {
-            encode(self.form.encoding, &self.shown(&tree, heading, &self.row.columns), out);
+            encode(self.form.encoding, &self.shown(&tree, heading, &self.resource.columns), out);
         }
     }
 
     /// One object among others of a list in JSON. Those of built-in kinds do not say again what the list
     /// says: they are sent without their `heading`.
     pub(crate) fn item(&self, entry: &Entry, heading: &str, out: &mut BytesMut) {
-        let Some(row) = self.row_of(entry) else { return };
-        if self.form.shape == Shape::Whole && is_as_stored(&row, entry) {
+        let Some(resource) = self.resource_of(entry) else { return };
+        if self.form.shape == Shape::Whole && is_as_stored(&resource, entry) {
             let (value, revision, home) = (entry.value(), entry.revision(), self.home(entry));
             return match self.leaves_out_heading() {
                 true => stored::write_item(value, revision, home, heading, out),
@@ -116,7 +116,7 @@ impl Style {
 
     /// Whether the objects of a list in JSON or YAML do not say what the list says.
     fn leaves_out_heading(&self) -> bool {
-        self.form.shape == Shape::Whole && self.row.origin == Origin::BuiltIn
+        self.form.shape == Shape::Whole && self.resource.origin == Origin::BuiltIn
     }
 
     /// An object as the client sees it, whole; none if it cannot be read.
@@ -124,20 +124,20 @@ impl Style {
         let mut plain = BytesMut::new();
         stored::write(entry.value(), revision, self.home(entry), &mut plain);
         let tree = codec::parse_json(&plain).ok()?;
-        Some(conversion::from_stored(&*self.row_of(entry)?, tree))
+        Some(conversion::from_stored(&*self.resource_of(entry)?, tree))
     }
 
     /// The row an object is shown by: that of its own logical cluster. None if that serves the kind, and not in this
     /// version. What is no longer served there is shown as it was here: that it is gone has to be told somehow.
-    pub(crate) fn row_of(&self, entry: &Entry) -> Option<Cow<'_, Arc<ResourceInfo>>> {
-        let Some(registry) = &self.elsewhere else { return Some(Cow::Borrowed(&self.row)) };
-        let place = Place::of(entry.key())?;
+    pub(crate) fn resource_of(&self, entry: &Entry) -> Option<Cow<'_, Arc<ResourceInfo>>> {
+        let Some(registry) = &self.elsewhere else { return Some(Cow::Borrowed(&self.resource)) };
+        let place = ObjectKey::of(entry.key())?;
         let kinds = registry.of(place.cluster);
-        let ResourceInfo { group, version, plural, .. } = &*self.row;
+        let ResourceInfo { group, version, plural, .. } = &*self.resource;
         match kinds.find(group, version, plural) {
-            Some(row) => Some(Cow::Owned(row.clone())),
+            Some(resource) => Some(Cow::Owned(resource.clone())),
             None if kinds.find_collection(place.collection).is_some() => None,
-            None => Some(Cow::Borrowed(&self.row)),
+            None => Some(Cow::Borrowed(&self.resource)),
         }
     }
 
@@ -177,13 +177,13 @@ impl Style {
     fn home(&self, entry: &Entry) -> Option<api::cluster::Id> {
         match self.reach {
             Reach::One => None,
-            Reach::Every => Place::of(entry.key()).map(|place| place.cluster),
+            Reach::Every => ObjectKey::of(entry.key()).map(|place| place.cluster),
         }
     }
 
     /// One object is no list.
     fn single(&self) -> Result<(), Status> {
-        let what = go_type(&self.row, &self.row.kind);
+        let what = go_type(&self.resource, &self.resource.kind);
         match self.form.shape {
             Shape::PartialList => Err(unfit(format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list ({what})"
@@ -194,7 +194,7 @@ impl Style {
 
     /// A list is not one object.
     pub(crate) fn several(&self) -> Result<(), Status> {
-        let what = go_type(&self.row, &self.row.list_kind);
+        let what = go_type(&self.resource, &self.resource.list_kind);
         match self.form.shape {
             Shape::Partial => Err(unfit(format!(
                 "you requested PartialObjectMetadata, but the requested object is a list ({what})"
@@ -205,8 +205,8 @@ impl Style {
 }
 
 /// What Kubernetes calls the type in its own source.
-fn go_type(row: &ResourceInfo, kind: &str) -> String {
-    let package = row.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+fn go_type(resource: &ResourceInfo, kind: &str) -> String {
+    let package = resource.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
     format!("*{package}.{kind}")
 }
 
@@ -223,7 +223,7 @@ pub(crate) fn encode(encoding: Encoding, value: &Value, out: &mut BytesMut) {
         Encoding::Yaml => out.put_slice(yaml::write(value).as_bytes()),
         Encoding::Protobuf => match protobuf::encode(value) {
             Ok(bytes) => out.put_slice(&bytes),
-            Err(error) => tracing::error!(%error, "an object has no form in protobuf"),
+            Err(error) => tracing::error!(%error, "cannot encode an object as protobuf"),
         },
     }
 }
@@ -261,7 +261,7 @@ pub(crate) fn nothing() -> Body {
     whole(http_body_util::Empty::new())
 }
 
-/// What is left of an answer when only its head was asked for: how long the body would have been.
+/// Removes the body of a response to HEAD, and keeps its length.
 pub(crate) fn behead(response: &mut Response<Body>) {
     if let Some(length) = response.body().size_hint().exact() {
         response.headers_mut().insert(CONTENT_LENGTH, length.into());

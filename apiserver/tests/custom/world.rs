@@ -6,9 +6,9 @@ use std::time::Duration;
 use api::cluster::Id;
 use apiserver::authn::identity::{Identity, User};
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{Newborn, Surroundings, Template};
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
 use apiserver::clusters::records;
-use apiserver::clusters::records::Birth;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::controllers::Controllers;
 use apiserver::kinds::{Own, Registry};
 use apiserver::stack::Stack;
@@ -49,9 +49,9 @@ impl World {
         let kept: Arc<dyn Store> = Arc::new(Memory::new());
         let address = "192.0.2.10:6443".parse().unwrap();
         let template =
-            Template::new(bootstrap::objects(&Surroundings { authority: "a certificate", address }));
-        let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), template));
-        records::write(&*seen, Id::ROOT, &Birth::root()).await.unwrap();
+            Template::new(bootstrap::objects(&BootstrapOptions { authority: "a certificate", address }));
+        let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(kept.clone(), template));
+        records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
         let mut tasks = Tasks::new();
         let mut server = || {
             let kinds = Arc::new(Registry::new(kept.clone()).with_own(own.clone()));

@@ -192,7 +192,7 @@ impl Connect for PodStreams {
 
     fn runs(&self, cluster: Id, who: &Identity, object: &Value) -> bool {
         // A controller that projects a pod writes the pod's subresources here, as they are downstream.
-        let projects = who.has_mandate() || crate::authz::reserved::is_syncer_of(who, cluster);
+        let projects = who.has_controller_role() || crate::authz::reserved::is_syncer_of(who, cluster);
         let is_connected = || target::is_projection_for_user(object) || self.tunnels.get(cluster).is_ok();
         !projects && target::runs_downstream(object) && is_connected()
     }

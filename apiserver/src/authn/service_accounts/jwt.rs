@@ -1,6 +1,6 @@
 //! Signed claims: `base64(header).base64(claims).base64(signature)`, with ES256 and nothing else.
 //!
-//! There is one algorithm, chosen here and not by whoever brings a token, so none can be talked out of.
+//! There is one algorithm, chosen here and not by the token, so a token cannot choose a weaker one.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,7 +20,7 @@ const TOKEN_BYTES_MAX: usize = 16 * 1024;
 pub(super) struct Parts<'a> {
     pub(super) kid: String,
     pub(super) claims: Vec<u8>,
-    /// What the signature is over.
+    /// The signed text.
     signed: &'a str,
     signature: Vec<u8>,
 }

@@ -1,14 +1,14 @@
-//! Service accounts as users: their tokens, and whose a token is.
+//! Service account tokens: issuing and verifying them.
 //!
 //! ```text
 //!   TokenRequest ─► claims ─► signed with the logical cluster's key ─► token
-//!   token ─► whose issuer ─► that logical cluster's key ─► claims ─► account, pod, secret still there? ─► user
+//!   token ─► its issuer ─► that logical cluster's key ─► claims ─► account, pod, secret exist? ─► user
 //! ```
 //!
-//! Every logical cluster is an issuer of its own, with keys of its own ([`keys`]). A token says which one; it is somebody
-//! there and nobody anywhere else. What it is bound to is looked up each time, so whatever is deleted ends its tokens.
+//! Every logical cluster is an issuer of its own, with keys of its own ([`signing_keys`]). A token names its issuer; it authenticates
+//! there and nowhere else. The objects it is bound to are read each time, so deleting one ends its tokens.
 //!
-//! [`jwt`] is the format, [`claims`] what a token says, [`request`] how one is asked for.
+//! [`jwt`] is the format, [`claims`] the contents of a token.
 
 pub(crate) mod claims;
 mod jwt;
@@ -59,14 +59,14 @@ pub struct Accounts {
     verified: Mutex<HashMap<[u8; 32], Token>>,
 }
 
-/// Somebody known by a token, and for whom the token is.
+/// The identity of a token, and its audiences.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) identity: Identity,
     pub(crate) audiences: Vec<String>,
 }
 
-/// Why a token is nobody's. The text is for whoever may review tokens.
+/// Why a token is not valid. The text is for users who may review tokens.
 #[derive(Debug)]
 pub(crate) enum NotFound {
     /// Not made by us.
@@ -97,7 +97,7 @@ impl Accounts {
         format!("{}/clusters/{cluster}", self.base)
     }
 
-    /// Whom a token must be for to be used here.
+    /// The audiences of this server.
     pub(crate) fn audiences(&self, cluster: Id) -> Vec<String> {
         vec![self.issuer(cluster), IN_CLUSTER.to_owned()]
     }
@@ -121,7 +121,7 @@ impl Accounts {
         self.sign(cluster, &claims).await
     }
 
-    /// Whose a token is, among those for this server, or for one of the `audiences` if some are given.
+    /// Verifies a token for this server, or for one of the `audiences` if some are given.
     pub(crate) async fn find(&self, token: &str, audiences: &[String]) -> Result<Found, NotFound> {
         let token = self.verified(token).await?;
         let Token { cluster, claims, .. } = &token;
@@ -159,7 +159,7 @@ impl Accounts {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&digest)
     }
 
-    /// What a token says, if one of our keys signed it.
+    /// The claims of a token, if one of our keys signed it.
     async fn verified(&self, token: &str) -> Result<Token, NotFound> {
         let digest = digest(token.as_bytes());
         let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
@@ -208,7 +208,7 @@ impl Accounts {
         }
     }
 
-    /// What a token is bound to must be there, and be what it was.
+    /// The objects a token is bound to must exist, with the same uids.
     pub(crate) async fn check_bound(&self, token: &Token) -> Result<(), NotFound> {
         self.check_key(token).await?;
         for (key, named, what) in Accounts::bonds(token) {
@@ -271,7 +271,7 @@ impl Accounts {
     }
 }
 
-/// Whether a Secret holds this token: whoever clears it, or puts another there, ends the token.
+/// Whether a Secret holds this token: clearing or replacing it ends the token.
 fn holds(secret: &Value, token: &Token) -> bool {
     let held = secret["data"]["token"].as_str().and_then(|held| STANDARD.decode(held).ok());
     held.is_some_and(|held| digest(&held) == token.digest)
@@ -282,7 +282,7 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// The user a token makes somebody.
+/// The user that a token authenticates.
 fn identity(token: Token) -> Identity {
     let claims = token.claims.clone();
     let own = &claims.kubernetes;
@@ -303,7 +303,7 @@ fn identity(token: Token) -> Identity {
         home: Some(token.cluster),
         expires: claims.exp,
         proof: Proof::Token(token),
-        mandate: None,
+        controller_role: None,
     })
 }
 

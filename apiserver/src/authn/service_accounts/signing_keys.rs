@@ -1,11 +1,11 @@
-//! The keys a logical cluster signs with, kept in the store beside its birth.
+//! The keys a logical cluster signs with, kept in the store beside its record.
 //!
-//! They are made when somebody first asks for a token, so a logical cluster without one has none. All servers of a store
-//! use the same: whoever comes second finds what the first has made. The first key signs, all of them are believed.
+//! They are made with the first token, so a logical cluster without tokens has none. All servers of a store
+//! use the same: the second server finds the keys of the first. The first key signs, all of them verify.
 //!
 //! ```text
-//!   POST   /openid/v1/jwks    a new key signs from now on; tokens of the older ones stay good
-//!   DELETE /openid/v1/jwks    only the newest is believed; tokens of the older ones end
+//!   POST   /openid/v1/jwks    a new key signs from now on; tokens of the older ones stay valid
+//!   DELETE /openid/v1/jwks    only the newest verifies; tokens of the older ones end
 //! ```
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use crate::keys;
 /// Key sets remembered: some hundred bytes each.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// Keys of a logical cluster: somebody who makes new ones forgets to let go of the old.
+/// Keys of a logical cluster, if an operator adds keys and never removes old ones.
 const KEYS_MAX: usize = 8;
 
 /// Read from the store, and remembered as of the revision they were written at.
@@ -105,7 +105,7 @@ impl Keys {
         .await
     }
 
-    /// Changes the keys, whoever else does so meanwhile. None if there is nothing to change.
+    /// Changes the keys, and tries again on a conflict. None if there is nothing to change.
     async fn change(
         &self,
         store: &dyn Store,

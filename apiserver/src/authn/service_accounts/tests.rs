@@ -46,7 +46,7 @@ impl World {
         self.accounts.sign(Id::new(HOME), claims).await.unwrap()
     }
 
-    /// Empty, or why a token is nobody's.
+    /// Empty, or why a token is not valid.
     async fn why(&self, token: &str) -> String {
         match self.accounts.find(token, &[]).await {
             Ok(_) => String::new(),
@@ -62,7 +62,7 @@ async fn a_token_makes_somebody_a_service_account_of_its_logical_cluster() {
     let mut claims = world.claims();
     claims.jti = "j".to_owned();
     let found = world.accounts.find(&world.signed(&claims).await, &[]).await.unwrap();
-    let Identity::User(user) = found.identity else { panic!("nobody") };
+    let Identity::User(user) = found.identity else { panic!("anonymous") };
     assert_eq!((user.name.as_str(), user.uid.as_str()), ("system:serviceaccount:shop:bot", "u1"));
     let groups = ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"];
     assert_eq!(user.groups, groups);
@@ -101,7 +101,7 @@ async fn a_token_is_for_a_time_and_for_somebody() {
     claims.exp = Some(now - 1);
     let expired = world.signed(&claims).await;
     assert_eq!(world.why(&expired).await, "Expired");
-    // Whoever cannot sign is not told so.
+    // A token with a bad signature gets no details.
     let other = world.signed(&world.claims()).await;
     let (said, signature) = (expired.rsplit_once('.').unwrap().0, other.rsplit_once('.').unwrap().1);
     assert_eq!(world.why(&format!("{said}.{signature}")).await, "invalid signature");
@@ -136,20 +136,20 @@ async fn a_logical_cluster_vouches_for_its_own_accounts_only() {
     assert!(matches!(afresh.find(&token, &[]).await, Err(NotFound::Foreign)));
 }
 
-/// Whoever opened a watch used to keep it for an hour, whatever became of the token.
+/// A watch used to stay open for an hour after its token had expired.
 #[tokio::test]
 async fn a_watch_ends_when_its_token_does() {
     use crate::authz::access::Access;
     use crate::clusters::records;
-    use crate::clusters::records::Birth;
+    use crate::clusters::records::LogicalClusterRecord;
     use crate::stack::Stack;
     use http::{Request, StatusCode};
     use http_body_util::{BodyExt, Full};
 
     let world = World::new().await;
     let home = Id::new(HOME);
-    records::write(&*world.store, Id::ROOT, &Birth::root()).await.unwrap();
-    records::write(&*world.store, home, &Birth::new(Id::ROOT, "a")).await.unwrap();
+    records::write(&*world.store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
+    records::write(&*world.store, home, &LogicalClusterRecord::new(Id::ROOT, "a")).await.unwrap();
     let group = "rbac.authorization.k8s.io";
     let role = json!({ "rules": [{ "verbs": ["watch"], "apiGroups": [""], "resources": ["pods"] }] });
     let binding = json!({

@@ -1,4 +1,4 @@
-//! A list of what is stored and what shines through, in one order and at one revision.
+//! Lists of stored and bootstrap objects, merged in one order and at one revision.
 //!
 //! ```text
 //!   stored    ── b ─────── d† ── e ──      † a tombstone
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use api::cluster::Id;
 use storage::{At, Entry, Key, Listing, Page, Range, ReadError, Revision};
 
-use crate::clusters::bootstrap::template::{Row, Shelf, Stretch};
+use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, TemplateRange};
 use crate::clusters::bootstrap::{Born, Shared, is_tombstone};
 use crate::keys;
 
@@ -21,8 +21,8 @@ const COUNTED_TOGETHER: usize = 1000;
 
 /// One page of a range.
 pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<At<Listing>, ReadError> {
-    let stretches = shared.template.within(range);
-    let alone = alone(&stretches);
+    let ranges = shared.template.within(range);
+    let alone = alone(&ranges);
     // One more than wanted tells whether it goes on. Tombstones may make it read again. What is only counted is read
     // in larger pieces, and never all at once; in one logical cluster it is not read at all.
     let least = if page.count && alone.is_none() { COUNTED_TOGETHER } else { 0 };
@@ -34,8 +34,8 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
         Some(after) => rest(range, after),
         None => range.clone(),
     };
-    let stretches = shared.template.within(&range);
-    let template = Innate::new(range.clone(), &stretches, revision, chunk);
+    let ranges = shared.template.within(&range);
+    let template = Innate::new(range.clone(), &ranges, revision, chunk);
     let mut walk = Walk { shared, stored, template };
     let limit = page.limit.unwrap_or(usize::MAX);
     let mut listing = Listing::default();
@@ -68,8 +68,8 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
 }
 
 /// The one logical cluster and the one shelf a range is about, if it is.
-fn alone(stretches: &[Stretch]) -> Option<(Id, Arc<Shelf>)> {
-    let [Stretch { shelf, only: Some(id), .. }] = stretches else { return None };
+fn alone(ranges: &[TemplateRange]) -> Option<(Id, Arc<TemplateCollection>)> {
+    let [TemplateRange { shelf, only: Some(id), .. }] = ranges else { return None };
     Some((*id, shelf.clone()))
 }
 
@@ -78,7 +78,7 @@ fn alone(stretches: &[Stretch]) -> Option<(Id, Arc<Shelf>)> {
 async fn count(
     shared: &Shared,
     id: Id,
-    shelf: &Shelf,
+    shelf: &TemplateCollection,
     range: Range,
     revision: Revision,
 ) -> Result<usize, ReadError> {
@@ -113,14 +113,14 @@ fn rest(range: &Range, after: &Key) -> Range {
 /// Something seen. What comes from the template is made only if it is wanted, not if it is merely counted.
 enum Found<'a> {
     Stored(Entry),
-    Innate { key: Key, row: &'a Row, born: Born },
+    Innate { key: Key, row: &'a TemplateObject, born: Born },
 }
 
 impl Found<'_> {
     fn entry(self) -> Entry {
         match self {
             Found::Stored(entry) => entry,
-            Found::Innate { key, row, born } => row.entry(key, &born.birth, born.revision),
+            Found::Innate { key, row, born } => row.entry(key, &born.record, born.revision),
         }
     }
 }
@@ -202,34 +202,36 @@ impl Pages {
 }
 
 /// The rows of the template in all logical clusters of a range, in the order of their keys: shelf by shelf, in each
-/// birth by birth, in each row by row.
+/// record by record, in each row by row.
 struct Innate<'a> {
     range: Range,
     revision: Revision,
     chunk: Option<usize>,
-    stretches: &'a [Stretch],
-    births: Option<Pages>,
-    next: VecDeque<(Key, &'a Row, Born)>,
+    ranges: &'a [TemplateRange],
+    records: Option<Pages>,
+    next: VecDeque<(Key, &'a TemplateObject, Born)>,
 }
 
 impl<'a> Innate<'a> {
-    fn new(range: Range, stretches: &'a [Stretch], revision: Revision, chunk: Option<usize>) -> Self {
-        Innate { range, revision, chunk, stretches, births: None, next: VecDeque::new() }
+    fn new(range: Range, ranges: &'a [TemplateRange], revision: Revision, chunk: Option<usize>) -> Self {
+        Innate { range, revision, chunk, ranges, records: None, next: VecDeque::new() }
     }
 
     async fn peek(&mut self, shared: &Shared) -> Result<Option<&Key>, ReadError> {
         while self.next.is_empty() {
-            let Some((stretch, others)) = self.stretches.split_first() else { return Ok(None) };
-            let births = self.births.get_or_insert_with(|| {
-                Pages::new(stretch.births.clone(), None, Some(self.revision), self.chunk)
+            let Some((stretch, others)) = self.ranges.split_first() else { return Ok(None) };
+            let records = self.records.get_or_insert_with(|| {
+                Pages::new(stretch.records.clone(), None, Some(self.revision), self.chunk)
             });
-            if births.peek(shared).await?.is_none() {
-                (self.births, self.stretches) = (None, others);
+            if records.peek(shared).await?.is_none() {
+                (self.records, self.ranges) = (None, others);
                 continue;
             }
-            let birth = births.pop();
-            let Some(id) = birth.as_ref().and_then(|birth| keys::born(birth.key())) else { continue };
-            let Some(born) = birth.as_ref().and_then(Born::read) else { continue };
+            let record = records.pop();
+            let Some(id) = record.as_ref().and_then(|record| keys::cluster_record_id(record.key())) else {
+                continue;
+            };
+            let Some(born) = record.as_ref().and_then(Born::read) else { continue };
             let rows = stretch.shelf.rows.iter().map(|row| (stretch.shelf.key(row, id), &**row));
             let covered = rows.filter(|(key, _)| self.range.contains(key.as_bytes()));
             self.next.extend(covered.map(|(key, row)| (key, row, born.clone())));
@@ -237,7 +239,7 @@ impl<'a> Innate<'a> {
         Ok(self.next.front().map(|(key, ..)| key))
     }
 
-    fn pop(&mut self) -> Option<(Key, &'a Row, Born)> {
+    fn pop(&mut self) -> Option<(Key, &'a TemplateObject, Born)> {
         self.next.pop_front()
     }
 }

@@ -1,32 +1,32 @@
-//! What every newborn logical cluster has, seen copy-on-write.
+//! Bootstrap objects: every logical cluster has them, copy-on-write.
 //!
 //! ```text
 //!                        inner store                       template
-//!   birth of a  ─────►   ~births/a          r7             core/configmaps/  default/kube-root-ca.crt
+//!   record of a  ─────►   ~births/a          r7             core/configmaps/  default/kube-root-ca.crt
 //!   edited in a ─────►   core/…/a/default/kube-root-ca.crt r9 {…}
-//!   birth of b  ─────►   ~births/b          r8
+//!   record of b  ─────►   ~births/b          r8
 //!   deleted in b ────►   core/…/b/default/kube-root-ca.crt r10 (empty: a tombstone)
 //!
-//!   seen through [`Newborn`]:  a's, as edited, at r9;   b's: none;   c's, as in the template, at c's birth
+//!   seen through [`BootstrapStore`]:  a's, as edited, at r9;   b's: none;   c's, as in the template, at c's record
 //! ```
 //!
-//! A [`Newborn`] is a store over a store. An object of the template is there in a logical cluster from its birth
-//! on, with the birth's revision, until somebody writes at its key; the first write stores it for real. A deletion
-//! leaves a tombstone: an empty value, which no object has. Nobody sees tombstones. Everything else passes through.
+//! A [`BootstrapStore`] is a store over a store. An object of the template exists in a logical cluster from its record
+//! on, with the record's revision, until the first write at its key, which stores it. A deletion
+//! leaves a tombstone: an empty value, which no object has. Clients do not see tombstones. Everything else passes through.
 //!
 //! ```text
-//!   at the key of a row       birth there     no birth
+//!   at the template's key     record          no record
 //!   ─────────────────────     ───────────     ────────
-//!   nothing stored            the row         nothing
+//!   nothing stored            its object      nothing
 //!   a tombstone               nothing         nothing
 //!   an object                 the object      the object
 //! ```
 //!
 //! What takes two reads of the inner store takes them at one revision, so an answer is true at a revision as any
-//! store's is. Writes need no lock: whatever changes what is seen at a key, except a birth or its end, changes
+//! store's is. Writes need no lock: whatever changes what is seen at a key, except a record or its end, changes
 //! what is stored there, and that is what the inner commit compares.
 //!
-//! Two rules make this exact. An id is born once. And nothing is written at the key of a row without a birth.
+//! Two rules make this exact. A record is created once per id. And nothing is written at the key of a template object without a record.
 
 mod merge;
 mod objects;
@@ -42,19 +42,19 @@ use storage::{
 };
 
 pub(crate) use crate::clusters::bootstrap::objects::ABOUT_THE_AUTHORITY;
-pub use crate::clusters::bootstrap::objects::{Surroundings, objects};
-use crate::clusters::bootstrap::template::Row;
-pub use crate::clusters::bootstrap::template::{Object, Template};
-use crate::clusters::records::Birth;
+pub use crate::clusters::bootstrap::objects::{BootstrapOptions, objects};
+use crate::clusters::bootstrap::template::TemplateObject;
+pub use crate::clusters::bootstrap::template::{BootstrapObject, Template};
+use crate::clusters::records::LogicalClusterRecord;
 use crate::keys;
 
 /// A read of several steps starts over when the history it stood on is compacted beneath it. Each time takes
 /// another compaction, and those are minutes apart.
 const ATTEMPTS: usize = 4;
 
-/// Shows the objects of a template in every logical cluster that is born and has not touched them.
+/// Shows the objects of a template in every logical cluster that has a record and has not changed them.
 #[derive(Debug)]
-pub struct Newborn(Arc<Shared>);
+pub struct BootstrapStore(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -62,20 +62,20 @@ struct Shared {
     template: Template,
 }
 
-/// A birth, and when in the history it was.
+/// A record, and when in the history it was.
 #[derive(Clone, Debug)]
 struct Born {
-    birth: Birth,
+    record: LogicalClusterRecord,
     revision: Revision,
 }
 
-impl Newborn {
-    pub fn new(inner: Arc<dyn Store>, template: Template) -> Newborn {
-        Newborn(Arc::new(Shared { inner, template }))
+impl BootstrapStore {
+    pub fn new(inner: Arc<dyn Store>, template: Template) -> BootstrapStore {
+        BootstrapStore(Arc::new(Shared { inner, template }))
     }
 }
 
-impl Store for Newborn {
+impl Store for BootstrapStore {
     fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
         match self.0.template.find(key) {
             Some((id, row)) => Box::pin(self.0.get(key, id, row)),
@@ -95,16 +95,16 @@ impl Store for Newborn {
             let row = row.clone();
             return Box::pin(async move { self.0.commit(key, id, &row, expect, change).await });
         }
-        match keys::born(&key) {
-            Some(id) => Box::pin(self.0.commit_birth(key, id, expect, change)),
+        match keys::cluster_record_id(&key) {
+            Some(id) => Box::pin(self.0.commit_record(key, id, expect, change)),
             None => self.0.inner.commit(key, expect, change),
         }
     }
 
     fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>> {
         match self.0.template.within(&range) {
-            stretches if stretches.is_empty() => self.0.inner.watch(range, after),
-            stretches => Box::pin(watch::watch(&self.0, range, stretches, after)),
+            ranges if ranges.is_empty() => self.0.inner.watch(range, after),
+            ranges => Box::pin(watch::watch(&self.0, range, ranges, after)),
         }
     }
 
@@ -117,13 +117,13 @@ fn is_tombstone(entry: &Entry) -> bool {
     entry.value().is_empty()
 }
 
-/// What is seen of what is stored at the key of a row.
+/// The visible object for an entry at a key of the template.
 fn seen(entry: Option<Entry>) -> Option<Entry> {
     entry.filter(|entry| !is_tombstone(entry))
 }
 
 impl Shared {
-    async fn get(&self, key: &Key, id: Id, row: &Row) -> Result<At<Option<Entry>>, ReadError> {
+    async fn get(&self, key: &Key, id: Id, row: &TemplateObject) -> Result<At<Option<Entry>>, ReadError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -135,7 +135,7 @@ impl Shared {
                 Err(ReadError::Compacted { .. }) if attempt < ATTEMPTS => {}
                 Err(error) => return Err(error),
                 Ok(born) => {
-                    let value = born.map(|born| row.entry(key.clone(), &born.birth, born.revision));
+                    let value = born.map(|born| row.entry(key.clone(), &born.record, born.revision));
                     return Ok(At { revision, value });
                 }
             }
@@ -154,10 +154,10 @@ impl Shared {
         }
     }
 
-    /// The birth of a logical cluster as of `revision`.
+    /// The record of a logical cluster as of `revision`.
     async fn born(&self, id: Id, revision: Revision) -> Result<Option<Born>, ReadError> {
         let page = Page { at: Some(revision), ..Page::default() };
-        let listed = self.inner.list(Range::key(keys::birth(id)), page).await?;
+        let listed = self.inner.list(Range::key(keys::cluster_record(id)), page).await?;
         Ok(listed.value.entries.first().and_then(Born::read))
     }
 
@@ -165,7 +165,7 @@ impl Shared {
         &self,
         key: Key,
         id: Id,
-        row: &Row,
+        row: &TemplateObject,
         expect: Expect,
         change: Change,
     ) -> Result<Event, CommitError> {
@@ -183,13 +183,13 @@ impl Shared {
                 born => born.map_err(unread)?,
             };
             let current = match &stored.value {
-                None => born.as_ref().map(|born| row.entry(key.clone(), &born.birth, born.revision)),
+                None => born.as_ref().map(|born| row.entry(key.clone(), &born.record, born.revision)),
                 some => seen(some.clone()),
             };
             let (inner_expect, inner_change) = decide(&stored, &current, born.is_some(), expect, &change)?;
             match self.inner.commit(key.clone(), inner_expect, inner_change).await {
                 Ok(event) => return Ok(self.told(event, current, id, row).await),
-                // Somebody else was first. It may still be as the caller expects: then it is tried again.
+                // Another write came first. The entry may still be as the caller expects: then the commit is tried again.
                 Err(CommitError::Conflict { current }) => stored = current,
                 Err(error) => return Err(error),
             }
@@ -198,7 +198,7 @@ impl Shared {
 
     /// What the writer is told of its commit, having seen `previous` before it: what every watcher is shown. If the
     /// logical cluster ended between the two, the row was gone already.
-    async fn told(&self, event: Event, previous: Option<Entry>, id: Id, row: &Row) -> Event {
+    async fn told(&self, event: Event, previous: Option<Entry>, id: Id, row: &TemplateObject) -> Event {
         let (revision, current) = (event.revision, seen(event.current.clone()));
         let key = event.key.clone();
         match self.shown(event, id, row, revision).await {
@@ -208,12 +208,12 @@ impl Shared {
     }
 
     /// How a change at the key of a row is seen; none if it is not. `known` is a revision at or after the event's
-    /// at which births can be looked up at little cost.
+    /// at which records can be looked up at little cost.
     async fn shown(
         &self,
         event: Event,
         id: Id,
-        row: &Row,
+        row: &TemplateObject,
         known: Revision,
     ) -> Result<Option<Event>, ReadError> {
         let previous = match event.previous {
@@ -230,7 +230,7 @@ impl Shared {
         &self,
         key: &Key,
         id: Id,
-        row: &Row,
+        row: &TemplateObject,
         revision: Revision,
         known: Revision,
     ) -> Result<Option<Entry>, ReadError> {
@@ -239,12 +239,12 @@ impl Shared {
         if born.is_none() && known != revision {
             born = self.born(id, revision).await?;
         }
-        Ok(born.map(|born| row.entry(key.clone(), &born.birth, born.revision)))
+        Ok(born.map(|born| row.entry(key.clone(), &born.record, born.revision)))
     }
 
-    /// Births are written once. The end of one takes the logical cluster's tombstones along, also when it had
-    /// ended before: whoever was interrupted in this says it again.
-    async fn commit_birth(
+    /// Records are written once. The end of one takes the logical cluster's tombstones along, also when it had
+    /// ended before: a caller that was interrupted repeats the call.
+    async fn commit_record(
         &self,
         key: Key,
         id: Id,
@@ -252,7 +252,9 @@ impl Shared {
         change: Change,
     ) -> Result<Event, CommitError> {
         if matches!((expect, &change), (Expect::Revision(_), Change::Put(_))) {
-            return Err(CommitError::Refused { reason: "a birth does not change".to_owned() });
+            return Err(CommitError::Refused {
+                reason: "the record of a logical cluster cannot be changed".to_owned(),
+            });
         }
         let ends = change == Change::Delete;
         let outcome = self.inner.commit(key, expect, change).await;
@@ -283,7 +285,7 @@ impl Shared {
 
 impl Born {
     fn read(entry: &Entry) -> Option<Born> {
-        Some(Born { birth: Birth::decode(entry)?, revision: entry.revision() })
+        Some(Born { record: LogicalClusterRecord::decode(entry)?, revision: entry.revision() })
     }
 }
 
@@ -312,7 +314,7 @@ fn decide(
             Err(CommitError::ReadOnly { reason: "the logical cluster does not exist".to_owned() })
         }
         Change::Put(value) => Ok((inner_expect, Change::Put(value.clone()))),
-        // Without a birth nothing shines through, and nobody would come for the tombstone.
+        // Without a record the template is not visible, and no later deletion would remove the tombstone.
         Change::Delete if !is_born => Ok((inner_expect, Change::Delete)),
         Change::Delete => Ok((inner_expect, Change::Put(bytes::Bytes::new()))),
     }

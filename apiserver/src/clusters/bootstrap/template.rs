@@ -1,8 +1,8 @@
-//! The objects every newborn has, kept once, and where they lie in a logical cluster.
+//! The template: bootstrap objects, kept once for all logical clusters, and their keys.
 //!
 //! ```text
-//!   core/configmaps/            ◄ a shelf: the objects of one collection
-//!     default/kube-root-ca.crt  ◄ a row: where the object lies within a logical cluster, and its bytes
+//!   core/configmaps/            ◄ the objects of one collection
+//!     default/kube-root-ca.crt  ◄ the key of the object within a logical cluster, and its bytes
 //!     kube-system/kube-root-ca.crt
 //! ```
 //!
@@ -18,7 +18,7 @@ use serde_json::Value;
 use storage::{Entry, Key, Range, Revision};
 use uuid::Uuid;
 
-use crate::clusters::records::Birth;
+use crate::clusters::records::LogicalClusterRecord;
 use crate::keys;
 use crate::keys::Collection;
 use crate::objects::stored;
@@ -31,24 +31,24 @@ const ID_BYTES: usize = 17;
 
 /// One object of a template, and the collection it belongs to.
 #[derive(Debug)]
-pub struct Object {
+pub struct BootstrapObject {
     pub collection: Collection<'static>,
     pub value: Value,
 }
 
-/// What newborns have.
+/// The bootstrap objects of all logical clusters.
 #[derive(Debug, Default)]
-pub struct Template(BTreeMap<Box<[u8]>, Arc<Shelf>>);
+pub struct Template(BTreeMap<Box<[u8]>, Arc<TemplateCollection>>);
 
 /// The objects of one collection, in the order of their keys.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct TemplateCollection {
     prefix: Box<[u8]>,
-    pub(super) rows: Vec<Arc<Row>>,
+    pub(super) rows: Vec<Arc<TemplateObject>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct TemplateObject {
     /// The part of the key that follows the logical cluster's id: `namespace/name`.
     place: Box<[u8]>,
     value: Bytes,
@@ -58,30 +58,30 @@ pub(super) struct Row {
 
 /// The part of a shelf that a range covers.
 #[derive(Clone, Debug)]
-pub(super) struct Stretch {
-    pub(super) shelf: Arc<Shelf>,
-    /// The births of all logical clusters whose keys can lie in the range.
-    pub(super) births: Range,
+pub(super) struct TemplateRange {
+    pub(super) shelf: Arc<TemplateCollection>,
+    /// The records of all logical clusters whose keys can lie in the range.
+    pub(super) records: Range,
     /// The one logical cluster in which all of the range lies, if there is one.
     pub(super) only: Option<Id>,
 }
 
 impl Template {
-    pub fn new(objects: impl IntoIterator<Item = Object>) -> Template {
-        let mut shelves: BTreeMap<Box<[u8]>, Vec<Arc<Row>>> = BTreeMap::new();
+    pub fn new(objects: impl IntoIterator<Item = BootstrapObject>) -> Template {
+        let mut shelves: BTreeMap<Box<[u8]>, Vec<Arc<TemplateObject>>> = BTreeMap::new();
         for object in objects {
             let prefix = object.collection.prefix().into_bytes().into();
-            shelves.entry(prefix).or_default().push(Arc::new(Row::new(object)));
+            shelves.entry(prefix).or_default().push(Arc::new(TemplateObject::new(object)));
         }
         let made = shelves.into_iter().map(|(prefix, mut rows)| {
             rows.sort_by(|one, next| one.place.cmp(&next.place));
-            (prefix.clone(), Arc::new(Shelf { prefix, rows }))
+            (prefix.clone(), Arc::new(TemplateCollection { prefix, rows }))
         });
         Template(made.collect())
     }
 
     /// Whose and which row lies at this key, if it is the place of one.
-    pub(super) fn find(&self, key: &Key) -> Option<(Id, &Arc<Row>)> {
+    pub(super) fn find(&self, key: &Key) -> Option<(Id, &Arc<TemplateObject>)> {
         let key = key.as_bytes();
         let slash = |from: usize| Some(from + key[from..].iter().position(|byte| *byte == b'/')? + 1);
         let (prefix, rest) = key.split_at(slash(slash(0)?)?);
@@ -94,7 +94,7 @@ impl Template {
 
     /// The parts of shelves that can have something in this range, in the order of keys. None of them: nothing
     /// here concerns the range.
-    pub(super) fn within(&self, range: &Range) -> Vec<Stretch> {
+    pub(super) fn within(&self, range: &Range) -> Vec<TemplateRange> {
         self.0.values().filter_map(|shelf| shelf.within(range)).collect()
     }
 
@@ -104,8 +104,8 @@ impl Template {
     }
 }
 
-impl Shelf {
-    pub(super) fn key(&self, row: &Row, cluster: Id) -> Key {
+impl TemplateCollection {
+    pub(super) fn key(&self, row: &TemplateObject, cluster: Id) -> Key {
         Key::from([&*self.prefix, cluster.to_string().as_bytes(), b"/", &*row.place].concat())
     }
 
@@ -116,7 +116,7 @@ impl Shelf {
 
     /// Keys of this shelf are the prefix and then the id. So what a bound of the range has after the prefix, cut
     /// to the length of an id, bounds the ids.
-    fn within(self: &Arc<Self>, range: &Range) -> Option<Stretch> {
+    fn within(self: &Arc<Self>, range: &Range) -> Option<TemplateRange> {
         let cut = |rest: &'_ [u8]| rest.len().min(ID_BYTES);
         let start = range.start().as_bytes();
         let from = match start.strip_prefix(&*self.prefix) {
@@ -136,16 +136,16 @@ impl Shelf {
         if from.len() == ID_BYTES && to == Some(from) {
             // One logical cluster, and perhaps one namespace of it that no row lies in.
             let cluster = std::str::from_utf8(from).ok()?.parse().ok()?;
-            let covered = |row: &Arc<Row>| range.contains(self.key(row, cluster).as_bytes());
+            let covered = |row: &Arc<TemplateObject>| range.contains(self.key(row, cluster).as_bytes());
             self.rows.iter().any(covered).then_some(())?;
             only = Some(cluster);
         }
-        Some(Stretch { shelf: self.clone(), births: keys::births_between(from, to), only })
+        Some(TemplateRange { shelf: self.clone(), records: keys::cluster_records_between(from, to), only })
     }
 }
 
-impl Row {
-    fn new(Object { collection: _, mut value }: Object) -> Row {
+impl TemplateObject {
+    fn new(BootstrapObject { collection: _, mut value }: BootstrapObject) -> TemplateObject {
         value["metadata"]["uid"] = UID.into();
         value["metadata"]["creationTimestamp"] = TIME.into();
         let name = value["metadata"]["name"].as_str().unwrap_or_default();
@@ -156,12 +156,12 @@ impl Row {
             let found = value.windows(of.len()).enumerate().filter(|(_, bytes)| *bytes == of.as_bytes());
             found.map(|(at, _)| at).collect()
         };
-        Row { place, uids: gaps(UID), times: gaps(TIME), value: value.clone() }
+        TemplateObject { place, uids: gaps(UID), times: gaps(TIME), value: value.clone() }
     }
 
     /// This row as the entry `key` of a logical cluster born at `revision`. The same every time it is asked for.
-    pub(super) fn entry(&self, key: Key, birth: &Birth, revision: Revision) -> Entry {
-        let uid = Uuid::new_v5(&birth.seed, key.as_bytes()).to_string();
+    pub(super) fn entry(&self, key: Key, record: &LogicalClusterRecord, revision: Revision) -> Entry {
+        let uid = Uuid::new_v5(&record.seed, key.as_bytes()).to_string();
         let mut value = self.value.to_vec();
         let mut write = |gaps: &[usize], text: &str| {
             for at in gaps {
@@ -169,9 +169,9 @@ impl Row {
             }
         };
         write(&self.uids, &uid);
-        // A birth of another form than ours would not fit the gaps; its objects then show that nobody knows when.
-        if birth.time.len() == TIME.len() {
-            write(&self.times, &birth.time);
+        // A record of another form than ours would not fit the gaps; its objects then have no creation time.
+        if record.time.len() == TIME.len() {
+            write(&self.times, &record.time);
         }
         Entry::new(key, revision, value.into())
     }
@@ -189,9 +189,9 @@ mod tests {
         let map = |namespace: &str| json!({ "metadata": { "name": "m", "namespace": namespace } });
         let node = json!({ "metadata": { "name": "n" }, "since": TIME });
         Template::new([
-            Object { collection: MAPS, value: map("b") },
-            Object { collection: MAPS, value: map("a") },
-            Object { collection: NODES, value: node },
+            BootstrapObject { collection: MAPS, value: map("b") },
+            BootstrapObject { collection: MAPS, value: map("a") },
+            BootstrapObject { collection: NODES, value: node },
         ])
     }
 
@@ -218,26 +218,27 @@ mod tests {
     #[test]
     fn only_ranges_that_can_hold_a_row_are_concerned() {
         let (template, id) = (template(), Id::new(3));
-        let births = |range: Range| template.within(&range).into_iter().map(|s| s.births).collect::<Vec<_>>();
-        let only = keys::births_between(id.to_string().as_bytes(), Some(id.to_string().as_bytes()));
+        let records =
+            |range: Range| template.within(&range).into_iter().map(|s| s.records).collect::<Vec<_>>();
+        let only = keys::cluster_records_between(id.to_string().as_bytes(), Some(id.to_string().as_bytes()));
         for one in [MAPS.range(id, None), MAPS.range(id, Some("a")), Range::key(MAPS.key(id, Some("a"), "m"))]
         {
-            assert_eq!(births(one.clone()), std::slice::from_ref(&only), "{one:?}");
+            assert_eq!(records(one.clone()), std::slice::from_ref(&only), "{one:?}");
         }
-        assert_eq!(births(MAPS.everywhere()), [keys::births()]);
-        assert_eq!(births(Range::all()), [keys::births(), keys::births()]);
+        assert_eq!(records(MAPS.everywhere()), [keys::cluster_records()]);
+        assert_eq!(records(Range::all()), [keys::cluster_records(), keys::cluster_records()]);
         for none in [
             MAPS.range(id, Some("shop")),
             Range::key(MAPS.key(id, Some("a"), "x")),
             Collection { group: "", plural: "pods" }.everywhere(),
             Collection { group: "", plural: "configmap" }.range(id, None),
-            keys::births(),
+            keys::cluster_records(),
         ] {
-            assert_eq!(births(none.clone()), [], "{none:?}");
+            assert_eq!(records(none.clone()), [], "{none:?}");
         }
         let later = Range::between(MAPS.key(id, Some("z"), ""), MAPS.everywhere().end().unwrap().clone());
-        let expected = keys::births_between(id.to_string().as_bytes(), None);
-        assert_eq!(births(later), [expected]);
+        let expected = keys::cluster_records_between(id.to_string().as_bytes(), None);
+        assert_eq!(records(later), [expected]);
     }
 
     #[test]
@@ -245,11 +246,13 @@ mod tests {
         let template = template();
         let key = NODES.key(Id::new(3), None, "n");
         let (_, row) = template.find(&key).unwrap();
-        let mut birth = Birth::root();
-        birth.time = "2026-11-16T06:24:49Z".to_owned();
-        let tree = |birth: &Birth| stored::tree(&row.entry(key.clone(), birth, Revision(9))).unwrap();
-        let seen = tree(&birth);
-        assert_eq!(seen, tree(&birth));
+        let mut record = LogicalClusterRecord::root();
+        record.time = "2026-11-16T06:24:49Z".to_owned();
+        let tree = |record: &LogicalClusterRecord| {
+            stored::tree(&row.entry(key.clone(), record, Revision(9))).unwrap()
+        };
+        let seen = tree(&record);
+        assert_eq!(seen, tree(&record));
         assert_eq!(seen["since"], "2026-11-16T06:24:49Z");
         let uid = seen["metadata"]["uid"].clone();
         let expected = json!({
@@ -257,6 +260,6 @@ mod tests {
         });
         assert_eq!(seen["metadata"], expected);
         assert!(Uuid::parse_str(uid.as_str().unwrap()).unwrap().get_version_num() == 5);
-        assert_ne!(tree(&Birth::root())["metadata"]["uid"], uid);
+        assert_ne!(tree(&LogicalClusterRecord::root())["metadata"]["uid"], uid);
     }
 }

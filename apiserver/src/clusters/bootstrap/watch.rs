@@ -1,13 +1,13 @@
-//! A watch over what is stored and what shines through.
+//! Watches over stored and bootstrap objects.
 //!
 //! ```text
 //!   entries of the range   ───── r8 ───────────── r12 ───────► 20      each cursor has said how far it has seen
-//!   births                 ── r7 ────── r10† ────────► 14
+//!   records                 ── r7 ────── r10† ────────► 14
 //!   shown                  ── r7 r7 r7 ─ r8 ─ r10† r10† ─ r12 ──► 14   what both have passed, in order
 //! ```
 //!
-//! A birth shows as the creation of all rows of the range, its end as the deletion of those nobody had touched.
-//! They have the revision of the birth or its end in common, and come in one batch, in the order of keys.
+//! A record shows as the creation of all template objects of the range, its end as the deletion of the unchanged ones.
+//! They have the revision of the record or its end in common, and come in one batch, in the order of keys.
 //!
 //! Nothing is held back for long: whichever cursor is behind is read up to where the other is, and that never
 //! waits for a write. What is held is one batch of each cursor at most, because a cursor is read on only when
@@ -20,7 +20,7 @@ use api::cluster::Id;
 use storage::{Batch, Boxed, Entry, Event, Follow, Key, Range, ReadError, Revision, Watch};
 
 use crate::clusters::bootstrap::merge::Pages;
-use crate::clusters::bootstrap::template::{Row, Shelf, Stretch};
+use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, TemplateRange};
 use crate::clusters::bootstrap::{Born, Shared};
 use crate::keys;
 
@@ -32,17 +32,17 @@ const PAGE_ENTRIES: usize = 1000;
 pub(super) async fn watch(
     shared: &Arc<Shared>,
     range: Range,
-    stretches: Vec<Stretch>,
+    ranges: Vec<TemplateRange>,
     after: Revision,
 ) -> Result<Watch, ReadError> {
-    let births = match stretches.as_slice() {
-        [one] => one.births.clone(),
-        _ => keys::births(),
+    let records = match ranges.as_slice() {
+        [one] => one.records.clone(),
+        _ => keys::cluster_records(),
     };
     let entries = Side::new(shared.inner.watch(range.clone(), after).await?);
-    let births = Side::new(shared.inner.watch(births, after).await?);
-    let shelves = stretches.into_iter().map(|stretch| stretch.shelf).collect();
-    let following = Following { shared: shared.clone(), range, shelves, entries, births, seen: after };
+    let records = Side::new(shared.inner.watch(records, after).await?);
+    let shelves = ranges.into_iter().map(|stretch| stretch.shelf).collect();
+    let following = Following { shared: shared.clone(), range, shelves, entries, records, seen: after };
     Ok(Watch::foreign(Box::new(following)))
 }
 
@@ -50,9 +50,9 @@ pub(super) async fn watch(
 struct Following {
     shared: Arc<Shared>,
     range: Range,
-    shelves: Vec<Arc<Shelf>>,
+    shelves: Vec<Arc<TemplateCollection>>,
     entries: Side,
-    births: Side,
+    records: Side,
     /// Everything up to here has been returned.
     seen: Revision,
 }
@@ -110,12 +110,12 @@ impl Following {
             match self.first().or(goal) {
                 Some(revision) => {
                     self.entries.until(revision).await?;
-                    self.births.until(revision).await?;
+                    self.records.until(revision).await?;
                 }
                 // Dropping the one that did not come first loses nothing of it.
                 None => tokio::select! {
                     batch = self.entries.watch.next() => self.entries.pending.extend(batch?.events),
-                    batch = self.births.watch.next() => self.births.pending.extend(batch?.events),
+                    batch = self.records.watch.next() => self.records.pending.extend(batch?.events),
                 },
             }
         }
@@ -123,23 +123,23 @@ impl Following {
 
     /// Both cursors have returned everything up to here.
     fn reached(&mut self) -> Revision {
-        self.entries.watch.through().min(self.births.watch.through())
+        self.entries.watch.through().min(self.records.watch.through())
     }
 
     /// The oldest revision with something pending.
     fn first(&self) -> Option<Revision> {
-        [self.entries.first(), self.births.first()].into_iter().flatten().min()
+        [self.entries.first(), self.records.first()].into_iter().flatten().min()
     }
 
     /// What is pending and both cursors have passed; none if nothing of it is seen. It stays pending until all of
-    /// it is made, so that nothing is lost if nobody waits for that.
+    /// it is made, so that nothing is lost if the caller stops waiting.
     async fn deliver(&mut self) -> Result<Option<Batch>, ReadError> {
         let reached = self.reached();
-        let (mut entries, mut births) = (self.entries.pending.iter(), self.births.pending.iter());
-        let (mut entry, mut birth) = (entries.next(), births.next());
+        let (mut entries, mut records) = (self.entries.pending.iter(), self.records.pending.iter());
+        let (mut entry, mut record) = (entries.next(), records.next());
         let mut batch = Batch { events: Vec::new(), through: self.seen };
         loop {
-            let next = [entry, birth].into_iter().flatten().map(|event| event.revision).min();
+            let next = [entry, record].into_iter().flatten().map(|event| event.revision).min();
             let Some(revision) = next.filter(|revision| *revision <= reached) else {
                 batch.through = batch.through.max(reached);
                 break;
@@ -147,9 +147,9 @@ impl Following {
             if batch.events.len() >= BATCH_EVENTS {
                 break;
             }
-            if let Some(event) = birth.filter(|event| event.revision == revision) {
+            if let Some(event) = record.filter(|event| event.revision == revision) {
                 self.life(event, &mut batch.events).await?;
-                birth = births.next();
+                record = records.next();
             }
             if let Some(event) = entry.filter(|event| event.revision == revision) {
                 batch.events.extend(self.shown(event, reached).await?);
@@ -157,7 +157,7 @@ impl Following {
             }
             batch.through = revision;
         }
-        for side in [&mut self.entries, &mut self.births] {
+        for side in [&mut self.entries, &mut self.records] {
             let done = side.pending.partition_point(|event| event.revision <= batch.through);
             side.pending.drain(..done);
         }
@@ -172,24 +172,24 @@ impl Following {
         }
     }
 
-    /// A birth, or the end of one: what appears or goes with it.
+    /// A record, or the end of one: what appears or goes with it.
     async fn life(&self, event: &Event, out: &mut Vec<Event>) -> Result<(), ReadError> {
-        let Some(id) = keys::born(&event.key) else { return Ok(()) };
+        let Some(id) = keys::cluster_record_id(&event.key) else { return Ok(()) };
         let born = |entry: &Option<Entry>| entry.as_ref().and_then(Born::read);
         for shelf in &self.shelves {
             let rows = shelf.rows.iter().map(|row| (shelf.key(row, id), &**row));
-            let rows: Vec<(Key, &Row)> =
+            let rows: Vec<(Key, &TemplateObject)> =
                 rows.filter(|(key, _)| self.range.contains(key.as_bytes())).collect();
             match (born(&event.previous), born(&event.current)) {
                 (None, Some(born)) => out.extend(rows.into_iter().map(|(key, row)| {
-                    let entry = row.entry(key.clone(), &born.birth, born.revision);
+                    let entry = row.entry(key.clone(), &born.record, born.revision);
                     Event { revision: event.revision, key, current: Some(entry), previous: None }
                 })),
                 (Some(born), None) if !rows.is_empty() => {
                     let touched = self.touched(shelf, id, event.revision).await?;
                     let gone = rows.into_iter().filter(|(key, _)| !touched.contains(key));
                     out.extend(gone.map(|(key, row)| {
-                        let entry = row.entry(key.clone(), &born.birth, born.revision);
+                        let entry = row.entry(key.clone(), &born.record, born.revision);
                         Event { revision: event.revision, key, current: None, previous: Some(entry) }
                     }));
                 }
@@ -201,7 +201,12 @@ impl Following {
 
     /// The keys of rows at which something was stored at `revision`. If that is forgotten by now, this watch has
     /// been left behind, and says so.
-    async fn touched(&self, shelf: &Shelf, id: Id, revision: Revision) -> Result<HashSet<Key>, ReadError> {
+    async fn touched(
+        &self,
+        shelf: &TemplateCollection,
+        id: Id,
+        revision: Revision,
+    ) -> Result<HashSet<Key>, ReadError> {
         let mut touched = HashSet::new();
         let mut stored = Pages::new(shelf.range(id), None, Some(revision), Some(PAGE_ENTRIES));
         while stored.peek(&self.shared).await?.is_some() {

@@ -1,11 +1,11 @@
-//! Parts of objects that lead out of this server: `log`, `exec`, `attach`, `portforward` and `proxy` of a pod, for instance.
+//! Subresources that lead out of this server: `log`, `exec`, `attach`, `portforward` and `proxy` of a pod, for instance.
 //!
 //! ```text
-//!   …/pods/web-1/log ─► who may ─► the pod is there ─► Connect ─► whoever has the container
-//!                         └──────── still? ────────────────┘ bytes, both ways
+//!   …/pods/web-1/log ─► authorized ─► the pod exists ─► Connect ─► the node of the container
+//!                         └──── stream guard ──────────────┘ bytes, both ways
 //! ```
 //!
-//! A logical cluster runs nothing, so this server cannot answer them. Whoever puts a server together may hand it somebody
+//! A logical cluster runs nothing, so this server cannot answer them. The program that embeds the server may pass it a [`Connect`]
 //! who can. Everything before that is as for any request: who asks, whether they may, which logical cluster, whether there
 //! is such an object. What is said after that, over the connection if it is upgraded, is between the client and them; it
 //! ends when the client may no longer have it ([`tie`]).
@@ -23,20 +23,20 @@ use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Boxed, Store};
 
-use crate::authn::credential::Vouchers;
+use crate::authn::credential::Authenticators;
 use crate::authn::identity::Identity;
 use crate::http::body::Body;
 use crate::http::incoming::Incoming;
-use crate::http::limits::Place;
+use crate::http::limits::RequestSlot;
 use crate::http::websocket;
 use crate::objects::store_errors::unreadable;
 use crate::registry::call::Call;
-use crate::request::info::Asked;
 use crate::request::info::Reach;
+use crate::request::info::RequestInfo;
 use crate::request::path::Resource;
 
 pub use crate::endpoints::connect::stream_guard::{Connection, Upgrade};
-use crate::endpoints::connect::stream_guard::{Tie, Tied};
+use crate::endpoints::connect::stream_guard::{StreamGuard, Tied};
 
 /// The one part that leads further, and may name a port beside the object.
 const PROXY: &str = "proxy";
@@ -46,7 +46,7 @@ pub trait Connect: Send + Sync + fmt::Debug {
     /// Whether it answers for such a part.
     fn leads(&self, part: Part<'_>) -> bool;
 
-    /// Whether it answers somebody for this object's, where the server could do so itself.
+    /// Whether it answers for this object, where the server could do so itself.
     fn runs(&self, _cluster: Id, _who: &Identity, _object: &Value) -> bool {
         true
     }
@@ -63,7 +63,7 @@ pub struct Part<'a> {
     pub part: &'a str,
 }
 
-/// What a client wants of an object it may reach.
+/// A request for a subresource of an object that the client may reach.
 #[derive(Debug)]
 pub struct Wish {
     pub cluster: Id,
@@ -132,7 +132,7 @@ impl Port {
     }
 }
 
-/// Somebody who answers for what a call is about, and what is known of that.
+/// The `Connect` that answers a call, and the object the call is about.
 pub(crate) struct Lead<'a> {
     connect: &'a dyn Connect,
     name: String,
@@ -148,7 +148,7 @@ pub(crate) async fn find<'a>(
     named: &Resource,
 ) -> Result<Option<Lead<'a>>, Status> {
     let part = call.subresource.as_deref().unwrap_or_default();
-    let led = Part { group: &call.row.group, plural: &call.row.plural, part };
+    let led = Part { group: &call.resource.group, plural: &call.resource.plural, part };
     let is_one = call.reach == Reach::One && (named.rest.is_empty() || part == PROXY);
     let Some(connect) = connect.filter(|connect| is_one && connect.leads(led)) else { return Ok(None) };
     let name = call.name.as_deref().unwrap_or_default();
@@ -156,17 +156,18 @@ pub(crate) async fn find<'a>(
     if part.is_empty() {
         return Ok(Some(Lead { connect, name: name.to_owned(), port: Port::default(), object: Value::Null }));
     }
-    if call.row.namespaced && call.namespace.is_none() {
+    if call.resource.namespaced && call.namespace.is_none() {
         return Ok(None);
     }
     let (port, name) = match part {
-        PROXY => Port::split(name)
-            .ok_or_else(|| Status::bad_request(format!("invalid {} request {name:?}", call.row.singular)))?,
+        PROXY => Port::split(name).ok_or_else(|| {
+            Status::bad_request(format!("invalid {} request {name:?}", call.resource.singular))
+        })?,
         _ => (Port::default(), name),
     };
     let found = store.get(&call.key(name)).await.map_err(unreadable)?;
     let object = call.tree(&found.value.ok_or_else(|| call.not_found(name))?)?;
-    if is_kept(part) && !connect.runs(call.cluster, call.gate.identity(), &object) {
+    if is_kept(part) && !connect.runs(call.cluster, call.authorization.identity(), &object) {
         return Ok(None);
     }
     Ok(Some(Lead { connect, name: name.to_owned(), port, object }))
@@ -180,15 +181,15 @@ fn is_kept(part: &str) -> bool {
 impl Lead<'_> {
     pub(crate) async fn answer(
         self,
-        vouchers: &Vouchers,
+        authenticators: &Authenticators,
         stop: &Stop,
         call: &Call,
-        asked: &Asked,
-        place: &mut Place<'_>,
+        info: &RequestInfo,
+        place: &mut RequestSlot<'_>,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
-        let tie = async || Tie::new(call, vouchers, stop.clone()).await;
-        let (body, upgrade) = match &asked.upgrade {
+        let tie = async || StreamGuard::new(call, authenticators, stop.clone()).await;
+        let (body, upgrade) = match &info.upgrade {
             // What comes on such a connection is not a body.
             Some(on) => {
                 websocket::check_page(&call.headers)?;
@@ -196,21 +197,21 @@ impl Lead<'_> {
             }
             None => (place.receive(incoming).await?, None),
         };
-        let rest = rest(asked);
+        let rest = rest(info);
         let wish = Wish {
             cluster: call.cluster,
-            identity: call.gate.identity().clone(),
-            group: call.row.group.to_string(),
-            plural: call.row.plural.to_string(),
+            identity: call.authorization.identity().clone(),
+            group: call.resource.group.to_string(),
+            plural: call.resource.plural.to_string(),
             namespace: call.namespace.clone().unwrap_or_default(),
             name: self.name,
             object: self.object,
             part: call.subresource.clone().unwrap_or_default(),
             port: self.port,
-            address: asked.path.strip_suffix(&rest).unwrap_or(&asked.path).to_owned(),
+            address: info.path.strip_suffix(&rest).unwrap_or(&info.path).to_owned(),
             rest,
-            method: asked.method.clone(),
-            query: asked.query.pairs().to_vec(),
+            method: info.method.clone(),
+            query: info.query.pairs().to_vec(),
             headers: call.headers.clone(),
             body,
             upgrade,
@@ -228,12 +229,12 @@ impl Lead<'_> {
 }
 
 /// What follows a proxy in a path: `/api/v1/namespaces/shop/pods/web/proxy` has seven segments. After others there is at
-/// most a slash, which says nothing.
-fn rest(asked: &Asked) -> String {
-    if asked.resource().and_then(|named| named.subresource.as_deref()) != Some(PROXY) {
+/// most a slash, which is ignored.
+fn rest(info: &RequestInfo) -> String {
+    if info.resource().and_then(|named| named.subresource.as_deref()) != Some(PROXY) {
         return String::new();
     }
-    asked.path_inside().splitn(9, '/').nth(8).map(|rest| format!("/{rest}")).unwrap_or_default()
+    info.path_inside().splitn(9, '/').nth(8).map(|rest| format!("/{rest}")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -247,13 +248,13 @@ mod tests {
     use super::*;
     use crate::authn::identity::Identity;
     use crate::clusters::records;
-    use crate::clusters::records::Birth;
+    use crate::clusters::records::LogicalClusterRecord;
     use crate::http::body::whole;
     use crate::keys::Collection;
     use crate::objects::stored;
     use crate::stack::Stack;
 
-    /// Answers with what it was asked.
+    /// Answers with the request it received.
     #[derive(Debug)]
     struct Mirror;
 
@@ -273,7 +274,7 @@ mod tests {
     async fn only_who_may_reach_a_pod_that_is_there_gets_through() {
         let tasks = controller::tasks::Tasks::new();
         let store = Arc::new(storage::memory::Memory::new());
-        records::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "uid": "u"}});
         let key = Collection { group: "", plural: "pods" }.key(Id::ROOT, Some("shop"), "web");
         let put = storage::Change::Put(stored::encode(&pod));
@@ -322,7 +323,7 @@ mod tests {
     #[test]
     fn what_follows_a_proxy_stays_as_it_was_written() {
         let check = |path: &str, expected: &str| {
-            assert_eq!(rest(&Asked::line(&format!("GET {path}"))), expected, "{path}");
+            assert_eq!(rest(&RequestInfo::line(&format!("GET {path}"))), expected, "{path}");
         };
         check("/api/v1/namespaces/shop/pods/web/proxy", "");
         check("/api/v1/namespaces/shop/pods/web/proxy/", "/");

@@ -1,7 +1,7 @@
-//! What holds a stream to whoever asked for it: when they no longer may, it ends.
+//! Ends a stream when its client is no longer authorized.
 //!
-//! Bytes on a connection that was handed on are looked at by nobody here, so they cannot be refused one by one. The
-//! connection itself is held: by the policies, the token and the logical cluster it was opened by, as a watch is.
+//! Bytes on an upgraded connection are not parsed here, so they cannot be refused one by one. The
+//! connection itself is revalidated, as a watch is: by the policies, the token and the logical cluster it was opened with.
 
 use std::fmt;
 use std::io;
@@ -18,40 +18,44 @@ use hyper_util::rt::TokioIo;
 use openapi::meta::status::Status;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::authn::credential::Vouchers;
-use crate::authz::revalidation::Standing;
+use crate::authn::credential::Authenticators;
+use crate::authz::revalidation::Revalidation;
 use crate::http::body::{Body, Broken};
 use crate::registry::call::Call;
 
-/// Ready once the stream has to end, for everybody who waits for it.
-pub(super) struct Tie {
+/// Ready once the stream has to end, for all who wait for it.
+pub(super) struct StreamGuard {
     lost: Shared<Pin<Box<dyn Future<Output = ()> + Send>>>,
     is_cut: bool,
 }
 
-impl fmt::Debug for Tie {
+impl fmt::Debug for StreamGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tie").field("is_cut", &self.is_cut).finish_non_exhaustive()
+        f.debug_struct("StreamGuard").field("is_cut", &self.is_cut).finish_non_exhaustive()
     }
 }
 
-impl Tie {
+impl StreamGuard {
     /// It counts as a watch does, for as long as it is kept.
-    pub(super) async fn new(call: &Call, vouchers: &Vouchers, mut stop: Stop) -> Result<Tie, Status> {
-        let mut standing = Standing::endless(&call.gate, vouchers).await?;
-        let watching = call.gate.watching().await?;
+    pub(super) async fn new(
+        call: &Call,
+        authenticators: &Authenticators,
+        mut stop: Stop,
+    ) -> Result<StreamGuard, Status> {
+        let mut revalidation = Revalidation::endless(&call.authorization, authenticators).await?;
+        let watching = call.authorization.watching().await?;
         let lost = async move {
             let _watching = watching;
             tokio::select! {
-                () = standing.lost() => {}
+                () = revalidation.lost() => {}
                 () = stop.requested() => {}
             }
         };
         let lost: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(lost);
-        Ok(Tie { lost: lost.shared(), is_cut: false })
+        Ok(StreamGuard { lost: lost.shared(), is_cut: false })
     }
 
-    /// Whether it is over. If not, whoever asks is woken when it is.
+    /// Whether it is over. If not, the caller is woken when it is.
     fn is_cut(&mut self, context: &mut Context<'_>) -> bool {
         self.is_cut = self.is_cut || Pin::new(&mut self.lost).poll(context).is_ready();
         self.is_cut
@@ -62,11 +66,11 @@ impl Tie {
 #[derive(Debug)]
 pub struct Upgrade {
     on: OnUpgrade,
-    tie: Tie,
+    tie: StreamGuard,
 }
 
 impl Upgrade {
-    pub(super) fn new(on: OnUpgrade, tie: Tie) -> Upgrade {
+    pub(super) fn new(on: OnUpgrade, tie: StreamGuard) -> Upgrade {
         Upgrade { on, tie }
     }
 
@@ -81,12 +85,12 @@ impl Upgrade {
 #[derive(Debug)]
 pub struct Connection {
     stream: TokioIo<Upgraded>,
-    tie: Tie,
+    tie: StreamGuard,
 }
 
 impl Connection {
-    /// Returns when the client may no longer have it. Whoever leads bytes on waits for this too: while the other side takes
-    /// none, nobody reads here, and nobody would find out.
+    /// Returns when the client may no longer have it. The copier of bytes waits for this too: while the other side takes
+    /// none, no read here would notice.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         self.tie.lost.clone()
     }
@@ -94,7 +98,9 @@ impl Connection {
     /// Reading and writing are done by one task, so whichever was polled last wakes both.
     fn held(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TokioIo<Upgraded>>> {
         match self.tie.is_cut(context) {
-            true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "whoever opened it no longer may")),
+            true => {
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "its client is no longer authorized"))
+            }
             false => Ok(Pin::new(&mut self.stream)),
         }
     }
@@ -128,15 +134,15 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// An answer that breaks off when the client may no longer have it. How long it is nobody is told: it is sent as it comes.
+/// An answer that breaks off when the client may no longer have it. Its length is not announced: it is sent as it comes.
 #[derive(Debug)]
 pub(super) struct Tied {
     body: Body,
-    tie: Tie,
+    tie: StreamGuard,
 }
 
 impl Tied {
-    pub(super) fn new(body: Body, tie: Tie) -> Tied {
+    pub(super) fn new(body: Body, tie: StreamGuard) -> Tied {
         Tied { body, tie }
     }
 }

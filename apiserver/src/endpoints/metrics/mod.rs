@@ -22,13 +22,13 @@ use crate::endpoints::version;
 use crate::http::body::Body;
 use crate::http::limits::Limits;
 use crate::kinds::Kinds;
-use crate::request::info::Asked;
+use crate::request::info::RequestInfo;
 use crate::response::render;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Seconds. From a read out of memory to the longest a request may take.
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0];
-/// Stands for every resource that not everybody has, and every method that is not known.
+/// Stands for every custom resource, and every unknown method.
 const OTHER: &str = "other";
 
 #[derive(Debug)]
@@ -68,9 +68,9 @@ struct Build {
     compiler: &'static str,
 }
 
-/// What the store says about itself.
+/// Figures of the store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StoreFigures {
+pub(crate) struct StoreMetrics {
     pub(crate) revision: u64,
     pub(crate) entries: usize,
 }
@@ -127,12 +127,18 @@ impl Metrics {
     }
 
     /// Counts a request that was answered. A watch goes on being counted until its answer ends.
-    pub(crate) fn count(&self, kinds: &Kinds, asked: &Asked, took: Duration, response: &mut Response<Body>) {
-        let verb = verb(asked);
-        let (group, resource) = resource(kinds, asked);
+    pub(crate) fn count(
+        &self,
+        kinds: &Kinds,
+        info: &RequestInfo,
+        took: Duration,
+        response: &mut Response<Body>,
+    ) {
+        let verb = verb(info);
+        let (group, resource) = resource(kinds, info);
         let code = u32::from(response.status().as_u16());
         self.requests.get_or_create(&Request { verb, group, resource, code }).inc();
-        if !asked.is_watch() {
+        if !info.is_watch() {
             self.durations.get_or_create(&ByVerb { verb }).observe(took.as_secs_f64());
         } else if [StatusCode::OK, StatusCode::SWITCHING_PROTOCOLS].contains(&response.status()) {
             let open = Open::new(self.watches.get_or_create_owned(&ByVerb { verb }));
@@ -148,7 +154,7 @@ impl Metrics {
     }
 
     /// All figures, as of now.
-    pub(crate) fn answer(&self, limits: &Limits, store: Option<StoreFigures>) -> Response<Body> {
+    pub(crate) fn answer(&self, limits: &Limits, store: Option<StoreMetrics>) -> Response<Body> {
         for (request_kind, lane) in [("readOnly", &limits.reads), ("mutating", &limits.writes)] {
             self.inflight.get_or_create(&Kind { request_kind }).set(signed(lane.now()));
         }
@@ -168,8 +174,8 @@ fn signed(count: usize) -> i64 {
 }
 
 /// The words dashboards know, which are neither methods nor verbs but some of both.
-fn verb(asked: &Asked) -> &'static str {
-    match asked.verb() {
+fn verb(info: &RequestInfo) -> &'static str {
+    match info.verb() {
         Some(Verb::Get) => "GET",
         Some(Verb::List) => "LIST",
         Some(Verb::Watch) => "WATCH",
@@ -178,16 +184,16 @@ fn verb(asked: &Asked) -> &'static str {
         Some(Verb::Patch) => "PATCH",
         Some(Verb::Delete) => "DELETE",
         Some(Verb::DeleteCollection) => "DELETECOLLECTION",
-        None if matches!(asked.method, Method::GET | Method::HEAD) => "GET",
+        None if matches!(info.method, Method::GET | Method::HEAD) => "GET",
         None => OTHER,
     }
 }
 
-/// Group and plural of a resource of `kinds`, which everybody has; empty for what is no resource.
-fn resource(kinds: &Kinds, asked: &Asked) -> (Arc<str>, Arc<str>) {
-    let Some(named) = asked.resource() else { return ("".into(), "".into()) };
+/// Group and plural of a resource of `kinds`, the common set; empty for other paths.
+fn resource(kinds: &Kinds, info: &RequestInfo) -> (Arc<str>, Arc<str>) {
+    let Some(named) = info.resource() else { return ("".into(), "".into()) };
     match kinds.find(&named.group, &named.version, &named.resource) {
-        Some(row) => (row.group.clone(), row.plural.clone()),
+        Some(resource) => (resource.group.clone(), resource.plural.clone()),
         None => (OTHER.into(), OTHER.into()),
     }
 }
@@ -215,12 +221,12 @@ mod tests {
 
     fn count(metrics: &Metrics, line: &str) -> Response<Body> {
         let mut response = render::json(StatusCode::OK, Bytes::new());
-        metrics.count(Kinds::built_in(), &Asked::line(line), Duration::from_millis(1), &mut response);
+        metrics.count(Kinds::built_in(), &RequestInfo::line(line), Duration::from_millis(1), &mut response);
         response
     }
 
     async fn shown(metrics: &Metrics) -> String {
-        let store = StoreFigures { revision: 7, entries: 3 };
+        let store = StoreMetrics { revision: 7, entries: 3 };
         let response = metrics.answer(&Limits::default(), Some(store));
         let body = response.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8(body.to_vec()).unwrap()

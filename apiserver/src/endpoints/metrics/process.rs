@@ -1,4 +1,4 @@
-//! What the kernel says about this process. Where it says nothing, neither do we.
+//! Metrics of this process, where the kernel has them.
 
 use std::fmt;
 use std::fs;

@@ -142,7 +142,7 @@ impl Authority {
         }
     }
 
-    /// What the server shows to whoever reaches it under one of these names or addresses.
+    /// The serving certificate for these names and addresses.
     pub fn serving(&self, names: &[String]) -> Result<Identity, PkiError> {
         let mut params = leaf("holon", &[]);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -268,7 +268,7 @@ fn name(user: &str, groups: &[&str]) -> DistinguishedName {
     name
 }
 
-/// From a day ago, so that a clock that is a little behind does not lock anybody out.
+/// From a day ago, so that a client whose clock is behind is not locked out.
 fn valid_for(params: &mut CertificateParams, days: u32) {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -292,7 +292,7 @@ pub fn write_private(path: &Path, contents: &str) -> Result<(), PkiError> {
     let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let private = std::fs::Permissions::from_mode(0o600);
     file.and_then(|mut file| {
-        // One that was there before may have been readable by others.
+        // An existing file may have been readable by others.
         file.set_permissions(private)?;
         file.write_all(contents.as_bytes())?;
         file.sync_all()

@@ -1,4 +1,4 @@
-//! Replacing the authority without locking anybody out, and then everybody it should.
+//! Rotation of the certificate authority, without locking out clients that follow it.
 //!
 //! ```text
 //!   one ─► both trusted, the old one signs ─► both trusted, the new one signs ─► the new one
@@ -19,7 +19,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::http::pki::{Authority, PkiError, make_authority, write_private};
 
-/// What was done.
+/// The step that was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rotated {
     /// There is a new authority, which signs nothing yet.
@@ -40,7 +40,7 @@ pub(super) struct AuthorityState {
 }
 
 impl AuthorityState {
-    /// What is in a directory.
+    /// Reads a directory.
     pub(super) fn read(dir: &Path) -> Result<AuthorityState, PkiError> {
         let Authority { certificate, key, .. } = Authority::existing(dir)?;
         let next = dir.join("next.key");
@@ -149,7 +149,7 @@ mod tests {
         let (of_old, trusts_old) = (old.client("ann", &[]).unwrap(), old.clone());
         assert_eq!(old.rotate().unwrap(), Rotated::Trusted);
         let both = open();
-        assert!(accepts(&both, &trusts_old, &of_old), "nothing has changed for anybody");
+        assert!(accepts(&both, &trusts_old, &of_old), "nothing has changed for any client");
         let early = both.client("bob", &[]).unwrap();
         assert_eq!(both.rotate().unwrap(), Rotated::Signing);
         let new = open();
@@ -157,7 +157,7 @@ mod tests {
         for (trusting, client) in [(&both, &of_old), (&both, &early), (&new, &of_new)] {
             assert!(accepts(&new, trusting, client));
         }
-        // Whoever did not learn in time to trust the new one notices when it signs.
+        // A client that does not trust the new authority yet notices when it signs.
         assert!(!accepts(&new, &trusts_old, &of_old));
         assert_eq!(new.rotate().unwrap(), Rotated::Forgotten);
         let last = open();

@@ -1,8 +1,8 @@
-//! What the server shows to clients, and whose certificates it takes from them, for as long as it runs.
+//! The serving certificate and the trusted client authorities, for as long as the server runs.
 //!
 //! Its own certificate is made anew every day, so a server that is never restarted never shows an old one. Clients of our
 //! authority are always known; those of others if the operator names a file with their certificates. That file is looked
-//! at again when it has changed: whom it no longer names nobody is believed any more, those who are connected already
+//! again when it has changed: certificates of an authority it no longer names are refused, and open connections with one
 //! included.
 
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ const RENEW_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How soon a changed file counts.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a client meets when it connects.
+/// The TLS configuration for new connections.
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub config: Arc<ServerConfig>,
@@ -45,7 +45,7 @@ impl Serving {
         Serving { authority, names, others }
     }
 
-    /// What is offered from now on.
+    /// The configuration from now on.
     pub fn offer(&self) -> Result<Offer, PkiError> {
         self.trusting(self.trusted()?)
     }
@@ -73,8 +73,8 @@ impl Serving {
             }
             let trust = offered.borrow().trust.clone();
             let others = self.trusted().unwrap_or_else(|error| {
-                // Whom nobody vouches for any more is not believed.
-                tracing::error!(%error, "clients of other authorities are unknown from now on");
+                // Certificates of an authority that is gone are refused.
+                tracing::error!(%error, "cannot read the client CA file; its clients are no longer authenticated");
                 String::new()
             });
             if *others == *trust && renewed.elapsed() < RENEW_EVERY {
@@ -82,7 +82,9 @@ impl Serving {
             }
             match self.trusting(others) {
                 Ok(offer) => drop(offered.send_replace(offer)),
-                Err(error) => tracing::error!(%error, "cannot renew the certificate; the old one stays"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot renew the serving certificate; the old one stays in use")
+                }
             }
             renewed = Instant::now();
         }

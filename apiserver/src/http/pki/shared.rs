@@ -6,14 +6,14 @@
 //!   no            | yes                  | the one in the directory is published
 //!   yes           | no                   | the published one is written to the directory
 //!   yes           | the same, or a copy  | the published one is written to the directory: it may be a step of rotation ahead
-//!   yes           | another              | refused: somebody's kubeconfigs would stop working
+//!   yes           | another              | refused: existing kubeconfigs would stop working
 //! ```
 //!
 //! A directory holds a *copy* if the file `shared` in it has the id under which the authority was published. The id is drawn
 //! once and outlives every rotation, so a server that was away for all three steps still knows its authority.
 //!
 //! The entry is created if absent and replaced by revision, so no two servers ever disagree about it. It holds private keys:
-//! whoever reads the etcd can sign certificates of any user. No path of the API leads to it.
+//! a reader of the etcd can sign certificates of any user. No path of the API leads to it.
 
 use std::path::Path;
 
@@ -86,7 +86,7 @@ impl Authority {
         copy(dir, &published)?;
         let (state, done) = published.state().next(dir)?;
         let next = Published::new(published.id, state);
-        // Of two who rotate at once one loses, and nobody takes two steps by accident.
+        // Of two rotations at once one loses, so that no two steps are taken by accident.
         let expect = Expect::Revision(entry.revision());
         store.commit(keys::shared_authority(), expect, Change::Put(next.encode())).await?;
         copy(dir, &next)?;
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(first.certificate(), second.certificate());
         let ann = first.client("ann", &[]).unwrap();
         assert!(accepts(&second, &first, &ann));
-        // And whoever loses the race uses what the winner published, not what it made.
+        // The server that loses the race uses the published authority, not its own.
         let late = tempfile::tempdir().unwrap();
         let lost = publish(late.path(), &store).await.unwrap();
         assert_eq!(lost.certificate, first.certificate());

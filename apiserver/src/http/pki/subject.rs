@@ -111,7 +111,7 @@ mod tests {
             let der = CertificateDer::from_pem_slice(made.certificate.as_bytes()).unwrap();
             // As TLS checks it, signature and all.
             verifier.verify_client_cert(&der, &[], UnixTime::now()).unwrap();
-            let Identity::User(user) = Identity::of(Some(&[der])) else { panic!("ann is nobody") };
+            let Identity::User(user) = Identity::of(Some(&[der])) else { panic!("ann is anonymous") };
             let expected = [groups.as_slice(), &["system:authenticated"]].concat();
             assert_eq!(user.name, "ann");
             assert_eq!(user.groups, expected);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   own:     what this logical cluster has changed or added, and what it has deleted
-//!   shared:  what every newborn has
+//!   shared:  the bootstrap roles and bindings
 //!   ───────
 //!   seen:    at each place the own one, if there is something, or a deletion; else the shared one
 //! ```
@@ -20,14 +20,14 @@ use crate::request::attributes::Attributes;
 
 /// Where a role or a binding is. Those of a whole logical cluster are in no namespace, which is the empty one here.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Place {
+pub struct PolicyKey {
     pub namespace: Box<str>,
     pub name: Box<str>,
 }
 
-impl Place {
-    pub fn new(namespace: &str, name: &str) -> Place {
-        Place { namespace: namespace.into(), name: name.into() }
+impl PolicyKey {
+    pub fn new(namespace: &str, name: &str) -> PolicyKey {
+        PolicyKey { namespace: namespace.into(), name: name.into() }
     }
 }
 
@@ -35,8 +35,8 @@ impl Place {
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// None: there is none any more, whatever the layer beneath says.
-    roles: HashMap<Place, Option<Arc<Role>>>,
-    bindings: HashMap<Place, Option<Arc<Binding>>>,
+    roles: HashMap<PolicyKey, Option<Arc<Role>>>,
+    bindings: HashMap<PolicyKey, Option<Arc<Binding>>>,
     /// By namespace.
     scopes: HashMap<Box<str>, Scope>,
 }
@@ -50,7 +50,7 @@ struct Scope {
 
 #[derive(Clone, Debug)]
 struct Bound {
-    place: Place,
+    place: PolicyKey,
     binding: Arc<Binding>,
 }
 
@@ -60,16 +60,16 @@ impl Policy {
     }
 
     /// Notes what is at a place: a role, or that there is none.
-    pub fn set_role(&mut self, place: Place, role: Option<Role>) {
+    pub fn set_role(&mut self, place: PolicyKey, role: Option<Role>) {
         self.roles.insert(place, role.map(Arc::new));
     }
 
     /// Forgets a place: what the layer beneath says holds.
-    pub fn unset_role(&mut self, place: &Place) {
+    pub fn unset_role(&mut self, place: &PolicyKey) {
         self.roles.remove(place);
     }
 
-    pub fn set_binding(&mut self, place: Place, binding: Option<Binding>) {
+    pub fn set_binding(&mut self, place: PolicyKey, binding: Option<Binding>) {
         self.unset_binding(&place);
         let binding = binding.map(Arc::new);
         for named in binding.iter().flat_map(|binding| &binding.subjects) {
@@ -79,7 +79,7 @@ impl Policy {
                 Named::User(name) => scope.users.entry(name.into()).or_default(),
                 Named::Group(name) => scope.groups.entry(name.into()).or_default(),
             };
-            // Somebody named twice is bound once.
+            // A user named twice is bound once.
             if let (Err(at), Some(binding)) =
                 (list.binary_search_by(|bound| bound.place.cmp(&place)), &binding)
             {
@@ -89,7 +89,7 @@ impl Policy {
         self.bindings.insert(place, binding);
     }
 
-    pub fn unset_binding(&mut self, place: &Place) {
+    pub fn unset_binding(&mut self, place: &PolicyKey) {
         let Some(Some(binding)) = self.bindings.remove(place) else { return };
         let Some(scope) = self.scopes.get_mut(&place.namespace) else { return };
         for named in &binding.subjects {
@@ -110,7 +110,7 @@ impl Policy {
         }
     }
 
-    /// The bindings of a namespace that name somebody. One that does so in two ways may come twice.
+    /// The bindings of a namespace that match a user. One that does so in two ways may come twice.
     fn bound<'a>(&'a self, who: Who<'a>, namespace: &str) -> impl Iterator<Item = &'a Bound> + use<'a> {
         let scope = self.scopes.get(namespace);
         let users = scope.and_then(|scope| scope.users.get(who.name));
@@ -127,14 +127,14 @@ pub struct Layers<'a> {
     pub shared: &'a Policy,
 }
 
-/// A rule somebody has, and by what.
+/// A rule that a user has, and by which binding.
 struct Held<'a> {
     bound: &'a Bound,
     rule: &'a Rule,
 }
 
 impl<'a> Layers<'a> {
-    /// Whether somebody may do something.
+    /// Whether a user may do something.
     pub fn decide(self, who: Who<'a>, wanted: &Attributes) -> Decision {
         let namespace = match wanted {
             Attributes::Resource(resource) => resource.namespace.as_str(),
@@ -153,18 +153,18 @@ impl<'a> Layers<'a> {
         Decision { allowed: false, reason }
     }
 
-    /// All rules somebody has in a namespace, or with none in the whole logical cluster; and what could not be found.
+    /// All rules of a user in a namespace, or with none in the whole logical cluster; and the roles that were not found.
     pub fn rules(self, who: Who<'a>, namespace: &str) -> (Vec<&'a Rule>, Vec<String>) {
         let mut missing = Vec::new();
         let rules = self.held(who, namespace, &mut missing).map(|held| held.rule).collect();
         (rules, missing)
     }
 
-    /// The rules of a role, if it is there. Errors name it as Kubernetes does.
+    /// The rules of a role, if it exists. Errors name it as Kubernetes does.
     pub fn role_rules(self, namespace: &str, kind: &str, name: &str) -> Result<&'a [Rule], String> {
         let (place, resource) = match kind {
-            "ClusterRole" => (Place::new("", name), "clusterrole"),
-            "Role" => (Place::new(namespace, name), "role"),
+            "ClusterRole" => (PolicyKey::new("", name), "clusterrole"),
+            "Role" => (PolicyKey::new(namespace, name), "role"),
             kind => return Err(format!("unsupported role reference kind: {kind:?}")),
         };
         let own = self.own.and_then(|own| own.roles.get(&place));

@@ -41,15 +41,15 @@ fn decide(own: &Policy, shared: &Policy, name: &str, groups: &[&str], wanted: &A
 #[test]
 fn who_is_bound_to_a_role_may_do_what_it_says_and_is_told_why() {
     let mut policy = Policy::default();
-    policy.set_role(Place::new("", "reader"), reader());
-    policy.set_role(Place::new("shop", "local"), reader());
+    policy.set_role(PolicyKey::new("", "reader"), reader());
+    policy.set_role(PolicyKey::new("shop", "local"), reader());
     let to = |subjects: &[(&str, &str)]| binding("ClusterRole", "reader", subjects);
-    policy.set_binding(Place::new("", "all"), to(&[("User", "ann"), ("Group", "dev")]));
-    policy.set_binding(Place::new("shop", "some"), to(&[("User", "bob"), ("ServiceAccount", "robot")]));
+    policy.set_binding(PolicyKey::new("", "all"), to(&[("User", "ann"), ("Group", "dev")]));
+    policy.set_binding(PolicyKey::new("shop", "some"), to(&[("User", "bob"), ("ServiceAccount", "robot")]));
     let local = binding("Role", "local", &[("ServiceAccount", "ci/bot"), ("Group", "ops")]);
-    policy.set_binding(Place::new("shop", "local"), local);
-    policy.set_binding(Place::new("", "lost"), binding("ClusterRole", "gone", &[("User", "eve")]));
-    policy.set_binding(Place::new("shop", "lost"), binding("Role", "reader", &[("User", "eve")]));
+    policy.set_binding(PolicyKey::new("shop", "local"), local);
+    policy.set_binding(PolicyKey::new("", "lost"), binding("ClusterRole", "gone", &[("User", "eve")]));
+    policy.set_binding(PolicyKey::new("shop", "lost"), binding("Role", "reader", &[("User", "eve")]));
     let check = |name: &str, groups: &[&str], namespace: &str, expected: Option<&str>| {
         let found = decide(&policy, &Policy::default(), name, groups, &pods("get", namespace));
         let reason = expected.map_or(String::new(), |by| format!("RBAC: allowed by {by}"));
@@ -82,34 +82,34 @@ fn who_is_bound_to_a_role_may_do_what_it_says_and_is_told_why() {
 #[test]
 fn a_logical_cluster_sees_what_is_shared_until_it_says_otherwise() {
     let (mut shared, mut own) = (Policy::default(), Policy::default());
-    shared.set_role(Place::new("", "reader"), reader());
+    shared.set_role(PolicyKey::new("", "reader"), reader());
     let to = |name: &str| binding("ClusterRole", "reader", &[("User", name)]);
-    shared.set_binding(Place::new("", "all"), to("ann"));
+    shared.set_binding(PolicyKey::new("", "all"), to("ann"));
     let may = |own: &Policy, name: &str| decide(own, &shared, name, &[], &pods("get", "")).allowed;
     assert!(may(&own, "ann") && !may(&own, "bob"));
     // Changed, deleted, and as it was.
-    own.set_binding(Place::new("", "all"), to("bob"));
+    own.set_binding(PolicyKey::new("", "all"), to("bob"));
     assert!(!may(&own, "ann") && may(&own, "bob"));
-    own.set_binding(Place::new("", "all"), None);
+    own.set_binding(PolicyKey::new("", "all"), None);
     assert!(!may(&own, "ann") && !may(&own, "bob"));
-    own.unset_binding(&Place::new("", "all"));
+    own.unset_binding(&PolicyKey::new("", "all"));
     assert!(may(&own, "ann") && own.is_empty());
     // The same for the role.
-    own.set_role(Place::new("", "reader"), role(json!([])));
+    own.set_role(PolicyKey::new("", "reader"), role(json!([])));
     assert!(!may(&own, "ann"));
-    own.set_role(Place::new("", "reader"), None);
+    own.set_role(PolicyKey::new("", "reader"), None);
     assert!(!may(&own, "ann"));
-    own.unset_role(&Place::new("", "reader"));
+    own.unset_role(&PolicyKey::new("", "reader"));
     assert!(may(&own, "ann") && own.is_empty());
 }
 
 #[test]
 fn all_rules_somebody_has_are_listed() {
     let mut policy = Policy::default();
-    policy.set_role(Place::new("", "reader"), reader());
+    policy.set_role(PolicyKey::new("", "reader"), reader());
     let to = |name: &str| binding("ClusterRole", name, &[("User", "ann"), ("Group", "dev")]);
-    policy.set_binding(Place::new("shop", "b"), to("reader"));
-    policy.set_binding(Place::new("", "c"), to("gone"));
+    policy.set_binding(PolicyKey::new("shop", "b"), to("reader"));
+    policy.set_binding(PolicyKey::new("", "c"), to("gone"));
     let groups = ["dev".to_owned()];
     let layers = Layers { own: None, shared: &policy };
     let (rules, missing) = layers.rules(Who { name: "ann", groups: &groups }, "shop");
@@ -121,17 +121,18 @@ fn all_rules_somebody_has_are_listed() {
 /// A change to a policy: at one of a few places something is set, deleted or forgotten.
 #[derive(Clone, Debug)]
 enum Change {
-    Role(Place, Option<bool>),
-    Binding(Place, Option<Vec<usize>>),
-    Forget(Place),
+    Role(PolicyKey, Option<bool>),
+    Binding(PolicyKey, Option<Vec<usize>>),
+    Forget(PolicyKey),
 }
 
 const SUBJECTS: [(&str, &str); 4] =
     [("User", "ann"), ("Group", "dev"), ("ServiceAccount", "shop/bot"), ("ServiceAccount", "bot")];
 
-fn places() -> impl Strategy<Value = Place> {
+fn places() -> impl Strategy<Value = PolicyKey> {
     let names = prop::sample::select(vec!["a", "b", "c"]);
-    (prop::sample::select(vec!["", "shop"]), names).prop_map(|(namespace, name)| Place::new(namespace, name))
+    (prop::sample::select(vec!["", "shop"]), names)
+        .prop_map(|(namespace, name)| PolicyKey::new(namespace, name))
 }
 
 fn changes() -> impl Strategy<Value = Change> {

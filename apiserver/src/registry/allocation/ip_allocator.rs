@@ -1,4 +1,4 @@
-//! Giving a Service what it needs, one thing at a time.
+//! Allocates the cluster IP and the node ports of a Service.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -13,22 +13,22 @@ use storage::{Change, CommitError, Expect, Store};
 use crate::clusters::service_cidr::ADDRESSES;
 use crate::objects::store_errors::{unreadable, unwritten_in};
 use crate::objects::{metadata, stored};
-use crate::registry::allocation::{Claim, Claims, PORTS, port_of};
+use crate::registry::allocation::{Allocation, Allocations, PORTS, port_of};
 
 /// A number that is taken is drawn again this often before all are tried in order.
 const DRAWS: usize = 32;
 
 /// Where one Service is served.
-pub(super) struct Desk<'a> {
+pub(super) struct IpAllocator<'a> {
     pub(super) store: &'a dyn Store,
     pub(super) cluster: Id,
-    /// Nothing is claimed then; what would be is drawn all the same.
+    /// Nothing is allocated then; what would be is drawn all the same.
     pub(super) dry_run: bool,
-    pub(super) before: BTreeSet<Claim>,
-    pub(super) claims: Claims,
+    pub(super) before: BTreeSet<Allocation>,
+    pub(super) allocations: Allocations,
 }
 
-impl Desk<'_> {
+impl IpAllocator<'_> {
     pub(super) async fn serve(&mut self, service: &mut Value) -> Result<(), Status> {
         let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
         if kind != "ExternalName" {
@@ -68,7 +68,7 @@ impl Desk<'_> {
             let why = "IPv6 is not configured on this cluster";
             return Err(invalid(service, "spec.clusterIPs[0]", json!([said]), why));
         };
-        if self.before.contains(&Claim::Address(address)) {
+        if self.before.contains(&Allocation::Address(address)) {
             return Ok(said.to_owned());
         }
         if !in_range(address) {
@@ -77,7 +77,7 @@ impl Desk<'_> {
                 "the provided IP ({said}) is not in the valid range. The range of valid IPs is {first}/{bits}"
             )));
         }
-        match self.claim(service, Claim::Address(address)).await? {
+        match self.allocation(service, Allocation::Address(address)).await? {
             true => Ok(said.to_owned()),
             false => Err(refused("provided IP is already allocated")),
         }
@@ -88,7 +88,7 @@ impl Desk<'_> {
         let draws = (0..DRAWS).map(|_| rand::rng().random_range(1..count - 1));
         for offset in draws.chain(1..count - 1) {
             let address = Ipv4Addr::from(first + offset);
-            if self.claim(service, Claim::Address(address)).await? {
+            if self.allocation(service, Allocation::Address(address)).await? {
                 return Ok(address.to_string());
             }
         }
@@ -125,8 +125,8 @@ impl Desk<'_> {
 
     async fn port(&mut self, service: &Value, said: &Value, field: &str) -> Result<u16, Status> {
         let Some(port) = port_of(said) else { return self.any_port(service).await };
-        let claim = Claim::Port(port);
-        if self.before.contains(&claim) || self.claims.made.contains_key(&claim) {
+        let allocation = Allocation::Port(port);
+        if self.before.contains(&allocation) || self.allocations.made.contains_key(&allocation) {
             return Ok(port);
         }
         if !PORTS.contains(&port) {
@@ -136,7 +136,7 @@ impl Desk<'_> {
             );
             return Err(invalid(service, field, said.clone(), &why));
         }
-        match self.claim(service, claim).await? {
+        match self.allocation(service, allocation).await? {
             true => Ok(port),
             false => Err(invalid(service, field, said.clone(), "provided port is already allocated")),
         }
@@ -145,7 +145,7 @@ impl Desk<'_> {
     async fn any_port(&mut self, service: &Value) -> Result<u16, Status> {
         let draws = (0..DRAWS).map(|_| rand::rng().random_range(PORTS));
         for port in draws.chain(PORTS) {
-            if self.claim(service, Claim::Port(port)).await? {
+            if self.allocation(service, Allocation::Port(port)).await? {
                 return Ok(port);
             }
         }
@@ -153,16 +153,16 @@ impl Desk<'_> {
     }
 
     /// Whether it is ours now.
-    async fn claim(&mut self, service: &Value, claim: Claim) -> Result<bool, Status> {
-        let key = claim.key(self.cluster);
+    async fn allocation(&mut self, service: &Value, allocation: Allocation) -> Result<bool, Status> {
+        let key = allocation.key(self.cluster);
         if self.dry_run {
             return Ok(self.store.get(&key).await.map_err(unreadable)?.value.is_none());
         }
         let (namespace, name) = (metadata::text(service, "namespace"), metadata::text(service, "name"));
-        let value = Change::Put(stored::encode(&claim.object(namespace, name)));
+        let value = Change::Put(stored::encode(&allocation.object(namespace, name)));
         match self.store.commit(key, Expect::Absent, value).await {
             Ok(event) => {
-                self.claims.made.insert(claim, event.revision);
+                self.allocations.made.insert(allocation, event.revision);
                 Ok(true)
             }
             Err(CommitError::Conflict { .. }) => Ok(false),
@@ -171,7 +171,7 @@ impl Desk<'_> {
     }
 }
 
-/// There are addresses of one family. Whoever looks after their own need none from us, and may name both.
+/// There are addresses of one family. A Service without a cluster IP needs none, and may name both families.
 fn families(service: &Value) -> Result<(), Status> {
     let spec = &service["spec"];
     let selects = spec["selector"].as_object().is_some_and(|selector| !selector.is_empty());

@@ -1,15 +1,15 @@
-//! Addresses and ports of Services: each given to one Service of a logical cluster at a time, and free again after it.
+//! Allocation of cluster IPs and node ports: each belongs to one Service of a logical cluster at a time.
 //!
 //! ```text
-//!   claim (create, if absent) ─► the Service is written ─► … ─► the Service is gone ─► the claim is dropped
+//!   allocation (create, if absent) ─► the Service is written ─► … ─► the Service is deleted ─► the allocation is released
 //! ```
 //!
-//! A claim is an entry of its own, so the store's one promise (only one creates what is absent) is all that keeps two
-//! Services apart; nothing is kept in memory, and several servers need not talk. The claim of an address is the
-//! `IPAddress` object Kubernetes has for it. Nothing is named after a port there, so its claim is in a collection that
+//! An allocation is an entry of its own, so the store's one promise (only one creates what is absent) is all that keeps two
+//! Services apart; nothing is kept in memory, and several servers need not talk. The allocation of an address is the
+//! `IPAddress` object Kubernetes has for it. Nothing is named after a port there, so its allocation is in a collection that
 //! is not served.
 //!
-//! A claim whose Service was never written, or went without dropping it, is dropped by a
+//! An allocation whose Service was never written, or was deleted without releasing it, is released by a
 //! [controller](crate::controllers).
 
 mod ip_allocator;
@@ -23,12 +23,12 @@ use openapi::meta::status::Status;
 use serde_json::{Value, json};
 use storage::{Change, Expect, Key, Revision, Store};
 
-use crate::keys::{Collection, Place};
+use crate::keys::{Collection, ObjectKey};
 use crate::objects::{metadata, stored};
 
-use crate::registry::allocation::ip_allocator::Desk;
+use crate::registry::allocation::ip_allocator::IpAllocator;
 
-/// Where they get node ports from, as on Kubernetes.
+/// The range of node ports, as in Kubernetes.
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
 /// Who looks after an address, as Kubernetes says it.
@@ -38,38 +38,41 @@ const ALLOCATOR: &str = "ipallocator.k8s.io";
 pub(crate) const SERVICES: Collection<'static> = Collection { group: "", plural: "services" };
 /// Where Services lead, as of old: each has the one of its name.
 pub(crate) const ENDPOINTS: Collection<'static> = Collection { group: "", plural: "endpoints" };
-pub(crate) const ADDRESS_CLAIMS: Collection<'static> =
+pub(crate) const ADDRESS_ALLOCATIONS: Collection<'static> =
     Collection { group: "networking.k8s.io", plural: "ipaddresses" };
-pub(crate) const PORT_CLAIMS: Collection<'static> = Collection { group: "holon.dev", plural: "node-ports" };
+pub(crate) const PORT_ALLOCATIONS: Collection<'static> =
+    Collection { group: "holon.dev", plural: "node-ports" };
 
-/// What a Service has to itself.
+/// An address or a port that one Service has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Claim {
+pub(crate) enum Allocation {
     Address(Ipv4Addr),
     Port(u16),
 }
 
-impl Claim {
+impl Allocation {
     pub(crate) fn key(self, cluster: Id) -> Key {
         match self {
-            Claim::Address(address) => ADDRESS_CLAIMS.key(cluster, None, &address.to_string()),
-            Claim::Port(port) => PORT_CLAIMS.key(cluster, None, &port.to_string()),
+            Allocation::Address(address) => ADDRESS_ALLOCATIONS.key(cluster, None, &address.to_string()),
+            Allocation::Port(port) => PORT_ALLOCATIONS.key(cluster, None, &port.to_string()),
         }
     }
 
-    /// The claim at a place; none if it is the place of something else.
-    pub(crate) fn at(place: &Place<'_>) -> Option<Claim> {
+    /// The allocation at a place; none if it is the place of something else.
+    pub(crate) fn at(place: &ObjectKey<'_>) -> Option<Allocation> {
         match place.collection {
-            ADDRESS_CLAIMS => place.name.parse().ok().map(Claim::Address),
-            PORT_CLAIMS => place.name.parse().ok().map(Claim::Port),
+            ADDRESS_ALLOCATIONS => place.name.parse().ok().map(Allocation::Address),
+            PORT_ALLOCATIONS => place.name.parse().ok().map(Allocation::Port),
             _ => None,
         }
     }
 
     fn object(self, namespace: &str, service: &str) -> Value {
         let mut object = match self {
-            Claim::Port(port) => metadata::made("holon.dev/v1alpha1", "NodePort", None, &port.to_string()),
-            Claim::Address(address) => {
+            Allocation::Port(port) => {
+                metadata::made("holon.dev/v1alpha1", "NodePort", None, &port.to_string())
+            }
+            Allocation::Address(address) => {
                 let mut object =
                     metadata::made("networking.k8s.io/v1", "IPAddress", None, &address.to_string());
                 let labels = json!({ "ipaddress.kubernetes.io/ip-family": "IPv4", MANAGED_BY: ALLOCATOR });
@@ -84,17 +87,17 @@ impl Claim {
 }
 
 /// Whether objects of this row have addresses.
-pub(crate) fn concern(row: &ResourceInfo) -> bool {
-    Collection { group: &row.group, plural: &row.plural } == SERVICES
+pub(crate) fn concern(resource: &ResourceInfo) -> bool {
+    Collection { group: &resource.group, plural: &resource.plural } == SERVICES
 }
 
 /// Everything a Service has to itself.
-pub(crate) fn held(service: &Value) -> BTreeSet<Claim> {
+pub(crate) fn held(service: &Value) -> BTreeSet<Allocation> {
     let spec = &service["spec"];
     let addresses = spec["clusterIPs"].as_array().into_iter().flatten().chain([&spec["clusterIP"]]);
-    let addresses = addresses.filter_map(|address| address.as_str()?.parse().ok()).map(Claim::Address);
+    let addresses = addresses.filter_map(|address| address.as_str()?.parse().ok()).map(Allocation::Address);
     let ports = spec["ports"].as_array().into_iter().flatten().map(|port| &port["nodePort"]);
-    let ports = ports.chain([&spec["healthCheckNodePort"]]).filter_map(port_of).map(Claim::Port);
+    let ports = ports.chain([&spec["healthCheckNodePort"]]).filter_map(port_of).map(Allocation::Port);
     addresses.chain(ports).collect()
 }
 
@@ -102,42 +105,43 @@ fn port_of(value: &Value) -> Option<u16> {
     value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0)
 }
 
-/// The Service a claim was made for: namespace and name. An address may also be somebody else's, who made the object.
-pub(crate) fn holder(claim: &Value) -> Option<(&str, &str)> {
-    let parent = &claim["spec"]["parentRef"];
+/// The Service an allocation was made for: namespace and name. An IPAddress that a client created has none.
+pub(crate) fn holder(allocation: &Value) -> Option<(&str, &str)> {
+    let parent = &allocation["spec"]["parentRef"];
     let ours = parent["resource"] == "services" && parent["group"].as_str().unwrap_or_default().is_empty();
-    let labelled = claim["metadata"]["labels"][MANAGED_BY] == ALLOCATOR || claim["kind"] == "NodePort";
+    let labelled =
+        allocation["metadata"]["labels"][MANAGED_BY] == ALLOCATOR || allocation["kind"] == "NodePort";
     (ours && labelled).then_some((parent["namespace"].as_str()?, parent["name"].as_str()?))
 }
 
-/// Claims made for a write that may yet fail, and those that are free once it is done.
+/// Allocations made for a write that may yet fail, and those that are free once it is done.
 #[derive(Debug, Default)]
-#[must_use = "claims are dropped when the write fails, and what is free now when it is done"]
-pub(crate) struct Claims {
+#[must_use = "allocations are dropped when the write fails, and what is free now when it is done"]
+pub(crate) struct Allocations {
     /// With the revision each was made at.
-    made: BTreeMap<Claim, Revision>,
-    free: BTreeSet<Claim>,
-    service: Option<Holder>,
+    made: BTreeMap<Allocation, Revision>,
+    free: BTreeSet<Allocation>,
+    service: Option<Service>,
 }
 
-/// The Service claims are made for.
+/// The Service allocations are made for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Holder {
+struct Service {
     cluster: Id,
     namespace: String,
     name: String,
 }
 
-impl Holder {
-    fn of(cluster: Id, service: &Value) -> Holder {
+impl Service {
+    fn of(cluster: Id, service: &Value) -> Service {
         let text = |field| metadata::text(service, field).to_owned();
-        Holder { cluster, namespace: text("namespace"), name: text("name") }
+        Service { cluster, namespace: text("namespace"), name: text("name") }
     }
 
-    /// Drops a claim if it is this Service's, and no newer than what made it free: a Service of the same name may
-    /// have claimed it again. What fails here is found and dropped by the controller.
-    async fn release(&self, store: &dyn Store, claim: Claim, since: Revision) {
-        let key = claim.key(self.cluster);
+    /// Drops an allocation if it is this Service's, and no newer than what made it free: a Service of the same name may
+    /// have allocated it again. What fails here is found and dropped by the controller.
+    async fn release(&self, store: &dyn Store, allocation: Allocation, since: Revision) {
+        let key = allocation.key(self.cluster);
         let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value) else { return };
         let tree = stored::tree(&entry).unwrap_or_default();
         if entry.revision() <= since && holder(&tree) == Some((&self.namespace, &self.name)) {
@@ -146,29 +150,29 @@ impl Holder {
     }
 }
 
-impl Claims {
+impl Allocations {
     /// The Service was written, at this revision.
     pub(crate) async fn done(self, store: &dyn Store, at: Revision) {
         let Some(service) = &self.service else { return };
-        for claim in &self.free {
-            service.release(store, *claim, at).await;
+        for allocation in &self.free {
+            service.release(store, *allocation, at).await;
         }
     }
 
     /// It was not.
     pub(crate) async fn undo(self, store: &dyn Store) {
         let Some(service) = &self.service else { return };
-        for (claim, made) in &self.made {
-            service.release(store, *claim, *made).await;
+        for (allocation, made) in &self.made {
+            service.release(store, *allocation, *made).await;
         }
     }
 }
 
 /// Drops everything a Service had to itself that went at this revision.
 pub(crate) async fn release_all(store: &dyn Store, cluster: Id, service: &Value, at: Revision) {
-    let holder = Holder::of(cluster, service);
-    for claim in held(service) {
-        holder.release(store, claim, at).await;
+    let holder = Service::of(cluster, service);
+    for allocation in held(service) {
+        holder.release(store, allocation, at).await;
     }
 }
 
@@ -179,22 +183,22 @@ pub(crate) async fn assign(
     dry_run: bool,
     old: Option<&Value>,
     new: &mut Value,
-) -> Result<Claims, Status> {
+) -> Result<Allocations, Status> {
     let before = old.map(held).unwrap_or_default();
     strip(new);
-    let claims = Claims { service: Some(Holder::of(cluster, new)), ..Claims::default() };
-    let mut desk = Desk { store, cluster, dry_run, before, claims };
-    match desk.serve(new).await {
+    let allocations = Allocations { service: Some(Service::of(cluster, new)), ..Allocations::default() };
+    let mut allocator = IpAllocator { store, cluster, dry_run, before, allocations };
+    match allocator.serve(new).await {
         Ok(()) => {
             // A rehearsal gives nothing up.
             if !dry_run {
                 let now = held(new);
-                desk.claims.free = desk.before.difference(&now).copied().collect();
+                allocator.allocations.free = allocator.before.difference(&now).copied().collect();
             }
-            Ok(desk.claims)
+            Ok(allocator.allocations)
         }
         Err(status) => {
-            desk.claims.undo(store).await;
+            allocator.allocations.undo(store).await;
             Err(status)
         }
     }
@@ -224,14 +228,14 @@ mod tests {
 
     async fn assigned(store: &Memory, old: Option<&Value>, spec: Value) -> Result<Value, String> {
         let mut service = json!({ "metadata": { "namespace": "shop", "name": "web" }, "spec": spec });
-        let claims =
+        let allocations =
             assign(store, CLUSTER, false, old, &mut service).await.map_err(|status| status.message)?;
-        claims.done(store, Revision(u64::MAX)).await;
+        allocations.done(store, Revision(u64::MAX)).await;
         Ok(service)
     }
 
-    async fn is_taken(store: &Memory, claim: Claim) -> bool {
-        store.get(&claim.key(CLUSTER)).await.unwrap().value.is_some()
+    async fn is_taken(store: &Memory, allocation: Allocation) -> bool {
+        store.get(&allocation.key(CLUSTER)).await.unwrap().value.is_some()
     }
 
     #[tokio::test]
@@ -240,10 +244,10 @@ mod tests {
         let ports =
             json!([{ "port": 53, "protocol": "TCP" }, { "port": 53, "protocol": "UDP" }, { "port": 80 }]);
         let first = assigned(&store, None, json!({ "type": "NodePort", "ports": ports })).await.unwrap();
-        let claims = held(&first);
-        assert_eq!(claims.len(), 3, "{first}");
-        for claim in &claims {
-            assert!(is_taken(&store, *claim).await);
+        let allocations = held(&first);
+        assert_eq!(allocations.len(), 3, "{first}");
+        for allocation in &allocations {
+            assert!(is_taken(&store, *allocation).await);
         }
         let node_port = first["spec"]["ports"][0]["nodePort"].clone();
         assert_eq!(first["spec"]["ports"][1]["nodePort"], node_port, "one port by two protocols");
@@ -259,8 +263,12 @@ mod tests {
         let kept = json!({ "clusterIP": address, "ports": [{ "port": 80 }] });
         let second = assigned(&store, Some(&first), kept).await.unwrap();
         assert_eq!(second["spec"]["clusterIP"], *address);
-        for claim in claims {
-            assert_eq!(is_taken(&store, claim).await, matches!(claim, Claim::Address(_)), "{claim:?}");
+        for allocation in allocations {
+            assert_eq!(
+                is_taken(&store, allocation).await,
+                matches!(allocation, Allocation::Address(_)),
+                "{allocation:?}"
+            );
         }
         let alias = assigned(&store, Some(&second), json!({ "type": "ExternalName", "clusterIP": address }));
         assert!(held(&alias.await.unwrap()).is_empty());
@@ -277,9 +285,12 @@ mod tests {
         let first = assigned(&store, None, port(30080)).await.unwrap();
         let mut rehearsed = first.clone();
         rehearsed["spec"]["ports"][0]["nodePort"] = 30081.into();
-        let claims = assign(&store, CLUSTER, true, Some(&first), &mut rehearsed).await.unwrap();
-        claims.done(&store, Revision(u64::MAX)).await;
-        assert!(is_taken(&store, Claim::Port(30080)).await && !is_taken(&store, Claim::Port(30081)).await);
+        let allocations = assign(&store, CLUSTER, true, Some(&first), &mut rehearsed).await.unwrap();
+        allocations.done(&store, Revision(u64::MAX)).await;
+        assert!(
+            is_taken(&store, Allocation::Port(30080)).await
+                && !is_taken(&store, Allocation::Port(30081)).await
+        );
     }
 
     /// A Service that could not be written kept its address for ever.

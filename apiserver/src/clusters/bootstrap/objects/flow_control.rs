@@ -1,4 +1,4 @@
-//! Who may use how much of an API server, as Kubernetes divides it when nobody says otherwise.
+//! The default priority levels and flow schemas of Kubernetes.
 
 use serde_json::{Value, json};
 
@@ -138,7 +138,7 @@ fn leases(verbs: &[&str]) -> Value {
 }
 
 pub(super) fn schemas() -> Vec<Schema> {
-    let everybody = || json!([group("system:unauthenticated"), group("system:authenticated")]);
+    let all_users = || json!([group("system:unauthenticated"), group("system:authenticated")]);
     let nodes = || json!([group("system:nodes")]);
     let (controllers, scheduler) =
         (|| user("system:kube-controller-manager"), || user("system:kube-scheduler"));
@@ -165,7 +165,7 @@ pub(super) fn schemas() -> Vec<Schema> {
     let kept_nodes = json!({ "resourceRules": [of_nodes, leases(&["*"])] });
     vec![
         schema("exempt", "exempt", 1, None, json!([group("system:masters")]), anything()),
-        schema("probes", "exempt", 2, None, everybody(), probes),
+        schema("probes", "exempt", 2, None, all_users(), probes),
         schema("system-leader-election", "leader-election", 100, by_user, leaders, leading),
         schema("system-node-high", "node-high", 400, by_user, nodes(), kept_nodes),
         schema("system-nodes", "system", 500, by_user, nodes(), anything()),
@@ -180,7 +180,7 @@ pub(super) fn schemas() -> Vec<Schema> {
         schema("kube-scheduler", "workload-high", 800, by_namespace, json!([scheduler()]), anything()),
         schema("kube-system-service-accounts", "workload-high", 900, by_namespace, in_system, anything()),
         schema("service-accounts", "workload-low", 9000, by_user, accounts, anything()),
-        schema("global-default", "global-default", 9900, by_user, everybody(), anything()),
-        schema("catch-all", "catch-all", 10_000, by_user, everybody(), anything()),
+        schema("global-default", "global-default", 9900, by_user, all_users(), anything()),
+        schema("catch-all", "catch-all", 10_000, by_user, all_users(), anything()),
     ]
 }

@@ -1,8 +1,8 @@
-//! The objects a newborn has, as a fresh Kubernetes cluster has them.
+//! The bootstrap objects, as a fresh Kubernetes cluster has them.
 //!
 //! This is data. Each object is written as clients see it, less what differs from one logical cluster to the next:
 //! uids and times. A new row is all it takes for every logical cluster, old and new, to have one more object; a row
-//! that was there must stay, because somebody may have deleted its object, and only the row tells a tombstone from
+//! that existed must stay, because a user may have deleted its object, and only the row tells a tombstone from
 //! an entry.
 
 mod flow_control;
@@ -12,14 +12,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use crate::clusters::bootstrap::template::{Object, TIME};
+use crate::clusters::bootstrap::template::{BootstrapObject, TIME};
 use crate::clusters::service_cidr::{self, FIRST};
 use crate::keys::Collection;
 use crate::rbac;
 
-/// What the objects say about the server they are served by.
+/// The address and certificate of the server, which some objects contain.
 #[derive(Clone, Debug)]
-pub struct Surroundings<'a> {
+pub struct BootstrapOptions<'a> {
     /// The certificate of the authority that vouches for the server, as PEM.
     pub authority: &'a str,
     /// Where clients reach the server.
@@ -28,7 +28,7 @@ pub struct Surroundings<'a> {
 
 const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// What the map with the authority's certificate says about itself.
+/// The description in the config map with the authority's certificate.
 pub(crate) const ABOUT_THE_AUTHORITY: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using \
     internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed \
     across distributions of Kubernetes clusters.";
@@ -47,11 +47,11 @@ const PRIORITY_CLASSES: &[(&str, i64, &str)] = &[
     ),
 ];
 
-/// Everything a newborn has.
-pub fn objects(surroundings: &Surroundings<'_>) -> Vec<Object> {
+/// All bootstrap objects.
+pub fn objects(surroundings: &BootstrapOptions<'_>) -> Vec<BootstrapObject> {
     let mut objects = Vec::new();
     let mut add = |group: &'static str, plural: &'static str, value: Value| {
-        objects.push(Object { collection: Collection { group, plural }, value });
+        objects.push(BootstrapObject { collection: Collection { group, plural }, value });
     };
     for name in NAMESPACES {
         add("", "namespaces", namespace(name));
@@ -102,7 +102,7 @@ fn namespace(name: &str) -> Value {
     })
 }
 
-/// How a pod knows that it speaks with its API server.
+/// The config map with which a pod verifies its API server.
 fn authority(namespace: &str, certificate: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -114,7 +114,7 @@ fn authority(namespace: &str, certificate: &str) -> Value {
     })
 }
 
-/// How a pod finds its API server: the Service, and where it leads.
+/// The Service and endpoints by which a pod finds its API server.
 fn service(server: SocketAddr) -> [Value; 3] {
     let metadata = |labels: Value| json!({ "name": "kubernetes", "namespace": "default", "labels": labels });
     let ports = json!([{ "name": "https", "port": server.port(), "protocol": "TCP" }]);
@@ -138,7 +138,7 @@ fn service(server: SocketAddr) -> [Value; 3] {
         }),
         json!({
             "apiVersion": "v1", "kind": "Endpoints",
-            // Its slice is beside it; nobody need make one from it.
+            // Its slice is beside it; no controller need mirror it.
             "metadata": metadata(json!({ "endpointslice.kubernetes.io/skip-mirror": "true" })),
             "subsets": [{ "addresses": [{ "ip": server.ip() }], "ports": ports }],
         }),
@@ -151,7 +151,7 @@ fn service(server: SocketAddr) -> [Value; 3] {
     ]
 }
 
-/// Whom the first address belongs to.
+/// The IPAddress of that Service.
 fn address() -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",

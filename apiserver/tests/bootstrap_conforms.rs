@@ -1,23 +1,23 @@
-//! A store that shows newborns is a store: it keeps the contract, whatever its template.
+//! A store with bootstrap objects is a store: it keeps the contract, whatever its template.
 
 mod common;
 
 use std::sync::Arc;
 
 use api::cluster::Id;
-use apiserver::clusters::bootstrap::{Newborn, Template};
+use apiserver::clusters::bootstrap::{BootstrapStore, Template};
 use apiserver::clusters::records;
-use apiserver::clusters::records::Birth;
+use apiserver::clusters::records::LogicalClusterRecord;
 use storage::conformance::{self, history, ops};
 use storage::memory::Memory;
 use storage::{Range, Store};
 
 fn empty() -> Arc<dyn Store> {
-    Arc::new(Newborn::new(Arc::new(Memory::new()), Template::default()))
+    Arc::new(BootstrapStore::new(Arc::new(Memory::new()), Template::default()))
 }
 
 fn with_template() -> Arc<dyn Store> {
-    Arc::new(Newborn::new(Arc::new(Memory::new()), Template::new(common::objects())))
+    Arc::new(BootstrapStore::new(Arc::new(Memory::new()), Template::new(common::objects())))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -27,11 +27,11 @@ async fn conforms_with_an_empty_template() {
 
 /// With logical clusters beside the keys of the cases, as in any store that is in use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn conforms_with_a_template_and_newborns() {
+async fn conforms_with_a_template_and_logical_clusters() {
     conformance::run(async || {
         let store = with_template();
         for number in 0..3 {
-            records::write(&*store, Id::new(number), &Birth::root()).await.unwrap();
+            records::write(&*store, Id::new(number), &LogicalClusterRecord::root()).await.unwrap();
         }
         store
     })
@@ -50,7 +50,7 @@ async fn concurrent_histories_are_linearizable() {
 }
 
 /// The ranges of these operations cover everything, so they go through the merging of lists and watches; only
-/// births there are none.
+/// records there are none.
 #[tokio::test]
 async fn agrees_with_the_model_when_nothing_is_born() {
     for seed in history::seeds() {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{Newborn, Surroundings, Template};
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
 use apiserver::clusters::records;
-use apiserver::clusters::records::Birth;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::keys::Collection;
 use apiserver::objects::stored;
 use bytes::Bytes;
@@ -24,8 +24,8 @@ const AUTHORITY: &str = "kube-root-ca.crt";
 
 fn over(inner: Arc<dyn Store>) -> Arc<dyn Store> {
     let surroundings =
-        Surroundings { authority: "a certificate", address: "192.0.2.10:6443".parse().unwrap() };
-    Arc::new(Newborn::new(inner, Template::new(bootstrap::objects(&surroundings))))
+        BootstrapOptions { authority: "a certificate", address: "192.0.2.10:6443".parse().unwrap() };
+    Arc::new(BootstrapStore::new(inner, Template::new(bootstrap::objects(&surroundings))))
 }
 
 async fn list(store: &dyn Store, range: Range) -> Vec<Entry> {
@@ -50,14 +50,14 @@ fn kind(event: &Event) -> &'static str {
 }
 
 #[tokio::test]
-async fn a_newborn_has_everything_at_once_and_at_its_birth() {
+async fn a_new_logical_cluster_has_everything_at_once_from_its_record_on() {
     let store = over(Arc::new(Memory::new()));
     let (id, other) = (Id::new(7), Id::new(8));
-    assert_eq!(list(&*store, Range::all()).await, [], "before a birth there is nothing");
-    let birth = Birth::new(Id::ROOT, "team-a");
-    records::write(&*store, id, &birth).await.unwrap();
-    records::write(&*store, other, &Birth::new(Id::ROOT, "team-b")).await.unwrap();
-    let born = get(&*store, &apiserver::keys::birth(id)).await.unwrap().revision();
+    assert_eq!(list(&*store, Range::all()).await, [], "before a record there is nothing");
+    let record = LogicalClusterRecord::new(Id::ROOT, "team-a");
+    records::write(&*store, id, &record).await.unwrap();
+    records::write(&*store, other, &LogicalClusterRecord::new(Id::ROOT, "team-b")).await.unwrap();
+    let born = get(&*store, &apiserver::keys::cluster_record(id)).await.unwrap().revision();
 
     let mut names = BTreeMap::<String, Vec<String>>::new();
     let mut uids = BTreeSet::new();
@@ -67,7 +67,7 @@ async fn a_newborn_has_everything_at_once_and_at_its_birth() {
         assert!(uids.insert(tree["metadata"]["uid"].to_string()), "{entry:?} has a uid of its own");
         assert_eq!(get(&*store, entry.key()).await, Some(entry.clone()), "a get says what a list says");
         if entry.revision() == born {
-            assert_eq!(tree["metadata"]["creationTimestamp"], birth.time);
+            assert_eq!(tree["metadata"]["creationTimestamp"], record.time);
             let metadata = &tree["metadata"];
             let name = match metadata["namespace"].as_str() {
                 Some(namespace) => format!("{namespace}/{}", metadata["name"].as_str().unwrap()),
@@ -96,22 +96,22 @@ async fn an_edited_object_is_modified_not_added_and_its_neighbours_stay() {
     let store = over(Arc::new(Memory::new()));
     let (id, other) = (Id::new(7), Id::new(8));
     for id in [id, other] {
-        records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+        records::write(&*store, id, &LogicalClusterRecord::new(Id::ROOT, "team")).await.unwrap();
     }
     let key = ACCOUNTS.key(id, Some("default"), "default");
     let found = store.get(&key).await.unwrap();
-    let newborn = found.value.unwrap();
+    let bootstrapped = found.value.unwrap();
     let mut watch = store.watch(ACCOUNTS.range(id, None), found.revision).await.unwrap();
 
     let taken = store.commit(key.clone(), Expect::Absent, Change::Put("{}".into())).await;
     let Err(CommitError::Conflict { current }) = taken else { panic!("{taken:?}") };
-    assert_eq!(current.value, Some(newborn.clone()), "whoever creates it learns that it is there");
+    assert_eq!(current.value, Some(bootstrapped.clone()), "the error of a create has the current object");
 
-    let mut tree: Value = stored::tree(&newborn).unwrap();
+    let mut tree: Value = stored::tree(&bootstrapped).unwrap();
     tree["metadata"]["labels"] = json!({ "edited": "yes" });
     let edit = Change::Put(stored::encode(&tree));
-    let told = store.commit(key.clone(), Expect::Revision(newborn.revision()), edit).await.unwrap();
-    assert_eq!((kind(&told), &told.previous), ("MODIFIED", &Some(newborn)));
+    let told = store.commit(key.clone(), Expect::Revision(bootstrapped.revision()), edit).await.unwrap();
+    assert_eq!((kind(&told), &told.previous), ("MODIFIED", &Some(bootstrapped)));
     assert_eq!(
         next(&mut watch).await,
         std::slice::from_ref(&told),
@@ -128,17 +128,17 @@ async fn a_deleted_object_stays_deleted_until_it_is_created_again() {
     let inner = Arc::new(Memory::new());
     let store = over(inner.clone());
     let id = Id::new(7);
-    records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+    records::write(&*store, id, &LogicalClusterRecord::new(Id::ROOT, "team")).await.unwrap();
     let key = MAPS.key(id, Some("default"), AUTHORITY);
     let found = store.get(&key).await.unwrap();
     let mut watch = store.watch(MAPS.everywhere(), found.revision).await.unwrap();
-    let newborn = found.value.unwrap();
+    let bootstrapped = found.value.unwrap();
     let delete =
-        store.commit(key.clone(), Expect::Revision(newborn.revision()), Change::Delete).await.unwrap();
-    assert_eq!((kind(&delete), &delete.previous), ("DELETED", &Some(newborn.clone())));
+        store.commit(key.clone(), Expect::Revision(bootstrapped.revision()), Change::Delete).await.unwrap();
+    assert_eq!((kind(&delete), &delete.previous), ("DELETED", &Some(bootstrapped.clone())));
     assert_eq!(get(&*store, &key).await, None);
     assert_eq!(list(&*store, MAPS.range(id, None)).await.len(), 3);
-    let again = store.commit(key.clone(), Expect::Revision(newborn.revision()), Change::Delete).await;
+    let again = store.commit(key.clone(), Expect::Revision(bootstrapped.revision()), Change::Delete).await;
     assert!(matches!(again, Err(CommitError::Conflict { current }) if current.value.is_none()));
 
     let create = store.commit(key.clone(), Expect::Absent, Change::Put("{}".into())).await.unwrap();
@@ -166,14 +166,14 @@ async fn the_end_of_a_logical_cluster_is_the_end_of_what_nobody_touched() {
     let (id, other) = (Id::new(7), Id::new(8));
     let mut everywhere = store.watch(MAPS.everywhere(), Revision::ZERO).await.unwrap();
     for id in [id, other] {
-        records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+        records::write(&*store, id, &LogicalClusterRecord::new(Id::ROOT, "team")).await.unwrap();
     }
     let mut inside =
         store.watch(MAPS.range(id, None), store.get(&Key::from("")).await.unwrap().revision).await.unwrap();
     let key = MAPS.key(id, Some("default"), AUTHORITY);
-    let newborn = get(&*store, &key).await.unwrap();
+    let bootstrapped = get(&*store, &key).await.unwrap();
     let edit = Change::Put(Bytes::from_static(b"{}"));
-    let edited = store.commit(key.clone(), Expect::Revision(newborn.revision()), edit).await.unwrap();
+    let edited = store.commit(key.clone(), Expect::Revision(bootstrapped.revision()), edit).await.unwrap();
     records::end(&*store, id).await.unwrap();
 
     let mut seen = Vec::new();
@@ -205,10 +205,10 @@ async fn the_end_of_a_logical_cluster_is_the_end_of_what_nobody_touched() {
 
 /// Eight writers count up in one object, from the template's on: every count is there once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_update_is_lost_between_writers_of_a_newborns_object() {
+async fn no_update_is_lost_between_writers_of_a_bootstrap_object() {
     let store = over(Arc::new(Memory::new()));
     let id = Id::new(7);
-    records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+    records::write(&*store, id, &LogicalClusterRecord::new(Id::ROOT, "team")).await.unwrap();
     let key = MAPS.key(id, Some("default"), AUTHORITY);
     let mut watch = store.watch(MAPS.range(id, None), Revision(1)).await.unwrap();
     let mut writers = JoinSet::new();
@@ -265,7 +265,7 @@ async fn watchers_add_up(inner: Arc<dyn Store>) {
         writers.spawn(async move {
             for round in 0..4 {
                 let id = Id::new(writer + 6 * round);
-                records::write(&*store, id, &Birth::new(Id::ROOT, "team")).await.unwrap();
+                records::write(&*store, id, &LogicalClusterRecord::new(Id::ROOT, "team")).await.unwrap();
                 let entries = list(&*store, MAPS.range(id, None)).await;
                 for (nth, entry) in entries.iter().enumerate().take(3) {
                     let change = [Change::Delete, Change::Put("{}".into())][nth % 2].clone();

@@ -1,19 +1,19 @@
-//! A newborn has what a fresh Kubernetes cluster has, field by field. Asks a real one.
+//! A new logical cluster has the objects of a fresh Kubernetes cluster, field by field. Asks a real one.
 
 use std::collections::BTreeMap;
 
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::Surroundings;
+use apiserver::clusters::bootstrap::BootstrapOptions;
 use peers::Cluster;
 use serde_json::Value;
 
-/// What the real cluster has and a newborn has not: its controllers' accounts, and what its server notes for others.
+/// What the real cluster has and a new logical cluster has not: its controllers' accounts, and what its server notes for others.
 const ELSEWHERE: &[&str] = &[
     "configmaps kube-system/extension-apiserver-authentication",
     "configmaps kube-system/kube-apiserver-legacy-service-account-token-tracking",
 ];
 
-/// What a newborn has and the real cluster has not.
+/// What a new logical cluster has and the real cluster has not.
 const OURS: &[&str] = &["clusterroles holon:access"];
 
 /// Without what differs between any two clusters: uids, versions, times, who wrote it. The addresses of the service
@@ -46,15 +46,18 @@ fn name(resource: &str, object: &Value) -> String {
 }
 
 #[test]
-fn a_newborn_has_what_a_fresh_cluster_has() {
-    let Some(cluster) = Cluster::start("a_newborn_has_what_a_fresh_cluster_has", &[]) else { return };
+fn a_new_logical_cluster_has_what_a_fresh_cluster_has() {
+    let Some(cluster) = Cluster::start("a_new_logical_cluster_has_what_a_fresh_cluster_has", &[]) else {
+        return;
+    };
     let list = |resource: &str| -> Vec<Value> {
         let said = cluster.run(&["get", resource, "--all-namespaces", "-o", "json"], "");
         serde_json::from_str::<Value>(&said).unwrap()["items"].as_array().unwrap().clone()
     };
     let authority =
         std::fs::read_to_string(cluster.kubeconfig().with_file_name("pki").join("ca.crt")).unwrap();
-    let surroundings = Surroundings { authority: &authority, address: "192.0.2.10:6443".parse().unwrap() };
+    let surroundings =
+        BootstrapOptions { authority: &authority, address: "192.0.2.10:6443".parse().unwrap() };
     let mut ours: BTreeMap<&str, BTreeMap<String, Value>> = BTreeMap::new();
     for object in bootstrap::objects(&surroundings) {
         let plural = object.collection.plural;

@@ -1,10 +1,10 @@
 //! How much memory empty logical clusters take, and how many are born per second.
 //!
 //! ```text
-//!   cargo run --release -p apiserver --example newborns [-- 10000]
+//!   cargo run --release -p apiserver --example logical_clusters [-- 10000]
 //! ```
 //!
-//! Each has what a server writes for a new logical cluster: its birth, and its object in its parent.
+//! Each has what a server writes for a new logical cluster: its record, and its object in its parent.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,10 +13,10 @@ use std::time::Instant;
 
 use api::cluster::Id;
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{Newborn, Surroundings, Template};
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
 use apiserver::clusters::logical_cluster;
 use apiserver::clusters::records;
-use apiserver::clusters::records::Birth;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::keys::Collection;
 use apiserver::objects::stored;
 use futures::{StreamExt, stream};
@@ -36,10 +36,12 @@ async fn main() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let inner = Arc::new(Embedded::open(dir.path(), Options::default()).expect("a new store opens"));
-    let surroundings =
-        Surroundings { authority: "a certificate", address: "192.0.2.10:6443".parse().expect("an address") };
-    let store = Newborn::new(inner.clone(), Template::new(bootstrap::objects(&surroundings)));
-    records::write(&store, Id::ROOT, &Birth::root()).await.expect("written");
+    let surroundings = BootstrapOptions {
+        authority: "a certificate",
+        address: "192.0.2.10:6443".parse().expect("an address"),
+    };
+    let store = BootstrapStore::new(inner.clone(), Template::new(bootstrap::objects(&surroundings)));
+    records::write(&store, Id::ROOT, &LogicalClusterRecord::root()).await.expect("written");
     let innate = store.list(Range::all(), Page::default()).await.expect("listed").value.entries.len() - 1;
 
     let (before, begun) = (resident_bytes(), Instant::now());
@@ -84,8 +86,8 @@ async fn create(store: &dyn Store, nth: u64) {
             "creationTimestamp": "2026-01-01T00:00:00Z",
         },
     });
-    let id = logical_cluster::born(&mut object);
-    records::write(store, id, &Birth::new(Id::ROOT, &name)).await.expect("written");
+    let id = logical_cluster::assign_id(&mut object);
+    records::write(store, id, &LogicalClusterRecord::new(Id::ROOT, &name)).await.expect("written");
     let value = Change::Put(stored::encode(&object));
     store.commit(CLUSTERS.key(Id::ROOT, None, &name), Expect::Absent, value).await.expect("written");
 }

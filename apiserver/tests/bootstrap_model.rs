@@ -1,7 +1,7 @@
 //! Random operations on the overlay and on a model that simply stores everything: every answer must be the same.
 //!
 //! The model keeps the whole visible state of every revision, and every event, in plain maps and lists. It shares
-//! no code with the overlay but the bytes of births.
+//! no code with the overlay but the bytes of records.
 
 mod common;
 mod model;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::Id;
-use apiserver::clusters::bootstrap::{Newborn, Template};
+use apiserver::clusters::bootstrap::{BootstrapStore, Template};
 use apiserver::clusters::records;
 use apiserver::keys;
 use apiserver::keys::Collection;
@@ -55,7 +55,7 @@ enum Belief {
 #[derive(Clone, Copy, Debug)]
 enum Covers {
     All,
-    Births,
+    Records,
     Maps,
     Classes,
     Pods,
@@ -70,7 +70,7 @@ impl Covers {
     fn range(self) -> Range {
         match self {
             Covers::All => Range::all(),
-            Covers::Births => keys::births(),
+            Covers::Records => keys::cluster_records(),
             Covers::Maps => MAPS.everywhere(),
             Covers::Classes => CLASSES.everywhere(),
             Covers::Pods => PODS.everywhere(),
@@ -85,7 +85,7 @@ impl Covers {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Birth(u8),
+    CreateCluster(u8),
     End(u8),
     Put {
         of: u8,
@@ -131,7 +131,7 @@ enum Op {
 fn covers() -> impl Strategy<Value = Covers> {
     prop_oneof![
         2 => Just(Covers::All),
-        1 => Just(Covers::Births),
+        1 => Just(Covers::Records),
         4 => Just(Covers::Maps),
         2 => Just(Covers::Classes),
         1 => Just(Covers::Pods),
@@ -155,7 +155,7 @@ fn op() -> impl Strategy<Value = Op> {
     let (of, key) = (0..CLUSTERS, 0..8u8);
     let place = (of.clone(), key.clone());
     prop_oneof![
-        8 => of.clone().prop_map(Op::Birth),
+        8 => of.clone().prop_map(Op::CreateCluster),
         3 => of.prop_map(Op::End),
         14 => (place.clone(), belief()).prop_map(|((of, key), belief)| Op::Put { of, key, belief }),
         10 => (place.clone(), belief()).prop_map(|((of, key), belief)| Op::Delete { of, key, belief }),
@@ -183,7 +183,7 @@ struct Open {
 }
 
 struct Pair {
-    store: Newborn,
+    store: BootstrapStore,
     model: Model,
     watches: Vec<Open>,
     written: u32,
@@ -191,7 +191,7 @@ struct Pair {
 
 impl Pair {
     fn new(inner: Arc<dyn Store>) -> Pair {
-        let store = Newborn::new(inner, Template::new(common::objects()));
+        let store = BootstrapStore::new(inner, Template::new(common::objects()));
         Pair { store, model: Model::new(common::objects()), watches: Vec::new(), written: 0 }
     }
 
@@ -214,7 +214,7 @@ impl Pair {
 
     async fn step(&mut self, op: &Op) {
         match op {
-            Op::Birth(of) => self.birth(cluster(*of)).await,
+            Op::CreateCluster(of) => self.create_cluster(cluster(*of)).await,
             Op::End(of) => {
                 records::end(&self.store, cluster(*of)).await.unwrap();
                 self.model.end(cluster(*of));
@@ -258,14 +258,14 @@ impl Pair {
     }
 
     /// Once per id, as in life.
-    async fn birth(&mut self, id: Id) {
+    async fn create_cluster(&mut self, id: Id) {
         if self.model.was_born(id) {
             return;
         }
-        let birth = records::Birth::new(Id::ROOT, "one");
-        records::write(&self.store, id, &birth).await.unwrap();
-        let entry = self.store.get(&keys::birth(id)).await.unwrap().value.unwrap();
-        self.model.birth(id, &birth, entry);
+        let record = records::LogicalClusterRecord::new(Id::ROOT, "one");
+        records::write(&self.store, id, &record).await.unwrap();
+        let entry = self.store.get(&keys::cluster_record(id)).await.unwrap().value.unwrap();
+        self.model.create_cluster(id, &record, entry);
     }
 
     async fn commit(&mut self, id: Id, key: Key, expect: Expect, change: Change) {
