@@ -205,7 +205,8 @@ impl Stack {
         match (Identity::of_request(peer, headers, &self.authenticators.tokens), identity::bearer(headers)) {
             (Err(_), Some(token)) => {
                 let accounts = &self.authenticators.accounts;
-                let _place = if accounts.has_seen(token) { None } else { Some(self.limits.meet()?) };
+                let _place =
+                    if accounts.has_seen(token) { None } else { Some(self.limits.begin_verification()?) };
                 match accounts.find(token, &[]).await {
                     Ok(found) => Ok(found.identity),
                     Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
@@ -291,7 +292,7 @@ impl Stack {
             let path = if is_said { None } else { self.access.path(id).await.ok().flatten() };
             context.is_for(id, path);
         }
-        let authorization = Authorization::enter(&self.access, id, identity, &headers, wanted).await;
+        let authorization = Authorization::authorize(&self.access, id, identity, &headers, wanted).await;
         let authorization = authorization.inspect_err(|_| refuse())?;
         context.acts_as(authorization.identity());
         authorization.pace()?;

@@ -43,8 +43,8 @@ pub struct AdmissionRequest<'a> {
     pub who: &'a Identity,
     pub resource: &'a ResourceInfo,
     pub name: &'a str,
-    /// The part that is written, if it is only that.
-    pub part: Option<&'a str>,
+    /// The subresource that is written, if it is one.
+    pub subresource: Option<&'a str>,
     /// None if it is made.
     pub before: Option<&'a Value>,
     /// None if it is deleted.

@@ -16,14 +16,14 @@ use crate::keys;
 
 /// A credential.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Proof {
+pub enum Credential {
     /// Nothing: a certificate lasts until it expires.
     #[default]
-    Lasting,
+    Certificate,
     /// A line of the operator's token file, by the digest of its token.
-    Line([u8; 32]),
+    TokenFile([u8; 32]),
     /// A service account's token.
-    Token(Token),
+    ServiceAccount(Token),
 }
 
 /// A verified service account token.
@@ -45,15 +45,15 @@ pub(crate) struct Authenticators {
 
 impl Authenticators {
     /// Whether the credential of an identity is still valid.
-    pub(crate) async fn know(&self, identity: &Identity) -> Result<bool, ReadError> {
+    pub(crate) async fn is_valid(&self, identity: &Identity) -> Result<bool, ReadError> {
         let Identity::User(user) = identity else { return Ok(true) };
         if identity.is_expired(Timestamp::now().as_second()) {
             return Ok(false);
         }
-        match &user.proof {
-            Proof::Lasting => Ok(true),
-            Proof::Line(digest) => Ok(self.tokens.by_digest(digest).as_ref() == Some(identity)),
-            Proof::Token(token) => match self.accounts.check_bound(token).await {
+        match &user.credential {
+            Credential::Certificate => Ok(true),
+            Credential::TokenFile(digest) => Ok(self.tokens.by_digest(digest).as_ref() == Some(identity)),
+            Credential::ServiceAccount(token) => match self.accounts.check_bound(token).await {
                 Ok(()) => Ok(true),
                 Err(NotFound::Unreadable(error)) => Err(error),
                 Err(_) => Ok(false),
@@ -62,12 +62,12 @@ impl Authenticators {
     }
 }
 
-impl Proof {
+impl Credential {
     /// The objects it depends on.
     pub(crate) fn bound(&self) -> Vec<Key> {
         match self {
-            Proof::Lasting | Proof::Line(_) => Vec::new(),
-            Proof::Token(token) => {
+            Credential::Certificate | Credential::TokenFile(_) => Vec::new(),
+            Credential::ServiceAccount(token) => {
                 let bonds = Accounts::bonds(token).into_iter().map(|(key, ..)| key);
                 bonds.chain([keys::signing(token.cluster)]).collect()
             }

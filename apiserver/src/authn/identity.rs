@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Map, Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::authn::credential::Proof;
+use crate::authn::credential::Credential;
 use crate::authn::token_file::Tokens;
 use crate::rbac::controller_role::ControllerRole;
 
@@ -50,7 +50,7 @@ pub struct User {
     /// When their credential expires, in seconds since 1970.
     pub expires: Option<i64>,
     /// The credential they authenticated with.
-    pub proof: Proof,
+    pub credential: Credential,
     /// The role of a controller in this process. No identity from the network has one.
     pub controller_role: Option<Arc<ControllerRole>>,
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use crate::authn::credential::Proof;
+use crate::authn::credential::Credential;
 use crate::authn::identity::{Identity, User};
 
 /// How soon a changed file counts.
@@ -173,7 +173,7 @@ fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
             name: field(1).to_owned(),
             uid: field(2).to_owned(),
             groups: groups.map(str::to_owned).collect(),
-            proof: Proof::Line(digest),
+            credential: Credential::TokenFile(digest),
             ..User::default()
         };
         entries.push(Entry { digest, identity: Identity::known(user) });

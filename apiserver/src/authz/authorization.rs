@@ -17,7 +17,7 @@ use crate::authz::access::{Access, Lineage};
 use crate::authz::revalidation;
 use crate::clusters::logical_cluster;
 use crate::objects::store_errors::unreadable;
-use crate::quota::{Promise, Size, Watching};
+use crate::quota::{QuotaReservation, Size, WatchReservation};
 use crate::rbac::controller_role::Granted;
 use crate::rbac::{Decision, Layers, Rule, Who};
 use crate::request::attributes::{Attributes, ResourceAttributes};
@@ -44,7 +44,7 @@ pub(crate) struct Authorization {
 
 impl Authorization {
     /// Authorizes a request for a logical cluster.
-    pub(crate) async fn enter(
+    pub(crate) async fn authorize(
         access: &Arc<Access>,
         cluster: Id,
         sender: &Identity,
@@ -121,7 +121,7 @@ impl Authorization {
     }
 
     /// Checks that a request that updates a missing object may also create it.
-    pub(crate) fn creates(&self) -> Result<(), Status> {
+    pub(crate) fn authorize_create(&self) -> Result<(), Status> {
         let mut wanted = (*self.wanted).clone();
         if let Attributes::Resource(wanted) = &mut wanted {
             wanted.verb = Verb::Create.as_str().to_owned();
@@ -148,12 +148,12 @@ impl Authorization {
         &self,
         what: (GroupResource<'_>, &str),
         growth: Size,
-    ) -> Result<Promise, Status> {
+    ) -> Result<QuotaReservation, Status> {
         self.access.quotas().room(self.cluster, what, growth).await
     }
 
     /// Makes room for a watch.
-    pub(crate) async fn watching(&self) -> Result<Watching, Status> {
+    pub(crate) async fn watching(&self) -> Result<WatchReservation, Status> {
         self.access.quotas().watch(self.cluster).await
     }
 

@@ -18,7 +18,7 @@ use openapi::meta::status::Status;
 use storage::{Key, ReadError, Revision};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::authn::credential::{Authenticators, Proof};
+use crate::authn::credential::{Authenticators, Credential};
 use crate::authn::identity::Identity;
 use crate::authz::access::{Access, Lineage};
 use crate::authz::authorization::Authorization;
@@ -65,7 +65,7 @@ impl Revalidation {
             }
         };
         let bound = match sender {
-            Identity::User(user) => user.proof.bound(),
+            Identity::User(user) => user.credential.bound(),
             Identity::Anonymous => Vec::new(),
         };
         let policies = authorization.lineage().into_iter().flat_map(|lineage| lineage.iter());
@@ -151,7 +151,7 @@ impl Revalidation {
 
     /// Whether sender and logical cluster are still what they were.
     async fn is_there(&self) -> Result<bool, ReadError> {
-        Ok(self.authenticators.know(self.authorization.sender()).await?
+        Ok(self.authenticators.is_valid(self.authorization.sender()).await?
             && are_there(self.authorization.access(), &self.line).await?)
     }
 }
@@ -160,8 +160,8 @@ impl Revalidation {
 fn due(sender: &Identity, is_endless: bool) -> Option<Instant> {
     let Identity::User(user) = sender else { return None };
     let left = user.expires.map(|expires| expires.saturating_sub(Timestamp::now().as_second()));
-    match (&user.proof, left) {
-        (Proof::Line(_), _) => Some(Instant::now() + LOOK_EVERY),
+    match (&user.credential, left) {
+        (Credential::TokenFile(_), _) => Some(Instant::now() + LOOK_EVERY),
         (_, Some(left)) if is_endless || left <= LASTS_SECONDS_MAX => {
             let left = left.min(LASTS_SECONDS_MAX);
             // At least a little, should two clocks disagree about a fraction of a second.

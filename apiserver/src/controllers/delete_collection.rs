@@ -5,7 +5,7 @@ use openapi::catalog::resource_info::ResourceInfo;
 use storage::{Change, CommitError, Entry, Expect, Page, Range, Store};
 
 use crate::controllers::write::{ReconcileError, delete};
-use crate::registry::deletion::{Options, Propagation};
+use crate::registry::deletion::{DeleteOptions, Propagation};
 
 /// Entries looked at together.
 const PAGE_ENTRIES: usize = 500;
@@ -20,7 +20,7 @@ pub(super) async fn delete_all(
     range: Range,
 ) -> Result<usize, ReconcileError> {
     // What is collected anyway need not be waited for by its owner.
-    let options = Options { propagation: Some(Propagation::Background), ..Options::default() };
+    let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
     let one = async |entry: Entry| match delete(store, resource, &entry, &options).await {
         Ok(_) => Ok(0),
         Err(ReconcileError::Conflict) => Ok(1),

@@ -25,7 +25,7 @@ use crate::controllers::object_head::{ObjectHead, Owner};
 use crate::controllers::write::{ReconcileError, amend, delete};
 use crate::keys::{Collection, ObjectKey};
 use crate::kinds::Kinds;
-use crate::registry::deletion::{FOREGROUND, ORPHAN, Options, Propagation};
+use crate::registry::deletion::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 
 /// While everything is walked through after a start.
 const BEGINNING: Duration = Duration::from_millis(100);
@@ -81,7 +81,7 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
             Ok(Outcome::Done)
         }
         Verdict::Delete(propagation) => {
-            let options = Options { propagation: Some(propagation), ..Options::default() };
+            let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
             delete(store, &resource, &entry, &options).await?;
             Ok(Outcome::Done)
         }
@@ -98,7 +98,7 @@ async fn resource(
 }
 
 fn decide(head: &ObjectHead, states: &[(&Owner, OwnerState)], has_dependents: bool) -> Verdict {
-    let any = |wanted: OwnerState| states.iter().any(|(_, standing)| *standing == wanted);
+    let any = |wanted: OwnerState| states.iter().any(|(_, state)| *state == wanted);
     if any(OwnerState::Unknown) {
         return Verdict::KeepForNow;
     }
@@ -106,7 +106,7 @@ fn decide(head: &ObjectHead, states: &[(&Owner, OwnerState)], has_dependents: bo
         return Verdict::Keep;
     }
     if any(OwnerState::Solid) {
-        let leaving = states.iter().filter(|(_, standing)| *standing != OwnerState::Solid);
+        let leaving = states.iter().filter(|(_, state)| *state != OwnerState::Solid);
         return Verdict::Forget(leaving.map(|(owner, _)| owner.uid.clone()).collect());
     }
     Verdict::Delete(match () {

@@ -19,7 +19,7 @@ use crate::controllers::collections;
 use crate::controllers::delete_collection;
 use crate::controllers::write::{ReconcileError, amend, delete};
 use crate::objects::{metadata, stored};
-use crate::registry::deletion::Options;
+use crate::registry::deletion::DeleteOptions;
 
 /// Removed before the object says how far it is: at some ten thousand a second, about every second.
 const BUDGET: usize = 10_000;
@@ -61,7 +61,7 @@ async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Left, 
         })
         .await?;
         if let Some(entry) = store.get(entry.key()).await?.value {
-            delete(store, logical::resource(), &entry, &Options::default()).await?;
+            delete(store, logical::resource(), &entry, &DeleteOptions::default()).await?;
         }
     }
     let mut left = Left { objects: 0, clusters: inner.len() };

@@ -15,7 +15,7 @@ use crate::controllers::Controllers;
 use crate::controllers::write::{ReconcileError, amend, delete};
 use crate::keys::{Collection, ObjectKey};
 use crate::objects::{metadata, stored};
-use crate::registry::deletion::Options;
+use crate::registry::deletion::DeleteOptions;
 
 pub(super) const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceaccounts" };
 pub(super) const SECRETS: Collection<'static> = Collection { group: "", plural: "secrets" };
@@ -72,7 +72,7 @@ async fn settle(
     let said = secret["metadata"]["annotations"][UID].as_str().unwrap_or_default();
     let is_of = |uid: Option<&str>| said.is_empty() || uid == Some(said);
     let Some(account) = found.filter(|account| is_of(account.uid.as_deref())) else {
-        return delete(store, resource, entry, &Options::default()).await.map(drop);
+        return delete(store, resource, entry, &DeleteOptions::default()).await.map(drop);
     };
     let uid = account.uid.clone().unwrap_or_default();
     let token = match secret["data"]["token"].as_str() {

@@ -22,7 +22,7 @@ use crate::kinds::Kinds;
 use crate::objects::stored;
 use crate::registry::allocation;
 use crate::registry::deletion;
-use crate::registry::deletion::{Deleted, Options, Propagation};
+use crate::registry::deletion::{DeleteOptions, Deleted, Propagation};
 
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -130,7 +130,7 @@ impl World {
 
     async fn delete(&self, plural: &str, namespace: &str, name: &str, propagation: Propagation) -> Deleted {
         let key = self.key(plural, namespace, name);
-        let options = Options { propagation: Some(propagation), ..Options::default() };
+        let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
         for _ in 0..100 {
             let entry = self.store.get(&key).await.unwrap().value.unwrap();
             if let Ok(deleted) =
@@ -426,12 +426,12 @@ async fn a_namespace_empties_pods_first_waits_for_finalizers_and_goes() {
 #[tokio::test]
 async fn a_namespace_gets_its_defaults_back() {
     let world = World::new().await;
-    let furnished = async || {
+    let has_defaults = async || {
         let map = world.get("configmaps", "shop", "kube-root-ca.crt").await.unwrap_or_default();
         world.get("serviceaccounts", "shop", "default").await.is_some()
             && map["data"]["ca.crt"] == "the authority"
     };
-    world.until("it has both", furnished).await;
+    world.until("it has both", has_defaults).await;
     world.delete("serviceaccounts", "shop", "default", Propagation::Background).await;
     let key = world.key("configmaps", "shop", "kube-root-ca.crt");
     let entry = world.store.get(&key).await.unwrap().value.unwrap();
@@ -439,7 +439,7 @@ async fn a_namespace_gets_its_defaults_back() {
     map["data"] = json!({ "ca.crt": "somebody else" });
     let change = Change::Put(stored::encode(&map));
     world.store.commit(key, Expect::Revision(entry.revision()), change).await.unwrap();
-    world.until("it has both again", furnished).await;
+    world.until("it has both again", has_defaults).await;
     world.end().await;
 }
 

@@ -7,7 +7,7 @@ use storage::{Change, CommitError, Entry, Expect, ReadError, Store};
 
 use crate::objects::stored;
 use crate::registry::deletion;
-use crate::registry::deletion::{Deleted, NotDeleted, Options};
+use crate::registry::deletion::{DeleteOptions, Deleted, NotDeleted};
 
 /// Why a key has to be looked after again.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) async fn delete(
     store: &dyn Store,
     resource: &ResourceInfo,
     entry: &Entry,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<bool, ReconcileError> {
     match deletion::delete(store, resource, entry.key().clone(), entry, options).await {
         Ok(Deleted::Gone(..)) | Err(NotDeleted::Changed(None)) => Ok(true),

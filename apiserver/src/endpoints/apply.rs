@@ -55,7 +55,7 @@ pub(crate) async fn apply(
 pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     let undecoded = |why: &str| Status::bad_request(format!("error decoding YAML: {why}"));
     let unread = |error: DecodeError| undecoded(&format!("error converting YAML to JSON: {error}"));
-    let Decoded { value, strict_errors: findings } = read(bytes).map_err(unread)?;
+    let Decoded { value, strict_errors } = read(bytes).map_err(unread)?;
     let found = match value {
         Value::Object(_) => None,
         Value::Null => Some(json!({})),
@@ -71,7 +71,7 @@ pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), 
         let why = why.trim_start_matches("strict decoding error: ");
         Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}"))
     };
-    let warnings = decode::validation(call).enforce(&findings).map_err(strict)?;
+    let warnings = decode::validation(call).enforce(&strict_errors).map_err(strict)?;
     Ok((config, warnings))
 }
 
@@ -107,7 +107,7 @@ async fn make(
     config: &Value,
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
-    call.authorization.creates()?;
+    call.authorization.authorize_create()?;
     let blank = defaulting::empty_object(&call.resource);
     let (mut object, owners) = settled(call, &blank, config, &blank)?;
     update::named(call, name, &object)?;

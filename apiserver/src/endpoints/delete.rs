@@ -23,7 +23,7 @@ use crate::objects::stored;
 use crate::registry::allocation;
 use crate::registry::call::{Call, unwritten};
 use crate::registry::deletion;
-use crate::registry::deletion::{Deleted, NotDeleted, Options};
+use crate::registry::deletion::{DeleteOptions, Deleted, NotDeleted};
 use crate::request::negotiation;
 use crate::request::negotiation::Written;
 use crate::response::render::Style;
@@ -39,7 +39,7 @@ pub(crate) async fn delete(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let body = body(call, bytes)?;
-    let options = Options::parse(&body)?;
+    let options = DeleteOptions::parse(&body)?;
     let entry = get::find(store, call).await?;
     let (name, _) = call.named()?;
     let Some(deleted) = settle(store, call, name, entry, &options).await? else {
@@ -63,7 +63,7 @@ pub(crate) async fn delete(
 }
 
 /// Who deletes a job often expects its pods to go with it, and they do not unless that is said.
-fn warnings(call: &Call, options: &Options) -> Vec<String> {
+fn warnings(call: &Call, options: &DeleteOptions) -> Vec<String> {
     match (&*call.resource.group, &*call.resource.plural, options.propagation) {
         ("batch", "jobs", None) => vec![
             "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
@@ -81,7 +81,7 @@ pub(crate) async fn delete_collection(
     style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let options = Options::parse(&body(call, bytes)?)?;
+    let options = DeleteOptions::parse(&body(call, bytes)?)?;
     let selection = Selection::parse(&call.query, &call.resource)?;
     let listed = list::read(store, call, &selection).await?;
     let removals = stream::iter(listed.entries.iter().cloned()).map(async |entry| {
@@ -100,7 +100,7 @@ async fn settle(
     call: &Call,
     name: &str,
     mut entry: Entry,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<Option<Deleted>, Status> {
     for _ in 0..ATTEMPTS {
         call.check_guard_of_deletion(name, &entry).await?;
@@ -120,7 +120,7 @@ async fn settle(
 
 /// The allocations of a Service are released as soon as it is deleted: its replacement may want the same. Its Endpoints go
 /// with it, so that a new Service of its name does not begin by leading where the old one did.
-async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &Options) {
+async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &DeleteOptions) {
     let Deleted::Gone(entry, at) = deleted else { return };
     if options.dry_run || !allocation::concern(&call.resource) {
         return;
@@ -131,7 +131,7 @@ async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &Op
     let key = allocation::ENDPOINTS.key(call.cluster, Some(namespace), name);
     let Some(resource) = Kinds::built_in().find("", "v1", allocation::ENDPOINTS.plural) else { return };
     if let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value)
-        && let Err(error) = deletion::delete(store, resource, key, &entry, &Options::default()).await
+        && let Err(error) = deletion::delete(store, resource, key, &entry, &DeleteOptions::default()).await
     {
         tracing::warn!(name, ?error, "deleted a Service but not its Endpoints");
     }

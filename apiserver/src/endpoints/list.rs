@@ -31,7 +31,7 @@ use crate::registry::call::Call;
 use crate::request::info::Reach;
 use crate::request::negotiation::Shape;
 use crate::request::query::Query;
-use crate::response::list_reader::{Reader, SENT_ENTRIES};
+use crate::response::list_reader::{ListReader, SENT_ENTRIES};
 use crate::response::list_stream;
 use crate::response::list_stream::Interruption;
 use crate::response::render::Style;
@@ -73,9 +73,9 @@ pub(crate) async fn list(
 ) -> Result<Response<Body>, Status> {
     style.several()?;
     let selection = selection(call)?;
-    let plan = Plan::new(&**store, call, &selection).await?;
+    let plan = ListPlan::new(&**store, call, &selection).await?;
     if plan.limit == 0 {
-        let reader = Reader::start(
+        let reader = ListReader::start(
             store,
             range(call, &selection),
             call.resource.clone(),
@@ -87,7 +87,7 @@ pub(crate) async fn list(
         let listed = Listed { revision: reader.revision, entries: Vec::new(), next: None, remaining: None };
         return send(style, shown_metadata(&listed, style), reader).await;
     }
-    let plan = Plan { limit: plan.limit.min(LIMIT_MAX), ..plan };
+    let plan = ListPlan { limit: plan.limit.min(LIMIT_MAX), ..plan };
     let page = plan.page.clone();
     let listed = plan.read(&**store, call, &selection).await?;
     if listed.entries.len() <= SENT_ENTRIES {
@@ -95,7 +95,7 @@ pub(crate) async fn list(
     }
     // The end of the page had to be computed first. Then it is read again as it is sent.
     let page = Page { at: Some(listed.revision), ..page };
-    let reader = Reader::start(store, range(call, &selection), call.resource.clone(), &selection, page)
+    let reader = ListReader::start(store, range(call, &selection), call.resource.clone(), &selection, page)
         .await
         .map_err(unreadable)?;
     let reader = reader.limited(listed.entries.len());
@@ -105,10 +105,10 @@ pub(crate) async fn list(
 /// A list in the form asked for.
 pub(crate) async fn list_of(listed: &Listed, style: &Style) -> Result<Response<Body>, Status> {
     style.several()?;
-    send(style, shown_metadata(listed, style), Reader::of(listed.entries.clone())).await
+    send(style, shown_metadata(listed, style), ListReader::of(listed.entries.clone())).await
 }
 
-async fn send(style: &Style, metadata: Value, reader: Reader) -> Result<Response<Body>, Status> {
+async fn send(style: &Style, metadata: Value, reader: ListReader) -> Result<Response<Body>, Status> {
     let sent = list_stream::list(style.clone(), &metadata, reader).await;
     sent.map_err(|interruption| match interruption {
         Interruption::Read(error) => unreadable(error),
@@ -139,19 +139,19 @@ pub(crate) fn selection(call: &Call) -> Result<Selection, Status> {
 
 /// Reads what a list shows, all of it.
 pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
-    Plan::new(store, call, selection).await?.read(store, call, selection).await
+    ListPlan::new(store, call, selection).await?.read(store, call, selection).await
 }
 
 /// The start and the limit of a list.
-struct Plan {
+struct ListPlan {
     page: Page,
     /// Zero for all.
     limit: usize,
     token: Option<Continue>,
 }
 
-impl Plan {
-    async fn new(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Plan, Status> {
+impl ListPlan {
+    async fn new(store: &dyn Store, call: &Call, selection: &Selection) -> Result<ListPlan, Status> {
         check(&call.query)?;
         // Less than nothing is no limit either.
         let limit = usize::try_from(call.query.number("limit")?).unwrap_or(0);
@@ -178,7 +178,7 @@ impl Plan {
                 Page { at: exact(&call.query, version, limit), ..Page::default() }
             }
         };
-        Ok(Plan { page, limit, token })
+        Ok(ListPlan { page, limit, token })
     }
 
     async fn read(self, store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
@@ -397,7 +397,7 @@ mod tests {
         }
         let call = call("");
         let selection = selection(&call).unwrap();
-        let mut reader = Reader::start(
+        let mut reader = ListReader::start(
             &store,
             range(&call, &selection),
             call.resource.clone(),

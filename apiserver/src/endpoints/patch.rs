@@ -100,7 +100,7 @@ struct Patched {
     object: Value,
     shown: String,
     /// Warnings about the patch itself.
-    findings: Vec<StrictDecodingError>,
+    strict_errors: Vec<StrictDecodingError>,
     /// Which of Kubernetes' two ways to read the object has the words for what is wrong with it.
     read: fn(Value, &Schema) -> Result<Decoded, Mismatch>,
 }
@@ -110,7 +110,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
         Media::Strategic => Status::bad_request(error.to_string()),
         _ => Status::bad_request(format!("error decoding patch: {error}")),
     };
-    let Decoded { value: parsed, strict_errors: mut findings } =
+    let Decoded { value: parsed, mut strict_errors } =
         codec::decode(bytes, Syntax::Json).map_err(unreadable)?;
     let refused = |error: PatchError| {
         tracing::debug!(%error, "patch does not apply");
@@ -124,26 +124,26 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
             // Whatever it says of its kind, it is converted to the kind it had.
             object["apiVersion"] = call.resource.api_version().into();
             object["kind"] = call.resource.kind.to_string().into();
-            return Ok(Patched { object, shown, findings, read: typed::convert_tree });
+            return Ok(Patched { object, shown, strict_errors, read: typed::convert_tree });
         }
         (Media::Strategic, None) | (Media::Apply, _) => return Err(Status::unknown_patch_type()),
         (Media::Json, _) => {
             let patch = JsonPatch::parse(parsed).map_err(refused)?;
-            findings = findings
+            strict_errors = strict_errors
                 .into_iter()
                 .map(|finding| StrictDecodingError::JsonPatch(Box::new(finding)))
                 .collect();
-            findings.extend(patch.strict_errors.iter().cloned());
+            strict_errors.extend(patch.strict_errors.iter().cloned());
             object = patch.apply(object).map_err(refused)?;
         }
         (Media::Merge, _) => MergePatch::parse(parsed).map_err(refused)?.apply(&mut object),
     }
-    Ok(Patched { shown: object.to_string(), object, findings, read: typed::decode_tree })
+    Ok(Patched { shown: object.to_string(), object, strict_errors, read: typed::decode_tree })
 }
 
 /// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
 fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Status> {
-    let Patched { object, shown, mut findings, read } = patched;
+    let Patched { object, shown, mut strict_errors, read } = patched;
     if object.is_array() {
         return Err(patch::unreadable(&shown, KIND_OF_A_LIST));
     }
@@ -160,7 +160,7 @@ fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Sta
         return Err(update::nameless(call.named()?.0));
     }
     let walked = read(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
-    findings.extend(walked.strict_errors);
-    let warnings = decode::validation(call).enforce(&findings);
+    strict_errors.extend(walked.strict_errors);
+    let warnings = decode::validation(call).enforce(&strict_errors);
     Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
 }

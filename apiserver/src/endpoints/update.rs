@@ -81,7 +81,7 @@ async fn create_in_place(
     object: &Value,
     owners: ManagedFields,
 ) -> Result<Option<Entry>, Status> {
-    call.authorization.creates()?;
+    call.authorization.authorize_create()?;
     same_uid(call, name, metadata::text(object, "uid"), "")?;
     let mut object = object.clone();
     metadata::of(&mut object)?.remove("resourceVersion");

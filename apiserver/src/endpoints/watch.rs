@@ -42,12 +42,12 @@ use crate::http::websocket::Framing;
 use crate::kinds::{Kinds, Registry};
 use crate::objects::selection::Selection;
 use crate::objects::store_errors::unreadable;
-use crate::quota::Watching;
+use crate::quota::WatchReservation;
 use crate::registry::call::Call;
 use crate::request::info::Reach;
 use crate::request::info::RequestInfo;
 use crate::request::negotiation::Encoding;
-use crate::response::list_reader::Reader;
+use crate::response::list_reader::ListReader;
 use crate::response::render;
 use crate::response::render::Style;
 
@@ -219,7 +219,7 @@ impl Pending {
 
 /// The initial objects that have not been sent.
 struct Initial {
-    reader: Reader,
+    reader: ListReader,
     /// Whether the client is told where it ends.
     is_marked: bool,
 }
@@ -271,7 +271,7 @@ struct Following {
     ending: Option<Revision>,
     revalidation: Revalidation,
     /// It counts as one of its logical cluster.
-    _watching: Watching,
+    _watching: WatchReservation,
     initial: Option<Initial>,
     /// What did not fit into the last piece.
     held_back: Option<Pending>,
@@ -304,7 +304,7 @@ impl Following {
                 marked
             }
         };
-        let reader = Reader::start(
+        let reader = ListReader::start(
             store,
             list::range(call, &self.selection),
             call.resource.clone(),

@@ -12,7 +12,7 @@ use crate::http::limits::Arrival;
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 /// A client that still sends when the connection closes may never hear why. So of a body that is too large this
 /// much is read and thrown away before it is refused.
-const HEARD_BYTES_MAX: usize = 16 * BODY_BYTES_MAX;
+const DISCARDED_BYTES_MAX: usize = 16 * BODY_BYTES_MAX;
 /// As long as any request that is not a watch may take.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -47,7 +47,7 @@ async fn collect(body: impl Incoming, arrival: &Arrival) -> Result<Bytes, Status
         if seen <= BODY_BYTES_MAX {
             arrival.add(data.len());
             kept.extend_from_slice(&data);
-        } else if seen > HEARD_BYTES_MAX {
+        } else if seen > DISCARDED_BYTES_MAX {
             break;
         }
     }

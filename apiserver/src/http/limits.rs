@@ -35,7 +35,7 @@ const READS_MAX: usize = 400;
 const WRITES_MAX: usize = 200;
 /// Signatures that are checked at the same time: a tenth of a millisecond each. A token that was verified before does not wait for
 /// that.
-const STRANGERS_MAX: usize = 32;
+const UNVERIFIED_MAX: usize = 32;
 /// After so many seconds a client comes back.
 const RETRY_SECONDS: u32 = 1;
 /// Bytes of bodies that have not arrived completely. One tenant can send twenty of the largest at the same time, and four
@@ -60,7 +60,7 @@ pub(crate) struct Limits {
     pub(crate) reads: Lane,
     pub(crate) writes: Lane,
     /// Requests with a token that was not verified yet.
-    strangers: AtomicUsize,
+    unverified: AtomicUsize,
     arriving: Arc<FairPool<Tenant>>,
 }
 
@@ -69,7 +69,7 @@ impl Default for Limits {
         Limits {
             reads: Lane::new(READS_MAX),
             writes: Lane::new(WRITES_MAX),
-            strangers: AtomicUsize::new(0),
+            unverified: AtomicUsize::new(0),
             arriving: Arc::new(FairPool::new(ARRIVING)),
         }
     }
@@ -95,9 +95,9 @@ impl Limits {
     }
 
     /// Takes a slot for verifying a token, which costs processor time and is open to every client.
-    pub(crate) fn meet(&self) -> Result<Meeting<'_>, Status> {
-        let meeting = Meeting { strangers: &self.strangers };
-        match self.strangers.fetch_add(1, Ordering::Relaxed) < STRANGERS_MAX {
+    pub(crate) fn begin_verification(&self) -> Result<VerificationSlot<'_>, Status> {
+        let meeting = VerificationSlot { unverified: &self.unverified };
+        match self.unverified.fetch_add(1, Ordering::Relaxed) < UNVERIFIED_MAX {
             true => Ok(meeting),
             false => Err(full()),
         }
@@ -232,13 +232,13 @@ impl Arrival {
 
 /// A token is being verified.
 #[derive(Debug)]
-pub(crate) struct Meeting<'a> {
-    strangers: &'a AtomicUsize,
+pub(crate) struct VerificationSlot<'a> {
+    unverified: &'a AtomicUsize,
 }
 
-impl Drop for Meeting<'_> {
+impl Drop for VerificationSlot<'_> {
     fn drop(&mut self) {
-        self.strangers.fetch_sub(1, Ordering::Relaxed);
+        self.unverified.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -305,10 +305,10 @@ mod tests {
     #[test]
     fn few_are_found_out_about_at_once() {
         let limits = Limits::default();
-        let met: Vec<_> = (0..STRANGERS_MAX).map(|_| limits.meet().unwrap()).collect();
-        assert_eq!(limits.meet().unwrap_err().code, 429);
+        let met: Vec<_> = (0..UNVERIFIED_MAX).map(|_| limits.begin_verification().unwrap()).collect();
+        assert_eq!(limits.begin_verification().unwrap_err().code, 429);
         drop(met);
-        assert!(limits.meet().is_ok());
+        assert!(limits.begin_verification().is_ok());
     }
 
     /// 205 writes with half a body used to block all writes for a minute.

@@ -37,9 +37,9 @@ use crate::objects::replica;
 use crate::objects::replica::Replica;
 use crate::objects::store_errors::unreadable;
 use crate::objects::stored;
-use crate::quota::rate::Paces;
+use crate::quota::rate::RateLimits;
 pub(crate) use crate::quota::usage::Size;
-use crate::quota::usage::Tallies;
+use crate::quota::usage::UsageTotals;
 
 /// None: as much as there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,14 +102,14 @@ pub(crate) fn check(limits: &Value) -> Vec<FieldError> {
 #[derive(Debug)]
 pub struct Quotas {
     counted: Replica<Counted>,
-    paces: Mutex<Paces>,
+    paces: Mutex<RateLimits>,
 }
 
 #[derive(Debug, Default)]
-struct Counted(Mutex<Tallies>);
+struct Counted(Mutex<UsageTotals>);
 
 impl Counted {
-    fn lock(&self) -> MutexGuard<'_, Tallies> {
+    fn lock(&self) -> MutexGuard<'_, UsageTotals> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -130,8 +130,8 @@ impl Quotas {
         cluster: Id,
         what: (GroupResource<'_>, &str),
         growth: Size,
-    ) -> Result<Promise, Status> {
-        let promise = |growth| Promise { quotas: self.clone(), cluster, growth, kept: None };
+    ) -> Result<QuotaReservation, Status> {
+        let promise = |growth| QuotaReservation { quotas: self.clone(), cluster, growth, kept: None };
         if self.counted.state().lock().is_unlimited(cluster) {
             return Ok(promise(Size::default()));
         }
@@ -152,35 +152,35 @@ impl Quotas {
     }
 
     /// Lets a watch begin, unless there are too many. It counts until the returned value is dropped.
-    pub(crate) async fn watch(self: &Arc<Self>, cluster: Id) -> Result<Watching, Status> {
+    pub(crate) async fn watch(self: &Arc<Self>, cluster: Id) -> Result<WatchReservation, Status> {
         self.counted.catch_up().await.map_err(unreadable)?;
         let line = self.counted.state().lock().limited(cluster);
         self.paces().watch(&line)?;
-        Ok(Watching { quotas: self.clone(), line: line.into_iter().map(|(id, _)| id).collect() })
+        Ok(WatchReservation { quotas: self.clone(), line: line.into_iter().map(|(id, _)| id).collect() })
     }
 
-    fn paces(&self) -> MutexGuard<'_, Paces> {
+    fn paces(&self) -> MutexGuard<'_, RateLimits> {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Room for what is being written. It is given back when this is dropped, or once what was written is counted.
 #[derive(Debug)]
-pub(crate) struct Promise {
+pub(crate) struct QuotaReservation {
     quotas: Arc<Quotas>,
     cluster: Id,
     growth: Size,
     kept: Option<Revision>,
 }
 
-impl Promise {
+impl QuotaReservation {
     /// It was written.
     pub(crate) fn keep(mut self, at: Revision) {
         self.kept = Some(at);
     }
 }
 
-impl Drop for Promise {
+impl Drop for QuotaReservation {
     fn drop(&mut self) {
         if self.growth == Size::default() {
             return;
@@ -196,12 +196,12 @@ impl Drop for Promise {
 
 /// A watch that counts.
 #[derive(Debug)]
-pub(crate) struct Watching {
+pub(crate) struct WatchReservation {
     quotas: Arc<Quotas>,
     line: Vec<Id>,
 }
 
-impl Drop for Watching {
+impl Drop for WatchReservation {
     fn drop(&mut self) {
         if !self.line.is_empty() {
             self.quotas.paces().unwatch(&self.line);
@@ -210,13 +210,13 @@ impl Drop for Watching {
 }
 
 impl replica::State for Counted {
-    type Draft = Tallies;
+    type Draft = UsageTotals;
 
-    fn add(draft: &mut Tallies, entry: &Entry) {
+    fn add(draft: &mut UsageTotals, entry: &Entry) {
         count(draft, entry.key(), None, Some(entry));
     }
 
-    fn replace(&self, draft: Tallies, at: Revision) {
+    fn replace(&self, draft: UsageTotals, at: Revision) {
         let mut tallies = self.lock();
         let owed = std::mem::take(&mut *tallies);
         *tallies = draft;
@@ -233,7 +233,7 @@ impl replica::State for Counted {
 }
 
 /// Counts a change.
-fn count(tallies: &mut Tallies, key: &storage::Key, old: Option<&Entry>, new: Option<&Entry>) {
+fn count(tallies: &mut UsageTotals, key: &storage::Key, old: Option<&Entry>, new: Option<&Entry>) {
     if let Some(id) = keys::cluster_record_id(key) {
         return match new {
             Some(record) => {

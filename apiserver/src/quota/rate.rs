@@ -19,16 +19,16 @@ const RETRY_WATCH_SECONDS: u32 = 5;
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
-pub(crate) struct Paces(HashMap<Id, Pace>);
+pub(crate) struct RateLimits(HashMap<Id, RateLimit>);
 
 #[derive(Debug)]
-struct Pace {
+struct RateLimit {
     /// When the next request would be on time.
     next: Instant,
     watches: i64,
 }
 
-impl Paces {
+impl RateLimits {
     /// Lets a request in, if it comes in time for all of these.
     pub(super) fn request(&mut self, line: &[(Id, Limits)]) -> Result<(), Status> {
         self.request_at(line, Instant::now())
@@ -80,8 +80,8 @@ impl Paces {
         }
     }
 
-    fn of(&mut self, id: Id, now: Instant) -> &mut Pace {
-        self.0.entry(id).or_insert(Pace { next: now, watches: 0 })
+    fn of(&mut self, id: Id, now: Instant) -> &mut RateLimit {
+        self.0.entry(id).or_insert(RateLimit { next: now, watches: 0 })
     }
 
     fn tidy(&mut self, now: Instant) {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_second_of_requests_comes_at_once_and_then_each_in_its_turn() {
-        let (mut paces, now) = (Paces::default(), Instant::now());
+        let (mut paces, now) = (RateLimits::default(), Instant::now());
         let line = [(Id::new(1), limits(10, 0)), (Id::new(2), limits(1000, 0))];
         for _ in 0..10 {
             paces.request_at(&line, now).unwrap();
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn who_is_quiet_does_not_save_up() {
-        let (mut paces, now) = (Paces::default(), Instant::now());
+        let (mut paces, now) = (RateLimits::default(), Instant::now());
         let line = [(Id::new(1), limits(2, 0))];
         paces.request_at(&line, now).unwrap();
         let later = now + Duration::from_secs(100);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn there_are_no_more_watches_than_that() {
-        let mut paces = Paces::default();
+        let mut paces = RateLimits::default();
         let (inner, outer) = ((Id::new(2), limits(1, 5)), (Id::new(1), limits(1, 2)));
         paces.watch(&[inner, outer]).unwrap();
         paces.watch(&[outer]).unwrap();

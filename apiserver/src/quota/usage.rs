@@ -56,7 +56,7 @@ impl Sub for Size {
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct Usage {
     parent: Option<Id>,
     is_born: bool,
     /// Its own and what is below it.
@@ -65,8 +65,8 @@ struct Tally {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Tallies {
-    clusters: HashMap<Id, Tally>,
+pub(crate) struct UsageTotals {
+    clusters: HashMap<Id, Usage>,
     /// Of those that have any.
     limits: HashMap<Id, Limits>,
     /// Promises that were kept at a revision, until what was written then is counted.
@@ -105,9 +105,9 @@ impl fmt::Display for Over {
     }
 }
 
-impl Tallies {
+impl UsageTotals {
     /// Everything was read, as of a revision. What is owed from before is owed still, if it happened later.
-    pub(super) fn begin(&mut self, at: Revision, mut before: Tallies) {
+    pub(super) fn begin(&mut self, at: Revision, mut before: UsageTotals) {
         let own: Vec<(Id, Size)> = self.clusters.iter().map(|(id, tally)| (*id, tally.used)).collect();
         self.is_begun = true;
         for (id, used) in own {
@@ -213,7 +213,7 @@ impl Tallies {
         }
     }
 
-    fn tally(&mut self, id: Id) -> &mut Tally {
+    fn tally(&mut self, id: Id) -> &mut Usage {
         self.clusters.entry(id).or_default()
     }
 
@@ -230,7 +230,7 @@ impl Tallies {
     }
 
     fn forget(&mut self, id: Id) {
-        let empty = |tally: &Tally| {
+        let empty = |tally: &Usage| {
             !tally.is_born && tally.used == Size::default() && tally.promised == Size::default()
         };
         if self.clusters.get(&id).is_some_and(empty) {
@@ -250,18 +250,18 @@ mod tests {
     }
 
     /// root ─ 1 ─ 2, and 3 beside them.
-    fn family() -> Tallies {
-        let mut tallies = Tallies::default();
+    fn family() -> UsageTotals {
+        let mut tallies = UsageTotals::default();
         tallies.add(Id::new(2), some(3));
         tallies.born(ROOT, None);
         tallies.born(Id::new(1), Some(ROOT));
         tallies.born(Id::new(2), Some(Id::new(1)));
         tallies.born(Id::new(3), Some(ROOT));
-        tallies.begin(Revision(1), Tallies::default());
+        tallies.begin(Revision(1), UsageTotals::default());
         tallies
     }
 
-    fn used(tallies: &Tallies) -> [i64; 4] {
+    fn used(tallies: &UsageTotals) -> [i64; 4] {
         [0, 1, 2, 3].map(|id| tallies.clusters.get(&Id::new(id)).map_or(0, |tally| tally.used.objects))
     }
 

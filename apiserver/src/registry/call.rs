@@ -111,10 +111,18 @@ impl Call {
         before: Option<&Value>,
         after: Option<&Value>,
     ) -> Result<(), Status> {
-        let part = self.subresource.as_deref();
+        let subresource = self.subresource.as_deref();
         let (who, resource) = (&self.identity, &*self.resource);
         self.guard
-            .check(AdmissionRequest { cluster: self.cluster, who, resource, name, part, before, after })
+            .check(AdmissionRequest {
+                cluster: self.cluster,
+                who,
+                resource,
+                name,
+                subresource,
+                before,
+                after,
+            })
             .await
     }
 

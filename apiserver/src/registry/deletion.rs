@@ -41,7 +41,7 @@ pub(crate) enum Propagation {
 
 /// The options of a deletion.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Options {
+pub(crate) struct DeleteOptions {
     pub(crate) grace_seconds: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
     /// Empty: whichever it is.
@@ -51,9 +51,9 @@ pub(crate) struct Options {
     pub(crate) dry_run: bool,
 }
 
-impl Options {
+impl DeleteOptions {
     /// Reads `DeleteOptions`, however they came.
-    pub(crate) fn parse(body: &Value) -> Result<Options, Status> {
+    pub(crate) fn parse(body: &Value) -> Result<DeleteOptions, Status> {
         let propagation = match (body["propagationPolicy"].as_str(), body["orphanDependents"].as_bool()) {
             (Some(policy), Some(_)) => {
                 let why = "orphanDependents and deletionPropagation cannot be both set";
@@ -74,7 +74,7 @@ impl Options {
             return Err(invalid(FieldError::not_supported("dryRun", json!(words), &["All"])));
         }
         let condition = |field: &str| body["preconditions"][field].as_str().unwrap_or_default().to_owned();
-        Ok(Options {
+        Ok(DeleteOptions {
             grace_seconds: body["gracePeriodSeconds"].as_i64(),
             propagation,
             uid: condition("uid"),
@@ -103,7 +103,7 @@ pub(crate) enum DeletionStep {
 pub(crate) fn decide(
     resource: &ResourceInfo,
     object: Value,
-    options: &Options,
+    options: &DeleteOptions,
     now: Timestamp,
 ) -> DeletionStep {
     let before = object.clone();
@@ -139,7 +139,7 @@ enum Grace {
 }
 
 /// Only pods run, so only pods have time to stop.
-fn grace(resource: &ResourceInfo, object: &Value, options: &Options) -> Grace {
+fn grace(resource: &ResourceInfo, object: &Value, options: &DeleteOptions) -> Grace {
     if (&*resource.group, &*resource.plural) != ("", "pods") {
         return Grace::None;
     }
@@ -187,7 +187,7 @@ fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
 }
 
 /// Puts on the finalizer that stands for what was asked for, and takes off the one that does not.
-fn set_finalizers(resource: &ResourceInfo, object: &mut Value, options: &Options) {
+fn set_finalizers(resource: &ResourceInfo, object: &mut Value, options: &DeleteOptions) {
     let found = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let has = |name: &str| found.iter().any(|finalizer| finalizer == name);
     let wanted = match options.propagation {
@@ -241,7 +241,7 @@ pub(crate) async fn delete(
     resource: &ResourceInfo,
     key: Key,
     entry: &Entry,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<Deleted, NotDeleted> {
     // What cannot be read can still be removed.
     let read = stored::tree(entry);
@@ -276,7 +276,12 @@ pub(crate) async fn delete(
     }
 }
 
-fn refuse(resource: &ResourceInfo, object: &Value, entry: &Entry, options: &Options) -> Result<(), Status> {
+fn refuse(
+    resource: &ResourceInfo,
+    object: &Value,
+    entry: &Entry,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
     let name = metadata::text(object, "name");
     let (uid, version) = (metadata::text(object, "uid"), entry.revision().to_string());
     let conflict =
@@ -306,7 +311,7 @@ mod tests {
 
     const NOW: &str = "2026-11-16T06:00:00Z";
 
-    fn step(resource: (&str, &str, &str), object: Value, options: &Options) -> DeletionStep {
+    fn step(resource: (&str, &str, &str), object: Value, options: &DeleteOptions) -> DeletionStep {
         let resource = catalog::find(resource.0, resource.1, resource.2).unwrap();
         decide(resource, object, options, NOW.parse().unwrap())
     }
@@ -315,16 +320,19 @@ mod tests {
     const MAPS: (&str, &str, &str) = ("", "v1", "configmaps");
     const JOBS: (&str, &str, &str) = ("batch", "v1", "jobs");
 
-    fn asking(propagation: Propagation) -> Options {
-        Options { propagation: Some(propagation), ..Options::default() }
+    fn asking(propagation: Propagation) -> DeleteOptions {
+        DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() }
     }
 
     #[test]
     fn what_nothing_holds_goes_at_once() {
         let object = json!({ "metadata": { "name": "a" } });
-        assert_eq!(step(MAPS, object.clone(), &Options::default()), DeletionStep::Remove(object.clone()));
+        assert_eq!(
+            step(MAPS, object.clone(), &DeleteOptions::default()),
+            DeletionStep::Remove(object.clone())
+        );
         // A grace period is for what runs.
-        let hurried = Options { grace_seconds: Some(20), ..Options::default() };
+        let hurried = DeleteOptions { grace_seconds: Some(20), ..DeleteOptions::default() };
         assert_eq!(step(MAPS, object.clone(), &hurried), DeletionStep::Remove(object));
     }
 
@@ -347,7 +355,7 @@ mod tests {
             DeletionStep::Mark(held(json!(["foregroundDeletion"])))
         );
         assert_eq!(
-            step(JOBS, plain.clone(), &Options::default()),
+            step(JOBS, plain.clone(), &DeleteOptions::default()),
             DeletionStep::Mark(held(json!(["orphan"])))
         );
         assert_eq!(step(JOBS, plain.clone(), &asking(Propagation::Background)), DeletionStep::Remove(plain));
@@ -355,7 +363,7 @@ mod tests {
         let marked = held(json!(["a.b/c", "orphan"]));
         let changed = step(MAPS, marked.clone(), &asking(Propagation::Background));
         assert_eq!(changed, DeletionStep::Mark(held(json!(["a.b/c"]))));
-        assert_eq!(step(MAPS, marked, &Options::default()), DeletionStep::Wait);
+        assert_eq!(step(MAPS, marked, &DeleteOptions::default()), DeletionStep::Wait);
         assert_eq!(
             step(MAPS, held(json!(["orphan"])), &asking(Propagation::Background)),
             DeletionStep::Remove(json!({ "metadata": {
@@ -378,10 +386,13 @@ mod tests {
             }
             pod
         };
-        let asked = |seconds: i64| Options { grace_seconds: Some(seconds), ..Options::default() };
+        let asked = |seconds: i64| DeleteOptions { grace_seconds: Some(seconds), ..DeleteOptions::default() };
         let running = pod(Value::Null, Value::Null);
         let stopping = pod(json!("2026-11-16T06:00:30Z"), json!(30));
-        assert_eq!(step(PODS, running.clone(), &Options::default()), DeletionStep::Mark(stopping.clone()));
+        assert_eq!(
+            step(PODS, running.clone(), &DeleteOptions::default()),
+            DeletionStep::Mark(stopping.clone())
+        );
         assert_eq!(
             step(PODS, running.clone(), &asking(Propagation::Background)),
             DeletionStep::Mark(stopping.clone())
@@ -391,7 +402,7 @@ mod tests {
             DeletionStep::Mark(pod(json!("2026-11-16T06:00:01Z"), json!(1)))
         );
         assert_eq!(step(PODS, running, &asked(0)), DeletionStep::Remove(pod(json!(NOW), json!(0))));
-        assert_eq!(step(PODS, stopping.clone(), &Options::default()), DeletionStep::Wait);
+        assert_eq!(step(PODS, stopping.clone(), &DeleteOptions::default()), DeletionStep::Wait);
         assert_eq!(step(PODS, stopping.clone(), &asked(60)), DeletionStep::Wait);
         assert_eq!(
             step(PODS, stopping.clone(), &asked(5)),
@@ -406,13 +417,13 @@ mod tests {
             json!({ "metadata": { "name": "a" }, "spec": { "terminationGracePeriodSeconds": 30 } }),
             json!({ "metadata": { "name": "a" }, "spec": { "nodeName": "n" }, "status": { "phase": "Failed" } }),
         ] {
-            assert!(matches!(step(PODS, pod, &Options::default()), DeletionStep::Remove(_)));
+            assert!(matches!(step(PODS, pod, &DeleteOptions::default()), DeletionStep::Remove(_)));
         }
     }
 
     #[test]
     fn options_that_contradict_themselves_are_refused() {
-        let told = |options: Value| Options::parse(&options).map_err(|status| status.message);
+        let told = |options: Value| DeleteOptions::parse(&options).map_err(|status| status.message);
         assert_eq!(
             told(json!({ "propagationPolicy": "Foo" })).unwrap_err(),
             "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Foo\": \
@@ -420,7 +431,7 @@ mod tests {
         );
         assert!(told(json!({ "propagationPolicy": "Orphan", "orphanDependents": true })).is_err());
         assert_eq!(told(json!({ "orphanDependents": true })).unwrap(), asking(Propagation::Orphan));
-        assert_eq!(told(json!({})).unwrap(), Options::default());
+        assert_eq!(told(json!({})).unwrap(), DeleteOptions::default());
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(crate) const SENT_ENTRIES: usize = 256;
 
 /// Reads a collection at one revision, a page at a time and none before it is needed.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader {
+pub(crate) struct ListReader {
     pub(crate) revision: Revision,
     held: vec::IntoIter<Entry>,
     /// None when everything was read.
@@ -31,7 +31,7 @@ struct Rest {
     page: Page,
 }
 
-impl Reader {
+impl ListReader {
     /// Reads the first page, and with it the revision of all others.
     pub(crate) async fn start(
         store: &Arc<dyn Store>,
@@ -39,7 +39,7 @@ impl Reader {
         resource: Arc<ResourceInfo>,
         selection: &Selection,
         page: Page,
-    ) -> Result<Reader, ReadError> {
+    ) -> Result<ListReader, ReadError> {
         let rest = Rest {
             store: store.clone(),
             range,
@@ -47,19 +47,19 @@ impl Reader {
             selection: selection.clone(),
             page: Page { limit: Some(SENT_ENTRIES), ..page },
         };
-        let mut reader = Reader { rest: Some(rest), ..Reader::of(Vec::new()) };
+        let mut reader = ListReader { rest: Some(rest), ..ListReader::of(Vec::new()) };
         reader.read_on().await?;
         Ok(reader)
     }
 
     /// Of what was read already.
-    pub(crate) fn of(entries: Vec<Entry>) -> Reader {
-        Reader { revision: Revision::ZERO, held: entries.into_iter(), rest: None, left: usize::MAX }
+    pub(crate) fn of(entries: Vec<Entry>) -> ListReader {
+        ListReader { revision: Revision::ZERO, held: entries.into_iter(), rest: None, left: usize::MAX }
     }
 
     /// The same, which ends after so many entries.
-    pub(crate) fn limited(self, entries: usize) -> Reader {
-        Reader { left: entries, ..self }
+    pub(crate) fn limited(self, entries: usize) -> ListReader {
+        ListReader { left: entries, ..self }
     }
 
     /// The next entry; none at the end.

@@ -27,7 +27,7 @@ use crate::http::body::{Body, Broken};
 use crate::http::body::{CHUNK_BYTES, chunk_buffer};
 use crate::objects::stored;
 use crate::request::negotiation::{Encoding, Shape};
-use crate::response::list_reader::Reader;
+use crate::response::list_reader::ListReader;
 use crate::response::render;
 use crate::response::render::Style;
 
@@ -45,7 +45,7 @@ pub(crate) struct Long {
 pub(crate) async fn list(
     style: Style,
     metadata: &Value,
-    reader: Reader,
+    reader: ListReader,
 ) -> Result<Response<Body>, Interruption> {
     let media_type = style.form.encoding.media_type();
     let mut pieces = ListChunks::new(style, metadata, reader).await?;
@@ -195,7 +195,7 @@ impl ItemWriter {
     }
 
     /// How many bytes all objects take together.
-    async fn add_up(&self, mut reader: Reader) -> Result<usize, ReadError> {
+    async fn add_up(&self, mut reader: ListReader) -> Result<usize, ReadError> {
         let (mut out, mut length) = (BytesMut::new(), 0);
         while let Some(entry) = reader.next().await? {
             self.write(&entry, &mut out);
@@ -217,11 +217,11 @@ struct ListChunks {
     /// What the objects that were not written are to take, if that was said.
     announced: Option<usize>,
     /// None when the tail has been written too.
-    reader: Option<Reader>,
+    reader: Option<ListReader>,
 }
 
 impl ListChunks {
-    async fn new(style: Style, metadata: &Value, reader: Reader) -> Result<ListChunks, Interruption> {
+    async fn new(style: Style, metadata: &Value, reader: ListReader) -> Result<ListChunks, Interruption> {
         let items = ItemWriter::new(style)?;
         let (around, announced) = match (&items.protobuf, items.style.form.encoding) {
             (Some(list), _) => {
@@ -337,7 +337,7 @@ mod tests {
 
     async fn pieces(shape: Shape, encoding: Encoding, entries: Vec<Entry>) -> ListChunks {
         let metadata = json!({ "resourceVersion": "7", "continue": "items: []" });
-        ListChunks::new(style(shape, encoding), &metadata, Reader::of(entries)).await.unwrap()
+        ListChunks::new(style(shape, encoding), &metadata, ListReader::of(entries)).await.unwrap()
     }
 
     async fn written(shape: Shape, encoding: Encoding, entries: Vec<Entry>) -> Vec<Bytes> {
@@ -409,7 +409,7 @@ mod tests {
     async fn a_list_that_changed_since_its_length_was_told_breaks_off() {
         for sent in [1, 3] {
             let mut pieces = pieces(Shape::Whole, Encoding::Protobuf, entries(2)).await;
-            pieces.reader = Some(Reader::of(entries(sent)));
+            pieces.reader = Some(ListReader::of(entries(sent)));
             assert_eq!(pieces.next().await, Some(Err(Broken)), "{sent}");
             assert_eq!(pieces.next().await, None, "{sent}");
         }

@@ -79,7 +79,7 @@ impl ReservedObjects {
             return Ok(());
         }
         match (was_shown, request.before) {
-            (Some(_), Some(_)) if request.part == Some("eviction") => deny(
+            (Some(_), Some(_)) if request.subresource == Some("eviction") => deny(
                 "an eviction would only start another pod on the same physical cluster; to move the app, set the annotation \
                  holon.dev/placement of its namespace; to restart this pod, delete it",
             ),
@@ -100,7 +100,7 @@ impl ReservedObjects {
         if &*request.resource.group != GROUP {
             return None;
         }
-        match (&*request.resource.plural, request.part) {
+        match (&*request.resource.plural, request.subresource) {
             (DISTRIBUTIONS, _) => Some(
                 "it records a decision of the splitter, and only the splitter writes it; to change where an object runs, \
                  set the annotation holon.dev/placement or edit a Placement",
@@ -165,7 +165,8 @@ fn renames_namespaces(request: &AdmissionRequest) -> bool {
 /// Denies a policy whose expressions do not compile, so that its author learns it before any object depends on it.
 /// Other fields of a policy that was stored earlier may still be changed.
 fn check_expressions(request: &AdmissionRequest) -> Result<(), Status> {
-    let Some(after) = request.after.filter(|_| &*request.resource.group == GROUP && request.part.is_none())
+    let Some(after) =
+        request.after.filter(|_| &*request.resource.group == GROUP && request.subresource.is_none())
     else {
         return Ok(());
     };
@@ -204,7 +205,7 @@ fn is_applied_downstream(request: &AdmissionRequest, before: &Value) -> bool {
         None => is_deletable(&request.resource.group, &request.resource.kind),
         Some(after) => {
             (&*request.resource.group, &*request.resource.kind) == ("", "PersistentVolumeClaim")
-                && request.part.is_none()
+                && request.subresource.is_none()
                 && is_resized(before, after)
         }
     }
@@ -297,7 +298,8 @@ mod tests {
         (before, after): Change<'_>,
     ) -> Option<String> {
         let resource = catalog::find("", "v1", plural).unwrap();
-        let request = AdmissionRequest { cluster, who, resource, name: "x", part: None, before, after };
+        let request =
+            AdmissionRequest { cluster, who, resource, name: "x", subresource: None, before, after };
         reserved().await.decide(request).await.err().map(|status| status.message)
     }
 
@@ -323,7 +325,15 @@ mod tests {
             let pods = catalog::find("", "v1", "pods").unwrap();
             let resource = ResourceInfo { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
             let (before, after) = change;
-            let request = AdmissionRequest { cluster, who, resource: &resource, name, part, before, after };
+            let request = AdmissionRequest {
+                cluster,
+                who,
+                resource: &resource,
+                name,
+                subresource: part,
+                before,
+                after,
+            };
             let refused = reserved().await.decide(request).await.err();
             assert_eq!(refused.is_none(), may, "{who:?} {plural} {name} {change:?}: {refused:?}");
         };
@@ -417,7 +427,7 @@ mod tests {
                 who: &admin,
                 resource: &resource,
                 name: "x",
-                part: None,
+                subresource: None,
                 before,
                 after,
             };

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::cluster::Id;
 use api::metrics::METRICS;
 use api::names::{GROUP, SYNCER_ACCOUNT};
-use apiserver::authn::credential::Proof;
+use apiserver::authn::credential::Credential;
 use apiserver::authn::identity::Identity;
 use apiserver::endpoints::connect::{Connect, Part, Upgrade, Wish};
 use apiserver::http::body::{Body, Broken, whole};
@@ -207,7 +207,9 @@ impl Connect for PodStreams {
 fn is_syncer(identity: &Identity, mailbox: Id) -> bool {
     let Identity::User(user) = identity else { return false };
     let name = format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}");
-    user.name == name && user.home == Some(mailbox) && matches!(user.proof, Proof::Token(_))
+    user.name == name
+        && user.home == Some(mailbox)
+        && matches!(user.credential, Credential::ServiceAccount(_))
 }
 
 /// The request as the physical cluster gets it.

@@ -26,7 +26,7 @@ use openapi::meta::status::Status;
 use serde_json::{Value, json};
 use storage::{CommitError, Key, ReadError, Store};
 
-use crate::authn::credential::{Proof, Token};
+use crate::authn::credential::{Credential, Token};
 use crate::authn::identity::{CREDENTIAL, Identity, User};
 use crate::authn::service_accounts::claims::{Claims, Named};
 use crate::authn::service_accounts::signing_keys::Keys;
@@ -302,7 +302,7 @@ fn identity(token: Token) -> Identity {
         extra,
         home: Some(token.cluster),
         expires: claims.exp,
-        proof: Proof::Token(token),
+        credential: Credential::ServiceAccount(token),
         controller_role: None,
     })
 }

@@ -13,7 +13,7 @@ use api::cluster::Id;
 use storage::{At, Entry, Key, Listing, Page, Range, ReadError, Revision};
 
 use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, TemplateRange};
-use crate::clusters::bootstrap::{Born, Shared, is_tombstone};
+use crate::clusters::bootstrap::{FoundRecord, Shared, is_tombstone};
 use crate::keys;
 
 /// Entries read at a time while counting across logical clusters.
@@ -51,9 +51,9 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
         return Ok(At { revision, value: listing });
     }
     let remaining = match alone {
-        Some((id, shelf)) => {
+        Some((id, collection)) => {
             let left = listing.entries.last().map_or_else(|| range.clone(), |last| rest(&range, last.key()));
-            count(shared, id, &shelf, left, revision).await?
+            count(shared, id, &collection, left, revision).await?
         }
         None => {
             let mut remaining = 0;
@@ -67,10 +67,10 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
     Ok(At { revision, value: listing })
 }
 
-/// The one logical cluster and the one shelf a range is about, if it is.
+/// The one logical cluster and the one collection a range is about, if it is.
 fn alone(ranges: &[TemplateRange]) -> Option<(Id, Arc<TemplateCollection>)> {
-    let [TemplateRange { shelf, only: Some(id), .. }] = ranges else { return None };
-    Some((*id, shelf.clone()))
+    let [TemplateRange { collection, only: Some(id), .. }] = ranges else { return None };
+    Some((*id, collection.clone()))
 }
 
 /// How much is seen in a range of one logical cluster. The store counts what it has without looking at it; only at
@@ -78,13 +78,13 @@ fn alone(ranges: &[TemplateRange]) -> Option<(Id, Arc<TemplateCollection>)> {
 async fn count(
     shared: &Shared,
     id: Id,
-    shelf: &TemplateCollection,
+    collection: &TemplateCollection,
     range: Range,
     revision: Revision,
 ) -> Result<usize, ReadError> {
     let page = |limit, count| Page { at: Some(revision), limit, count, ..Page::default() };
     let is_born = shared.born(id, revision).await?.is_some();
-    let places = shelf.rows.iter().map(|row| shelf.key(row, id));
+    let places = collection.rows.iter().map(|row| collection.key(row, id));
     let (mut innate, mut hidden) = (0, 0);
     for key in places.filter(|key| range.contains(key.as_bytes())) {
         let found = shared.inner.list(Range::key(key), page(None, false)).await?;
@@ -113,7 +113,7 @@ fn rest(range: &Range, after: &Key) -> Range {
 /// Something seen. What comes from the template is made only if it is wanted, not if it is merely counted.
 enum Found<'a> {
     Stored(Entry),
-    Innate { key: Key, row: &'a TemplateObject, born: Born },
+    Innate { key: Key, row: &'a TemplateObject, born: FoundRecord },
 }
 
 impl Found<'_> {
@@ -201,7 +201,7 @@ impl Pages {
     }
 }
 
-/// The rows of the template in all logical clusters of a range, in the order of their keys: shelf by shelf, in each
+/// The rows of the template in all logical clusters of a range, in the order of their keys: collection by collection, in each
 /// record by record, in each row by row.
 struct Innate<'a> {
     range: Range,
@@ -209,7 +209,7 @@ struct Innate<'a> {
     chunk: Option<usize>,
     ranges: &'a [TemplateRange],
     records: Option<Pages>,
-    next: VecDeque<(Key, &'a TemplateObject, Born)>,
+    next: VecDeque<(Key, &'a TemplateObject, FoundRecord)>,
 }
 
 impl<'a> Innate<'a> {
@@ -219,9 +219,9 @@ impl<'a> Innate<'a> {
 
     async fn peek(&mut self, shared: &Shared) -> Result<Option<&Key>, ReadError> {
         while self.next.is_empty() {
-            let Some((stretch, others)) = self.ranges.split_first() else { return Ok(None) };
+            let Some((range, others)) = self.ranges.split_first() else { return Ok(None) };
             let records = self.records.get_or_insert_with(|| {
-                Pages::new(stretch.records.clone(), None, Some(self.revision), self.chunk)
+                Pages::new(range.records.clone(), None, Some(self.revision), self.chunk)
             });
             if records.peek(shared).await?.is_none() {
                 (self.records, self.ranges) = (None, others);
@@ -231,15 +231,15 @@ impl<'a> Innate<'a> {
             let Some(id) = record.as_ref().and_then(|record| keys::cluster_record_id(record.key())) else {
                 continue;
             };
-            let Some(born) = record.as_ref().and_then(Born::read) else { continue };
-            let rows = stretch.shelf.rows.iter().map(|row| (stretch.shelf.key(row, id), &**row));
+            let Some(born) = record.as_ref().and_then(FoundRecord::read) else { continue };
+            let rows = range.collection.rows.iter().map(|row| (range.collection.key(row, id), &**row));
             let covered = rows.filter(|(key, _)| self.range.contains(key.as_bytes()));
             self.next.extend(covered.map(|(key, row)| (key, row, born.clone())));
         }
         Ok(self.next.front().map(|(key, ..)| key))
     }
 
-    fn pop(&mut self) -> Option<(Key, &'a TemplateObject, Born)> {
+    fn pop(&mut self) -> Option<(Key, &'a TemplateObject, FoundRecord)> {
         self.next.pop_front()
     }
 }

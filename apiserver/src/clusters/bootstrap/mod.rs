@@ -64,7 +64,7 @@ struct Shared {
 
 /// A record, and when in the history it was.
 #[derive(Clone, Debug)]
-struct Born {
+struct FoundRecord {
     record: LogicalClusterRecord,
     revision: Revision,
 }
@@ -155,10 +155,10 @@ impl Shared {
     }
 
     /// The record of a logical cluster as of `revision`.
-    async fn born(&self, id: Id, revision: Revision) -> Result<Option<Born>, ReadError> {
+    async fn born(&self, id: Id, revision: Revision) -> Result<Option<FoundRecord>, ReadError> {
         let page = Page { at: Some(revision), ..Page::default() };
         let listed = self.inner.list(Range::key(keys::cluster_record(id)), page).await?;
-        Ok(listed.value.entries.first().and_then(Born::read))
+        Ok(listed.value.entries.first().and_then(FoundRecord::read))
     }
 
     async fn commit(
@@ -283,9 +283,9 @@ impl Shared {
     }
 }
 
-impl Born {
-    fn read(entry: &Entry) -> Option<Born> {
-        Some(Born { record: LogicalClusterRecord::decode(entry)?, revision: entry.revision() })
+impl FoundRecord {
+    fn read(entry: &Entry) -> Option<FoundRecord> {
+        Some(FoundRecord { record: LogicalClusterRecord::decode(entry)?, revision: entry.revision() })
     }
 }
 

@@ -56,10 +56,10 @@ pub(super) struct TemplateObject {
     times: Vec<usize>,
 }
 
-/// The part of a shelf that a range covers.
+/// The part of a collection that a range covers.
 #[derive(Clone, Debug)]
 pub(super) struct TemplateRange {
-    pub(super) shelf: Arc<TemplateCollection>,
+    pub(super) collection: Arc<TemplateCollection>,
     /// The records of all logical clusters whose keys can lie in the range.
     pub(super) records: Range,
     /// The one logical cluster in which all of the range lies, if there is one.
@@ -68,12 +68,12 @@ pub(super) struct TemplateRange {
 
 impl Template {
     pub fn new(objects: impl IntoIterator<Item = BootstrapObject>) -> Template {
-        let mut shelves: BTreeMap<Box<[u8]>, Vec<Arc<TemplateObject>>> = BTreeMap::new();
+        let mut collections: BTreeMap<Box<[u8]>, Vec<Arc<TemplateObject>>> = BTreeMap::new();
         for object in objects {
             let prefix = object.collection.prefix().into_bytes().into();
-            shelves.entry(prefix).or_default().push(Arc::new(TemplateObject::new(object)));
+            collections.entry(prefix).or_default().push(Arc::new(TemplateObject::new(object)));
         }
-        let made = shelves.into_iter().map(|(prefix, mut rows)| {
+        let made = collections.into_iter().map(|(prefix, mut rows)| {
             rows.sort_by(|one, next| one.place.cmp(&next.place));
             (prefix.clone(), Arc::new(TemplateCollection { prefix, rows }))
         });
@@ -85,22 +85,24 @@ impl Template {
         let key = key.as_bytes();
         let slash = |from: usize| Some(from + key[from..].iter().position(|byte| *byte == b'/')? + 1);
         let (prefix, rest) = key.split_at(slash(slash(0)?)?);
-        let shelf = self.0.get(prefix)?;
+        let collection = self.0.get(prefix)?;
         let (id, place) = rest.split_at_checked(ID_BYTES)?;
         let place = place.strip_prefix(b"/")?;
-        let row = shelf.rows.binary_search_by(|row| (*row.place).cmp(place)).ok()?;
-        Some((std::str::from_utf8(id).ok()?.parse().ok()?, &shelf.rows[row]))
+        let row = collection.rows.binary_search_by(|row| (*row.place).cmp(place)).ok()?;
+        Some((std::str::from_utf8(id).ok()?.parse().ok()?, &collection.rows[row]))
     }
 
-    /// The parts of shelves that can have something in this range, in the order of keys. None of them: nothing
+    /// The parts of collections that can have something in this range, in the order of keys. None of them: nothing
     /// here concerns the range.
     pub(super) fn within(&self, range: &Range) -> Vec<TemplateRange> {
-        self.0.values().filter_map(|shelf| shelf.within(range)).collect()
+        self.0.values().filter_map(|collection| collection.within(range)).collect()
     }
 
     /// The keys of all rows in one logical cluster.
     pub(super) fn keys(&self, cluster: Id) -> impl Iterator<Item = Key> {
-        self.0.values().flat_map(move |shelf| shelf.rows.iter().map(move |row| shelf.key(row, cluster)))
+        self.0
+            .values()
+            .flat_map(move |collection| collection.rows.iter().map(move |row| collection.key(row, cluster)))
     }
 }
 
@@ -114,7 +116,7 @@ impl TemplateCollection {
         Range::prefix([&*self.prefix, cluster.to_string().as_bytes(), b"/"].concat())
     }
 
-    /// Keys of this shelf are the prefix and then the id. So what a bound of the range has after the prefix, cut
+    /// Keys of this collection are the prefix and then the id. So what a bound of the range has after the prefix, cut
     /// to the length of an id, bounds the ids.
     fn within(self: &Arc<Self>, range: &Range) -> Option<TemplateRange> {
         let cut = |rest: &'_ [u8]| rest.len().min(ID_BYTES);
@@ -140,7 +142,11 @@ impl TemplateCollection {
             self.rows.iter().any(covered).then_some(())?;
             only = Some(cluster);
         }
-        Some(TemplateRange { shelf: self.clone(), records: keys::cluster_records_between(from, to), only })
+        Some(TemplateRange {
+            collection: self.clone(),
+            records: keys::cluster_records_between(from, to),
+            only,
+        })
     }
 }
 

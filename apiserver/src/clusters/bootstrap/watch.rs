@@ -21,7 +21,7 @@ use storage::{Batch, Boxed, Entry, Event, Follow, Key, Range, ReadError, Revisio
 
 use crate::clusters::bootstrap::merge::Pages;
 use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, TemplateRange};
-use crate::clusters::bootstrap::{Born, Shared};
+use crate::clusters::bootstrap::{FoundRecord, Shared};
 use crate::keys;
 
 /// Events returned at once, give or take those of one revision.
@@ -41,8 +41,8 @@ pub(super) async fn watch(
     };
     let entries = Side::new(shared.inner.watch(range.clone(), after).await?);
     let records = Side::new(shared.inner.watch(records, after).await?);
-    let shelves = ranges.into_iter().map(|stretch| stretch.shelf).collect();
-    let following = Following { shared: shared.clone(), range, shelves, entries, records, seen: after };
+    let collections = ranges.into_iter().map(|range| range.collection).collect();
+    let following = Following { shared: shared.clone(), range, collections, entries, records, seen: after };
     Ok(Watch::foreign(Box::new(following)))
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn watch(
 struct Following {
     shared: Arc<Shared>,
     range: Range,
-    shelves: Vec<Arc<TemplateCollection>>,
+    collections: Vec<Arc<TemplateCollection>>,
     entries: Side,
     records: Side,
     /// Everything up to here has been returned.
@@ -175,9 +175,9 @@ impl Following {
     /// A record, or the end of one: what appears or goes with it.
     async fn life(&self, event: &Event, out: &mut Vec<Event>) -> Result<(), ReadError> {
         let Some(id) = keys::cluster_record_id(&event.key) else { return Ok(()) };
-        let born = |entry: &Option<Entry>| entry.as_ref().and_then(Born::read);
-        for shelf in &self.shelves {
-            let rows = shelf.rows.iter().map(|row| (shelf.key(row, id), &**row));
+        let born = |entry: &Option<Entry>| entry.as_ref().and_then(FoundRecord::read);
+        for collection in &self.collections {
+            let rows = collection.rows.iter().map(|row| (collection.key(row, id), &**row));
             let rows: Vec<(Key, &TemplateObject)> =
                 rows.filter(|(key, _)| self.range.contains(key.as_bytes())).collect();
             match (born(&event.previous), born(&event.current)) {
@@ -186,7 +186,7 @@ impl Following {
                     Event { revision: event.revision, key, current: Some(entry), previous: None }
                 })),
                 (Some(born), None) if !rows.is_empty() => {
-                    let touched = self.touched(shelf, id, event.revision).await?;
+                    let touched = self.touched(collection, id, event.revision).await?;
                     let gone = rows.into_iter().filter(|(key, _)| !touched.contains(key));
                     out.extend(gone.map(|(key, row)| {
                         let entry = row.entry(key.clone(), &born.record, born.revision);
@@ -203,12 +203,12 @@ impl Following {
     /// been left behind, and says so.
     async fn touched(
         &self,
-        shelf: &TemplateCollection,
+        collection: &TemplateCollection,
         id: Id,
         revision: Revision,
     ) -> Result<HashSet<Key>, ReadError> {
         let mut touched = HashSet::new();
-        let mut stored = Pages::new(shelf.range(id), None, Some(revision), Some(PAGE_ENTRIES));
+        let mut stored = Pages::new(collection.range(id), None, Some(revision), Some(PAGE_ENTRIES));
         while stored.peek(&self.shared).await?.is_some() {
             let rows = stored.pop().filter(|entry| self.shared.template.find(entry.key()).is_some());
             touched.extend(rows.map(|entry| entry.key().clone()));

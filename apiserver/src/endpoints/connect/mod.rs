@@ -8,7 +8,7 @@
 //! A logical cluster runs nothing, so this server cannot answer them. The program that embeds the server may pass it a [`Connect`]
 //! who can. Everything before that is as for any request: who asks, whether they may, which logical cluster, whether there
 //! is such an object. What is said after that, over the connection if it is upgraded, is between the client and them; it
-//! ends when the client may no longer have it ([`tie`]).
+//! ends when the client may no longer have it ([`stream_guard`]).
 
 mod stream_guard;
 
@@ -36,7 +36,7 @@ use crate::request::info::RequestInfo;
 use crate::request::path::Resource;
 
 pub use crate::endpoints::connect::stream_guard::{Connection, Upgrade};
-use crate::endpoints::connect::stream_guard::{StreamGuard, Tied};
+use crate::endpoints::connect::stream_guard::{GuardedBody, StreamGuard};
 
 /// The one part that leads further, and may name a port beside the object.
 const PROXY: &str = "proxy";
@@ -188,12 +188,12 @@ impl Lead<'_> {
         place: &mut RequestSlot<'_>,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
-        let tie = async || StreamGuard::new(call, authenticators, stop.clone()).await;
+        let guard = async || StreamGuard::new(call, authenticators, stop.clone()).await;
         let (body, upgrade) = match &info.upgrade {
             // What comes on such a connection is not a body.
             Some(on) => {
                 websocket::check_page(&call.headers)?;
-                (Bytes::new(), Some(Upgrade::new(on.clone(), tie().await?)))
+                (Bytes::new(), Some(Upgrade::new(on.clone(), guard().await?)))
             }
             None => (place.receive(incoming).await?, None),
         };
@@ -221,8 +221,8 @@ impl Lead<'_> {
             StatusCode::SWITCHING_PROTOCOLS => Ok(answer),
             // Whatever was asked for: who is given a body is held to it.
             _ => {
-                let tie = tie().await?;
-                Ok(answer.map(|body| Tied::new(body, tie).boxed_unsync()))
+                let guard = guard().await?;
+                Ok(answer.map(|body| GuardedBody::new(body, guard).boxed_unsync()))
             }
         }
     }

@@ -66,18 +66,18 @@ impl StreamGuard {
 #[derive(Debug)]
 pub struct Upgrade {
     on: OnUpgrade,
-    tie: StreamGuard,
+    guard: StreamGuard,
 }
 
 impl Upgrade {
-    pub(super) fn new(on: OnUpgrade, tie: StreamGuard) -> Upgrade {
-        Upgrade { on, tie }
+    pub(super) fn new(on: OnUpgrade, guard: StreamGuard) -> Upgrade {
+        Upgrade { on, guard }
     }
 
     /// The connection, once the client was told that it is changed over.
     pub async fn open(self) -> io::Result<Connection> {
         let upgraded = self.on.await.map_err(io::Error::other)?;
-        Ok(Connection { stream: TokioIo::new(upgraded), tie: self.tie })
+        Ok(Connection { stream: TokioIo::new(upgraded), guard: self.guard })
     }
 }
 
@@ -85,19 +85,19 @@ impl Upgrade {
 #[derive(Debug)]
 pub struct Connection {
     stream: TokioIo<Upgraded>,
-    tie: StreamGuard,
+    guard: StreamGuard,
 }
 
 impl Connection {
     /// Returns when the client may no longer have it. The copier of bytes waits for this too: while the other side takes
     /// none, no read here would notice.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.tie.lost.clone()
+        self.guard.lost.clone()
     }
 
     /// Reading and writing are done by one task, so whichever was polled last wakes both.
     fn held(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TokioIo<Upgraded>>> {
-        match self.tie.is_cut(context) {
+        match self.guard.is_cut(context) {
             true => {
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, "its client is no longer authorized"))
             }
@@ -136,18 +136,18 @@ impl AsyncWrite for Connection {
 
 /// An answer that breaks off when the client may no longer have it. Its length is not announced: it is sent as it comes.
 #[derive(Debug)]
-pub(super) struct Tied {
+pub(super) struct GuardedBody {
     body: Body,
-    tie: StreamGuard,
+    guard: StreamGuard,
 }
 
-impl Tied {
-    pub(super) fn new(body: Body, tie: StreamGuard) -> Tied {
-        Tied { body, tie }
+impl GuardedBody {
+    pub(super) fn new(body: Body, guard: StreamGuard) -> GuardedBody {
+        GuardedBody { body, guard }
     }
 }
 
-impl HttpBody for Tied {
+impl HttpBody for GuardedBody {
     type Data = Bytes;
     type Error = Broken;
 
@@ -155,7 +155,7 @@ impl HttpBody for Tied {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match self.tie.is_cut(context) {
+        match self.guard.is_cut(context) {
             true => Poll::Ready(Some(Err(Broken))),
             false => Pin::new(&mut self.body).poll_frame(context),
         }

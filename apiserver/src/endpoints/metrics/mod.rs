@@ -34,9 +34,9 @@ const OTHER: &str = "other";
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<Request, Counter>,
+    requests: Family<RequestLabels, Counter>,
     durations: Family<ByVerb, Histogram, fn() -> Histogram>,
-    inflight: Family<Kind, Gauge>,
+    inflight: Family<InflightLabels, Gauge>,
     watches: Family<ByVerb, Gauge>,
     revision: Gauge,
     entries: Gauge,
@@ -44,7 +44,7 @@ pub(crate) struct Metrics {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Request {
+struct RequestLabels {
     verb: &'static str,
     group: Arc<str>,
     resource: Arc<str>,
@@ -57,7 +57,7 @@ struct ByVerb {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Kind {
+struct InflightLabels {
     request_kind: &'static str,
 }
 
@@ -137,7 +137,7 @@ impl Metrics {
         let verb = verb(info);
         let (group, resource) = resource(kinds, info);
         let code = u32::from(response.status().as_u16());
-        self.requests.get_or_create(&Request { verb, group, resource, code }).inc();
+        self.requests.get_or_create(&RequestLabels { verb, group, resource, code }).inc();
         if !info.is_watch() {
             self.durations.get_or_create(&ByVerb { verb }).observe(took.as_secs_f64());
         } else if [StatusCode::OK, StatusCode::SWITCHING_PROTOCOLS].contains(&response.status()) {
@@ -156,7 +156,7 @@ impl Metrics {
     /// All figures, as of now.
     pub(crate) fn answer(&self, limits: &Limits, store: Option<StoreMetrics>) -> Response<Body> {
         for (request_kind, lane) in [("readOnly", &limits.reads), ("mutating", &limits.writes)] {
-            self.inflight.get_or_create(&Kind { request_kind }).set(signed(lane.now()));
+            self.inflight.get_or_create(&InflightLabels { request_kind }).set(signed(lane.now()));
         }
         // A store that cannot be read keeps its last figures; that it cannot be read is for probes to say.
         if let Some(store) = store {
