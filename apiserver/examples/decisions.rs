@@ -3,18 +3,21 @@
 //!     cargo run --release -p apiserver --example decisions
 //!
 //! A thousand logical clusters with two hundred bindings each, and beside them as many again that have only what every
-//! newborn has. Each decision is about another logical cluster, so nothing is in a processor's cache by luck.
+//! new logical cluster has. Each decision is about another logical cluster, so nothing is in a processor's cache by luck.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::cluster::Id;
-use apiserver::auth::rbac::index::{self, Index};
-use apiserver::auth::rbac::{Decision, Who};
-use apiserver::authorize::{Attributes, ResourceAttributes};
-use apiserver::keys::{self, Collection};
-use apiserver::newborn::{self, Surroundings};
-use apiserver::stored;
+use apiserver::authz::policy_index;
+use apiserver::authz::policy_index::Index;
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::BootstrapOptions;
+use apiserver::keys;
+use apiserver::keys::Collection;
+use apiserver::objects::stored;
+use apiserver::rbac::{Decision, Who};
+use apiserver::request::attributes::{Attributes, ResourceAttributes};
 use serde_json::json;
 use storage::embedded::{Embedded, Options};
 use storage::{Change, Expect, Store};
@@ -29,8 +32,9 @@ async fn main() {
     let dir = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path(), Options::default()).expect("a store"));
     fill(&store).await;
-    let surroundings = Surroundings { authority: "a certificate", address: ([127, 0, 0, 1], 6443).into() };
-    let index = Index::new(store.clone(), index::shared(&newborn::objects(&surroundings)));
+    let surroundings =
+        BootstrapOptions { authority: "a certificate", address: ([127, 0, 0, 1], 6443).into() };
+    let index = Index::new(store.clone(), policy_index::shared(&bootstrap::objects(&surroundings)));
     let begun = Instant::now();
     index.reach(now(&store).await).await.expect("the store answers");
     println!(
@@ -104,7 +108,7 @@ async fn fill(store: &Arc<dyn Store>) {
 }
 
 async fn now(store: &Arc<dyn Store>) -> storage::Revision {
-    store.get(&keys::birth(Id::ROOT)).await.expect("the store answers").revision
+    store.get(&keys::cluster_record(Id::ROOT)).await.expect("the store answers").revision
 }
 
 fn each(told: &str, took: Duration, allowed: usize) {

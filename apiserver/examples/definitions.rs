@@ -13,7 +13,7 @@ use std::time::Instant;
 use api::cluster::Id;
 use apiserver::keys::Collection;
 use apiserver::kinds::Registry;
-use apiserver::stored;
+use apiserver::objects::stored;
 use serde_json::{Map, Value, json};
 use storage::memory::Memory;
 use storage::{Change, Expect, Store};

@@ -1,4 +1,4 @@
-//! Where objects are in the store.
+//! The keys of objects in the store.
 //!
 //! ```text
 //!   group / resource / logical cluster id / namespace / name
@@ -6,10 +6,10 @@
 //!   core  / nodes    / ~bbbbbbbbbbbbbbbb  / -         / east
 //! ```
 //!
-//! The resource comes first, so that one logical cluster's pods and everybody's pods are both one range. Every
+//! The resource comes first, so that the pods of one logical cluster and those of all are both one range. Every
 //! part is followed by a slash, so that no prefix runs into a neighbour: names, groups and ids have none.
 //!
-//! Beside the objects there is one entry for each logical cluster, its [birth](crate::births), and one with the keys its
+//! Beside the objects there is one entry for each logical cluster, its [record](crate::clusters::records), and one with the keys its
 //! service accounts are known by, if it has made any:
 //!
 //! ```text
@@ -26,9 +26,9 @@ const NO_NAMESPACE: &str = "-";
 /// Stands for the group without a name.
 const CORE: &str = "core";
 
-/// Stands where a group would. Groups are host names and have no tilde, so no resource, whoever defines it, comes
+/// Stands where a group would. Groups are host names and have no tilde, so no custom resource comes
 /// to lie here.
-const BIRTHS: &str = "~births/";
+const CLUSTER_RECORDS: &str = "~births/";
 
 /// The same for the keys that logical clusters sign with.
 const SIGNING: &str = "~keys/";
@@ -49,28 +49,28 @@ pub(crate) fn all_signing() -> Range {
     Range::prefix(SIGNING)
 }
 
-/// The birth of a logical cluster.
-pub fn birth(cluster: Id) -> Key {
-    Key::from(format!("{BIRTHS}{cluster}"))
+/// The record of a logical cluster.
+pub fn cluster_record(cluster: Id) -> Key {
+    Key::from(format!("{CLUSTER_RECORDS}{cluster}"))
 }
 
-/// Whose birth this is the key of.
-pub(crate) fn born(key: &Key) -> Option<Id> {
-    std::str::from_utf8(key.as_bytes()).ok()?.strip_prefix(BIRTHS)?.parse().ok()
+/// Whose record this is the key of.
+pub(crate) fn cluster_record_id(key: &Key) -> Option<Id> {
+    std::str::from_utf8(key.as_bytes()).ok()?.strip_prefix(CLUSTER_RECORDS)?.parse().ok()
 }
 
-/// The births of all logical clusters, in the order of their ids.
-pub fn births() -> Range {
-    Range::prefix(BIRTHS)
+/// The records of all logical clusters, in the order of their ids.
+pub fn cluster_records() -> Range {
+    Range::prefix(CLUSTER_RECORDS)
 }
 
-/// The births of those whose ids begin with `from` or come after it, up to and including `to`, if that is given.
-pub(crate) fn births_between(from: &[u8], to: Option<&[u8]>) -> Range {
-    let start = [BIRTHS.as_bytes(), from].concat();
-    match (to, births().end()) {
-        (Some(to), _) => Range::between(start, [BIRTHS.as_bytes(), to, &[0]].concat()),
+/// The records of those whose ids begin with `from` or come after it, up to and including `to`, if that is given.
+pub(crate) fn cluster_records_between(from: &[u8], to: Option<&[u8]>) -> Range {
+    let start = [CLUSTER_RECORDS.as_bytes(), from].concat();
+    match (to, cluster_records().end()) {
+        (Some(to), _) => Range::between(start, [CLUSTER_RECORDS.as_bytes(), to, &[0]].concat()),
         (None, Some(end)) if !from.is_empty() => Range::between(start, end.clone()),
-        (None, _) => births(),
+        (None, _) => cluster_records(),
     }
 }
 
@@ -82,7 +82,7 @@ pub struct Collection<'a> {
 }
 
 impl Collection<'_> {
-    /// What the keys of all its objects begin with.
+    /// The prefix of the keys of its objects.
     pub(crate) fn prefix(&self) -> String {
         let group = if self.group.is_empty() { CORE } else { self.group };
         format!("{group}/{}/", self.plural)
@@ -121,16 +121,16 @@ impl Collection<'_> {
 
 /// Where one object is, as its key says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place<'a> {
+pub struct ObjectKey<'a> {
     pub collection: Collection<'a>,
     pub cluster: Id,
     pub namespace: Option<&'a str>,
     pub name: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ObjectKey<'a> {
     /// None if the key is not one of an object.
-    pub fn of(key: &'a Key) -> Option<Place<'a>> {
+    pub fn of(key: &'a Key) -> Option<ObjectKey<'a>> {
         let mut parts = str::from_utf8(key.as_bytes()).ok()?.split('/');
         let mut next = || parts.next();
         let (group, plural) = (next()?, next()?);
@@ -138,7 +138,7 @@ impl<'a> Place<'a> {
         let cluster = next()?.parse().ok()?;
         let (namespace, name) = (next()?, next()?);
         let namespace = Some(namespace).filter(|found| *found != NO_NAMESPACE);
-        let place = Place { collection: Collection { group, plural }, cluster, namespace, name };
+        let place = ObjectKey { collection: Collection { group, plural }, cluster, namespace, name };
         parts.next().is_none().then_some(place)
     }
 }
@@ -154,7 +154,10 @@ mod tests {
         let id = Id::new(7);
         for (collection, namespace) in [(pods, Some("shop")), (nodes, None)] {
             let key = collection.key(id, namespace, "a:b");
-            assert_eq!(Place::of(&key), Some(Place { collection, cluster: id, namespace, name: "a:b" }));
+            assert_eq!(
+                ObjectKey::of(&key),
+                Some(ObjectKey { collection, cluster: id, namespace, name: "a:b" })
+            );
         }
         for odd in [
             "",
@@ -163,7 +166,7 @@ mod tests {
             "core/pods/~bbbbbbbbbbbbbbbc/y",
             "core/pods/~bbbbbbbbbbbbbbbc/y/z/u",
         ] {
-            assert_eq!(Place::of(&Key::from(odd)), None, "{odd}");
+            assert_eq!(ObjectKey::of(&Key::from(odd)), None, "{odd}");
         }
     }
 
@@ -186,7 +189,7 @@ mod tests {
     #[test]
     fn no_object_is_where_the_shared_authority_is() {
         let key = shared_authority();
-        assert_eq!(Place::of(&key), None);
+        assert_eq!(ObjectKey::of(&key), None);
         // A definition may name any group and any plural that are DNS names.
         for (group, plural) in [("pki", "authority"), ("", "authority"), ("~pki", "authority"), ("~pki", "")]
         {
@@ -196,13 +199,17 @@ mod tests {
     }
 
     #[test]
-    fn births_are_beside_the_objects_and_in_the_order_of_ids() {
+    fn records_are_beside_the_objects_and_in_the_order_of_ids() {
         let (one, other) = (Id::new(1), Id::new(2));
-        assert_eq!(birth(one).as_bytes(), b"~births/~bbbbbbbbbbbbbbbc");
-        assert_eq!((born(&birth(one)), born(&Key::from("~births/x"))), (Some(one), None));
-        assert!(birth(one) < birth(other));
-        let between =
-            |from: &[u8], to: Option<&[u8]>, id| births_between(from, to).contains(birth(id).as_bytes());
+        assert_eq!(cluster_record(one).as_bytes(), b"~births/~bbbbbbbbbbbbbbbc");
+        assert_eq!(
+            (cluster_record_id(&cluster_record(one)), cluster_record_id(&Key::from("~births/x"))),
+            (Some(one), None)
+        );
+        assert!(cluster_record(one) < cluster_record(other));
+        let between = |from: &[u8], to: Option<&[u8]>, id| {
+            cluster_records_between(from, to).contains(cluster_record(id).as_bytes())
+        };
         let text = one.to_string();
         assert!(between(b"", None, one) && between(text.as_bytes(), Some(text.as_bytes()), one));
         assert!(!between(text.as_bytes(), Some(text.as_bytes()), other));

@@ -9,7 +9,7 @@
 //! deadlines, the audit log and everything else are those of every request.
 //!
 //! A client is cheap to clone. Each that is made, as opposed to cloned, has a small task of its own, which ends with the
-//! last clone; so whoever works on many logical clusters makes one for [`Cluster::Bare`] and writes the logical cluster
+//! last clone; so a controller of many logical clusters makes one for [`Cluster::Bare`] and writes the logical cluster
 //! into its paths, instead of making one for each.
 
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use kube::Client;
 use kube::client::Body;
 use tower::service_fn;
 
-use crate::identity::Identity;
-use crate::request::Cluster;
+use crate::authn::identity::Identity;
+use crate::request::path::Cluster;
 use crate::stack::Stack;
 
 /// Where objects are that say nothing about it.
@@ -39,7 +39,7 @@ pub fn client(stack: Arc<Stack>, identity: Identity, cluster: &Cluster) -> Clien
         Cluster::Bare => String::new(),
         Cluster::Path(_) | Cluster::Id(_) | Cluster::All => format!("/clusters/{cluster}"),
     };
-    // Whoever does not say under which name they own what they write owns it under this.
+    // The field manager of requests that name none.
     let agent = HeaderValue::from_str(identity.name()).ok();
     let service = service_fn(move |mut request: Request<Body>| {
         if let Some(agent) = &agent {

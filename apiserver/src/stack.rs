@@ -1,12 +1,12 @@
-//! From a request to an answer.
+//! The layers of the server, from a request to its response.
 //!
 //! ```text
-//!   id ─► who is it ─► room for it ─► in time ─► probe? ─► which logical cluster ─► may they ─► which resource ─► verb
-//!   id, log, figures ◄── compressed, indented ◄────────────────────────────────────────────────────── answer ◄─┘
+//!   id ─► authn ─► limits ─► deadline ─► probe? ─► logical cluster ─► authz ─► resource ─► endpoint
+//!   log, audit, metrics ◄── response encoding ◄──────────────────────────────────── response ◄─┘
 //! ```
 //!
-//! What is around the verbs is a file each ([`trace`](crate::trace), [`limits`](crate::limits),
-//! [`deadline`], [`authorize`], [`wants`](crate::wants), [`metrics`](crate::metrics)), put together in one place:
+//! Each layer around the endpoints is a file ([`request_log`](crate::http::request_log), [`limits`](crate::http::limits),
+//! [`deadline`], [`authorize`], [`encoding`](crate::response::encoding), [`metrics`](crate::endpoints::metrics)), put together in one place:
 //! [`Stack::respond`].
 
 use std::sync::Arc;
@@ -18,40 +18,58 @@ use controller::tasks::Stop;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use openapi::catalog::resource_info::{ResourceInfo as Row, Verb};
+use openapi::catalog::resource_info::{ResourceInfo, Verb};
 use openapi::meta::status::{GroupResource, Status};
 use openapi::publish::tables::IncludeObject;
 use openapi::schema::Origin;
 use storage::{Page, Range, ReadError, Store};
 use tokio::runtime::Handle;
 
-use crate::asked::{self, Asked};
+use crate::admission::guard::{Guard, Guarded};
 use crate::audit::Audit;
-use crate::auth::access::Access;
-use crate::auth::accounts::{Accounts, NotFound, request};
-use crate::auth::gate::{self, Gate};
-use crate::auth::proof::Vouchers;
-use crate::authorize::{self, Attributes};
-use crate::body::Incoming;
-use crate::call::{Call, Reach, unreadable};
-use crate::connect::Connect;
-use crate::findings::Findings;
-use crate::guard::{Guard, Guarded};
-use crate::health::{self, Patient};
-use crate::identity::{self, Identity};
+use crate::audit::context::AuditContext;
+use crate::authn::credential::Authenticators;
+use crate::authn::identity;
+use crate::authn::identity::Identity;
+use crate::authn::service_accounts::{Accounts, NotFound};
+use crate::authn::token_file::Tokens;
+use crate::authz::access::Access;
+use crate::authz::authorization;
+use crate::authz::authorization::Authorization;
+use crate::clusters::{logical_cluster, records};
+use crate::endpoints;
+use crate::endpoints::connect::Connect;
+use crate::endpoints::health;
+use crate::endpoints::health::Patient;
+use crate::endpoints::metrics::{Metrics, StoreMetrics};
+use crate::endpoints::openid;
+use crate::endpoints::token_request;
+use crate::endpoints::{connect, discovery, version};
+use crate::endpoints::{create, delete, get, list, patch, update, watch};
+use crate::http::body::Body;
+use crate::http::connections::OpenConnection;
+use crate::http::deadline;
+use crate::http::incoming::Incoming;
+use crate::http::limits::{Limits, RequestSlot, Tenant};
+use crate::http::request_log::RequestLog;
+use crate::http::server::Handler;
+use crate::kinds::reviews::Review;
 use crate::kinds::{DEFINITIONS, Kinds, Registry};
-use crate::limits::{Limits, Place, Tenant};
-use crate::metrics::{Metrics, StoreFigures};
-use crate::negotiate::{self, Encoding};
-use crate::render::{self, Style};
-use crate::request::{Cluster, Resource, Target};
-use crate::reviews::Review;
-use crate::server::{Body, Handler, OpenConnection};
-use crate::tokens::Tokens;
-use crate::trace::Trace;
-use crate::verbs::{self, create, delete, get, list, patch, update, watch};
-use crate::wants::Wants;
-use crate::{births, clusters, connect, deadline, options, publish, version, warnings};
+use crate::objects::store_errors::unreadable;
+use crate::registry::call::Call;
+use crate::registry::warnings;
+use crate::request::attributes;
+use crate::request::attributes::Attributes;
+use crate::request::info;
+use crate::request::info::Reach;
+use crate::request::info::RequestInfo;
+use crate::request::negotiation;
+use crate::request::negotiation::Encoding;
+use crate::request::options;
+use crate::request::path::{Cluster, Resource, Target};
+use crate::response::encoding::ResponseEncoding;
+use crate::response::render;
+use crate::response::render::Style;
 
 /// The server's own state: a store, and whether it is ready.
 #[derive(Debug)]
@@ -62,12 +80,12 @@ pub struct Stack {
     /// Where clients reach it, as discovery says.
     address: String,
     ready: AtomicBool,
-    vouchers: Vouchers,
+    authenticators: Authenticators,
     access: Arc<Access>,
     audit: Option<Audit>,
-    /// Answers for what runs, if anybody does.
+    /// Answers for running pods, if the program has one.
     connect: Option<Arc<dyn Connect>>,
-    /// Is asked about objects that are not everybody's to change.
+    /// Decides about writes to guarded objects.
     guard: Guarded,
     limits: Limits,
     metrics: Metrics,
@@ -82,7 +100,7 @@ impl Stack {
         Stack {
             kinds: Arc::new(Registry::new(store.clone())),
             access: Arc::new(Access::plain(store.clone())),
-            vouchers: Vouchers {
+            authenticators: Authenticators {
                 tokens: Arc::default(),
                 accounts: Arc::new(Accounts::new(store.clone(), format!("https://{address}"))),
             },
@@ -114,7 +132,7 @@ impl Stack {
 
     /// Also knows clients by these tokens.
     pub fn with_tokens(mut self, tokens: Tokens) -> Stack {
-        self.vouchers.tokens = Arc::new(tokens);
+        self.authenticators.tokens = Arc::new(tokens);
         self
     }
 
@@ -138,7 +156,7 @@ impl Stack {
 
     /// Knows service accounts by what these vouch for.
     pub fn with_accounts(mut self, accounts: Arc<Accounts>) -> Stack {
-        self.vouchers.accounts = accounts;
+        self.authenticators.accounts = accounts;
         self
     }
 
@@ -156,9 +174,9 @@ impl Stack {
     /// The answer to a request, wherever it came from: it always has one. `peer` is who the connection belongs to.
     pub async fn respond(&self, peer: Identity, request: Request<impl Incoming>) -> Response<Body> {
         let (head, incoming) = request.into_parts();
-        let (asked, trace) = (Asked::of(&head), Trace::begin(&head.headers));
-        let wants = Wants::of(&asked, &head.headers);
-        let encoding = negotiate::encoding(&head.headers);
+        let (info, request_log) = (RequestInfo::of(&head), RequestLog::begin(&head.headers));
+        let response_encoding = ResponseEncoding::of(&info, &head.headers);
+        let encoding = negotiation::encoding(&head.headers);
         let identity = self.identify(peer, &head.headers).await;
         let tenant = self.tenant(identity.as_ref().unwrap_or(&Identity::Anonymous)).await;
         if let (Ok(Identity::User(_)), Some(connection)) =
@@ -166,32 +184,33 @@ impl Stack {
         {
             connection.authenticated(&tenant);
         }
-        let (findings, id) = (Findings::default(), trace.id());
-        let answered = self.admitted((&identity, &tenant), &findings, &asked, head.headers, incoming).await;
-        let row = findings.row();
-        let response = answered.unwrap_or_else(|status| refused(&asked, row, &status, encoding));
-        let mut response = wants.dress(deprecated(&asked, row, response)).await;
-        if asked.method == Method::HEAD {
+        let (context, id) = (AuditContext::default(), request_log.id());
+        let answered = self.admitted((&identity, &tenant), &context, &info, head.headers, incoming).await;
+        let resource = context.resource();
+        let response = answered.unwrap_or_else(|status| refused(&info, resource, &status, encoding));
+        let mut response = response_encoding.apply(deprecated(&info, resource, response)).await;
+        if info.method == Method::HEAD {
             render::behead(&mut response);
         }
-        let took = trace.end(&asked, identity.as_ref().map_or("", Identity::name), &mut response);
+        let took = request_log.end(&info, identity.as_ref().map_or("", Identity::name), &mut response);
         if let Some(audit) = &self.audit {
-            audit.note(&id, &asked, &identity, &findings, (response.status(), took));
+            audit.note(&id, &info, &identity, &context, (response.status(), took));
         }
-        self.metrics.count(self.kinds.common(), &asked, took, &mut response);
+        self.metrics.count(self.kinds.common(), &info, took, &mut response);
         response
     }
 
-    /// Who sends a request. What is no token of the operator's may be one of a service account.
+    /// Authenticates a request: by certificate, by the token file, or as a service account.
     async fn identify(&self, peer: Identity, headers: &HeaderMap) -> Result<Identity, Status> {
-        match (Identity::of_request(peer, headers, &self.vouchers.tokens), identity::bearer(headers)) {
+        match (Identity::of_request(peer, headers, &self.authenticators.tokens), identity::bearer(headers)) {
             (Err(_), Some(token)) => {
-                let accounts = &self.vouchers.accounts;
-                let _place = if accounts.has_seen(token) { None } else { Some(self.limits.meet()?) };
+                let accounts = &self.authenticators.accounts;
+                let _place =
+                    if accounts.has_seen(token) { None } else { Some(self.limits.begin_verification()?) };
                 match accounts.find(token, &[]).await {
                     Ok(found) => Ok(found.identity),
                     Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
-                    // Whoever has one that was good once may know that its time is all that is wrong with it.
+                    // The sender of a token that was valid once may know that it has expired.
                     Err(NotFound::Expired) => Err(Status::token_expired()),
                     Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
                 }
@@ -201,7 +220,7 @@ impl Stack {
         }
     }
 
-    /// Whose share of the server somebody takes.
+    /// The tenant whose share of the server an identity takes.
     async fn tenant(&self, identity: &Identity) -> Tenant {
         match (identity, identity.home()) {
             (Identity::Anonymous, _) => Tenant::Anonymous,
@@ -213,19 +232,19 @@ impl Stack {
         }
     }
 
-    /// Answers if we know who asks or that nobody says, if there is room, and if that takes no longer than it may.
+    /// Answers a request with a valid credential or none, within the limits and its deadline.
     async fn admitted(
         &self,
         (identity, tenant): (&Result<Identity, Status>, &Tenant),
-        findings: &Findings,
-        asked: &Asked,
+        context: &AuditContext,
+        info: &RequestInfo,
         headers: HeaderMap,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
         let identity = identity.as_ref().map_err(Status::clone)?;
-        let mut place = self.limits.enter(tenant, identity, asked)?;
-        let answer = self.answer(identity, findings, asked, headers, (&mut place, incoming));
-        let answered = deadline::within(asked, answer).await;
+        let mut place = self.limits.enter(tenant, identity, info)?;
+        let answer = self.answer(identity, context, info, headers, (&mut place, incoming));
+        let answered = deadline::within(info, answer).await;
         match answered {
             // Who has proved nothing is asked to, whatever is or is not there.
             Err(status) if *identity == Identity::Anonymous && [403, 404].contains(&status.code) => {
@@ -238,31 +257,31 @@ impl Stack {
     async fn answer(
         &self,
         identity: &Identity,
-        findings: &Findings,
-        asked: &Asked,
+        context: &AuditContext,
+        info: &RequestInfo,
         headers: HeaderMap,
-        (place, incoming): (&mut Place<'_>, impl Incoming),
+        (place, incoming): (&mut RequestSlot<'_>, impl Incoming),
     ) -> Result<Response<Body>, Status> {
-        let wanted = Attributes::of(asked);
+        let wanted = Attributes::of(info);
         let stranger = *identity == Identity::Anonymous;
-        if stranger && !authorize::is_open(&wanted) && !authorize::can_be_opened(&wanted) {
+        if stranger && !attributes::is_open(&wanted) && !attributes::can_be_opened(&wanted) {
             return Err(Status::unauthorized());
         }
-        // Somebody who tries addresses that lead nowhere is worth a line in the audit log.
+        // A client that tries unknown paths is worth a line in the audit log.
         let refuse = || {
-            findings.refuse();
-            if let Some(wanted) = gate::wants_to_act_as(&headers) {
-                findings.acts_as(&wanted);
+            context.refuse();
+            if let Some(wanted) = authorization::wants_to_act_as(&headers) {
+                context.acts_as(&wanted);
             }
         };
-        let address = asked.address.as_ref().map_err(|_| Status::unknown_path());
+        let address = info.address.as_ref().map_err(|_| Status::unknown_path());
         let (cluster, target) = address.inspect_err(|_| refuse())?;
         match target {
             Target::Health { endpoint, check } => {
                 let patient = Patient { store: &*self.store, stopping: !self.ready.load(Ordering::Relaxed) };
-                return Ok(health::answer(patient, *endpoint, check.as_deref(), &asked.query).await);
+                return Ok(health::answer(patient, *endpoint, check.as_deref(), &info.query).await);
             }
-            Target::Version if is_read(&asked.method) => {
+            Target::Version if is_read(&info.method) => {
                 return Ok(render::value(StatusCode::OK, &version::document(self.commit)));
             }
             _ => {}
@@ -271,43 +290,43 @@ impl Stack {
         if self.audit.is_some() && reach == Reach::One {
             let is_said = matches!(cluster, Cluster::Path(_));
             let path = if is_said { None } else { self.access.path(id).await.ok().flatten() };
-            findings.is_for(id, path);
+            context.is_for(id, path);
         }
-        let gate = Gate::enter(&self.access, id, identity, &headers, wanted).await;
-        let gate = gate.inspect_err(|_| refuse())?;
-        findings.acts_as(gate.identity());
-        gate.pace()?;
-        // What the root lets somebody do says nothing about all the others.
-        if reach == Reach::Every && !gate.identity().is_at_home_everywhere() {
-            findings.refuse();
+        let authorization = Authorization::authorize(&self.access, id, identity, &headers, wanted).await;
+        let authorization = authorization.inspect_err(|_| refuse())?;
+        context.acts_as(authorization.identity());
+        authorization.pace()?;
+        // Rights in the root are not rights in all logical clusters.
+        if reach == Reach::Every && !authorization.identity().is_at_home_everywhere() {
+            context.refuse();
             return Err(Status::unknown_path());
         }
-        let Target::Resource(resource) = target else {
-            if reach == Reach::Every && !is_read(&asked.method) {
+        let Target::Resource(named) = target else {
+            if reach == Reach::Every && !is_read(&info.method) {
                 return Err(Status::wrong_method());
             }
-            return self.document(gate.identity(), id, target, asked, headers).await;
+            return self.document(authorization.identity(), id, target, info, headers).await;
         };
-        let row = self.row(id, reach, resource).await.map_err(unreadable)?;
-        let row = row.ok_or_else(Status::unknown_path)?;
-        findings.names(&row);
+        let resource = self.resource(id, reach, named).await.map_err(unreadable)?;
+        let resource = resource.ok_or_else(Status::unknown_path)?;
+        context.names(&resource);
         let call = Call {
             cluster: id,
             reach,
-            row,
-            namespace: resource.namespace.clone(),
-            name: resource.name.clone(),
-            subresource: resource.subresource.clone(),
-            query: asked.query.clone(),
+            resource,
+            namespace: named.namespace.clone(),
+            name: named.name.clone(),
+            subresource: named.subresource.clone(),
+            query: info.query.clone(),
             headers,
-            identity: gate.identity().clone(),
-            gate,
+            identity: authorization.identity().clone(),
+            authorization,
             guard: self.guard.clone(),
         };
-        if let Some(lead) = connect::find(self.connect.as_deref(), &*self.store, &call, resource).await? {
-            return lead.answer(&self.vouchers, &self.stop, &call, asked, place, incoming).await;
+        if let Some(lead) = connect::find(self.connect.as_deref(), &*self.store, &call, named).await? {
+            return lead.answer(&self.authenticators, &self.stop, &call, info, place, incoming).await;
         }
-        let verb = verb_of(&call, resource, asked)?;
+        let verb = verb_of(&call, named, info)?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => place.receive(incoming).await?,
@@ -315,31 +334,33 @@ impl Stack {
         let style = self.style(verb, &call)?;
         let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;
         options::check(verb, &call.query, applies)?;
-        match Review::of(&call.row) {
-            Some(review) => review.answer(&call, &style, &self.vouchers, &bytes).await,
-            None if request::is_one(&call) => self.vouchers.accounts.request(&call, &style, &bytes).await,
-            None => self.run(verb, &call, &style, asked, &bytes).await,
+        match Review::of(&call.resource) {
+            Some(review) => review.answer(&call, &style, &self.authenticators, &bytes).await,
+            None if token_request::is_one(&call) => {
+                self.authenticators.accounts.request(&call, &style, &bytes).await
+            }
+            None => self.run(verb, &call, &style, info, &bytes).await,
         }
     }
 
-    /// What is about the server or a logical cluster and is no object there.
+    /// Answers paths that are not resources: discovery, OpenAPI, keys, metrics.
     async fn document(
         &self,
         identity: &Identity,
         id: Id,
         target: &Target,
-        asked: &Asked,
+        info: &RequestInfo,
         headers: HeaderMap,
     ) -> Result<Response<Body>, Status> {
         if let Target::Keys = target {
-            return self.vouchers.accounts.published(id, &asked.method).await;
+            return openid::keys(&self.authenticators.accounts, id, &info.method).await;
         }
-        if !is_read(&asked.method) {
+        if !is_read(&info.method) {
             return Err(Status::wrong_method());
         }
         match target {
-            Target::Issuer => return Ok(self.vouchers.accounts.configuration(id)),
-            // They are about everybody, so the root decides; and cost a walk over the store.
+            Target::Issuer => return Ok(openid::configuration(&self.authenticators.accounts, id)),
+            // They are about all tenants, so the root decides; and cost a walk over the store.
             Target::Metrics if id == Id::ROOT || identity.is_administrator() => {
                 return Ok(self.metrics.answer(&self.limits, self.figures().await));
             }
@@ -350,22 +371,28 @@ impl Stack {
             _ => {}
         }
         let kinds = self.kinds.fresh(id).await.map_err(unreadable)?;
-        let (target, query, address) = (target.clone(), asked.query.clone(), self.address.clone());
-        // The first to ask for a document waits for it to be made, and holds up nobody else meanwhile.
-        let made =
-            tokio::task::spawn_blocking(move || publish::answer(&kinds, &target, &query, &headers, &address));
+        let (target, query, address) = (target.clone(), info.query.clone(), self.address.clone());
+        // The first request for a document waits for it to be made, and blocks no other meanwhile.
+        let made = tokio::task::spawn_blocking(move || {
+            discovery::answer(&kinds, &target, &query, &headers, &address)
+        });
         made.await.map_err(|error| Status::internal(&error.to_string()))?
     }
 
-    /// What is known of the resource that is named. Who looks at all logical clusters sees it as one of them does.
-    async fn row(&self, id: Id, reach: Reach, named: &Resource) -> Result<Option<Arc<Row>>, ReadError> {
+    /// The resource that is named. A request for all logical clusters gets it as one of them serves it.
+    async fn resource(
+        &self,
+        id: Id,
+        reach: Reach,
+        named: &Resource,
+    ) -> Result<Option<Arc<ResourceInfo>>, ReadError> {
         let Resource { group, version, resource, .. } = named;
         let find = |kinds: &Kinds| kinds.find(group, version, resource).cloned();
         if reach == Reach::One {
             return self.kinds.find(id, find).await;
         }
         match find(self.kinds.common()).or_else(|| self.kinds.anywhere(group, version, resource)) {
-            Some(row) => Ok(Some(row)),
+            Some(resource) => Ok(Some(resource)),
             None => {
                 self.kinds.load().await?;
                 Ok(self.kinds.anywhere(group, version, resource))
@@ -378,11 +405,11 @@ impl Stack {
         verb: Verb,
         call: &Call,
         style: &Style,
-        asked: &Asked,
+        info: &RequestInfo,
         bytes: &Bytes,
     ) -> Result<Response<Body>, Status> {
         let store = &*self.store;
-        if let Some(answer) = verbs::apart(store, verb, call, style, bytes).await {
+        if let Some(answer) = endpoints::apart(store, verb, call, style, bytes).await {
             return answer;
         }
         let answer = match verb {
@@ -390,7 +417,7 @@ impl Stack {
             Verb::List => list::list(&self.store, call, style).await,
             Verb::Watch => {
                 let stop = self.stop.clone();
-                watch::watch(&self.store, &self.kinds, &self.vouchers, call, style, asked, stop).await
+                watch::watch(&self.store, &self.kinds, &self.authenticators, call, style, info, stop).await
             }
             Verb::Create => create::create(store, call, style, bytes).await,
             Verb::Update => update::update(store, call, style, bytes).await,
@@ -398,11 +425,11 @@ impl Stack {
             Verb::Delete => delete::delete(store, call, style, bytes).await,
             Verb::DeleteCollection => delete::delete_collection(store, call, style, bytes).await,
         };
-        // Whoever changes a definition finds it changed with their next request.
+        // A client that changes a definition finds it changed with its next request.
         if call.collection() == DEFINITIONS && !matches!(verb, Verb::Get | Verb::List | Verb::Watch) {
-            // What is written is written, even if it cannot be read back just now; whoever follows will hear of it.
+            // What is written is written, even if it cannot be read back just now; the watch delivers it later.
             if let Err(error) = self.kinds.fresh(call.cluster).await {
-                tracing::warn!(%error, cluster = %call.cluster, "cannot read what was just defined");
+                tracing::warn!(%error, cluster = %call.cluster, "cannot read back a custom resource definition that was just written");
             }
         }
         answer
@@ -412,9 +439,9 @@ impl Stack {
     fn style(&self, verb: Verb, call: &Call) -> Result<Style, Status> {
         let (api_version, kind) = call.shown_kind();
         let form = match verb {
-            Verb::Watch => negotiate::events(&call.headers, &api_version, &kind)?,
-            Verb::List => negotiate::lists(&call.headers, &api_version, &kind)?,
-            _ => negotiate::objects(&call.headers, &api_version, &kind)?,
+            Verb::Watch => negotiation::events(&call.headers, &api_version, &kind)?,
+            Verb::List => negotiation::lists(&call.headers, &api_version, &kind)?,
+            _ => negotiation::objects(&call.headers, &api_version, &kind)?,
         };
         let word = call.query.text("includeObject");
         let include = IncludeObject::parse(word).ok_or_else(|| {
@@ -424,13 +451,13 @@ impl Stack {
             ))
         })?;
         // Objects of one name need not be of one kind in all logical clusters.
-        let is_theirs = call.row.origin == Origin::Custom && !self.kinds.common().has(&call.row);
+        let is_theirs = call.resource.origin == Origin::Custom && !self.kinds.common().has(&call.resource);
         let elsewhere = (call.reach == Reach::Every && is_theirs).then(|| self.kinds.clone());
-        Ok(Style { form, row: call.row.clone(), include, reach: call.reach, elsewhere })
+        Ok(Style { form, resource: call.resource.clone(), include, reach: call.reach, elsewhere })
     }
 
     /// Counts what the store holds. That walks over all of it, so away from those who wait for answers.
-    async fn figures(&self) -> Option<StoreFigures> {
+    async fn figures(&self) -> Option<StoreMetrics> {
         let (store, runtime) = (self.store.clone(), Handle::current());
         let counted = tokio::task::spawn_blocking(move || {
             runtime
@@ -438,7 +465,7 @@ impl Stack {
         });
         let counted = counted.await.ok()?.ok()?;
         let entries = counted.value.remaining.unwrap_or_default();
-        Some(StoreFigures { revision: counted.revision.0, entries })
+        Some(StoreMetrics { revision: counted.revision.0, entries })
     }
 
     /// Which logical cluster is meant, and whether all of them are. Who may not use ids or look at all of them
@@ -447,10 +474,10 @@ impl Stack {
         let store = &*self.store;
         let found = match cluster {
             Cluster::Bare => Some(identity.home().unwrap_or(Id::ROOT)),
-            Cluster::Path(path) => clusters::find(store, path).await.map_err(unreadable)?,
+            Cluster::Path(path) => logical_cluster::find(store, path).await.map_err(unreadable)?,
             Cluster::Id(id) if identity.home() == Some(*id) => Some(*id),
             Cluster::Id(_) | Cluster::All if !identity.is_at_home_everywhere() => None,
-            Cluster::Id(id) => births::find(store, *id).await.map_err(unreadable)?.map(|_| *id),
+            Cluster::Id(id) => records::find(store, *id).await.map_err(unreadable)?.map(|_| *id),
             Cluster::All => return Ok((Id::ROOT, Reach::Every)),
         };
         Ok((found.ok_or_else(Status::unknown_path)?, Reach::One))
@@ -467,14 +494,14 @@ impl Handler for Stack {
     }
 }
 
-/// What can be done at an address. Across namespaces objects are looked at, never made or deleted: whoever leaves
+/// What can be done at an address. Across namespaces objects are read, never created or deleted: a client that leaves
 /// out the namespace by mistake must not empty all of them.
-fn verbs_at(row: &Row, named: &Resource) -> Vec<Verb> {
+fn verbs_at(resource: &ResourceInfo, named: &Resource) -> Vec<Verb> {
     let verbs = match &named.subresource {
-        Some(part) => row.subresource(part).map_or(&[][..], |part| &part.verbs),
-        None => &row.verbs,
+        Some(part) => resource.subresource(part).map_or(&[][..], |part| &part.verbs),
+        None => &resource.verbs,
     };
-    let across = row.namespaced && named.namespace.is_none();
+    let across = resource.namespaced && named.namespace.is_none();
     let can = |verb: &&Verb| !across || matches!(verb, Verb::List | Verb::Watch);
     verbs.iter().filter(can).copied().collect()
 }
@@ -483,21 +510,21 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// What a request means for what it names, if anything.
-fn verb_of(call: &Call, named: &Resource, asked: &Asked) -> Result<Verb, Status> {
-    let row = &call.row;
+/// The verb of a request, if its resource supports it.
+fn verb_of(call: &Call, named: &Resource, info: &RequestInfo) -> Result<Verb, Status> {
+    let resource = &call.resource;
     // A path with a namespace leads to kinds that have one, and to no others.
-    if call.namespace.is_some() && !row.namespaced
-        || call.name.is_some() && row.namespaced && call.namespace.is_none()
+    if call.namespace.is_some() && !resource.namespaced
+        || call.name.is_some() && resource.namespaced && call.namespace.is_none()
     {
         return Err(Status::unknown_path());
     }
-    // Only proxies lead further than a part of an object, and nobody answers for this one.
-    let is_known = |part: &str| row.subresource(part).is_some() && named.rest.is_empty();
+    // Only proxies lead further than a subresource, and this one is not served.
+    let is_known = |part: &str| resource.subresource(part).is_some() && named.rest.is_empty();
     if call.subresource.as_deref().is_some_and(|part| !is_known(part)) {
         return Err(Status::unknown_path());
     }
-    let verb = asked.verb().filter(|verb| verbs_at(row, named).contains(verb));
+    let verb = info.verb().filter(|verb| verbs_at(resource, named).contains(verb));
     let verb = verb.ok_or_else(Status::wrong_method)?;
     // A write is for one logical cluster, and so is a look at one object: names repeat in others.
     if call.reach == Reach::Every && !matches!(verb, Verb::List | Verb::Watch) {
@@ -507,33 +534,42 @@ fn verb_of(call: &Call, named: &Resource, asked: &Asked) -> Result<Verb, Status>
 }
 
 /// The answer to a request that did not work. If it was the method, it says which methods would.
-fn refused(asked: &Asked, row: Option<&Row>, status: &Status, encoding: Encoding) -> Response<Body> {
+fn refused(
+    info: &RequestInfo,
+    resource: Option<&ResourceInfo>,
+    status: &Status,
+    encoding: Encoding,
+) -> Response<Body> {
     let mut response = render::status(status, encoding);
     if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        let allowed = HeaderValue::from_str(&methods(asked, row).join(", "));
+        let allowed = HeaderValue::from_str(&methods(info, resource).join(", "));
         response.headers_mut().insert(ALLOW, allowed.expect("methods are made of letters"));
     }
     response
 }
 
-/// Tells whoever uses what nobody should use any more, and got as far as using it.
-fn deprecated(asked: &Asked, row: Option<&Row>, response: Response<Body>) -> Response<Body> {
+/// Adds the warning for deprecated resources.
+fn deprecated(
+    info: &RequestInfo,
+    resource: Option<&ResourceInfo>,
+    response: Response<Body>,
+) -> Response<Body> {
     let strangers = [StatusCode::UNAUTHORIZED, StatusCode::METHOD_NOT_ALLOWED];
-    let defined = row.and_then(|row| row.custom.as_ref()?.warning.as_deref());
-    match asked.resource().and_then(warnings::deprecated).or(defined) {
+    let defined = resource.and_then(|resource| resource.custom.as_ref()?.warning.as_deref());
+    match info.resource().and_then(warnings::deprecated).or(defined) {
         Some(text) if !strangers.contains(&response.status()) => create::warned(response, &[text.to_owned()]),
         _ => response,
     }
 }
 
 /// The methods that mean something for what is named.
-fn methods(asked: &Asked, row: Option<&Row>) -> Vec<&'static str> {
-    let (Some(named), Some(row)) = (asked.resource(), row) else { return vec!["GET", "HEAD"] };
-    let verbs = verbs_at(row, named);
+fn methods(info: &RequestInfo, resource: Option<&ResourceInfo>) -> Vec<&'static str> {
+    let (Some(named), Some(resource)) = (info.resource(), resource) else { return vec!["GET", "HEAD"] };
+    let verbs = verbs_at(resource, named);
     let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
     let means = |method: &&str| {
         let method = Method::from_bytes(method.as_bytes()).ok()?;
-        asked::verb(&method, named, false)
+        info::verb(&method, named, false)
     };
     all.into_iter().filter(|method| means(method).is_some_and(|verb| verbs.contains(&verb))).collect()
 }
@@ -541,16 +577,16 @@ fn methods(asked: &Asked, row: Option<&Row>) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::User;
+    use crate::authn::identity::User;
 
     /// `DELETE /api/v1/configmaps` used to delete the ConfigMaps of all namespaces.
     #[test]
     fn nothing_is_written_across_namespaces() {
         let check = |line: &str, expected: &[&str]| {
-            let asked = Asked::line(line);
-            let named = asked.resource().unwrap();
-            let row = Kinds::built_in().find(&named.group, &named.version, &named.resource);
-            assert_eq!(methods(&asked, row.map(|row| &**row)), expected, "{line}");
+            let info = RequestInfo::line(line);
+            let named = info.resource().unwrap();
+            let resource = Kinds::built_in().find(&named.group, &named.version, &named.resource);
+            assert_eq!(methods(&info, resource.map(|resource| &**resource)), expected, "{line}");
         };
         check("DELETE /api/v1/configmaps", &["GET", "HEAD"]);
         check("DELETE /api/v1/namespaces/shop/configmaps", &["GET", "HEAD", "POST", "DELETE"]);
@@ -558,13 +594,13 @@ mod tests {
         check("POST /api/v1/namespaces/shop/pods/web/status", &["GET", "HEAD", "PUT", "PATCH"]);
     }
 
-    /// Whoever could reach another logical cluster by its id could read everybody's secrets.
+    /// A tenant that could reach another logical cluster by its id could read all secrets.
     #[tokio::test]
     async fn only_the_privileged_see_more_than_one_logical_cluster() {
         let tasks = controller::tasks::Tasks::new();
         let store = Arc::new(storage::memory::Memory::new());
         let (there, missing) = (Id::new(1), Id::new(2));
-        births::write(&*store, there, &births::Birth::new(Id::ROOT, "there")).await.unwrap();
+        records::write(&*store, there, &records::LogicalClusterRecord::new(Id::ROOT, "there")).await.unwrap();
         let stack = Stack::new(store, String::new(), tasks.stop());
         let user = |group: &str| {
             Identity::known(User { name: "u".to_owned(), groups: vec![group.to_owned()], ..User::default() })

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use api::names::LOGICAL_CLUSTER;
-use apiserver::auth::mandate::Mandate;
-use apiserver::births::{self, Birth};
-use apiserver::identity::{Identity, User};
+use apiserver::authn::identity::{Identity, User};
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::local;
-use apiserver::newborn::{self, Newborn, Surroundings, Template};
-use apiserver::request::Cluster;
+use apiserver::rbac::controller_role::ControllerRole;
+use apiserver::request::path::Cluster;
 use apiserver::stack::Stack;
 use controller::tasks::Tasks;
 use futures::{StreamExt, TryStreamExt};
@@ -34,9 +36,10 @@ struct World {
 impl World {
     async fn new() -> World {
         let address = "192.0.2.10:6443".parse().unwrap();
-        let template = Template::new(newborn::objects(&Surroundings { authority: "a certificate", address }));
-        let store: Arc<dyn Store> = Arc::new(Newborn::new(Arc::new(Memory::new()), template));
-        births::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+        let template =
+            Template::new(bootstrap::objects(&BootstrapOptions { authority: "a certificate", address }));
+        let store: Arc<dyn Store> = Arc::new(BootstrapStore::new(Arc::new(Memory::new()), template));
+        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
         let tasks = Tasks::new();
         World { stack: Arc::new(Stack::new(store, String::new(), tasks.stop())), tasks }
     }
@@ -130,7 +133,7 @@ async fn a_client_is_of_its_logical_cluster_or_of_all() {
 
 /// A controller works in all logical clusters and is an administrator of none.
 #[tokio::test]
-async fn a_client_with_a_mandate_may_do_what_it_says_where_it_says_so() {
+async fn a_client_with_a_controller_role_may_do_what_it_says_where_it_says_so() {
     let world = World::new().await;
     let (a, b) = (world.found("a").await, world.found("b").await);
     for cluster in [&a, &b] {
@@ -142,8 +145,8 @@ async fn a_client_with_a_mandate_may_do_what_it_says_where_it_says_so() {
     let b: Value = world.client(&Cluster::Bare).request(label.unwrap()).await.unwrap();
     let b = Cluster::Id(b["status"]["id"].as_str().unwrap().parse().unwrap());
     let table = "everywhere\n  list - configmaps\nlabelled box\n  * * *\n  but rbac.authorization.k8s.io\n";
-    let mandate = Some(Arc::new(Mandate::read(table).unwrap()));
-    let who = Identity::known(User { name: "painter".to_owned(), mandate, ..User::default() });
+    let controller_role = Some(Arc::new(ControllerRole::read(table).unwrap()));
+    let who = Identity::known(User { name: "painter".to_owned(), controller_role, ..User::default() });
     let painter = |cluster: &Cluster| local::client(world.stack.clone(), who.clone(), cluster);
 
     let all: Api<ConfigMap> = Api::all(painter(&Cluster::All));

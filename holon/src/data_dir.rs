@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use apiserver::pki::Authority;
+use apiserver::http::pki::Authority;
 use storage::embedded::OpenError;
 
 /// The file with the address of the server.

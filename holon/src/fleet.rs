@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::{Id, Path};
-use apiserver::auth::mandate::Mandate;
-use apiserver::identity::{Identity, User};
+use apiserver::authn::identity::{Identity, User};
 use apiserver::local;
-use apiserver::request::Cluster;
+use apiserver::rbac::controller_role::ControllerRole;
+use apiserver::request::path::Cluster;
 use apiserver::stack::Stack;
 use controller::lease::{Lease, Terms};
 use controller::queue::Queue;
@@ -108,8 +108,12 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 
 impl FleetContext {
     /// A client for one of Holon's controllers, with its role.
-    fn client(&self, name: &str, mandate: Arc<Mandate>, cluster: &Cluster) -> Remote {
-        let who = User { name: format!("{CONTROLLERS}{name}"), mandate: Some(mandate), ..User::default() };
+    fn client(&self, name: &str, controller_role: Arc<ControllerRole>, cluster: &Cluster) -> Remote {
+        let who = User {
+            name: format!("{CONTROLLERS}{name}"),
+            controller_role: Some(controller_role),
+            ..User::default()
+        };
         let client = Remote::new(local::client(self.stack.clone(), Identity::known(who), cluster));
         // Another server may lead soon after this one has lost the lease.
         if self.is_shared { client.with_patience(TERMS.patience) } else { client }

@@ -1,7 +1,7 @@
 //! Writing kubeconfigs of logical clusters.
 
 use api::cluster::Path;
-use apiserver::pki::{Authority, Identity};
+use apiserver::http::pki::{Authority, Identity};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 

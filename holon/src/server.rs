@@ -11,18 +11,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use api::cluster::{Id, Path};
 use apiserver::audit::Audit;
-use apiserver::auth::access::Access;
-use apiserver::auth::accounts::Accounts;
-use apiserver::auth::rbac::index::{self, Index};
-use apiserver::births::Birth;
+use apiserver::authn::service_accounts::Accounts;
+use apiserver::authn::token_file::Tokens;
+use apiserver::authz::access::Access;
+use apiserver::authz::policy_index;
+use apiserver::authz::policy_index::Index;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::clusters::{bootstrap, records};
 use apiserver::controllers::Controllers;
+use apiserver::http::pki::{Authority, Offer, Serving, write_private};
+use apiserver::http::server;
 use apiserver::kinds::{Own, Registry};
-use apiserver::newborn::{Newborn, Surroundings, Template};
-use apiserver::pki::{Authority, Offer, Serving, write_private};
-use apiserver::quotas::Quotas;
+use apiserver::quota::Quotas;
 use apiserver::stack::Stack;
-use apiserver::tokens::Tokens;
-use apiserver::{births, newborn, server};
 use clap::Args;
 use controller::tasks::Tasks;
 use splitter::execute::api_access::ApiEndpoint;
@@ -222,14 +224,14 @@ impl ServerOptions {
         tasks: &mut Tasks,
     ) -> Result<OpenStore> {
         let address = advertised.address().unwrap_or(listens);
-        let surroundings = Surroundings { authority: authority.certificate(), address };
-        let mut objects = newborn::objects(&surroundings);
+        let surroundings = BootstrapOptions { authority: authority.certificate(), address };
+        let mut objects = bootstrap::objects(&surroundings);
         objects.extend(roles::bootstrap_objects());
-        let index = Index::new(store.clone(), index::shared(&objects));
-        let seen: Arc<dyn Store> = Arc::new(Newborn::new(store.clone(), Template::new(objects)));
+        let index = Index::new(store.clone(), policy_index::shared(&objects));
+        let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(store.clone(), Template::new(objects)));
         let quotas = Arc::new(Quotas::new(store.clone()));
         let access = Arc::new(Access::new(seen.clone(), index, quotas));
-        births::write(&*seen, Id::ROOT, &Birth::root())
+        records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root())
             .await
             .context("cannot create the root logical cluster")?;
         let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{advertised}")));

@@ -14,8 +14,8 @@ mod usage;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use api::metrics::METRICS;
-use apiserver::connect::{Connect, Part, Wish};
-use apiserver::server::{Body, whole};
+use apiserver::endpoints::connect::{Connect, Part, Wish};
+use apiserver::http::body::{Body, whole};
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};

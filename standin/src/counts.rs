@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use apiserver::request::{self, Target};
+use apiserver::request::path;
+use apiserver::request::path::Target;
 use http::Method;
 
 /// Requests by verb and resource: `("delete", "deployments.apps")`.
@@ -57,7 +58,7 @@ impl Counter {
 
 /// The verb and the resource of a request; what is about no resource is counted by its method.
 fn describe(method: &Method, path: &str, query: &str) -> (String, String) {
-    let Ok((_, Target::Resource(resource))) = request::parse(path) else {
+    let Ok((_, Target::Resource(resource))) = path::parse(path) else {
         return (method.as_str().to_lowercase(), String::new());
     };
     let watches = query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"));

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use apiserver::identity::Identity;
-use apiserver::server::{Body, Handler, whole};
+use apiserver::authn::identity::Identity;
+use apiserver::http::body::{Body, whole};
+use apiserver::http::server::Handler;
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use apiserver::identity::{Identity, User};
+use apiserver::authn::identity::{Identity, User};
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};

@@ -14,8 +14,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use api::cluster::Id;
-use apiserver::keys::{Collection, Place};
-use apiserver::stored;
+use apiserver::keys::{Collection, ObjectKey};
+use apiserver::objects::stored;
 use controller::tasks::Stop;
 use jiff::Timestamp;
 use storage::{Event, Key, Page, Range, ReadError, Revision, Store, Watch};
@@ -210,7 +210,7 @@ impl Runner {
 
     fn apply(&self, world: &mut World, agenda: &mut Agenda, events: Vec<Event>) {
         for event in events {
-            let Some(place) = Place::of(&event.key).filter(|place| place.cluster == Id::ROOT) else {
+            let Some(place) = ObjectKey::of(&event.key).filter(|place| place.cluster == Id::ROOT) else {
                 continue;
             };
             let Some(kind) = Kind::of(place.collection.group, place.collection.plural) else { continue };

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use api::metrics;
-use apiserver::auth::accounts::Accounts;
-use apiserver::births::{self, Birth};
+use apiserver::authn::service_accounts::Accounts;
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::controllers::Controllers;
+use apiserver::http::pki::{Authority, PkiError, Serving};
+use apiserver::http::server;
 use apiserver::kinds::Registry;
-use apiserver::newborn::{self, Newborn, Surroundings, Template};
-use apiserver::pki::{Authority, PkiError, Serving};
-use apiserver::server;
 use apiserver::stack::Stack;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -147,10 +149,11 @@ impl Standin {
 
     async fn launch(&mut self, listener: TcpListener) -> Result<(), StartError> {
         let mut tasks = Tasks::new();
-        let surroundings = Surroundings { authority: self.authority.certificate(), address: self.address };
-        let template = Template::new(newborn::objects(&surroundings));
-        let seen: Arc<dyn Store> = Arc::new(Newborn::new(self.store.clone(), template));
-        births::write(&*seen, Id::ROOT, &Birth::root()).await?;
+        let surroundings =
+            BootstrapOptions { authority: self.authority.certificate(), address: self.address };
+        let template = Template::new(bootstrap::objects(&surroundings));
+        let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(self.store.clone(), template));
+        records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root()).await?;
         let kinds = Arc::new(Registry::new(self.store.clone()));
         kinds.load().await?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));

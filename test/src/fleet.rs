@@ -14,18 +14,21 @@ use anyhow::{Context, Result};
 use api::cluster::Id;
 use api::fleet::DEFINITIONS;
 use api::names::SYNCER_ACCOUNT;
-use apiserver::auth::access::Access;
-use apiserver::auth::accounts::Accounts;
-use apiserver::auth::rbac::index::{self, Index};
-use apiserver::births::{self, Birth};
+use apiserver::authn::identity::{Identity, User};
+use apiserver::authn::service_accounts::Accounts;
+use apiserver::authz::access::Access;
+use apiserver::authz::policy_index;
+use apiserver::authz::policy_index::Index;
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{BootstrapObject, BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::controllers::Controllers;
-use apiserver::identity::{Identity, User};
 use apiserver::keys::Collection;
 use apiserver::kinds::{Own, Registry};
 use apiserver::local;
-use apiserver::newborn::{self, Newborn, Object, Surroundings, Template};
-use apiserver::quotas::Quotas;
-use apiserver::request::Cluster;
+use apiserver::quota::Quotas;
+use apiserver::request::path::Cluster;
 use apiserver::stack::Stack;
 use controller::remote::Remote;
 use controller::tasks::Tasks;
@@ -280,9 +283,9 @@ impl Member {
 }
 
 /// Every logical cluster may use every physical one, as where Holon was just started.
-fn granted() -> [Object; 2] {
+fn granted() -> [BootstrapObject; 2] {
     const RBAC: &str = "rbac.authorization.k8s.io";
-    let object = |plural, value| Object { collection: Collection { group: RBAC, plural }, value };
+    let object = |plural, value| BootstrapObject { collection: Collection { group: RBAC, plural }, value };
     let metadata = json!({ "name": "holon:use-physical-clusters" });
     let rule = json!({ "verbs": ["use"], "apiGroups": ["holon.dev"], "resources": ["physicalclusters"] });
     let role = json!({
@@ -299,12 +302,12 @@ fn granted() -> [Object; 2] {
 /// What serves logical clusters, with roles, controllers and our own kinds.
 async fn stack(tasks: &mut Tasks) -> Result<Arc<Stack>> {
     let (memory, address): (Arc<dyn Store>, _) = (Arc::new(Memory::new()), ([127, 0, 0, 1], 6443).into());
-    let mut objects = newborn::objects(&Surroundings { authority: "an authority", address });
+    let mut objects = bootstrap::objects(&BootstrapOptions { authority: "an authority", address });
     objects.extend(granted());
-    let index = Index::new(memory.clone(), index::shared(&objects));
-    let seen: Arc<dyn Store> = Arc::new(Newborn::new(memory.clone(), Template::new(objects)));
+    let index = Index::new(memory.clone(), policy_index::shared(&objects));
+    let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(memory.clone(), Template::new(objects)));
     let access = Arc::new(Access::new(seen.clone(), index, Arc::new(Quotas::new(memory.clone()))));
-    births::write(&*seen, Id::ROOT, &Birth::root()).await?;
+    records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root()).await?;
     let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{address}")));
     let kinds = Arc::new(Registry::new(memory.clone()).with_own(Own::read(DEFINITIONS)?));
     kinds.load().await?;

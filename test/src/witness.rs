@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use apiserver::keys::Place;
-use apiserver::stored;
+use apiserver::keys::ObjectKey;
+use apiserver::objects::stored;
 use serde_json::Value;
 use storage::memory::Memory;
 use storage::{
@@ -100,7 +100,7 @@ struct Watched {
 
 impl Watched {
     fn note(&self, event: &Event) {
-        let Some(place) = Place::of(&event.key) else { return };
+        let Some(place) = ObjectKey::of(&event.key) else { return };
         if !place.collection.group.is_empty() || place.collection.plural != "pods" {
             return;
         }

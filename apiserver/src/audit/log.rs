@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Requests do not wait for the disk. If it cannot keep up, lines are lost rather than requests, and the next line that is
-//! written says how many. Strangers cost the operator nothing but a few lines a second: otherwise whoever can connect could
+//! written says how many. Anonymous clients cost the operator a few lines a second at most: otherwise any client could
 //! fill the disk, or push out what others did.
 
 use std::fs::File;
@@ -116,7 +116,7 @@ impl Allowance {
     }
 }
 
-/// Writes lines for as long as somebody can send any.
+/// Writes lines until the last sender is dropped.
 fn write(file: &mut Rotating, lines: &Receiver<String>, waiting: &AtomicUsize) {
     while let Ok(first) = lines.recv() {
         // As many as there are go to the disk together.
@@ -126,7 +126,7 @@ fn write(file: &mut Rotating, lines: &Receiver<String>, waiting: &AtomicUsize) {
             file.put(&line)
         });
         if let Err(error) = written.and_then(|()| file.finish()) {
-            tracing::error!(%error, "the audit log cannot be written");
+            tracing::error!(%error, "cannot write the audit log");
         }
     }
 }
@@ -135,7 +135,7 @@ struct Rotating {
     file: BufWriter<File>,
     path: PathBuf,
     bytes_max: u64,
-    /// Since it was last asked how large it is.
+    /// When the length of the file was last read.
     written: u64,
 }
 
@@ -143,7 +143,7 @@ impl Rotating {
     fn put(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(line.as_bytes())?;
         self.written += line.len() as u64;
-        // Somebody else may have emptied it, or filled it before we came.
+        // Another process may have emptied or written it.
         if self.written >= self.bytes_max / 16 {
             self.file.flush()?;
             self.written = 0;
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(receiver.recv().unwrap(), "{\"lost\":2}\n");
     }
 
-    /// Whoever could connect could fill the disk, a line of any length for each request.
+    /// Any client could fill the disk, with a line of any length for each request.
     #[test]
     fn strangers_get_few_lines_and_the_others_theirs() {
         let (sender, receiver) = channel();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use openapi::catalog::resource_info::ResourceInfo;
 use storage::{Page, Range, ReadError, Store};
 
-use crate::keys::{self, Collection, Place};
+use crate::keys;
+use crate::keys::{Collection, ObjectKey};
 use crate::kinds::Kinds;
 
 /// A collection by name, and its row if it is served.
@@ -14,7 +15,7 @@ use crate::kinds::Kinds;
 pub(super) struct Kept {
     group: String,
     plural: String,
-    pub(super) row: Option<Arc<ResourceInfo>>,
+    pub(super) resource: Option<Arc<ResourceInfo>>,
 }
 
 impl Kept {
@@ -33,21 +34,21 @@ pub(super) async fn all(kept: &dyn Store, kinds: &Kinds) -> Result<Vec<Kept>, Re
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let mut add = |group: &str, plural: &str| {
         if seen.insert((group.to_owned(), plural.to_owned())) {
-            let row = kinds.find_collection(Collection { group, plural }).cloned();
-            found.push(Kept { group: group.to_owned(), plural: plural.to_owned(), row });
+            let resource = kinds.find_collection(Collection { group, plural }).cloned();
+            found.push(Kept { group: group.to_owned(), plural: plural.to_owned(), resource });
         }
     };
-    kinds.rows().iter().for_each(|row| add(&row.group, &row.plural));
+    kinds.resources().iter().for_each(|resource| add(&resource.group, &resource.plural));
     // From one collection to the next, whatever they hold: one read each.
     let mut page = Page { limit: Some(1), ..Page::default() };
     while let Some(entry) = kept.list(Range::all(), page.clone()).await?.value.entries.pop() {
-        page.after = Some(match Place::of(entry.key()) {
+        page.after = Some(match ObjectKey::of(entry.key()) {
             Some(place) => {
                 add(place.collection.group, place.collection.plural);
                 place.collection.after()
             }
-            // Births come after all objects, and there may be a million of them.
-            None if keys::born(entry.key()).is_some() => break,
+            // Records come after all objects, and there may be a million of them.
+            None if keys::cluster_record_id(entry.key()).is_some() => break,
             None => entry.key().clone(),
         });
     }

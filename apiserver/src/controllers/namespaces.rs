@@ -1,4 +1,4 @@
-//! Emptying namespaces that are leaving.
+//! Empties namespaces that are being deleted.
 //!
 //! ```text
 //!   marked ─► pods ─► everything else ─► what is left, as conditions ─► gone
@@ -17,34 +17,39 @@ use openapi::catalog::resource_info::ResourceInfo;
 use serde_json::{Value, json};
 use storage::{Change, Entry, Expect, Page, Range, Store};
 
-use super::collections::{self, Kept};
-use super::head::Head;
-use super::sweep;
-use super::write::{Trouble, amend};
-use super::{Controllers, Namespace};
-use crate::{clusters, metadata, stored};
+use crate::clusters::logical_cluster;
+use crate::controllers::collections;
+use crate::controllers::collections::Kept;
+use crate::controllers::delete_collection;
+use crate::controllers::object_head::ObjectHead;
+use crate::controllers::write::{ReconcileError, amend};
+use crate::controllers::{Controllers, Namespace};
+use crate::objects::{metadata, stored};
 
 /// Entries looked at together.
 const PAGE_ENTRIES: usize = 1000;
-/// Somebody who keeps changing what is to go is met again after this long.
+/// Requeued after this long if clients keep changing the objects to delete.
 const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
 /// What holds a namespace until it is empty.
 const KUBERNETES: &str = "kubernetes";
 
-/// What is still there.
+/// The remaining objects of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Remaining {
     /// By `pods.` and `deployments.apps`: the resource, a dot, the group.
     objects: BTreeMap<String, usize>,
     finalizers: BTreeMap<String, usize>,
-    /// Objects that somebody else changed while they were to be deleted.
+    /// Objects that another client changed while they were to be deleted.
     conflicts: usize,
 }
 
-pub(super) async fn look(controllers: &Controllers, namespace: Namespace) -> Result<Outcome, Trouble> {
+pub(super) async fn reconcile(
+    controllers: &Controllers,
+    namespace: Namespace,
+) -> Result<Outcome, ReconcileError> {
     let store = &*controllers.seen;
     let (cluster, name) = &namespace;
-    let key = clusters::NAMESPACES.key(*cluster, None, name);
+    let key = logical_cluster::NAMESPACES.key(*cluster, None, name);
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
     let tree = stored::tree(&entry).unwrap_or_default();
     if !metadata::is_leaving(&tree) {
@@ -54,31 +59,33 @@ pub(super) async fn look(controllers: &Controllers, namespace: Namespace) -> Res
     match remaining.objects.is_empty() {
         true => finish(store, &entry, &tree).await?,
         false => {
-            amend(store, row(), &entry, |object| say(object, &remaining)).await?;
+            amend(store, resource(), &entry, |object| say(object, &remaining)).await?;
         }
     }
     // What goes makes us look again; what was only changed does not.
     Ok(if remaining.conflicts > 0 { Outcome::Again(CONFLICT_AGAIN) } else { Outcome::Done })
 }
 
-fn row() -> &'static ResourceInfo {
+fn resource() -> &'static ResourceInfo {
     catalog::find("", "v1", "namespaces").expect("the catalogue has namespaces")
 }
 
 /// Deletes what can be deleted now, and says what is left.
-async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result<Remaining, Trouble> {
+async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result<Remaining, ReconcileError> {
     let store = &*controllers.seen;
     let mut collections =
         collections::all(&*controllers.kept, &*controllers.kinds.fresh(*cluster).await?).await?;
-    collections.retain(|kept| kept.row.as_ref().is_none_or(|row| row.namespaced));
+    collections.retain(|kept| kept.resource.as_ref().is_none_or(|resource| resource.namespaced));
     collections.sort_by_key(|kept| !kept.is("", "pods"));
     let mut remaining = Remaining::default();
     for kept in &collections {
         let range = kept.collection().range(*cluster, Some(name));
-        match &kept.row {
-            Some(row) => remaining.conflicts += sweep::delete_all(store, row, range.clone()).await?,
-            // Nobody serves it, so nobody could ever finish it.
-            None => drop(sweep::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?),
+        match &kept.resource {
+            Some(resource) => {
+                remaining.conflicts += delete_collection::delete_all(store, resource, range.clone()).await?
+            }
+            // The kind is not served, so no controller could remove its finalizers.
+            None => drop(delete_collection::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?),
         }
         count(store, kept, range, &mut remaining).await?;
         if kept.is("", "pods") && !remaining.objects.is_empty() {
@@ -93,14 +100,14 @@ async fn count(
     kept: &Kept,
     range: Range,
     remaining: &mut Remaining,
-) -> Result<(), Trouble> {
+) -> Result<(), ReconcileError> {
     let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
     loop {
         let read = store.list(range.clone(), page.clone()).await?.value;
         for entry in &read.entries {
             let collection = kept.collection();
             *remaining.objects.entry(format!("{}.{}", collection.plural, collection.group)).or_default() += 1;
-            for finalizer in Head::of(entry).and_then(|head| head.finalizers).into_iter().flatten() {
+            for finalizer in ObjectHead::of(entry).and_then(|head| head.finalizers).into_iter().flatten() {
                 *remaining.finalizers.entry(finalizer).or_default() += 1;
             }
         }
@@ -111,8 +118,8 @@ async fn count(
     }
 }
 
-/// The namespace is empty: it goes, unless somebody else's finalizer holds it.
-async fn finish(store: &dyn Store, entry: &Entry, tree: &Value) -> Result<(), Trouble> {
+/// The namespace is empty: it is deleted, unless another finalizer holds it.
+async fn finish(store: &dyn Store, entry: &Entry, tree: &Value) -> Result<(), ReconcileError> {
     let others = |finalizers: &Value| -> Vec<Value> {
         let all = finalizers.as_array().into_iter().flatten();
         all.filter(|name| *name != KUBERNETES).cloned().collect()
@@ -123,7 +130,7 @@ async fn finish(store: &dyn Store, entry: &Entry, tree: &Value) -> Result<(), Tr
         store.commit(entry.key().clone(), expect, Change::Delete).await?;
         return Ok(());
     }
-    amend(store, row(), entry, |object| {
+    amend(store, resource(), entry, |object| {
         object["spec"] = if held.is_empty() { json!({}) } else { json!({ "finalizers": held }) };
         say(object, &Remaining::default());
     })

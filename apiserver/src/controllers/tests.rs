@@ -13,12 +13,16 @@ use storage::{
     Store, Watch,
 };
 
-use super::Controllers;
-use crate::births::{self, Birth};
-use crate::deletion::{self, Deleted, Options, Propagation};
-use crate::keys::{Collection, Place};
+use crate::clusters::logical_cluster;
+use crate::clusters::records;
+use crate::clusters::records::LogicalClusterRecord;
+use crate::controllers::Controllers;
+use crate::keys::{Collection, ObjectKey};
 use crate::kinds::Kinds;
-use crate::{addresses, clusters, stored};
+use crate::objects::stored;
+use crate::registry::allocation;
+use crate::registry::deletion;
+use crate::registry::deletion::{DeleteOptions, Deleted, Propagation};
 
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -74,7 +78,9 @@ impl World {
     /// Before any controller runs.
     async fn asleep() -> World {
         let world = World { store: Arc::new(Patient::default()), tasks: Tasks::new(), cluster: Id::new(7) };
-        births::write(&*world.store, world.cluster, &Birth::new(Id::ROOT, "seven")).await.unwrap();
+        records::write(&*world.store, world.cluster, &LogicalClusterRecord::new(Id::ROOT, "seven"))
+            .await
+            .unwrap();
         world.put("namespaces", "-", "shop", json!({})).await;
         world
     }
@@ -85,24 +91,24 @@ impl World {
         self.tasks.spawn("controllers", controllers.run(self.tasks.stop()));
     }
 
-    fn row(&self, plural: &str) -> &'static ResourceInfo {
+    fn resource(&self, plural: &str) -> &'static ResourceInfo {
         match plural {
-            "logicalclusters" => clusters::row(),
-            _ => Kinds::built_in().rows().iter().find(|row| &*row.plural == plural).unwrap(),
+            "logicalclusters" => logical_cluster::resource(),
+            _ => Kinds::built_in().resources().iter().find(|resource| &*resource.plural == plural).unwrap(),
         }
     }
 
     fn key(&self, plural: &str, namespace: &str, name: &str) -> Key {
-        let row = self.row(plural);
+        let resource = self.resource(plural);
         let namespace = Some(namespace).filter(|namespace| *namespace != "-");
-        Collection { group: &row.group, plural }.key(self.cluster, namespace, name)
+        Collection { group: &resource.group, plural }.key(self.cluster, namespace, name)
     }
 
     /// Makes an object. Its uid is its name.
     async fn put(&self, plural: &str, namespace: &str, name: &str, metadata: Value) -> Entry {
-        let row = self.row(plural);
+        let resource = self.resource(plural);
         let mut object = json!({
-            "apiVersion": row.api_version(), "kind": &*row.kind,
+            "apiVersion": resource.api_version(), "kind": &*resource.kind,
             "metadata": { "name": name, "uid": name, "creationTimestamp": "2026-11-16T06:00:00Z" },
         });
         for (field, value) in metadata.as_object().unwrap() {
@@ -124,16 +130,16 @@ impl World {
 
     async fn delete(&self, plural: &str, namespace: &str, name: &str, propagation: Propagation) -> Deleted {
         let key = self.key(plural, namespace, name);
-        let options = Options { propagation: Some(propagation), ..Options::default() };
+        let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
         for _ in 0..100 {
             let entry = self.store.get(&key).await.unwrap().value.unwrap();
             if let Ok(deleted) =
-                deletion::delete(&*self.store, self.row(plural), key.clone(), &entry, &options).await
+                deletion::delete(&*self.store, self.resource(plural), key.clone(), &entry, &options).await
             {
                 return deleted;
             }
         }
-        panic!("somebody keeps changing {key:?}")
+        panic!("another writer keeps changing {key:?}")
     }
 
     /// Waits until `holds`.
@@ -162,7 +168,7 @@ impl World {
         let owner = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody" }]);
         self.put("configmaps", "shop", &marker, json!({ "ownerReferences": owner })).await;
         self.gone("configmaps", "shop", &marker).await;
-        // What the marker was behind may still be in somebody's hands.
+        // A worker may still hold the key from before the marker.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 
@@ -214,13 +220,13 @@ async fn in_the_foreground_the_last_dependent_goes_before_the_owner() {
     while gone.len() < 3 {
         let events = watch.next().await.unwrap().events.into_iter();
         let deleted = events.filter(|event| event.current.is_none());
-        gone.extend(deleted.map(|event| Place::of(&event.key).unwrap().name.to_owned()));
+        gone.extend(deleted.map(|event| ObjectKey::of(&event.key).unwrap().name.to_owned()));
     }
     assert_eq!(gone, ["web-1-a", "web-1", "web"]);
     world.end().await;
 }
 
-/// Somebody deleted the first object of a circle in the foreground. The collector deleted the others in the foreground
+/// A client deleted the first object of a cycle in the foreground. The collector deleted the others in the foreground
 /// too, and then each waited for the next: all stayed for ever, and so did their namespace.
 #[tokio::test]
 async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
@@ -237,7 +243,7 @@ async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
     }
 }
 
-/// The same if whoever made the circle deleted every object of it, before any controller looked.
+/// The same if the client deleted every object of the cycle, before any controller ran.
 #[tokio::test]
 async fn a_circle_of_owners_that_are_all_deleted_goes() {
     for length in [1, 2, 3, 7] {
@@ -350,7 +356,7 @@ async fn one_owner_of_two_is_enough_to_stay() {
 }
 
 /// Kubernetes had bugs of both kinds: an owner looked for where it is not (so that the object was deleted), and an
-/// owner of a kind nobody serves taken for one that is gone.
+/// owner of a kind that is not served taken for one that is gone.
 #[tokio::test]
 async fn an_owner_that_cannot_be_looked_for_is_not_taken_for_gone() {
     let world = World::new().await;
@@ -418,14 +424,14 @@ async fn a_namespace_empties_pods_first_waits_for_finalizers_and_goes() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_furnished_again_whatever_is_done_to_it() {
+async fn a_namespace_gets_its_defaults_back() {
     let world = World::new().await;
-    let furnished = async || {
+    let has_defaults = async || {
         let map = world.get("configmaps", "shop", "kube-root-ca.crt").await.unwrap_or_default();
         world.get("serviceaccounts", "shop", "default").await.is_some()
             && map["data"]["ca.crt"] == "the authority"
     };
-    world.until("it has both", furnished).await;
+    world.until("it has both", has_defaults).await;
     world.delete("serviceaccounts", "shop", "default", Propagation::Background).await;
     let key = world.key("configmaps", "shop", "kube-root-ca.crt");
     let entry = world.store.get(&key).await.unwrap().value.unwrap();
@@ -433,7 +439,7 @@ async fn a_namespace_is_furnished_again_whatever_is_done_to_it() {
     map["data"] = json!({ "ca.crt": "somebody else" });
     let change = Change::Put(stored::encode(&map));
     world.store.commit(key, Expect::Revision(entry.revision()), change).await.unwrap();
-    world.until("it has both again", furnished).await;
+    world.until("it has both again", has_defaults).await;
     world.end().await;
 }
 
@@ -441,14 +447,14 @@ async fn a_namespace_is_furnished_again_whatever_is_done_to_it() {
 async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
     let mut world = World::new().await;
     let outer = world.cluster;
-    // web holds inner, inner holds objects; a finalizer inside does not hold it, nobody could finish it.
+    // web holds inner, inner holds objects; a finalizer inside does not hold it, no controller could remove it.
     let (web, inner) = (Id::new(70), Id::new(700));
     let status = |id: Id| json!({ "id": id.to_string(), "phase": "Ready" });
     for (within, name, id) in [(outer, "web", web), (web, "inner", inner)] {
         world.cluster = within;
         let key = world.key("logicalclusters", "-", name);
-        births::write(&*world.store, id, &Birth::new(within, name)).await.unwrap();
-        // Whoever would do the work of this finalizer cannot reach it once the outer one is leaving.
+        records::write(&*world.store, id, &LogicalClusterRecord::new(within, name)).await.unwrap();
+        // The controller of this finalizer cannot reach it once the outer one is being deleted.
         let finalizers = if within == web { json!(["a.b/c"]) } else { json!([]) };
         let metadata = json!({ "name": name, "uid": name, "finalizers": finalizers });
         let object = json!({ "metadata": metadata, "status": status(id) });
@@ -466,9 +472,9 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
             world.put("configmaps", "shop", &format!("map-{number}"), held).await;
         }
     }
-    // Each of these namespaces is given back what it lost, for as long as there is somebody to give it to.
+    // Each of these namespaces gets its defaults back, for as long as it exists.
     world
-        .until("the last namespace is furnished", async || {
+        .until("the last namespace has its defaults", async || {
             world.get("configmaps", "shop", "kube-root-ca.crt").await.is_some()
         })
         .await;
@@ -479,7 +485,7 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
     let all = world.store.list(Range::all(), Page::default()).await.unwrap().value.entries;
     let left: Vec<_> = all
         .iter()
-        .filter(|entry| Place::of(entry.key()).is_some_and(|place| place.cluster != outer))
+        .filter(|entry| ObjectKey::of(entry.key()).is_some_and(|place| place.cluster != outer))
         .collect();
     assert!(left.is_empty(), "{left:?}");
     assert!(world.get("namespaces", "-", "shop").await.is_some(), "its neighbours stay");
@@ -493,15 +499,17 @@ async fn what_a_service_had_to_itself_is_free_after_it() {
         "metadata": { "namespace": "shop", "name": "web", "uid": "web" },
         "spec": { "type": "NodePort", "ports": [{ "port": 80 }] },
     });
-    let claims = addresses::assign(&*world.store, world.cluster, false, None, &mut service).await.unwrap();
+    let allocations =
+        allocation::assign(&*world.store, world.cluster, false, None, &mut service).await.unwrap();
     let key = world.key("services", "shop", "web");
     let value = Change::Put(stored::encode(&service));
     world.store.commit(key, Expect::Absent, value).await.unwrap();
-    claims.done(&*world.store, Revision(u64::MAX)).await;
+    allocations.done(&*world.store, Revision(u64::MAX)).await;
     let taken = async || {
         let mut taken = 0;
-        for claim in addresses::held(&service) {
-            taken += usize::from(world.store.get(&claim.key(world.cluster)).await.unwrap().value.is_some());
+        for allocation in allocation::held(&service) {
+            taken +=
+                usize::from(world.store.get(&allocation.key(world.cluster)).await.unwrap().value.is_some());
         }
         taken
     };
@@ -515,8 +523,8 @@ async fn what_a_service_had_to_itself_is_free_after_it() {
 #[tokio::test]
 async fn a_row_of_every_kind_can_be_collected() {
     // A kind whose row is not found would never be collected; every served one must be found by what objects call it.
-    for row in Kinds::built_in().rows().iter().filter(|row| row.stored_as.is_none()) {
-        let found = Kinds::built_in().find_kind(&row.group, &row.kind);
-        assert!(found.is_some_and(|found| found.plural == row.plural), "{}", row.qualified());
+    for resource in Kinds::built_in().resources().iter().filter(|resource| resource.stored_as.is_none()) {
+        let found = Kinds::built_in().find_kind(&resource.group, &resource.kind);
+        assert!(found.is_some_and(|found| found.plural == resource.plural), "{}", resource.qualified());
     }
 }

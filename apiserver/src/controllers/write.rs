@@ -5,30 +5,31 @@ use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, ReadError, Store};
 
-use crate::deletion::{self, Deleted, NotDeleted, Options};
-use crate::stored;
+use crate::objects::stored;
+use crate::registry::deletion;
+use crate::registry::deletion::{DeleteOptions, Deleted, NotDeleted};
 
 /// Why a key has to be looked after again.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// Somebody else wrote meanwhile. This is normal.
+pub(super) enum ReconcileError {
+    /// Another writer came first. This is normal.
     Conflict,
     Read(ReadError),
     Commit(CommitError),
     Refused(Box<Status>),
 }
 
-impl From<ReadError> for Trouble {
-    fn from(error: ReadError) -> Trouble {
-        Trouble::Read(error)
+impl From<ReadError> for ReconcileError {
+    fn from(error: ReadError) -> ReconcileError {
+        ReconcileError::Read(error)
     }
 }
 
-impl From<CommitError> for Trouble {
-    fn from(error: CommitError) -> Trouble {
+impl From<CommitError> for ReconcileError {
+    fn from(error: CommitError) -> ReconcileError {
         match error {
-            CommitError::Conflict { .. } => Trouble::Conflict,
-            error => Trouble::Commit(error),
+            CommitError::Conflict { .. } => ReconcileError::Conflict,
+            error => ReconcileError::Commit(error),
         }
     }
 }
@@ -36,17 +37,17 @@ impl From<CommitError> for Trouble {
 /// Changes an object. If it was only waiting for what is changed, it goes.
 pub(super) async fn amend(
     store: &dyn Store,
-    row: &ResourceInfo,
+    resource: &ResourceInfo,
     entry: &Entry,
     change: impl FnOnce(&mut Value),
-) -> Result<(), Trouble> {
+) -> Result<(), ReconcileError> {
     let old = stored::tree(entry).unwrap_or_default();
     let mut new = old.clone();
     change(&mut new);
     if new == old {
         return Ok(());
     }
-    let change = match deletion::ends_with(row, &old, &new) {
+    let change = match deletion::ends_with(resource, &old, &new) {
         true => Change::Delete,
         false => Change::Put(stored::encode_with(&new, stored::stamp(entry.value()))),
     };
@@ -57,15 +58,15 @@ pub(super) async fn amend(
 /// Deletes an object as it was read; whether it is gone.
 pub(super) async fn delete(
     store: &dyn Store,
-    row: &ResourceInfo,
+    resource: &ResourceInfo,
     entry: &Entry,
-    options: &Options,
-) -> Result<bool, Trouble> {
-    match deletion::delete(store, row, entry.key().clone(), entry, options).await {
+    options: &DeleteOptions,
+) -> Result<bool, ReconcileError> {
+    match deletion::delete(store, resource, entry.key().clone(), entry, options).await {
         Ok(Deleted::Gone(..)) | Err(NotDeleted::Changed(None)) => Ok(true),
         Ok(Deleted::Going(_)) => Ok(false),
-        Err(NotDeleted::Changed(Some(_))) => Err(Trouble::Conflict),
-        Err(NotDeleted::Refused(status)) => Err(Trouble::Refused(status)),
+        Err(NotDeleted::Changed(Some(_))) => Err(ReconcileError::Conflict),
+        Err(NotDeleted::Refused(status)) => Err(ReconcileError::Refused(status)),
         Err(NotDeleted::Failed(error)) => Err(error.into()),
     }
 }

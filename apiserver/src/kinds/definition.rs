@@ -1,4 +1,4 @@
-//! What a stored definition says, as far as serving goes.
+//! The parts of a stored definition that matter for serving.
 //!
 //! Most of a definition is schema. Whether its kind is served, and whether it is one that is served already, is found
 //! out from its text, without building a tree of it.
@@ -16,23 +16,23 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use storage::Entry;
 
-use super::READ_ONLY;
 use crate::keys::Collection;
-use crate::stored;
+use crate::kinds::READ_ONLY;
+use crate::objects::stored;
 
 /// Where definitions are kept.
 pub(crate) const DEFINITIONS: Collection<'static> =
     Collection { group: "apiextensions.k8s.io", plural: "customresourcedefinitions" };
 
 /// What definitions are like themselves.
-pub(crate) fn row_of_definitions() -> &'static Arc<ResourceInfo> {
+pub(crate) fn definitions_resource() -> &'static Arc<ResourceInfo> {
     catalog::find(DEFINITIONS.group, "v1", DEFINITIONS.plural).expect("the catalogue has definitions")
 }
 
 /// The condition that says that a kind is served.
 pub(crate) const ESTABLISHED: &str = "Established";
 
-/// Two definitions with the same content define the same kind, whoever wrote them. Tenants share what is made of it, so
+/// Two definitions with the same content define the same kind, in any logical cluster. Tenants share what is made of it, so
 /// it must not be possible to find a second content with the same name.
 pub(super) type Content = [u8; digest::SHA256_OUTPUT_LEN];
 
@@ -61,7 +61,7 @@ struct Metadata {
     deletion_timestamp: Option<String>,
 }
 
-/// What a definition says came of it.
+/// The status of a definition.
 #[derive(Deserialize, Default, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status<'a> {
@@ -84,12 +84,12 @@ struct Condition {
     status: String,
 }
 
-/// Whether a definition of this name would be one of what comes with the server, served or not. Whoever could define
+/// Whether a definition of this name would be one of what comes with the server, served or not. A tenant that could define
 /// that in another version could write it without any of the rules that hold for it: the id of a logical cluster, for
 /// one, and so reach another's.
 pub(crate) fn is_reserved(name: &str) -> bool {
     static BUILT_IN: LazyLock<HashSet<String>> =
-        LazyLock::new(|| catalog::built_in().iter().map(|row| row.qualified()).collect());
+        LazyLock::new(|| catalog::built_in().iter().map(|resource| resource.qualified()).collect());
     [GROUP, DEFINITIONS.group].contains(&group(name)) || BUILT_IN.contains(name)
 }
 
@@ -103,7 +103,7 @@ impl<'a> Definition<'a> {
     pub(super) fn of(entry: &'a Entry) -> Option<Definition<'a>> {
         let text = stored::json(entry)?;
         let Text { metadata, spec, status } = serde_json::from_slice(text).ok()?;
-        // The status may be written by anybody who may write definitions.
+        // The status is tenants' input: users who may write definitions may write it.
         if !status.holds(ESTABLISHED) || is_reserved(&metadata.name) {
             return None;
         }
@@ -119,8 +119,11 @@ impl<'a> Definition<'a> {
 
     pub(super) fn kind(&self) -> Option<CustomKind> {
         let mut kind = CustomKind::of(&codec::parse_json(self.text).ok()?);
-        for row in kind.resources.iter_mut().filter(|row| READ_ONLY.contains(&&*row.group)) {
-            *row = Arc::new(ResourceInfo { verbs: vec![Verb::Get, Verb::List], ..ResourceInfo::clone(row) });
+        for resource in kind.resources.iter_mut().filter(|resource| READ_ONLY.contains(&&*resource.group)) {
+            *resource = Arc::new(ResourceInfo {
+                verbs: vec![Verb::Get, Verb::List],
+                ..ResourceInfo::clone(resource)
+            });
         }
         Some(kind)
     }

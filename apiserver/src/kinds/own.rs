@@ -1,7 +1,7 @@
 //! Kinds that come with this server and are not Kubernetes's.
 //!
-//! They are described as a user would describe a custom kind, by definitions, and handed in by whoever builds the server.
-//! From there on they are like built-in kinds: every logical cluster serves them, nobody can define them otherwise, and
+//! They are described as a user would describe a custom kind, by definitions, and passed in by the program that builds the server.
+//! From there on they are like built-in kinds: every logical cluster serves them, no tenant can redefine them, and
 //! they are compiled once, however many logical clusters there are. No logical cluster has a definition of them to show.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use openapi::meta::field;
 use openapi::{defaulting, validation};
 use serde_json::Value;
 
-use super::definition;
+use crate::kinds::definition;
 
 /// Kinds every logical cluster serves beside the built-in ones.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ impl Own {
             if definition["spec"]["group"] != GROUP {
                 return Err(OwnError::Foreign { name });
             }
-            let faults = validation::validate_create(definition::row_of_definitions(), &definition);
+            let faults = validation::validate_create(definition::definitions_resource(), &definition);
             match faults.is_empty() {
                 true => Ok(Arc::new(CustomKind::of(&definition))),
                 false => Err(OwnError::Refused { name, why: field::summary(&faults) }),
@@ -53,15 +53,15 @@ impl Own {
     }
 }
 
-/// A definition as a server would have it, if somebody had sent it.
+/// A definition as a server would store it.
 fn read(text: &str) -> Result<Value, String> {
-    let row = definition::row_of_definitions();
-    let schema = row.schema().expect("built in, so described");
+    let resource = definition::definitions_resource();
+    let schema = resource.schema().expect("built in, so described");
     let decoded =
         codec::decode_as(text.as_bytes(), Syntax::Yaml, schema).map_err(|error| error.to_string())?;
     FieldValidation::Strict.enforce(&decoded.strict_errors)?;
     let mut definition = decoded.value;
-    defaulting::apply_defaults(row, &mut definition);
+    defaulting::apply_defaults(resource, &mut definition);
     Ok(definition)
 }
 
@@ -86,8 +86,9 @@ mod tests {
 
     #[test]
     fn a_definition_that_would_be_refused_is_not_served() {
-        let rows = |own: Own| own.kinds.iter().map(|kind| kind.resources[0].qualified()).collect::<Vec<_>>();
-        assert_eq!(rows(Own::read(&[GADGETS]).unwrap()), ["gadgets.holon.dev"]);
+        let resources =
+            |own: Own| own.kinds.iter().map(|kind| kind.resources[0].qualified()).collect::<Vec<_>>();
+        assert_eq!(resources(Own::read(&[GADGETS]).unwrap()), ["gadgets.holon.dev"]);
         let check = |old: &str, new: &str, expected: &str| {
             assert!(GADGETS.contains(old), "{old}");
             let told = Own::read(&[&GADGETS.replace(old, new)]).unwrap_err().to_string();

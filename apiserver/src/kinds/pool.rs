@@ -1,7 +1,7 @@
 //! Sharing by content: what is defined alike is made once.
 //!
 //! A platform gives each of a thousand logical clusters the same fifty definitions. They are compiled once, and where
-//! all of them are equal, so is the whole set, with its documents. The pool holds nothing: what nobody serves any more
+//! all of them are equal, so is the whole set, with its documents. The pool holds weak references: what no logical cluster serves any more
 //! is gone with the last who did.
 
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 
 use openapi::crd::CustomKind;
 
-use super::definition::{Content, Definition};
-use super::{Custom, Kinds};
+use crate::kinds::definition::{Content, Definition};
+use crate::kinds::{Custom, Kinds};
 
 /// Sweeps out what is gone when a map has doubled since it was last swept, and not before it is this long.
 const SWEPT_FROM: usize = 64;
@@ -23,18 +23,18 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// The kind of a definition that is like this one, if somebody serves it.
+    /// The kind of a definition that is like this one, if a logical cluster serves it.
     pub(super) fn known(&self, definition: &Definition<'_>) -> Option<Arc<CustomKind>> {
         self.kinds.by_content.get(&definition.content).and_then(Weak::upgrade)
     }
 
-    /// A definition with its kind, or with an equal one that somebody was faster to make.
+    /// A definition with its kind, or with an equal one that another request made first.
     pub(super) fn custom(&mut self, definition: &Definition<'_>, kind: Arc<CustomKind>) -> Custom {
         let kind = self.kinds.get(&definition.content, || kind);
         Custom { content: definition.content, kind, is_leaving: definition.is_leaving }
     }
 
-    /// The set of what everybody has and these kinds, in the order of their definitions.
+    /// The common set and these kinds, in the order of their definitions.
     pub(super) fn set(&mut self, common: &Arc<Kinds>, customs: Vec<Custom>) -> Arc<Kinds> {
         if customs.is_empty() {
             return common.clone();
@@ -44,7 +44,7 @@ impl Pool {
     }
 }
 
-/// Values by what they are made of, for as long as somebody has them.
+/// Values by their content, for as long as they are in use.
 #[derive(Debug)]
 struct Shared<K, V> {
     by_content: HashMap<K, Weak<V>>,

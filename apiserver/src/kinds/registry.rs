@@ -9,7 +9,7 @@
 //! reading all definitions of that logical cluster at one revision, and an older reading never replaces a newer one;
 //! so it does not matter who reads first, or how often.
 //!
-//! Following brings news within moments. Whoever must not miss a definition that was there before they asked does not
+//! Following brings news within moments. A request that must not miss a definition from before it does not
 //! wait for it, but [reads](Registry::fresh): on a store of several servers another one may have written it.
 
 use std::collections::HashMap;
@@ -23,10 +23,10 @@ use openapi::catalog::resource_info::ResourceInfo;
 use storage::{Entry, Page, ReadError, Revision, Store};
 use tokio::sync::watch;
 
-use super::definition::{DEFINITIONS, Definition};
-use super::pool::Pool;
-use super::{Custom, Kinds, Own};
-use crate::keys::Place;
+use crate::keys::ObjectKey;
+use crate::kinds::definition::{DEFINITIONS, Definition};
+use crate::kinds::pool::Pool;
+use crate::kinds::{Custom, Kinds, Own};
 
 /// Before reading again when the store does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub struct Registry {
 struct Clusters {
     /// Of those that define something.
     served: HashMap<Id, Served>,
-    /// When one of them last ceased to. Whoever read before that may have seen what is gone.
+    /// When one of them last ceased to. A read from before that may contain it.
     forgotten_at: Revision,
     /// Everything noted is of this revision, or older.
     newest: Revision,
@@ -69,7 +69,7 @@ struct Served {
     /// When this was all there was.
     at: Revision,
     written: Written,
-    /// Whoever watches objects of a kind also watches this.
+    /// A watch of objects of a kind also watches this.
     kinds: watch::Sender<Arc<Kinds>>,
 }
 
@@ -90,7 +90,7 @@ impl Registry {
         &self.common
     }
 
-    /// What a logical cluster serves, as far as we have heard.
+    /// The kinds of a logical cluster, as far as the watch has delivered them.
     pub(crate) fn of(&self, cluster: Id) -> Arc<Kinds> {
         match self.read().served.get(&cluster) {
             Some(served) => served.kinds.borrow().clone(),
@@ -98,7 +98,7 @@ impl Registry {
         }
     }
 
-    /// What a logical cluster serves, everything counted that was written before the call.
+    /// The kinds of a logical cluster, with all definitions written before the call.
     pub(crate) async fn fresh(&self, cluster: Id) -> Result<Arc<Kinds>, ReadError> {
         loop {
             let read = self.store.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
@@ -120,7 +120,7 @@ impl Registry {
         }
     }
 
-    /// What a logical cluster serves, and what it serves next; none if it defines nothing.
+    /// The kinds of a logical cluster and their changes; none if it defines nothing.
     pub(crate) fn changes(&self, cluster: Id) -> Option<watch::Receiver<Arc<Kinds>>> {
         self.read().served.get(&cluster).map(|served| served.kinds.subscribe())
     }
@@ -130,13 +130,13 @@ impl Registry {
         self.read().newest
     }
 
-    /// The row of a custom resource for whoever looks at all logical clusters: that of the first, by id, which serves it.
+    /// A custom resource for a request to all logical clusters: that of the first, by id, which serves it.
     pub(crate) fn anywhere(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceInfo>> {
         let clusters = self.read();
         let serving = clusters.served.iter().filter_map(|(id, served)| {
             Some((id, served.kinds.borrow().find(group, version, plural)?.clone()))
         });
-        serving.min_by_key(|(id, _)| **id).map(|(_, row)| row)
+        serving.min_by_key(|(id, _)| **id).map(|(_, resource)| resource)
     }
 
     /// Reads all there are. Before that, only those who read anew get right answers.
@@ -148,7 +148,7 @@ impl Registry {
             page.at = Some(read.revision);
             page.after = read.value.entries.last().map(|entry| entry.key().clone());
             for entry in read.value.entries {
-                if let Some(place) = Place::of(entry.key()) {
+                if let Some(place) = ObjectKey::of(entry.key()) {
                     clusters.entry(place.cluster).or_default().push(entry);
                 }
             }
@@ -176,10 +176,12 @@ impl Registry {
                 let Err(error) = self.read_on().await;
                 match error {
                     ReadError::Compacted { .. } => {
-                        tracing::info!("fell behind what is defined; reading it again")
+                        tracing::info!(
+                            "the watch of custom resource definitions fell behind; listing them again"
+                        )
                     }
                     error => {
-                        tracing::warn!(%error, "cannot read what is defined; will try again");
+                        tracing::warn!(%error, "cannot read custom resource definitions; trying again");
                         tokio::time::sleep(PAUSE).await;
                     }
                 }
@@ -198,13 +200,13 @@ impl Registry {
         loop {
             let events = watch.next().await?.events;
             let mut clusters: Vec<Id> =
-                events.iter().filter_map(|event| Some(Place::of(&event.key)?.cluster)).collect();
+                events.iter().filter_map(|event| Some(ObjectKey::of(&event.key)?.cluster)).collect();
             clusters.sort_unstable();
             clusters.dedup();
             for cluster in clusters {
                 self.fresh(cluster).await?;
             }
-            // Whoever read before that, and is still busy with it, may have seen what is gone by now.
+            // A read from before that, still in progress, may contain deleted definitions.
             if let Some(event) = events.last() {
                 let mut clusters = self.by_cluster.write().unwrap_or_else(PoisonError::into_inner);
                 clusters.forgotten_at = event.revision.max(clusters.forgotten_at);
@@ -213,7 +215,7 @@ impl Registry {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Clusters> {
-        // Whoever writes leaves nothing half done that could panic.
+        // No writer panics halfway.
         self.by_cluster.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,7 +235,7 @@ impl Registry {
         *newest = at.max(*newest);
         match served.get_mut(&cluster) {
             Some(served) if served.at >= at => {}
-            // Whoever watches is told by its going.
+            // Dropping it tells the watches.
             Some(_) if written.is_empty() => {
                 served.remove(&cluster);
                 *forgotten_at = at.max(*forgotten_at);
@@ -255,7 +257,7 @@ impl Registry {
         Noted::Yes
     }
 
-    /// What is known of a logical cluster's definitions; none if there is nothing new to know.
+    /// The definitions of a logical cluster; none if they did not change.
     fn known(
         &self,
         cluster: Id,
@@ -283,7 +285,7 @@ impl Registry {
         (written, kinds)
     }
 
-    /// A definition with its kind; none if it cannot be read. A large one takes a while to make, and nobody who makes
+    /// A definition with its kind; none if it cannot be read. A large one takes a while to make, and no task that makes
     /// another waits for it.
     fn custom(&self, definition: &Definition<'_>) -> Option<Custom> {
         let known = self.pool().known(definition);

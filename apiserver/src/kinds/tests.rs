@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use storage::memory::Memory;
 use storage::{Change, Entry, Expect, Page, Revision, Store};
 
-use super::definition::DEFINITIONS;
-use super::{Kinds, Own, Registry};
 use crate::keys::Collection;
-use crate::stored;
+use crate::kinds::definition::DEFINITIONS;
+use crate::kinds::{Kinds, Own, Registry};
+use crate::objects::stored;
 
 /// A definition that is served, of `plural` in `shop.example`.
 fn served(plural: &str) -> Value {
@@ -81,14 +81,20 @@ async fn what_is_defined_alike_is_made_once() {
     world.registry.load().await.unwrap();
     let (first, other) = (world.of(1), world.of(1001));
     assert!((2..=1000).all(|cluster| Arc::ptr_eq(&world.of(cluster), &first)), "one set of kinds");
-    let row = |kinds: &Kinds| kinds.find("shop.example", "v1", "apples").unwrap().clone();
-    assert!(!Arc::ptr_eq(&first, &other) && Arc::ptr_eq(&row(&first), &row(&other)), "one kind in two sets");
-    assert!(Arc::ptr_eq(&world.of(2000), Kinds::built_in()), "whoever defines nothing has what is built in");
+    let resource = |kinds: &Kinds| kinds.find("shop.example", "v1", "apples").unwrap().clone();
+    assert!(
+        !Arc::ptr_eq(&first, &other) && Arc::ptr_eq(&resource(&first), &resource(&other)),
+        "one kind in two sets"
+    );
+    assert!(
+        Arc::ptr_eq(&world.of(2000), Kinds::built_in()),
+        "a logical cluster without definitions has the built-in kinds"
+    );
     // What the built-in kinds say about themselves is said once, whatever else a set has.
     let built_in = |kinds: &Kinds| kinds.find("", "v1", "pods").unwrap().clone();
     assert!(Arc::ptr_eq(&built_in(&first), &built_in(Kinds::built_in())));
     // When the last who defines it does not any more, it is gone.
-    let apples = Arc::downgrade(&row(&first));
+    let apples = Arc::downgrade(&resource(&first));
     drop((first, other));
     for cluster in 1..=1001 {
         world.remove(cluster, "apples.shop.example").await;
@@ -116,11 +122,11 @@ async fn what_a_server_brings_along_is_made_once_for_everybody() {
     let gears = |kinds: &Kinds| kinds.find("holon.dev", "v1", "gears").unwrap().clone();
     assert!(Arc::ptr_eq(&gears(&with_more), &gears(world.registry.common())));
     assert!(serves(&with_more, "apples") && !serves(world.registry.common(), "apples"));
-    let groups: Vec<_> = with_more.shown().iter().map(|row| row.group.to_string()).collect();
+    let groups: Vec<_> = with_more.shown().iter().map(|resource| resource.group.to_string()).collect();
     let mut runs = groups.clone();
     runs.dedup();
     assert_eq!(runs.iter().filter(|group| *group == "holon.dev").count(), 1, "one group: {runs:?}");
-    // Somebody who can write to the store says that it is theirs.
+    // A definition in the store that claims our group.
     world.put(2, &theirs).await;
     assert!(Arc::ptr_eq(&gears(&*world.fresh(2).await), &gears(world.registry.common())));
 }
@@ -136,16 +142,16 @@ async fn a_kind_is_served_while_its_definition_says_so() {
     assert!(!serves(&world.of(1), "apples") && serves(&*world.fresh(1).await, "apples"));
     let mut definition = served("apples");
     definition["metadata"]["deletionTimestamp"] = "2026-11-16T06:00:00Z".into();
-    let row = world.of(1).find("shop.example", "v1", "apples").unwrap().clone();
-    assert!(!world.of(1).is_leaving(&row));
+    let resource = world.of(1).find("shop.example", "v1", "apples").unwrap().clone();
+    assert!(!world.of(1).is_leaving(&resource));
     world.put(1, &definition).await;
     let kinds = world.fresh(1).await;
-    assert!(kinds.has(&row) && kinds.is_leaving(&row), "the same kind, on its way out");
-    let shown = kinds.shown().into_iter().find(|shown| shown.plural == row.plural).unwrap();
-    assert_eq!(shown.verbs, super::LEAVING);
+    assert!(kinds.has(&resource) && kinds.is_leaving(&resource), "the same kind, on its way out");
+    let shown = kinds.shown().into_iter().find(|shown| shown.plural == resource.plural).unwrap();
+    assert_eq!(shown.verbs, crate::kinds::LEAVING);
 }
 
-/// Somebody read the definitions, and was slow to say what they had read.
+/// A read of the definitions that is reported late.
 #[tokio::test]
 async fn an_older_reading_never_replaces_a_newer_one() {
     let world = World::new();
@@ -176,7 +182,7 @@ async fn who_looks_at_all_logical_clusters_goes_by_the_first_that_serves_a_kind(
     }
     world.registry.load().await.unwrap();
     let found = |version: &str| world.registry.anywhere("shop.example", version, "apples");
-    assert_eq!(found("v1").map(|row| row.kind.to_string()).as_deref(), Some("Apple"));
+    assert_eq!(found("v1").map(|resource| resource.kind.to_string()).as_deref(), Some("Apple"));
     assert!(found("v2").is_none());
     let collection = Collection { group: "shop.example", plural: "apples" };
     assert!(

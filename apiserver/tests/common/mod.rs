@@ -1,7 +1,7 @@
 //! A small template for tests: two collections, one of them with namespaces.
 
+use apiserver::clusters::bootstrap::BootstrapObject;
 use apiserver::keys::Collection;
-use apiserver::newborn::Object;
 use serde_json::{Value, json};
 
 pub(crate) const MAPS: Collection<'static> = Collection { group: "", plural: "configmaps" };
@@ -16,15 +16,15 @@ fn map(namespace: &str, name: &str) -> Value {
     })
 }
 
-pub(crate) fn objects() -> Vec<Object> {
+pub(crate) fn objects() -> Vec<BootstrapObject> {
     let class = json!({
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
         "metadata": { "name": "system" }, "value": 7,
     });
     vec![
-        Object { collection: MAPS, value: map("default", "b") },
-        Object { collection: MAPS, value: map("default", "d") },
-        Object { collection: MAPS, value: map("kube-system", "b") },
-        Object { collection: CLASSES, value: class },
+        BootstrapObject { collection: MAPS, value: map("default", "b") },
+        BootstrapObject { collection: MAPS, value: map("default", "d") },
+        BootstrapObject { collection: MAPS, value: map("kube-system", "b") },
+        BootstrapObject { collection: CLASSES, value: class },
     ]
 }

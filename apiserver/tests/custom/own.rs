@@ -60,7 +60,7 @@ async fn every_logical_cluster_serves_them() {
         assert_eq!(made["spec"], json!({ "size": 3, "color": "green" }));
         let resources = world.get(&format!("{within}/apis/holon.dev/v1alpha1")).await.body;
         let names: Vec<_> =
-            resources["resources"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
+            resources["resources"].as_array().unwrap().iter().map(|resource| &resource["name"]).collect();
         assert_eq!(names, ["gadgets", "gadgets/status", "logicalclusters", "logicalclusters/status"]);
         let document = world.get(&format!("{within}/openapi/v3/apis/holon.dev/v1alpha1")).await.body;
         let described = &document["components"]["schemas"]["dev.holon.v1alpha1.Gadget"]["properties"]["spec"];

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::Id;
-use apiserver::births::{self, Birth};
+use apiserver::authn::identity::{Identity, User};
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::controllers::Controllers;
-use apiserver::identity::{Identity, User};
 use apiserver::kinds::{Own, Registry};
-use apiserver::newborn::{self, Newborn, Surroundings, Template};
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use controller::tasks::Tasks;
@@ -46,9 +48,10 @@ impl World {
     pub(crate) async fn with_own(own: Own) -> World {
         let kept: Arc<dyn Store> = Arc::new(Memory::new());
         let address = "192.0.2.10:6443".parse().unwrap();
-        let template = Template::new(newborn::objects(&Surroundings { authority: "a certificate", address }));
-        let seen: Arc<dyn Store> = Arc::new(Newborn::new(kept.clone(), template));
-        births::write(&*seen, Id::ROOT, &Birth::root()).await.unwrap();
+        let template =
+            Template::new(bootstrap::objects(&BootstrapOptions { authority: "a certificate", address }));
+        let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(kept.clone(), template));
+        records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
         let mut tasks = Tasks::new();
         let mut server = || {
             let kinds = Arc::new(Registry::new(kept.clone()).with_own(own.clone()));
@@ -137,7 +140,7 @@ impl World {
 }
 
 pub(crate) struct Watched {
-    body: apiserver::server::Body,
+    body: apiserver::http::body::Body,
     read: Vec<u8>,
 }
 

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::cluster::Id;
-use apiserver::births::{self, Birth};
+use apiserver::authn::token_file::Tokens;
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::http::pki::{Authority, Serving};
+use apiserver::http::server;
 use apiserver::keys::Collection;
-use apiserver::newborn::{self, Newborn, Surroundings, Template};
-use apiserver::pki::{Authority, Serving};
-use apiserver::server;
+use apiserver::objects::stored;
 use apiserver::stack::Stack;
-use apiserver::stored;
-use apiserver::tokens::Tokens;
 use controller::tasks::Tasks;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -65,10 +67,11 @@ async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks, objects: usize)
     // The kernel takes little for a client that does not read.
     socket2::SockRef::from(&listener).set_send_buffer_size(16 << 10).unwrap();
     let address = listener.local_addr().unwrap();
-    let template = Template::new(newborn::objects(&Surroundings { authority: "a certificate", address }));
+    let template =
+        Template::new(bootstrap::objects(&BootstrapOptions { authority: "a certificate", address }));
     let engine = Embedded::open(&dir.join("store"), Options::default()).unwrap();
-    let store: Arc<dyn Store> = Arc::new(Newborn::new(Arc::new(engine), template));
-    births::write(&*store, Id::ROOT, &Birth::root()).await.unwrap();
+    let store: Arc<dyn Store> = Arc::new(BootstrapStore::new(Arc::new(engine), template));
+    records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
     fill(&*store, objects).await;
     let tokens = dir.join("tokens.csv");
     std::fs::write(&tokens, "token-of-ann,ann,1\ntoken-of-bob,bob,2\n").unwrap();

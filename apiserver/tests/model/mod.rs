@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::cluster::Id;
-use apiserver::births::Birth;
-use apiserver::newborn::Object;
-use apiserver::{keys, stored};
+use apiserver::clusters::bootstrap::BootstrapObject;
+use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::keys;
+use apiserver::objects::stored;
 use storage::{
     At, Change, CommitError, Entry, Event, Expect, Key, Listing, Page, Range, ReadError, Revision,
 };
@@ -14,7 +15,7 @@ use uuid::Uuid;
 type State = BTreeMap<Key, Entry>;
 
 pub(crate) struct Model {
-    objects: Vec<Object>,
+    objects: Vec<BootstrapObject>,
     /// What is seen at each revision, from zero on.
     states: Vec<State>,
     /// Each revision's events in the order of keys, by revision.
@@ -27,7 +28,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(objects: Vec<Object>) -> Model {
+    pub(crate) fn new(objects: Vec<BootstrapObject>) -> Model {
         Model {
             objects,
             states: vec![State::new()],
@@ -59,7 +60,7 @@ impl Model {
         self.now().get(key).map_or(Expect::Absent, |entry| Expect::Revision(entry.revision()))
     }
 
-    fn key_of(object: &Object, id: Id) -> Key {
+    fn key_of(object: &BootstrapObject, id: Id) -> Key {
         let metadata = &object.value["metadata"];
         object.collection.key(id, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap())
     }
@@ -86,14 +87,14 @@ impl Model {
         events
     }
 
-    pub(crate) fn birth(&mut self, id: Id, birth: &Birth, entry: Entry) {
+    pub(crate) fn create_cluster(&mut self, id: Id, record: &LogicalClusterRecord, entry: Entry) {
         let revision = Revision(self.states.len() as u64);
         assert_eq!(entry.revision(), revision);
         let innate = self.objects.iter().map(|object| {
             let key = Model::key_of(object, id);
             let mut value = object.value.clone();
-            value["metadata"]["uid"] = Uuid::new_v5(&birth.seed, key.as_bytes()).to_string().into();
-            value["metadata"]["creationTimestamp"] = birth.time.as_str().into();
+            value["metadata"]["uid"] = Uuid::new_v5(&record.seed, key.as_bytes()).to_string().into();
+            value["metadata"]["creationTimestamp"] = record.time.as_str().into();
             (key.clone(), Some(Entry::new(key, revision, stored::encode(&value))))
         });
         let changes = innate.chain([(entry.key().clone(), Some(entry.clone()))]).collect();
@@ -106,15 +107,15 @@ impl Model {
         if !self.alive.remove(&id) {
             return;
         }
-        let birth = self.now()[&keys::birth(id)].revision();
+        let record = self.now()[&keys::cluster_record(id)].revision();
         let untouched: Vec<Key> = (self.objects.iter().map(|object| Model::key_of(object, id)))
-            .filter(|key| self.now().get(key).is_some_and(|entry| entry.revision() == birth))
+            .filter(|key| self.now().get(key).is_some_and(|entry| entry.revision() == record))
             .collect();
-        let gone = untouched.into_iter().chain([keys::birth(id)]).map(|key| (key, None));
+        let gone = untouched.into_iter().chain([keys::cluster_record(id)]).map(|key| (key, None));
         let changes = gone.collect();
         self.record(changes);
-        let rows: BTreeSet<Key> = self.objects.iter().map(|object| Model::key_of(object, id)).collect();
-        for key in rows {
+        let resources: BTreeSet<Key> = self.objects.iter().map(|object| Model::key_of(object, id)).collect();
+        for key in resources {
             if self.graves.remove(&key) {
                 self.record(Vec::new());
             }

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use api::cluster::Id;
 use api::fleet::{Distribution, Mistake, Override, PhysicalCluster, Placement, StatusRule};
 use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SPLITTER, SYNCER_ACCOUNT, owner_of_mailbox};
-use apiserver::births;
-use apiserver::guard::{Deed, Guard};
-use apiserver::identity::Identity;
+use apiserver::admission::guard::{AdmissionRequest, Guard};
+use apiserver::authn::identity::Identity;
+use apiserver::clusters::records;
 use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
@@ -51,36 +51,41 @@ impl ReservedObjects {
     }
 
     async fn is_mailbox(&self, cluster: Id) -> bool {
-        let birth = births::find(&*self.store, cluster).await.ok().flatten();
-        birth.is_some_and(|birth| owner_of_mailbox(&birth.name).is_some())
+        let record = records::find(&*self.store, cluster).await.ok().flatten();
+        record.is_some_and(|record| owner_of_mailbox(&record.name).is_some())
     }
 
-    async fn decide(&self, deed: Deed<'_>) -> Result<(), Status> {
-        if is_controller(deed.who) {
+    async fn decide(&self, request: AdmissionRequest<'_>) -> Result<(), Status> {
+        if is_controller(request.who) {
             return Ok(());
         }
-        let deny = |why: &str| Err(Status::forbidden(deed.grouped(), deed.name, why));
-        if let Some(why) = self.reserved_reason(&deed).await {
+        let deny = |why: &str| Err(Status::forbidden(request.grouped(), request.name, why));
+        if let Some(why) = self.reserved_reason(&request).await {
             return deny(why);
         }
-        check_expressions(&deed)?;
-        let (was_placed, is_placed) = deed.label(PLACED);
-        if was_placed != is_placed && !deed.who.is_administrator() && self.is_mailbox(deed.cluster).await {
+        check_expressions(&request)?;
+        let (was_placed, is_placed) = request.label(PLACED);
+        if was_placed != is_placed
+            && !request.who.is_administrator()
+            && self.is_mailbox(request.cluster).await
+        {
             return deny(&format!("only the server sets the label {PLACED} in a mailbox"));
         }
-        let (was_shown, is_shown) = deed.label(PROJECTED);
+        let (was_shown, is_shown) = request.label(PROJECTED);
         if was_shown.is_none() && is_shown.is_none() {
             return Ok(());
         }
-        if is_syncer_of(deed.who, deed.cluster) && self.is_mailbox(deed.cluster).await {
+        if is_syncer_of(request.who, request.cluster) && self.is_mailbox(request.cluster).await {
             return Ok(());
         }
-        match (was_shown, deed.before) {
-            (Some(_), Some(_)) if deed.part == Some("eviction") => deny(
+        match (was_shown, request.before) {
+            (Some(_), Some(_)) if request.subresource == Some("eviction") => deny(
                 "an eviction would only start another pod on the same physical cluster; to move the app, set the annotation \
                  holon.dev/placement of its namespace; to restart this pod, delete it",
             ),
-            (Some(_), Some(before)) if !is_applied_downstream(&deed, before) => deny(&advice(&deed, before)),
+            (Some(_), Some(before)) if !is_applied_downstream(&request, before) => {
+                deny(&advice(&request, before))
+            }
             (Some(_), _) => Ok(()),
             (None, _) => deny(&format!(
                 "only the server sets the label {PROJECTED}, on objects that it shows from a physical cluster"
@@ -91,29 +96,29 @@ impl ReservedObjects {
 
 impl ReservedObjects {
     /// Why only Holon's controllers may write this, if so: it states a fact that grants access.
-    async fn reserved_reason(&self, deed: &Deed<'_>) -> Option<&'static str> {
-        if &*deed.row.group != GROUP {
+    async fn reserved_reason(&self, request: &AdmissionRequest<'_>) -> Option<&'static str> {
+        if &*request.resource.group != GROUP {
             return None;
         }
-        match (&*deed.row.plural, deed.part) {
+        match (&*request.resource.plural, request.subresource) {
             (DISTRIBUTIONS, _) => Some(
                 "it records a decision of the splitter, and only the splitter writes it; to change where an object runs, \
                  set the annotation holon.dev/placement or edit a Placement",
             ),
             (PHYSICAL_CLUSTERS, Some("status")) => {
-                let is_report = is_syncer_of(deed.who, deed.cluster) && self.is_mailbox(deed.cluster).await;
+                let is_report = is_syncer_of(request.who, request.cluster) && self.is_mailbox(request.cluster).await;
                 (!is_report).then_some(
                     "only the server writes the status of a physical cluster, from what its syncer reports",
                 )
             }
-            (PHYSICAL_CLUSTERS, None) => renames_namespaces(deed).then_some(
+            (PHYSICAL_CLUSTERS, None) => renames_namespaces(request).then_some(
                 "workloads run there, in namespaces that spec.dedicatedTo names; move them away before you change it: \
                  `kubectl get distributions -A` lists them",
             ),
             (LOGICAL_CLUSTERS, _) => {
-                let (was, is) = deed.label(MAILBOX_OF);
-                let claims_name = deed.before.is_none() && owner_of_mailbox(deed.name).is_some();
-                (claims_name || deed.after.is_some() && was != is).then_some(
+                let (was, is) = request.label(MAILBOX_OF);
+                let claims_name = request.before.is_none() && owner_of_mailbox(request.name).is_some();
+                (claims_name || request.after.is_some() && was != is).then_some(
                     "a logical cluster whose name begins with mailbox-, or that has the label holon.dev/mailbox-of, is the \
                      mailbox of a physical cluster, and only the server creates those; choose another name",
                 )
@@ -139,19 +144,19 @@ impl Guard for ReservedObjects {
         ]
     }
 
-    fn may<'a>(&'a self, deed: Deed<'a>) -> Boxed<'a, Result<(), Status>> {
-        Box::pin(self.decide(deed))
+    fn may<'a>(&'a self, request: AdmissionRequest<'a>) -> Boxed<'a, Result<(), Status>> {
+        Box::pin(self.decide(request))
     }
 }
 
 fn is_controller(who: &Identity) -> bool {
-    who.has_mandate() && who.name().starts_with(CONTROLLERS)
+    who.has_controller_role() && who.name().starts_with(CONTROLLERS)
 }
 
 /// Whether a change of `dedicatedTo` would rename the namespaces of running workloads, which would then be started
 /// again.
-fn renames_namespaces(deed: &Deed) -> bool {
-    let (Some(before), Some(after)) = (deed.before, deed.after) else { return false };
+fn renames_namespaces(request: &AdmissionRequest) -> bool {
+    let (Some(before), Some(after)) = (request.before, request.after) else { return false };
     let finalizers = before["metadata"]["finalizers"].as_array().into_iter().flatten();
     let is_used = finalizers.into_iter().any(|finalizer| finalizer == SPLITTER);
     is_used && before["spec"]["dedicatedTo"] != after["spec"]["dedicatedTo"]
@@ -159,11 +164,13 @@ fn renames_namespaces(deed: &Deed) -> bool {
 
 /// Denies a policy whose expressions do not compile, so that its author learns it before any object depends on it.
 /// Other fields of a policy that was stored earlier may still be changed.
-fn check_expressions(deed: &Deed) -> Result<(), Status> {
-    let Some(after) = deed.after.filter(|_| &*deed.row.group == GROUP && deed.part.is_none()) else {
+fn check_expressions(request: &AdmissionRequest) -> Result<(), Status> {
+    let Some(after) =
+        request.after.filter(|_| &*request.resource.group == GROUP && request.subresource.is_none())
+    else {
         return Ok(());
     };
-    if deed.before.is_some_and(|before| before["spec"] == after["spec"]) {
+    if request.before.is_some_and(|before| before["spec"] == after["spec"]) {
         return Ok(());
     }
     let error = |mistake: Mistake| {
@@ -171,12 +178,14 @@ fn check_expressions(deed: &Deed) -> Result<(), Status> {
         let value = after.pointer(&pointer(&mistake.field)).cloned().unwrap_or_default();
         FieldError::invalid(mistake.field, value, at)
     };
-    let errors: Vec<FieldError> = mistakes(&deed.row.plural, after).into_iter().map(error).collect();
+    let errors: Vec<FieldError> = mistakes(&request.resource.plural, after).into_iter().map(error).collect();
     match errors.is_empty() {
         true => Ok(()),
-        false => {
-            Err(Status::invalid(GroupResource::new(&deed.row.group, &deed.row.kind), deed.name, &errors))
-        }
+        false => Err(Status::invalid(
+            GroupResource::new(&request.resource.group, &request.resource.kind),
+            request.name,
+            &errors,
+        )),
     }
 }
 
@@ -191,12 +200,12 @@ pub(crate) fn is_syncer_of(who: &Identity, cluster: Id) -> bool {
 }
 
 /// Whether a write of a projected object is applied to the real object.
-fn is_applied_downstream(deed: &Deed, before: &Value) -> bool {
-    match deed.after {
-        None => is_deletable(&deed.row.group, &deed.row.kind),
+fn is_applied_downstream(request: &AdmissionRequest, before: &Value) -> bool {
+    match request.after {
+        None => is_deletable(&request.resource.group, &request.resource.kind),
         Some(after) => {
-            (&*deed.row.group, &*deed.row.kind) == ("", "PersistentVolumeClaim")
-                && deed.part.is_none()
+            (&*request.resource.group, &*request.resource.kind) == ("", "PersistentVolumeClaim")
+                && request.subresource.is_none()
                 && is_resized(before, after)
         }
     }
@@ -218,9 +227,9 @@ fn is_resized(before: &Value, after: &Value) -> bool {
 }
 
 /// Why a projected object cannot be changed here, and what to change instead.
-fn advice(deed: &Deed, object: &Value) -> String {
-    if deed.row.group.is_empty() && &*deed.row.plural == "nodes" {
-        let name = deed.name;
+fn advice(request: &AdmissionRequest, object: &Value) -> String {
+    if request.resource.group.is_empty() && &*request.resource.plural == "nodes" {
+        let name = request.name;
         return format!(
             "it represents the physical cluster {name}; change that, in the logical cluster where it is registered: \
              kubectl edit physicalcluster {name}"
@@ -249,8 +258,8 @@ fn owner(object: &Value) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use apiserver::births::Birth;
-    use apiserver::identity::User;
+    use apiserver::authn::identity::User;
+    use apiserver::clusters::records::LogicalClusterRecord;
     use openapi::catalog;
     use openapi::catalog::resource_info::ResourceInfo;
     use serde_json::json;
@@ -263,8 +272,8 @@ mod tests {
 
     async fn reserved() -> ReservedObjects {
         let store = Arc::new(Memory::new());
-        births::write(&*store, USER, &Birth::new(Id::ROOT, "team-a")).await.unwrap();
-        births::write(&*store, MAILBOX, &Birth::new(Id::ROOT, "mailbox-east")).await.unwrap();
+        records::write(&*store, USER, &LogicalClusterRecord::new(Id::ROOT, "team-a")).await.unwrap();
+        records::write(&*store, MAILBOX, &LogicalClusterRecord::new(Id::ROOT, "mailbox-east")).await.unwrap();
         ReservedObjects::new(store)
     }
 
@@ -288,9 +297,10 @@ mod tests {
         plural: &str,
         (before, after): Change<'_>,
     ) -> Option<String> {
-        let row = catalog::find("", "v1", plural).unwrap();
-        let deed = Deed { cluster, who, row, name: "x", part: None, before, after };
-        reserved().await.decide(deed).await.err().map(|status| status.message)
+        let resource = catalog::find("", "v1", plural).unwrap();
+        let request =
+            AdmissionRequest { cluster, who, resource, name: "x", subresource: None, before, after };
+        reserved().await.decide(request).await.err().map(|status| status.message)
     }
 
     /// Tenants could write the status of physical clusters, records and mailboxes.
@@ -302,7 +312,7 @@ mod tests {
         };
         let splitter = Identity::known(User {
             name: "system:holon:splitter".to_owned(),
-            mandate: Some(crate::authz::roles::splitter()),
+            controller_role: Some(crate::authz::roles::splitter()),
             ..User::default()
         });
         let object = |name: &str, labels: Value| json!({ "metadata": { "name": name, "labels": labels } });
@@ -313,10 +323,18 @@ mod tests {
                            change: Change<'_>,
                            may| {
             let pods = catalog::find("", "v1", "pods").unwrap();
-            let row = ResourceInfo { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
+            let resource = ResourceInfo { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
             let (before, after) = change;
-            let deed = Deed { cluster, who, row: &row, name, part, before, after };
-            let refused = reserved().await.decide(deed).await.err();
+            let request = AdmissionRequest {
+                cluster,
+                who,
+                resource: &resource,
+                name,
+                subresource: part,
+                before,
+                after,
+            };
+            let refused = reserved().await.decide(request).await.err();
             assert_eq!(refused.is_none(), may, "{who:?} {plural} {name} {change:?}: {refused:?}");
         };
         let changes = [(None, Some(&plain)), (Some(&plain), Some(&plain)), (Some(&plain), None)];
@@ -355,7 +373,7 @@ mod tests {
         let admin = known("admin", "system:masters", None);
         let splitter = Identity::known(User {
             name: "system:holon:splitter".to_owned(),
-            mandate: Some(crate::authz::roles::splitter()),
+            controller_role: Some(crate::authz::roles::splitter()),
             ..User::default()
         });
         let impostor = known("system:holon:splitter", "system:masters", None);
@@ -397,15 +415,23 @@ mod tests {
         let admin = known("admin", "system:masters", None);
         let check = async |plural: &str, kind: &str, change: Change<'_>| {
             let pods = catalog::find("", "v1", "pods").unwrap();
-            let row = ResourceInfo {
+            let resource = ResourceInfo {
                 group: GROUP.into(),
                 plural: plural.into(),
                 kind: kind.into(),
                 ..(**pods).clone()
             };
             let (before, after) = change;
-            let deed = Deed { cluster: USER, who: &admin, row: &row, name: "x", part: None, before, after };
-            reserved().await.decide(deed).await.err().map(|status| (status.code, status.message))
+            let request = AdmissionRequest {
+                cluster: USER,
+                who: &admin,
+                resource: &resource,
+                name: "x",
+                subresource: None,
+                before,
+                after,
+            };
+            reserved().await.decide(request).await.err().map(|status| (status.code, status.message))
         };
         let policy = |expression: &str| {
             let computed = json!([{ "path": "/spec/replicas", "expression": expression }]);

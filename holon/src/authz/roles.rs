@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use api::fleet::PhysicalCluster;
 use api::names::GROUP;
-use apiserver::auth::mandate::Mandate;
+use apiserver::clusters::bootstrap::BootstrapObject;
 use apiserver::keys::Collection;
-use apiserver::newborn::Object;
+use apiserver::rbac::controller_role::ControllerRole;
 use serde_json::json;
 
 const FLEET: &str = include_str!("roles/fleet.txt");
@@ -14,25 +14,25 @@ const SPLITTER: &str = include_str!("roles/splitter.txt");
 const TUNNEL: &str = include_str!("roles/tunnel.txt");
 
 /// The role of the fleet controller.
-pub(crate) fn fleet() -> Arc<Mandate> {
+pub(crate) fn fleet() -> Arc<ControllerRole> {
     read(FLEET)
 }
 
 /// The role of the splitter.
-pub(crate) fn splitter() -> Arc<Mandate> {
+pub(crate) fn splitter() -> Arc<ControllerRole> {
     read(SPLITTER)
 }
 
 /// The role of streams to pods.
-pub(crate) fn tunnel() -> Arc<Mandate> {
+pub(crate) fn tunnel() -> Arc<ControllerRole> {
     read(TUNNEL)
 }
 
 /// Bootstrap objects of every logical cluster: all of its users may use its physical clusters. Delete or change the
 /// binding to restrict that.
-pub(crate) fn bootstrap_objects() -> [Object; 2] {
+pub(crate) fn bootstrap_objects() -> [BootstrapObject; 2] {
     const RBAC: &str = "rbac.authorization.k8s.io";
-    let object = |plural, value| Object { collection: Collection { group: RBAC, plural }, value };
+    let object = |plural, value| BootstrapObject { collection: Collection { group: RBAC, plural }, value };
     let metadata = json!({
         "name": "holon:use-physical-clusters", "labels": { "kubernetes.io/bootstrapping": "rbac-defaults" },
     });
@@ -49,8 +49,8 @@ pub(crate) fn bootstrap_objects() -> [Object; 2] {
     [object("clusterroles", role), object("clusterrolebindings", binding)]
 }
 
-fn read(table: &str) -> Arc<Mandate> {
-    Arc::new(Mandate::read(table).expect("a test reads all tables"))
+fn read(table: &str) -> Arc<ControllerRole> {
+    Arc::new(ControllerRole::read(table).expect("a test reads all tables"))
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use apiserver::pki::Authority;
+    use apiserver::http::pki::Authority;
     use controller::remote::Remote;
     use futures::AsyncReadExt;
     use futures::future::join_all;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use apiserver::pki::{Authority, Rotated};
+use apiserver::http::pki::{Authority, Rotated};
 use clap::{Args, Subcommand};
 use storage::etcd::{Etcd, Options};
 

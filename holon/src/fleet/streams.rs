@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::cluster::Id;
 use api::metrics::METRICS;
 use api::names::{GROUP, SYNCER_ACCOUNT};
-use apiserver::auth::proof::Proof;
-use apiserver::connect::{Connect, Part, Upgrade, Wish};
-use apiserver::identity::Identity;
-use apiserver::server::{Body, Broken, whole};
+use apiserver::authn::credential::Credential;
+use apiserver::authn::identity::Identity;
+use apiserver::endpoints::connect::{Connect, Part, Upgrade, Wish};
+use apiserver::http::body::{Body, Broken, whole};
 use bytes::Bytes;
 use controller::remote::Remote;
 use controller::tasks::StreamTasks;
@@ -192,7 +192,7 @@ impl Connect for PodStreams {
 
     fn runs(&self, cluster: Id, who: &Identity, object: &Value) -> bool {
         // A controller that projects a pod writes the pod's subresources here, as they are downstream.
-        let projects = who.has_mandate() || crate::authz::reserved::is_syncer_of(who, cluster);
+        let projects = who.has_controller_role() || crate::authz::reserved::is_syncer_of(who, cluster);
         let is_connected = || target::is_projection_for_user(object) || self.tunnels.get(cluster).is_ok();
         !projects && target::runs_downstream(object) && is_connected()
     }
@@ -207,7 +207,9 @@ impl Connect for PodStreams {
 fn is_syncer(identity: &Identity, mailbox: Id) -> bool {
     let Identity::User(user) = identity else { return false };
     let name = format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}");
-    user.name == name && user.home == Some(mailbox) && matches!(user.proof, Proof::Token(_))
+    user.name == name
+        && user.home == Some(mailbox)
+        && matches!(user.credential, Credential::ServiceAccount(_))
 }
 
 /// The request as the physical cluster gets it.

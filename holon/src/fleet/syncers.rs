@@ -16,9 +16,10 @@ use anyhow::{Context, Result, bail};
 use api::cluster::Id;
 use api::fleet::{Connection, SecretReference};
 use api::names::SYNCER_ACCOUNT;
-use apiserver::identity::{Identity, User};
-use apiserver::request::Cluster;
-use apiserver::{births, clusters, local};
+use apiserver::authn::identity::{Identity, User};
+use apiserver::clusters::{logical_cluster, records};
+use apiserver::local;
+use apiserver::request::path::Cluster;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use controller::informer::Key;
@@ -215,7 +216,7 @@ impl<'a> Syncers<'a> {
 
     async fn may_push(&self, home: Id) -> Result<bool> {
         for path in &self.context.push_from {
-            if clusters::find(&*self.context.store, path).await? == Some(home) {
+            if logical_cluster::find(&*self.context.store, path).await? == Some(home) {
                 return Ok(true);
             }
         }
@@ -243,7 +244,7 @@ impl<'a> Syncers<'a> {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<Id>().ok()) else {
                 continue;
             };
-            if used.contains(&id) || !matches!(births::find(&*self.context.store, id).await, Ok(None)) {
+            if used.contains(&id) || !matches!(records::find(&*self.context.store, id).await, Ok(None)) {
                 continue;
             }
             if let Err(error) = std::fs::remove_dir_all(entry.path()) {

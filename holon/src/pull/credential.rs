@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use apiserver::pki::write_private;
+use apiserver::http::pki::write_private;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use controller::kind::Kind;

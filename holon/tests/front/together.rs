@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use apiserver::pki::Authority;
+use apiserver::http::pki::Authority;
 use peers::Etcd;
 
 use crate::client::Client;

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::pki::Authority;
+use apiserver::http::pki::Authority;
 
 use crate::client::Client;
 use crate::common::Server;

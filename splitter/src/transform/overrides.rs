@@ -4,7 +4,9 @@
 //! a rule in the order of its fields. The first error stops all of them: half of an Override is not what its author
 //! wrote, so the mailbox object stays as it is. No Override may change the kind, name or namespace of an object.
 
-use api::fleet::{Arguments, Environment, Image, Override, OverrideRule, PatchStep, PhysicalCluster, Table};
+use api::fleet::{
+    Arguments, Environment, Image, Operation, Override, OverrideRule, PatchStep, PhysicalCluster, Table,
+};
 use api::meta::json_patch::{JsonPatchOperation, PatchBudget};
 use api::meta::{merge_patch, pointer};
 use serde_json::{Map, Value, json};
@@ -171,6 +173,9 @@ fn escaped(name: &str) -> String {
 
 /// Applies one operation of a JSON patch.
 fn patch(object: &mut Value, step: &PatchStep, budget: &mut PatchBudget) -> Result<(), String> {
+    if step.value.is_none() && matches!(step.op, Operation::Add | Operation::Replace) {
+        return Err(format!("{:?} of {}: value is missing", step.op, step.path));
+    }
     let written = serde_json::to_value(step).map_err(|error| error.to_string())?;
     let applied = JsonPatchOperation::from_value(written).apply(object, budget);
     applied.map_err(|why| format!("{:?} of {}: {why}", step.op, step.path))

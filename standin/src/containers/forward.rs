@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use apiserver::server::Body;
+use apiserver::http::body::Body;
 use http::{HeaderMap, Response};
 use openapi::meta::status::Status;
 use serde_json::Value;

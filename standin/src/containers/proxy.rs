@@ -1,7 +1,7 @@
 //! What answers behind a port of a container that does not exist: something that says what it was asked.
 
-use apiserver::connect::{Port, Wish};
-use apiserver::server::{Body, whole};
+use apiserver::endpoints::connect::{Port, Wish};
+use apiserver::http::body::{Body, whole};
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;

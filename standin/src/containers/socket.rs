@@ -15,7 +15,7 @@ use http_body_util::Empty;
 use openapi::meta::status::Status;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
-use apiserver::server::{Body, whole};
+use apiserver::http::body::{Body, whole};
 
 /// What we speak, the best first.
 const PROTOCOLS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];

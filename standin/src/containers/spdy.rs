@@ -9,7 +9,7 @@
 
 use std::io;
 
-use apiserver::server::{Body, whole};
+use apiserver::http::body::{Body, whole};
 use bytes::{Buf, BytesMut};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 use http::header::{CONNECTION, UPGRADE};

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use apiserver::server::Body;
+use apiserver::http::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use openapi::meta::status::Status;

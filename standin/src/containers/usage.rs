@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use apiserver::connect::Wish;
-use apiserver::server::{Body, whole};
+use apiserver::endpoints::connect::Wish;
+use apiserver::http::body::{Body, whole};
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response};

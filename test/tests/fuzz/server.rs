@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use api::cluster::Id;
-use apiserver::births::{self, Birth};
-use apiserver::identity::{Identity, User};
-use apiserver::newborn::{self, Newborn, Surroundings, Template};
+use apiserver::authn::identity::{Identity, User};
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::stack::Stack;
 use bytes::BytesMut;
 use controller::tasks::Tasks;
@@ -46,9 +48,10 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) async fn start() -> Result<Server> {
         let (store, tasks) = (Arc::new(Memory::new()), Tasks::new());
-        let surroundings = Surroundings { authority: "an authority", address: ([127, 0, 0, 1], 6443).into() };
-        let store = Arc::new(Newborn::new(store, Template::new(newborn::objects(&surroundings))));
-        births::write(&*store, Id::ROOT, &Birth::root()).await?;
+        let surroundings =
+            BootstrapOptions { authority: "an authority", address: ([127, 0, 0, 1], 6443).into() };
+        let store = Arc::new(BootstrapStore::new(store, Template::new(bootstrap::objects(&surroundings))));
+        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await?;
         let stack = Stack::new(store, "127.0.0.1:6443".to_owned(), tasks.stop());
         let server = Server { stack, _tasks: tasks };
         for (path, body) in THERE {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use apiserver::request::Cluster;
+use apiserver::request::path::Cluster;
 use controller::remote::Remote;
 use serde_json::{Value, json};
 use splitter::fleet::Fleet;

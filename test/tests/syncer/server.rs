@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use api::cluster::Id;
-use apiserver::births::{self, Birth};
+use apiserver::authn::identity::{Identity, User};
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::LogicalClusterRecord;
 use apiserver::controllers::Controllers;
-use apiserver::identity::{Identity, User};
 use apiserver::kinds::{Own, Registry};
 use apiserver::local;
-use apiserver::newborn::{self, Newborn, Surroundings, Template};
-use apiserver::request::Cluster;
+use apiserver::request::path::Cluster;
 use apiserver::stack::Stack;
 use bytes::Bytes;
 use controller::tasks::Tasks;
@@ -69,10 +71,11 @@ pub(crate) struct Link {
 impl Server {
     pub(crate) async fn start() -> Result<Server> {
         let (memory, mut tasks): (Arc<dyn Store>, _) = (Arc::new(Memory::new()), Tasks::new());
-        let surroundings = Surroundings { authority: "an authority", address: ([127, 0, 0, 1], 6443).into() };
-        let template = Template::new(newborn::objects(&surroundings));
-        let store: Arc<dyn Store> = Arc::new(Newborn::new(memory.clone(), template));
-        births::write(&*store, Id::ROOT, &Birth::root()).await?;
+        let surroundings =
+            BootstrapOptions { authority: "an authority", address: ([127, 0, 0, 1], 6443).into() };
+        let template = Template::new(bootstrap::objects(&surroundings));
+        let store: Arc<dyn Store> = Arc::new(BootstrapStore::new(memory.clone(), template));
+        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await?;
         let kinds = Arc::new(Registry::new(memory.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
         kinds.load().await?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));

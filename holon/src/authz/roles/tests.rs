@@ -1,6 +1,6 @@
 use api::names::MAILBOX_OF;
-use apiserver::auth::mandate::Place;
-use apiserver::authorize::{Attributes, ResourceAttributes};
+use apiserver::rbac::controller_role::GrantScope;
+use apiserver::request::attributes::{Attributes, ResourceAttributes};
 
 use super::*;
 
@@ -116,15 +116,15 @@ fn wanted(request: &str) -> Attributes {
 }
 
 fn allows(table: &str, (place, request): &Request) -> bool {
-    let mandate = Mandate::read(table).unwrap();
+    let controller_role = ControllerRole::read(table).unwrap();
     let also = match *place {
-        "mailbox" => Some(Place::Labelled(MAILBOX_OF.to_owned())),
-        "root" => Some(Place::Root),
+        "mailbox" => Some(GrantScope::Labelled(MAILBOX_OF.to_owned())),
+        "root" => Some(GrantScope::Root),
         _ => None,
     };
     let wanted = wanted(request);
-    let mut places = [Some(Place::Everywhere), also].into_iter().flatten();
-    places.any(|place| mandate.allows(&place, &wanted))
+    let mut places = [Some(GrantScope::Everywhere), also].into_iter().flatten();
+    places.any(|place| controller_role.allows(&place, &wanted))
 }
 
 #[test]

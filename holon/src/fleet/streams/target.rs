@@ -10,7 +10,7 @@ use api::cluster::Id;
 use api::fleet::Locator;
 use api::metrics::METRICS;
 use api::names::{BELOW_UID, LOCATOR, LOCATOR_BELOW, MAILBOX, PLACED, PROJECTED, TRUE};
-use apiserver::connect::Wish;
+use apiserver::endpoints::connect::Wish;
 use controller::kind::Kind;
 use controller::remote::{Place, Remote};
 use http::HeaderValue;

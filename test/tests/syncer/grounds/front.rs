@@ -17,14 +17,14 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Somebody who signs certificates, and whom nobody trusts who was not told to.
 pub(crate) struct Authority {
-    authority: apiserver::pki::Authority,
+    authority: apiserver::http::pki::Authority,
     dir: TempDir,
 }
 
 impl Authority {
     pub(crate) fn new() -> Result<Authority> {
         let dir = tempfile::tempdir()?;
-        Ok(Authority { authority: apiserver::pki::Authority::open(dir.path())?, dir })
+        Ok(Authority { authority: apiserver::http::pki::Authority::open(dir.path())?, dir })
     }
 
     /// Its own certificate, as PEM.

@@ -1,0 +1,3 @@
+//! Admission: decisions about single writes that RBAC cannot make.
+
+pub mod guard;

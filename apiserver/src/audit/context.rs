@@ -1,0 +1,56 @@
+//! The audit context of a request: what its handling learns, for the headers of the response and the audit
+//! log.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use api::cluster::Id;
+use openapi::catalog::resource_info::ResourceInfo;
+
+use crate::authn::identity::Identity;
+
+#[derive(Debug, Default)]
+pub(crate) struct AuditContext {
+    /// The impersonated identity, allowed or not.
+    acting: OnceLock<Identity>,
+    /// The resource it names, if it got so far.
+    resource: OnceLock<Arc<ResourceInfo>>,
+    /// The logical cluster it is for, if there is one; and its path, if the request did not say it.
+    place: OnceLock<(Id, Option<String>)>,
+    refused: AtomicBool,
+}
+
+impl AuditContext {
+    pub(crate) fn acts_as(&self, identity: &Identity) {
+        let _ = self.acting.set(identity.clone());
+    }
+
+    pub(crate) fn acting(&self) -> Option<&Identity> {
+        self.acting.get()
+    }
+
+    pub(crate) fn is_for(&self, id: Id, path: Option<String>) {
+        let _ = self.place.set((id, path));
+    }
+
+    pub(crate) fn place(&self) -> Option<(Id, Option<&str>)> {
+        self.place.get().map(|(id, path)| (*id, path.as_deref()))
+    }
+
+    pub(crate) fn names(&self, resource: &Arc<ResourceInfo>) {
+        let _ = self.resource.set(resource.clone());
+    }
+
+    pub(crate) fn resource(&self) -> Option<&ResourceInfo> {
+        self.resource.get().map(|resource| &**resource)
+    }
+
+    /// It was not let in, whatever it is told.
+    pub(crate) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+}

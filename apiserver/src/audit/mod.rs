@@ -1,0 +1,213 @@
+//! The audit log: a line of JSON for each write and each denial.
+//!
+//! ```text
+//!   {"time":"2026-11-16T10:50:59.123456Z","id":"…","user":"ann","groups":["dev"],"cluster":"root:a","verb":"create",
+//!    "resource":"pods","namespace":"shop","name":"web","path":"…","code":201,"decision":"allow","duration_ms":1.2}
+//! ```
+//!
+//! Reads that were answered leave no line, apart from those that look into what runs (`pods/log` and the like), and
+//! neither do questions ([`reviews`](crate::endpoints::reviews)). A line never holds a body, a header or a query: there is where
+//! secrets travel. What a request says about itself is cut to a kilobyte. How lines get to the disk is in [`log`].
+
+pub(crate) mod context;
+
+mod log;
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use openapi::meta::status::Status;
+use serde_json::{Value, json};
+
+use crate::audit::context::AuditContext;
+use crate::audit::log::Log;
+use crate::authn::identity::{ANONYMOUS, Identity};
+use crate::objects::metadata;
+use crate::request::attributes::{Attributes, ResourceAttributes};
+use crate::request::info::RequestInfo;
+
+/// Groups of questions, which change nothing.
+const QUESTIONS: &[&str] = &["authentication.k8s.io", "authorization.k8s.io"];
+/// Parts that lead into what runs, by whatever method.
+const INTO_WHAT_RUNS: &[&str] = &["attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy"];
+/// Length of a text that the client chose.
+const TEXT_BYTES_MAX: usize = 1024;
+/// Of the groups of the user or of the impersonated user.
+const GROUPS_MAX: usize = 64;
+
+/// The file, and what goes there.
+#[derive(Debug)]
+pub struct Audit(Log);
+
+impl Audit {
+    /// Adds to a file, which only its owner can read if it is made here.
+    pub fn open(path: &Path) -> io::Result<Audit> {
+        Log::open(path).map(Audit)
+    }
+
+    /// Notes a request that was answered, if it is one to note.
+    pub(crate) fn note(
+        &self,
+        id: &str,
+        info: &RequestInfo,
+        identity: &Result<Identity, Status>,
+        context: &AuditContext,
+        (code, took): (StatusCode, Duration),
+    ) {
+        // Every 403 is a denial, whichever rule it comes from.
+        let refused =
+            context.is_refused() || matches!(code, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if !refused && !is_noted(info) {
+            return;
+        }
+        let mut line = json!({
+            "time": metadata::micro_now(), "id": id, "method": short(info.method.as_str()),
+            "path": short(&info.path), "code": code.as_u16(),
+            "decision": if refused { "forbid" } else { "allow" },
+            "duration_ms": took.as_secs_f64() * 1000.0,
+        });
+        let sender = identity.as_ref().unwrap_or(&Identity::Anonymous);
+        who(&mut line, sender, context.acting());
+        place(&mut line, info, context);
+        what(&mut line, info);
+        self.0.send(line, *sender == Identity::Anonymous);
+    }
+}
+
+/// Whether a request leaves a line though it was let in.
+fn is_noted(info: &RequestInfo) -> bool {
+    let reads = matches!(info.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let Some(named) = info.resource() else { return !reads };
+    let looks_in = named.subresource.as_deref().is_some_and(|part| INTO_WHAT_RUNS.contains(&part));
+    looks_in && named.group.is_empty() || !reads && !QUESTIONS.contains(&named.group.as_str())
+}
+
+fn who(line: &mut Value, sender: &Identity, acting: Option<&Identity>) {
+    let (name, groups) = told(sender);
+    line["user"] = name;
+    line["groups"] = groups;
+    if let Some(acting) = acting.filter(|acting| *acting != sender) {
+        let (name, groups) = told(acting);
+        line["impersonated"] = json!({ "user": name, "groups": groups });
+    }
+}
+
+fn told(identity: &Identity) -> (Value, Value) {
+    match identity {
+        Identity::Anonymous => (ANONYMOUS.0.into(), json!([ANONYMOUS.1])),
+        Identity::User(user) => {
+            let groups = user.groups.iter().take(GROUPS_MAX).map(|group| short(group));
+            (short(&user.name).into(), groups.collect())
+        }
+    }
+}
+
+/// Where it went. Two of the same path are told apart by the id, and what an id or a token leads to has a path.
+fn place(line: &mut Value, info: &RequestInfo, context: &AuditContext) {
+    if let Ok((cluster, _)) = &info.address {
+        line["cluster"] = short(&cluster.to_string()).into();
+    }
+    if let Some((id, path)) = context.place() {
+        line["cluster_id"] = id.to_string().into();
+        if let Some(path) = path {
+            line["cluster"] = short(path).into();
+        }
+    }
+}
+
+/// A text that the client chose, or its beginning.
+fn short(text: &str) -> String {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text.to_owned();
+    }
+    let end = (0..=TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    format!("{}…", &text[..end])
+}
+
+fn what(line: &mut Value, info: &RequestInfo) {
+    let Attributes::Resource(ResourceAttributes {
+        verb, group, resource, subresource, namespace, name, ..
+    }) = Attributes::of(info)
+    else {
+        return;
+    };
+    let said = [
+        ("verb", verb),
+        ("group", group),
+        ("resource", resource),
+        ("subresource", subresource),
+        ("namespace", namespace),
+        ("name", name),
+    ];
+    for (field, text) in said.into_iter().filter(|(_, text)| !text.is_empty()) {
+        line[field] = short(&text).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openapi::meta::status::Status;
+
+    fn noted(line: &str, identity: Result<Identity, Status>, refused: bool, code: u16) -> Vec<Value> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("log");
+        let audit = Audit::open(&file).unwrap();
+        let context = AuditContext::default();
+        if refused {
+            context.refuse();
+        }
+        let outcome = (StatusCode::from_u16(code).unwrap(), Duration::from_millis(2));
+        audit.note("the-id", &RequestInfo::line(line), &identity, &context, outcome);
+        drop(audit);
+        let text = std::fs::read_to_string(file).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn writes_and_refusals_are_noted_and_nothing_else() {
+        let count = |line: &str, refused: bool, code: u16| {
+            noted(line, Ok(Identity::user("ann", &["dev"])), refused, code).len()
+        };
+        assert_eq!(count("POST /api/v1/namespaces", false, 201), 1);
+        assert_eq!(count("DELETE /api/v1/namespaces/x", false, 404), 1);
+        assert_eq!(count("GET /api/v1/namespaces", false, 200), 0);
+        assert_eq!(count("GET /api/v1/namespaces", true, 404), 1);
+        assert_eq!(count("POST /api/v1/namespaces", false, 403), 1);
+        for into in ["log", "exec?command=sh", "attach", "portforward", "proxy/x"] {
+            assert_eq!(count(&format!("GET /api/v1/namespaces/x/pods/y/{into}"), false, 200), 1, "{into}");
+        }
+        assert_eq!(count("GET /api/v1/namespaces/x/pods/y/status", false, 200), 0);
+        assert_eq!(count("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", false, 201), 0);
+        assert_eq!(noted("GET /api", Err(Status::unauthorized()), false, 401).len(), 1);
+    }
+
+    #[test]
+    fn a_line_says_who_where_what_and_how_it_went() {
+        let path = "PUT /clusters/root:a/apis/apps/v1/namespaces/shop/deployments/web/scale?token=s3cret";
+        let mut line = noted(path, Ok(Identity::user("ann", &["dev"])), true, 403).remove(0);
+        assert!(line["time"].as_str().unwrap().ends_with('Z'));
+        line.as_object_mut().unwrap().remove("time");
+        let expected = json!({
+            "id": "the-id", "user": "ann", "groups": ["dev", "system:authenticated"], "cluster": "root:a",
+            "method": "PUT", "path": "/clusters/root:a/apis/apps/v1/namespaces/shop/deployments/web/scale",
+            "verb": "update", "group": "apps", "resource": "deployments", "subresource": "scale",
+            "namespace": "shop", "name": "web", "code": 403, "decision": "forbid", "duration_ms": 2.0,
+        });
+        assert_eq!(line, expected);
+    }
+
+    /// A path of 59 KB used to leave a line of 118 KB.
+    #[test]
+    fn what_somebody_says_is_cut() {
+        let long = "a".repeat(30_000);
+        let line =
+            noted(&format!("PUT /api/v1/namespaces/{long}/pods/{long}"), Ok(Identity::Anonymous), true, 401);
+        assert!(line[0].to_string().len() < 5000, "{}", line[0]);
+        let groups: Vec<&str> = vec![long.as_str(); 500];
+        let line = noted("POST /api/v1/namespaces", Ok(Identity::user(&long, &groups)), true, 403);
+        assert!(line[0].to_string().len() < 80_000);
+    }
+}

@@ -1,0 +1,257 @@
+//! The identity of a client.
+//!
+//! Only what was verified counts: a certificate of our authority, or a token we were given a list of. Nothing else a
+//! client says about itself is looked at.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster::Id;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use openapi::meta::status::Status;
+use rustls::pki_types::CertificateDer;
+use serde_json::{Map, Value, json};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::authn::credential::Credential;
+use crate::authn::token_file::Tokens;
+use crate::rbac::controller_role::ControllerRole;
+
+/// The name of a client without credentials, and its only group.
+pub(crate) const ANONYMOUS: (&str, &str) = ("system:anonymous", "system:unauthenticated");
+/// The group of all authenticated users.
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// The group of administrators, who may do everything.
+pub(crate) const ADMINISTRATORS: &str = "system:masters";
+/// Under this name a user's extra says by which credential it is known.
+pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+
+/// An anonymous client or an authenticated user. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Identity {
+    /// Nothing.
+    Anonymous,
+    User(Arc<User>),
+}
+
+/// An authenticated user.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct User {
+    pub name: String,
+    /// Tells users of the same name apart. Empty if their authenticator has none.
+    pub uid: String,
+    pub groups: Vec<String>,
+    /// Extra information for authorizers.
+    pub extra: BTreeMap<String, Vec<String>>,
+    /// The logical cluster of a service account: it is not authenticated anywhere else.
+    pub home: Option<Id>,
+    /// When their credential expires, in seconds since 1970.
+    pub expires: Option<i64>,
+    /// The credential they authenticated with.
+    pub credential: Credential,
+    /// The role of a controller in this process. No identity from the network has one.
+    pub controller_role: Option<Arc<ControllerRole>>,
+}
+
+/// In how long the client's own certificate is no longer valid.
+pub(crate) fn expires(certificates: Option<&[CertificateDer<'_>]>) -> Option<Duration> {
+    let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
+    let left = certificate.validity().time_to_expiration();
+    Some(left.and_then(|left| left.try_into().ok()).unwrap_or_default())
+}
+
+impl Identity {
+    /// From certificates that TLS has already verified. The first is the client's own.
+    pub(crate) fn of(certificates: Option<&[CertificateDer<'_>]>) -> Identity {
+        let Some(der) = certificates.and_then(|chain| chain.first()) else {
+            return Identity::Anonymous;
+        };
+        // Verified by TLS, so it parses; if two parsers disagree about it, it proves nothing.
+        let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Identity::Anonymous };
+        let subject = certificate.subject();
+        let Some(name) = subject.iter_common_name().find_map(|name| name.as_str().ok()) else {
+            return Identity::Anonymous;
+        };
+        let groups = subject.iter_organization().filter_map(|group| group.as_str().ok());
+        let credential = format!("X509SHA256={}", fingerprint(der));
+        Identity::known(User {
+            name: name.to_owned(),
+            groups: groups.map(str::to_owned).collect(),
+            extra: BTreeMap::from([(CREDENTIAL.to_owned(), vec![credential])]),
+            // TLS looks at this when a connection begins, and connections last.
+            expires: Some(certificate.validity().not_after.timestamp()),
+            ..User::default()
+        })
+    }
+
+    /// This user, and so also a member of `system:authenticated`.
+    pub fn known(mut user: User) -> Identity {
+        if user.groups.iter().all(|group| group != AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.to_owned());
+        }
+        Identity::exactly(user)
+    }
+
+    /// This user, with exactly these groups.
+    pub(crate) fn exactly(user: User) -> Identity {
+        Identity::User(Arc::new(user))
+    }
+
+    /// Whether what this was known by has come to its end.
+    pub(crate) fn is_expired(&self, now: i64) -> bool {
+        match self {
+            Identity::Anonymous => false,
+            Identity::User(user) => user.expires.is_some_and(|expires| expires <= now),
+        }
+    }
+
+    /// The only logical cluster in which this identity is authenticated, if there is one.
+    pub fn home(&self) -> Option<Id> {
+        match self {
+            Identity::Anonymous => None,
+            Identity::User(user) => user.home,
+        }
+    }
+
+    /// Who sends a request over a connection whose certificate says `peer`. A certificate speaks for itself, whatever
+    /// the request says besides, as for Kubernetes. An unknown token is refused and not ignored: its sender
+    /// expects to be authenticated.
+    pub(crate) fn of_request(
+        peer: Identity,
+        headers: &HeaderMap,
+        tokens: &Tokens,
+    ) -> Result<Identity, Status> {
+        match (peer, bearer(headers)) {
+            (Identity::Anonymous, Some(token)) => tokens.find(token).ok_or_else(Status::unauthorized),
+            (peer, _) => Ok(peer),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Identity::Anonymous => ANONYMOUS.0,
+            Identity::User(user) => &user.name,
+        }
+    }
+
+    /// As Kubernetes writes it down: fields that say nothing are left out.
+    pub(crate) fn info(&self) -> Map<String, Value> {
+        let Identity::User(user) = self else {
+            let (name, group) = ANONYMOUS;
+            return Map::from_iter([("username".into(), name.into()), ("groups".into(), json!([group]))]);
+        };
+        let mut info = Map::from_iter([("username".to_owned(), user.name.as_str().into())]);
+        if !user.uid.is_empty() {
+            info.insert("uid".to_owned(), user.uid.as_str().into());
+        }
+        if !user.groups.is_empty() {
+            info.insert("groups".to_owned(), json!(user.groups));
+        }
+        if !user.extra.is_empty() {
+            info.insert("extra".to_owned(), json!(user.extra));
+        }
+        info
+    }
+
+    /// Whether this is one of those who may do everything, always. Only certificates and the operator's tokens say so:
+    /// a service account never is one, and impersonation makes no one an administrator.
+    pub fn is_administrator(&self) -> bool {
+        match self {
+            Identity::Anonymous => false,
+            Identity::User(user) => user.groups.iter().any(|group| group == ADMINISTRATORS),
+        }
+    }
+}
+
+impl Identity {
+    pub(crate) fn controller_role(&self) -> Option<&Arc<ControllerRole>> {
+        match self {
+            Identity::Anonymous => None,
+            Identity::User(user) => user.controller_role.as_ref(),
+        }
+    }
+
+    /// Whether this is a part of the process that serves.
+    pub fn has_controller_role(&self) -> bool {
+        self.controller_role().is_some()
+    }
+
+    /// Whether this works in all logical clusters: it finds them by their ids, sees all at once, and no user's limits are
+    /// its own. Its role decides what it may do.
+    pub(crate) fn is_at_home_everywhere(&self) -> bool {
+        self.is_administrator() || self.has_controller_role()
+    }
+}
+
+/// The token of a request, if it has one. Other ways to say who one is are not known here.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn fingerprint(der: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, der);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+impl Identity {
+    pub(crate) fn user(name: &str, groups: &[&str]) -> Identity {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        Identity::known(User { name: name.to_owned(), groups, ..User::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    #[test]
+    fn a_certificate_says_who_its_holder_is_and_all_of_its_groups() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "ann");
+        // The same thing by name and by number: the library keeps one value of each name.
+        params.distinguished_name.push(DnType::OrganizationName, "dev");
+        params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "ops");
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let Identity::User(user) = Identity::of(Some(&[made.der().clone()])) else {
+            panic!("ann is anonymous")
+        };
+        assert_eq!((user.name.as_str(), user.uid.as_str()), ("ann", ""));
+        assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
+        let credential = &user.extra[CREDENTIAL][0];
+        assert!(credential.starts_with("X509SHA256=") && credential.len() == 11 + 64, "{credential}");
+        assert_eq!(Identity::of(None), Identity::Anonymous);
+    }
+
+    /// TLS checks the time when a connection begins; a client that kept one open used to stay authenticated.
+    #[test]
+    fn a_certificate_is_good_until_it_expires() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "ann");
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let ann = Identity::of(Some(&[made.der().clone()]));
+        let new_year = 1_893_456_000;
+        assert_eq!([new_year - 1, new_year].map(|now| ann.is_expired(now)), [false, true]);
+    }
+
+    #[test]
+    fn a_token_is_somebodys_or_refused() {
+        let ann = Identity::user("ann", &[]);
+        let check = |peer: &Identity, sent: &str, expected: Option<&Identity>| {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, sent.parse().unwrap())]);
+            let found = Identity::of_request(peer.clone(), &headers, &Tokens::default());
+            assert_eq!(found.as_ref().ok(), expected, "{sent}");
+        };
+        check(&Identity::Anonymous, "Bearer wrong", None);
+        check(&Identity::Anonymous, "bearer  wrong", None);
+        check(&Identity::Anonymous, "Bearer ", Some(&Identity::Anonymous));
+        check(&Identity::Anonymous, "Basic YTpi", Some(&Identity::Anonymous));
+        check(&ann, "Bearer wrong", Some(&ann));
+    }
+}

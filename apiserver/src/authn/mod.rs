@@ -1,0 +1,15 @@
+//! Authentication: the identity of a client.
+//!
+//! ```text
+//!   certificate (TLS verified it) ─┐
+//!   token of the operator's file ──┼─► identity ─► impersonation headers ─► identity that the request acts as
+//!   service account token ─────────┘
+//! ```
+//!
+//! A [`credential`] can be checked again while a watch is open.
+
+pub mod credential;
+pub mod identity;
+pub(crate) mod impersonation;
+pub mod service_accounts;
+pub mod token_file;

@@ -1,0 +1,76 @@
+//! The claims of a token.
+
+use api::cluster::Id;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Clocks of two servers may differ by so much.
+const LEEWAY_SECONDS: i64 = 60;
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Claims {
+    pub(crate) aud: Vec<String>,
+    /// None: as long as what it is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) exp: Option<i64>,
+    pub(crate) iat: i64,
+    pub(crate) iss: String,
+    pub(crate) jti: String,
+    #[serde(rename = "kubernetes.io")]
+    pub(crate) kubernetes: Kubernetes,
+    pub(crate) nbf: i64,
+    pub(crate) sub: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Kubernetes {
+    pub(crate) namespace: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<Named>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<Named>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) secret: Option<Named>,
+    pub(crate) serviceaccount: Named,
+}
+
+/// An object, and which one of that name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uid: Option<String>,
+}
+
+impl Claims {
+    /// From now on, for an account and for nothing else yet.
+    pub(crate) fn new(iss: String, namespace: &str, serviceaccount: Named, aud: Vec<String>) -> Claims {
+        let now = Timestamp::now().as_second();
+        let sub = crate::rbac::account(namespace, &serviceaccount.name);
+        let kubernetes = Kubernetes {
+            namespace: namespace.to_owned(),
+            node: None,
+            pod: None,
+            secret: None,
+            serviceaccount,
+        };
+        let jti = uuid::Uuid::new_v4().to_string();
+        Claims { aud, exp: None, iat: now, iss, jti, kubernetes, nbf: now, sub }
+    }
+
+    /// The logical cluster that issued it.
+    pub(crate) fn cluster(&self) -> Option<Id> {
+        self.iss.rsplit_once("/clusters/")?.1.parse().ok()
+    }
+
+    pub(crate) fn has_expired(&self, now: i64) -> bool {
+        self.exp.is_some_and(|exp| exp <= now)
+    }
+
+    pub(crate) fn check_times(&self, now: i64) -> Result<(), &'static str> {
+        if self.nbf > now + LEEWAY_SECONDS {
+            return Err("service account token is not valid yet");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,317 @@
+//! Service account tokens: issuing and verifying them.
+//!
+//! ```text
+//!   TokenRequest ─► claims ─► signed with the logical cluster's key ─► token
+//!   token ─► its issuer ─► that logical cluster's key ─► claims ─► account, pod, secret exist? ─► user
+//! ```
+//!
+//! Every logical cluster is an issuer of its own, with keys of its own ([`signing_keys`]). A token names its issuer; it authenticates
+//! there and nowhere else. The objects it is bound to are read each time, so deleting one ends its tokens.
+//!
+//! [`jwt`] is the format, [`claims`] the contents of a token.
+
+pub(crate) mod claims;
+mod jwt;
+mod signing_keys;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::cluster::Id;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use jiff::Timestamp;
+use openapi::meta::status::Status;
+use serde_json::{Value, json};
+use storage::{CommitError, Key, ReadError, Store};
+
+use crate::authn::credential::{Credential, Token};
+use crate::authn::identity::{CREDENTIAL, Identity, User};
+use crate::authn::service_accounts::claims::{Claims, Named};
+use crate::authn::service_accounts::signing_keys::Keys;
+use crate::keys::Collection;
+use crate::objects::{metadata, stored};
+use crate::rbac::account;
+
+pub(crate) use crate::authn::service_accounts::signing_keys::forget;
+
+const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceaccounts" };
+pub(crate) const SECRETS: Collection<'static> = Collection { group: "", plural: "secrets" };
+pub(crate) const PODS: Collection<'static> = Collection { group: "", plural: "pods" };
+pub(crate) const NODES: Collection<'static> = Collection { group: "", plural: "nodes" };
+
+/// The server as pods know it, whatever its address: tokens outlive a move.
+const IN_CLUSTER: &str = "https://kubernetes.default.svc";
+/// An account or a pod that is on its way out can still say goodbye.
+const LEAVING_SECONDS: i64 = 60;
+/// Tokens whose signature need not be checked again, which takes longer than everything else about them.
+const VERIFIED_MAX: usize = 4096;
+
+/// Makes and knows the tokens of all service accounts.
+#[derive(Debug)]
+pub struct Accounts {
+    store: Arc<dyn Store>,
+    /// Where the server is reached: `https://host:port`.
+    base: String,
+    keys: Keys,
+    /// By digest.
+    verified: Mutex<HashMap<[u8; 32], Token>>,
+}
+
+/// The identity of a token, and its audiences.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) identity: Identity,
+    pub(crate) audiences: Vec<String>,
+}
+
+/// Why a token is not valid. The text is for users who may review tokens.
+#[derive(Debug)]
+pub(crate) enum NotFound {
+    /// Not made by us.
+    Foreign,
+    /// Made by us, for a time that is over.
+    Expired,
+    Invalid(String),
+    Unreadable(ReadError),
+}
+
+impl From<ReadError> for NotFound {
+    fn from(error: ReadError) -> NotFound {
+        NotFound::Unreadable(error)
+    }
+}
+
+fn invalid(why: impl Into<String>) -> NotFound {
+    NotFound::Invalid(why.into())
+}
+
+impl Accounts {
+    pub fn new(store: Arc<dyn Store>, base: String) -> Accounts {
+        Accounts { store, base, keys: Keys::default(), verified: Mutex::default() }
+    }
+
+    /// Who vouches for the accounts of a logical cluster.
+    pub(crate) fn issuer(&self, cluster: Id) -> String {
+        format!("{}/clusters/{cluster}", self.base)
+    }
+
+    /// The audiences of this server.
+    pub(crate) fn audiences(&self, cluster: Id) -> Vec<String> {
+        vec![self.issuer(cluster), IN_CLUSTER.to_owned()]
+    }
+
+    /// Makes a token.
+    pub(crate) async fn sign(&self, cluster: Id, claims: &Claims) -> Result<String, CommitError> {
+        let keys = self.keys.make(&*self.store, cluster).await?;
+        Ok(keys.sign(&json!(claims)))
+    }
+
+    /// A token that lasts as long as its Secret.
+    pub(crate) async fn lasting(
+        &self,
+        cluster: Id,
+        namespace: &str,
+        account: Named,
+        secret: Named,
+    ) -> Result<String, CommitError> {
+        let mut claims = Claims::new(self.issuer(cluster), namespace, account, self.audiences(cluster));
+        claims.kubernetes.secret = Some(secret);
+        self.sign(cluster, &claims).await
+    }
+
+    /// Verifies a token for this server, or for one of the `audiences` if some are given.
+    pub(crate) async fn find(&self, token: &str, audiences: &[String]) -> Result<Found, NotFound> {
+        let token = self.verified(token).await?;
+        let Token { cluster, claims, .. } = &token;
+        let now = Timestamp::now().as_second();
+        if claims.has_expired(now) {
+            // Of a logical cluster that is gone, or of a key that is, this is not said.
+            self.check_key(&token).await?;
+            return Err(NotFound::Expired);
+        }
+        claims.check_times(now).map_err(invalid)?;
+        let accepted = if audiences.is_empty() { self.audiences(*cluster) } else { audiences.to_vec() };
+        let common: Vec<String> =
+            accepted.iter().filter(|accepted| claims.aud.contains(accepted)).cloned().collect();
+        if common.is_empty() {
+            let quoted = crate::rbac::cover::quoted;
+            return Err(invalid(format!(
+                "token audiences {} is invalid for the target audiences {}",
+                quoted(&claims.aud),
+                quoted(&accepted)
+            )));
+        }
+        self.check_bound(&token).await?;
+        Ok(Found { identity: identity(token), audiences: common })
+    }
+
+    /// The logical cluster a token says it is from. Nothing is checked.
+    pub(crate) fn home(token: &str) -> Option<Id> {
+        let claims = jwt::Parts::of(token)?.claims;
+        serde_json::from_slice::<Claims>(&claims).ok()?.cluster()
+    }
+
+    /// Whether the signature of a token was checked before, and held.
+    pub(crate) fn has_seen(&self, token: &str) -> bool {
+        let digest = digest(token.as_bytes());
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&digest)
+    }
+
+    /// The claims of a token, if one of our keys signed it.
+    async fn verified(&self, token: &str) -> Result<Token, NotFound> {
+        let digest = digest(token.as_bytes());
+        let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let parts = jwt::Parts::of(token).ok_or(NotFound::Foreign)?;
+        let claims: Claims = serde_json::from_slice(&parts.claims).map_err(|_| NotFound::Foreign)?;
+        let cluster = claims.cluster().ok_or(NotFound::Foreign)?;
+        let keys = self.keys.find(&*self.store, cluster).await?.ok_or(NotFound::Foreign)?;
+        if !keys.verify(&parts) {
+            return Err(invalid("invalid signature"));
+        }
+        let found = Token { cluster, claims: Arc::new(claims), kid: parts.kid.into(), digest };
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified.len() >= VERIFIED_MAX {
+            verified.clear();
+        }
+        verified.insert(digest, found.clone());
+        Ok(found)
+    }
+
+    /// The objects a token is bound to: where, which one, and what it is called in errors.
+    pub(crate) fn bonds(token: &Token) -> Vec<(Key, &Named, &'static str)> {
+        let own = &token.claims.kubernetes;
+        let key = |collection: Collection<'_>, named: &Named| {
+            collection.key(token.cluster, Some(&own.namespace), &named.name)
+        };
+        let account = &own.serviceaccount;
+        let mut bound = vec![(key(ACCOUNTS, account), account, "service account")];
+        bound.extend(own.secret.as_ref().map(|secret| (key(SECRETS, secret), secret, "secret")));
+        match (&own.pod, &own.node) {
+            (Some(pod), _) => bound.push((key(PODS, pod), pod, "pod")),
+            (None, Some(node)) => bound.push((NODES.key(token.cluster, None, &node.name), node, "node")),
+            (None, None) => {}
+        }
+        bound
+    }
+
+    /// The key that signed it must still be one.
+    async fn check_key(&self, token: &Token) -> Result<(), NotFound> {
+        let keys = self.keys.find(&*self.store, token.cluster).await?;
+        match keys.is_some_and(|keys| keys.has(&token.kid)) {
+            true => Ok(()),
+            false => Err(invalid("invalid signature")),
+        }
+    }
+
+    /// The objects a token is bound to must exist, with the same uids.
+    pub(crate) async fn check_bound(&self, token: &Token) -> Result<(), NotFound> {
+        self.check_key(token).await?;
+        for (key, named, what) in Accounts::bonds(token) {
+            let object = self.check_there(key, named, what).await?;
+            let is_copy = what == "secret" && token.claims.exp.is_none();
+            if is_copy && !holds(&object, token) {
+                return Err(invalid("token does not match server's copy"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_there(&self, key: Key, named: &Named, what: &str) -> Result<Value, NotFound> {
+        let gone = || invalid("service account token has been invalidated");
+        let entry = self.store.get(&key).await?.value.ok_or_else(gone)?;
+        let object = stored::tree(&entry).unwrap_or_default();
+        let uid = metadata::text(&object, "uid");
+        if uid != named.uid.as_deref().unwrap_or_default() {
+            let said = named.uid.as_deref().unwrap_or_default();
+            return Err(invalid(format!("{what} UID ({uid}) does not match claim ({said})")));
+        }
+        let leaves = metadata::text(&object, "deletionTimestamp").parse::<Timestamp>().ok();
+        let now = Timestamp::now().as_second();
+        match leaves.is_some_and(|leaves| leaves.as_second() + LEAVING_SECONDS < now) {
+            true => Err(gone()),
+            false => Ok(object),
+        }
+    }
+
+    /// The discovery document of a logical cluster's issuer.
+    pub(crate) fn configuration(&self, cluster: Id) -> Value {
+        let issuer = self.issuer(cluster);
+        json!({
+            "issuer": issuer,
+            "jwks_uri": format!("{issuer}/openid/v1/jwks"),
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [jwt::ALGORITHM],
+        })
+    }
+
+    /// The public keys of a logical cluster's issuer. `POST` makes a new signing key first, `DELETE` removes the older ones.
+    pub(crate) async fn published(&self, cluster: Id, method: &Method) -> Result<Value, Status> {
+        let (keys, store) = (&self.keys, &*self.store);
+        let found = match *method {
+            Method::GET | Method::HEAD => keys.make(store, cluster).await.map(Some),
+            Method::POST => keys.renew(store, cluster).await,
+            Method::DELETE => keys.retire(store, cluster).await,
+            _ => return Err(Status::wrong_method()),
+        };
+        let found = found.map_err(|error| Status::unavailable(error.to_string()))?;
+        let keys = found.ok_or_else(|| {
+            Status::bad_request("there are as many keys as there can be; delete the older ones first")
+        })?;
+        Ok(json!({ "keys": keys.published() }))
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+}
+
+/// Whether a Secret holds this token: clearing or replacing it ends the token.
+fn holds(secret: &Value, token: &Token) -> bool {
+    let held = secret["data"]["token"].as_str().and_then(|held| STANDARD.decode(held).ok());
+    held.is_some_and(|held| digest(&held) == token.digest)
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// The user that a token authenticates.
+fn identity(token: Token) -> Identity {
+    let claims = token.claims.clone();
+    let own = &claims.kubernetes;
+    let mut extra = BTreeMap::from([(CREDENTIAL.to_owned(), vec![format!("JTI={}", claims.jti)])]);
+    for (what, named) in [("pod", &own.pod), ("node", &own.node)] {
+        let Some(Named { name, uid }) = named else { continue };
+        extra.insert(format!("authentication.kubernetes.io/{what}-name"), vec![name.clone()]);
+        if let Some(uid) = uid {
+            extra.insert(format!("authentication.kubernetes.io/{what}-uid"), vec![uid.clone()]);
+        }
+    }
+    let namespace = &own.namespace;
+    Identity::known(User {
+        name: account(namespace, &own.serviceaccount.name),
+        uid: own.serviceaccount.uid.clone().unwrap_or_default(),
+        groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+        extra,
+        home: Some(token.cluster),
+        expires: claims.exp,
+        credential: Credential::ServiceAccount(token),
+        controller_role: None,
+    })
+}
+
+/// The name and uid of an object.
+pub(crate) fn named(object: &Value) -> Named {
+    let text = |field: &str| metadata::text(object, field).to_owned();
+    Named { name: text("name"), uid: Some(text("uid")) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! The keys a logical cluster signs with, kept in the store beside its record.
+//!
+//! They are made with the first token, so a logical cluster without tokens has none. All servers of a store
+//! use the same: the second server finds the keys of the first. The first key signs, all of them verify.
+//!
+//! ```text
+//!   POST   /openid/v1/jwks    a new key signs from now on; tokens of the older ones stay valid
+//!   DELETE /openid/v1/jwks    only the newest verifies; tokens of the older ones end
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::cluster::Id;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use storage::{Change, CommitError, Entry, Expect, ReadError, Revision, Store};
+
+use crate::authn::service_accounts::jwt::{Parts, Signer};
+use crate::keys;
+
+/// Key sets remembered: some hundred bytes each.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// Keys of a logical cluster, if an operator adds keys and never removes old ones.
+const KEYS_MAX: usize = 8;
+
+/// Read from the store, and remembered as of the revision they were written at.
+#[derive(Debug, Default)]
+pub(super) struct Keys(Mutex<HashMap<Id, (Revision, Arc<KeySet>)>>);
+
+/// Never empty.
+#[derive(Debug)]
+pub(super) struct KeySet(Vec<Signer>);
+
+/// As they are stored.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    keys: Vec<String>,
+}
+
+impl Keys {
+    /// The keys of a logical cluster, if it has any.
+    pub(super) async fn find(
+        &self,
+        store: &dyn Store,
+        cluster: Id,
+    ) -> Result<Option<Arc<KeySet>>, ReadError> {
+        let Some(entry) = store.get(&keys::signing(cluster)).await?.value else { return Ok(None) };
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&cluster).cloned();
+        if let Some((_, set)) = known.filter(|(revision, _)| *revision == entry.revision()) {
+            return Ok(Some(set));
+        }
+        Ok(self.remember(cluster, &entry))
+    }
+
+    /// The same, made if there are none.
+    pub(super) async fn make(&self, store: &dyn Store, cluster: Id) -> Result<Arc<KeySet>, CommitError> {
+        let unread = |error: ReadError| CommitError::Unavailable { reason: error.to_string() };
+        if let Some(found) = self.find(store, cluster).await.map_err(unread)? {
+            return Ok(found);
+        }
+        let unmade = || CommitError::Unavailable { reason: "no key could be made".to_owned() };
+        let kept = Kept { keys: vec![STANDARD.encode(Signer::generate().ok_or_else(unmade)?)] };
+        let value = serde_json::to_vec(&kept).expect("texts are JSON");
+        let written = store.commit(keys::signing(cluster), Expect::Absent, Change::Put(value.into())).await;
+        let entry = match written {
+            Ok(event) => event.current,
+            Err(CommitError::Conflict { current }) => current.value,
+            Err(error) => return Err(error),
+        };
+        entry.as_ref().and_then(|entry| self.remember(cluster, entry)).ok_or_else(unmade)
+    }
+
+    /// Signs with a new key from now on. None if there are as many as there can be.
+    pub(super) async fn renew(
+        &self,
+        store: &dyn Store,
+        cluster: Id,
+    ) -> Result<Option<Arc<KeySet>>, CommitError> {
+        let unmade = || CommitError::Unavailable { reason: "no key could be made".to_owned() };
+        let new = STANDARD.encode(Signer::generate().ok_or_else(unmade)?);
+        self.change(store, cluster, |keys| {
+            let has_room = keys.len() < KEYS_MAX;
+            if has_room {
+                keys.insert(0, new.clone());
+            }
+            has_room
+        })
+        .await
+    }
+
+    /// Believes the newest key alone from now on.
+    pub(super) async fn retire(
+        &self,
+        store: &dyn Store,
+        cluster: Id,
+    ) -> Result<Option<Arc<KeySet>>, CommitError> {
+        self.change(store, cluster, |keys| {
+            keys.truncate(1);
+            true
+        })
+        .await
+    }
+
+    /// Changes the keys, and tries again on a conflict. None if there is nothing to change.
+    async fn change(
+        &self,
+        store: &dyn Store,
+        cluster: Id,
+        change: impl Fn(&mut Vec<String>) -> bool,
+    ) -> Result<Option<Arc<KeySet>>, CommitError> {
+        let unread = |error: ReadError| CommitError::Unavailable { reason: error.to_string() };
+        self.make(store, cluster).await?;
+        loop {
+            let found = store.get(&keys::signing(cluster)).await.map_err(unread)?.value;
+            let kept = found.as_ref().and_then(|entry| serde_json::from_slice::<Kept>(entry.value()).ok());
+            let (Some(entry), Some(mut kept)) = (found, kept) else { return Ok(None) };
+            if !change(&mut kept.keys) {
+                return Ok(None);
+            }
+            let value = serde_json::to_vec(&kept).expect("texts are JSON");
+            let expect = Expect::Revision(entry.revision());
+            match store.commit(entry.key().clone(), expect, Change::Put(value.into())).await {
+                Ok(event) => return Ok(event.current.and_then(|entry| self.remember(cluster, &entry))),
+                Err(CommitError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn remember(&self, cluster: Id, entry: &Entry) -> Option<Arc<KeySet>> {
+        let set = Arc::new(KeySet::read(entry)?);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(cluster, (entry.revision(), set.clone()));
+        Some(set)
+    }
+}
+
+impl KeySet {
+    fn read(entry: &Entry) -> Option<KeySet> {
+        let kept: Kept = serde_json::from_slice(entry.value()).ok()?;
+        let keys = kept.keys.iter().map(|key| Signer::read(&STANDARD.decode(key).ok()?));
+        keys.collect::<Option<Vec<_>>>().filter(|keys| !keys.is_empty()).map(KeySet)
+    }
+
+    pub(super) fn sign(&self, claims: &Value) -> String {
+        self.0[0].sign(claims)
+    }
+
+    pub(super) fn verify(&self, parts: &Parts<'_>) -> bool {
+        self.0.iter().any(|key| key.verify(parts))
+    }
+
+    /// Whether a key of this name is still one of them.
+    pub(super) fn has(&self, kid: &str) -> bool {
+        self.0.iter().any(|key| key.kid() == kid)
+    }
+
+    pub(super) fn published(&self) -> Vec<Value> {
+        self.0.iter().map(Signer::published).collect()
+    }
+}
+
+/// Removes the keys of a logical cluster that has ended. Twice changes nothing.
+pub(crate) async fn forget(store: &dyn Store, cluster: Id) -> Result<(), CommitError> {
+    let mut expect = Expect::Absent;
+    loop {
+        match store.commit(keys::signing(cluster), expect, Change::Delete).await {
+            Ok(_) => return Ok(()),
+            Err(CommitError::Conflict { current }) => match current.value {
+                Some(entry) => expect = Expect::Revision(entry.revision()),
+                None => return Ok(()),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+use storage::memory::Memory;
+use storage::{Change, Expect};
+
+use super::*;
+
+struct World {
+    store: Arc<dyn Store>,
+    accounts: Accounts,
+}
+
+const HOME: u64 = 1;
+
+impl World {
+    async fn new() -> World {
+        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let world = World { accounts: Accounts::new(store.clone(), "https://here".to_owned()), store };
+        world.put(ACCOUNTS, "bot", "u1").await;
+        world.put(SECRETS, "key", "u2").await;
+        world
+    }
+
+    fn key(collection: Collection<'_>, name: &str) -> Key {
+        collection.key(Id::new(HOME), Some("shop"), name)
+    }
+
+    async fn put(&self, collection: Collection<'_>, name: &str, uid: &str) {
+        self.remove(collection, name).await;
+        let object = json!({ "metadata": { "name": name, "uid": uid } });
+        let change = Change::Put(stored::encode(&object));
+        self.store.commit(World::key(collection, name), Expect::Absent, change).await.unwrap();
+    }
+
+    async fn remove(&self, collection: Collection<'_>, name: &str) {
+        let key = World::key(collection, name);
+        if let Some(entry) = self.store.get(&key).await.unwrap().value {
+            self.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
+        }
+    }
+
+    fn claims(&self) -> Claims {
+        let (home, bot) = (Id::new(HOME), Named { name: "bot".to_owned(), uid: Some("u1".to_owned()) });
+        Claims::new(self.accounts.issuer(home), "shop", bot, self.accounts.audiences(home))
+    }
+
+    async fn signed(&self, claims: &Claims) -> String {
+        self.accounts.sign(Id::new(HOME), claims).await.unwrap()
+    }
+
+    /// Empty, or why a token is not valid.
+    async fn why(&self, token: &str) -> String {
+        match self.accounts.find(token, &[]).await {
+            Ok(_) => String::new(),
+            Err(NotFound::Invalid(why)) => why,
+            Err(other) => format!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_makes_somebody_a_service_account_of_its_logical_cluster() {
+    let world = World::new().await;
+    let mut claims = world.claims();
+    claims.jti = "j".to_owned();
+    let found = world.accounts.find(&world.signed(&claims).await, &[]).await.unwrap();
+    let Identity::User(user) = found.identity else { panic!("anonymous") };
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("system:serviceaccount:shop:bot", "u1"));
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"];
+    assert_eq!(user.groups, groups);
+    assert_eq!(user.home, Some(Id::new(HOME)));
+    assert_eq!(user.extra[CREDENTIAL], ["JTI=j"]);
+    assert_eq!(found.audiences, world.accounts.audiences(Id::new(HOME)));
+    // Another server of the same store knows it, too, wherever it is reached.
+    let other = Accounts::new(world.store.clone(), "https://there".to_owned());
+    assert!(other.find(&world.signed(&world.claims()).await, &[]).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_a_token_is_bound_to_must_be_there_and_the_same() {
+    let world = World::new().await;
+    let gone = "service account token has been invalidated";
+    let mut bound = world.claims();
+    bound.kubernetes.secret = Some(Named { name: "key".to_owned(), uid: Some("u2".to_owned()) });
+    bound.exp = Some(bound.iat + 600);
+    let (free, bound) = (world.signed(&world.claims()).await, world.signed(&bound).await);
+    assert_eq!([world.why(&free).await, world.why(&bound).await], ["", ""]);
+    world.remove(SECRETS, "key").await;
+    assert_eq!([world.why(&free).await, world.why(&bound).await], ["", gone]);
+    world.put(SECRETS, "key", "u3").await;
+    assert_eq!(world.why(&bound).await, "secret UID (u3) does not match claim (u2)");
+    world.put(ACCOUNTS, "bot", "u9").await;
+    assert_eq!(world.why(&free).await, "service account UID (u9) does not match claim (u1)");
+    world.remove(ACCOUNTS, "bot").await;
+    assert_eq!(world.why(&free).await, gone);
+}
+
+#[tokio::test]
+async fn a_token_is_for_a_time_and_for_somebody() {
+    let world = World::new().await;
+    let now = Timestamp::now().as_second();
+    let mut claims = world.claims();
+    claims.exp = Some(now - 1);
+    let expired = world.signed(&claims).await;
+    assert_eq!(world.why(&expired).await, "Expired");
+    // A token with a bad signature gets no details.
+    let other = world.signed(&world.claims()).await;
+    let (said, signature) = (expired.rsplit_once('.').unwrap().0, other.rsplit_once('.').unwrap().1);
+    assert_eq!(world.why(&format!("{said}.{signature}")).await, "invalid signature");
+    (claims.exp, claims.nbf) = (Some(now + 900), now + 600);
+    assert_eq!(world.why(&world.signed(&claims).await).await, "service account token is not valid yet");
+    let mut claims = world.claims();
+    claims.aud = vec!["vault".to_owned()];
+    let token = world.signed(&claims).await;
+    let why = world.why(&token).await;
+    assert!(why.starts_with("token audiences [\"vault\"] is invalid for the target audiences ["), "{why}");
+    let found = world.accounts.find(&token, &["vault".to_owned(), "other".to_owned()]).await.unwrap();
+    assert_eq!(found.audiences, ["vault"]);
+}
+
+/// Names of accounts repeat in every logical cluster, so which one vouches is all that tells them apart.
+#[tokio::test]
+async fn a_logical_cluster_vouches_for_its_own_accounts_only() {
+    let world = World::new().await;
+    let mut claims = world.claims();
+    claims.iss = world.accounts.issuer(Id::new(HOME));
+    let elsewhere = world.accounts.sign(Id::new(2), &claims).await.unwrap();
+    world.signed(&claims).await;
+    assert_eq!(world.why(&elsewhere).await, "invalid signature");
+    claims.iss = "https://somewhere/else".to_owned();
+    assert_eq!(world.why(&world.signed(&claims).await).await, "Foreign");
+    let token = world.signed(&world.claims()).await;
+    assert_eq!(world.why(&token).await, "");
+    forget(&*world.store, Id::new(HOME)).await.unwrap();
+    forget(&*world.store, Id::new(HOME)).await.unwrap();
+    assert_eq!(world.why(&token).await, "invalid signature", "who has seen it before forgets it, too");
+    let afresh = Accounts::new(world.store.clone(), "https://here".to_owned());
+    assert!(matches!(afresh.find(&token, &[]).await, Err(NotFound::Foreign)));
+}
+
+/// A watch used to stay open for an hour after its token had expired.
+#[tokio::test]
+async fn a_watch_ends_when_its_token_does() {
+    use crate::authz::access::Access;
+    use crate::clusters::records;
+    use crate::clusters::records::LogicalClusterRecord;
+    use crate::stack::Stack;
+    use http::{Request, StatusCode};
+    use http_body_util::{BodyExt, Full};
+
+    let world = World::new().await;
+    let home = Id::new(HOME);
+    records::write(&*world.store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
+    records::write(&*world.store, home, &LogicalClusterRecord::new(Id::ROOT, "a")).await.unwrap();
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({ "rules": [{ "verbs": ["watch"], "apiGroups": [""], "resources": ["pods"] }] });
+    let binding = json!({
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "r" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "bot", "namespace": "shop" }],
+    });
+    let logical = json!({ "metadata": { "name": "a" }, "status": { "id": home.to_string() } });
+    let put = async |collection: Collection<'_>, cluster: Id, name: &str, object: &Value| {
+        let change = Change::Put(stored::encode(object));
+        world.store.commit(collection.key(cluster, None, name), Expect::Absent, change).await.unwrap();
+    };
+    put(Collection { group, plural: "clusterroles" }, home, "r", &role).await;
+    put(Collection { group, plural: "clusterrolebindings" }, home, "b", &binding).await;
+    put(crate::clusters::logical_cluster::COLLECTION, Id::ROOT, "a", &logical).await;
+
+    let mut claims = world.claims();
+    let begun = Timestamp::now().as_second();
+    claims.exp = Some(begun + 2);
+    let token = world.signed(&claims).await;
+    let access = Arc::new(Access::plain(world.store.clone()));
+    let tasks = controller::tasks::Tasks::new();
+    let stack = Stack::new(world.store.clone(), "here".to_owned(), tasks.stop()).with_access(access.clone());
+    let watch = async {
+        let request = Request::get("/api/v1/pods?watch=1").header("authorization", format!("Bearer {token}"));
+        let request = request.body(Full::<bytes::Bytes>::default()).unwrap();
+        let response = stack.respond(Identity::Anonymous, request).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body().collect().await.unwrap().to_bytes()
+    };
+    let watch = tokio::time::timeout(std::time::Duration::from_secs(20), watch);
+    let told = tokio::select! {
+        told = watch => told.expect("the watch has ended"),
+        never = access.follow() => match never {},
+    };
+    assert!(told.is_empty() && Timestamp::now().as_second() >= begun + 2, "{told:?}");
+}

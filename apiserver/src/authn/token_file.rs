@@ -1,0 +1,266 @@
+//! Bearer tokens from a file.
+//!
+//! ```text
+//!   token,user,uid,"group one,group two"      one line each; the groups may be missing
+//! ```
+//!
+//! The file is the operator's, in the form kube-apiserver reads. It is looked at again when it has changed; a changed
+//! file that cannot be read is reported, and its earlier tokens stay valid. The tokens of a file that was removed are revoked. Tokens are kept as digests only, so there
+//! is nothing here to leak, and all of them are compared whichever matches.
+
+use std::fmt;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use ring::digest::{SHA256, digest};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+
+use crate::authn::credential::Credential;
+use crate::authn::identity::{Identity, User};
+
+/// How soon a changed file counts.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is not a list of tokens: {reason}; each line is token,user,uid,\"group1,group2\"", path.display())]
+    Parse { path: PathBuf, reason: String },
+}
+
+/// The tokens that are known.
+#[derive(Debug, Default)]
+pub struct Tokens(Option<Mutex<File>>);
+
+struct File {
+    path: PathBuf,
+    /// When it was last looked at, and what it looked like.
+    looked: Instant,
+    stamp: Stamp,
+    entries: Arc<[Entry]>,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tokens of {}", self.entries.len(), self.path.display())
+    }
+}
+
+/// Tells one state of a file from the next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+}
+
+struct Entry {
+    digest: [u8; 32],
+    identity: Identity,
+}
+
+impl Tokens {
+    /// Reads a file. From now on it is read again whenever it changes.
+    pub fn open(path: &Path) -> Result<Tokens, TokenFileError> {
+        let (stamp, entries) = read(path)?;
+        let file = File { path: path.to_owned(), looked: Instant::now(), stamp, entries };
+        Ok(Tokens(Some(Mutex::new(file))))
+    }
+
+    /// Whose token this is.
+    pub(crate) fn find(&self, token: &str) -> Option<Identity> {
+        let entries = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).current();
+        Self::among(&entries, &sha256(token))
+    }
+
+    /// Whose token this is the digest of.
+    pub(crate) fn by_digest(&self, digest: &[u8; 32]) -> Option<Identity> {
+        let entries = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).current();
+        Self::among(&entries, digest)
+    }
+
+    fn among(entries: &[Entry], asked: &[u8; 32]) -> Option<Identity> {
+        // Neither whether nor where something matched shows in how long this takes.
+        let mut found = 0u64;
+        for (number, entry) in (1u64..).zip(entries.iter()) {
+            let is_it: Choice = entry.digest.ct_eq(asked);
+            found.conditional_assign(&number, is_it);
+        }
+        let found = usize::try_from(found).ok()?.checked_sub(1)?;
+        Some(entries[found].identity.clone())
+    }
+}
+
+impl File {
+    /// The contents of the file, at most a moment old.
+    fn current(&mut self) -> Arc<[Entry]> {
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            // Looking costs a microsecond; reading happens only after a change.
+            match stamp(&self.path) {
+                Ok(stamp) if stamp != self.stamp => self.reread(),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.forget(),
+                Err(error) => {
+                    tracing::warn!(%error, file = %self.path.display(), "cannot read the token file; its earlier tokens stay valid");
+                }
+            }
+        }
+        self.entries.clone()
+    }
+
+    /// Removing the file revokes its tokens.
+    fn forget(&mut self) {
+        if !self.entries.is_empty() {
+            tracing::warn!(file = %self.path.display(), "the token file was removed; its tokens are no longer valid");
+            (self.stamp, self.entries) = (Stamp { modified: None, length: 0 }, Arc::default());
+        }
+    }
+
+    fn reread(&mut self) {
+        match read(&self.path) {
+            Ok((stamp, entries)) => (self.stamp, self.entries) = (stamp, entries),
+            Err(error) => tracing::warn!(%error, "cannot read the token file; its earlier tokens stay valid"),
+        }
+    }
+}
+
+fn stamp(path: &Path) -> io::Result<Stamp> {
+    let metadata = std::fs::metadata(path)?;
+    Ok(Stamp { modified: metadata.modified().ok(), length: metadata.len() })
+}
+
+fn read(path: &Path) -> Result<(Stamp, Arc<[Entry]>), TokenFileError> {
+    let io = |source| TokenFileError::Read { path: path.to_owned(), source };
+    // The stamp first: if the file changes meanwhile, it is read once too often and not once too few.
+    let stamp = stamp(path).map_err(io)?;
+    let text = std::fs::read(path).map_err(io)?;
+    let entries = parse(&text).map_err(|reason| TokenFileError::Parse { path: path.to_owned(), reason })?;
+    if is_open_to_others(path).map_err(io)? {
+        tracing::warn!(file = %path.display(), "the token file is readable by others than its owner; run chmod 600 on it");
+    }
+    Ok((stamp, entries.into()))
+}
+
+fn is_open_to_others(path: &Path) -> io::Result<bool> {
+    Ok(std::fs::metadata(path)?.permissions().mode() & 0o077 != 0)
+}
+
+/// Errors name lines, never what is in them.
+fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
+    let mut lines =
+        csv::ReaderBuilder::new().has_headers(false).flexible(true).comment(Some(b'#')).from_reader(text);
+    let mut entries = Vec::new();
+    for line in lines.records() {
+        let line = line.map_err(|error| match error.position() {
+            Some(position) => format!("line {} cannot be read", position.line()),
+            None => "it cannot be read".to_owned(),
+        })?;
+        let at = line.position().map_or(0, csv::Position::line);
+        let field = |number: usize| line.get(number).unwrap_or_default().trim();
+        if line.len() < 3 {
+            return Err(format!("line {at} has {} columns instead of three or four", line.len()));
+        }
+        if field(0).is_empty() || field(1).is_empty() {
+            return Err(format!("line {at} has no token or no user"));
+        }
+        let groups = field(3).split(',').map(str::trim).filter(|group| !group.is_empty());
+        let digest = sha256(field(0));
+        let user = User {
+            name: field(1).to_owned(),
+            uid: field(2).to_owned(),
+            groups: groups.map(str::to_owned).collect(),
+            credential: Credential::TokenFile(digest),
+            ..User::default()
+        };
+        entries.push(Entry { digest, identity: Identity::known(user) });
+    }
+    Ok(entries)
+}
+
+fn sha256(token: &str) -> [u8; 32] {
+    digest(&SHA256, token.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Tokens, String> {
+        let entries = parse(text.as_bytes())?.into();
+        let stamp = Stamp { modified: None, length: 0 };
+        let file = File { path: PathBuf::new(), looked: Instant::now(), stamp, entries };
+        Ok(Tokens(Some(Mutex::new(file))))
+    }
+
+    #[test]
+    fn a_line_says_whose_a_token_is() {
+        let tokens =
+            parsed("# comment\ns3cret,ann,7,\"dev, ops\"\nother,bob,8\nlast,bob,9\nlast,eve,10\n").unwrap();
+        let check = |token: &str, expected: Option<(&str, &str, &[&str])>| {
+            let found = tokens.find(token);
+            let found = found.as_ref().map(|identity| match identity {
+                Identity::User(user) => user.clone(),
+                Identity::Anonymous => panic!("the token was not found"),
+            });
+            let groups =
+                found.iter().flat_map(|user| user.groups.iter().map(String::as_str)).collect::<Vec<_>>();
+            let found = found.as_ref().map(|user| (user.name.as_str(), user.uid.as_str(), groups.as_slice()));
+            assert_eq!(found, expected, "{token}");
+        };
+        check("s3cret", Some(("ann", "7", &["dev", "ops", "system:authenticated"])));
+        check("other", Some(("bob", "8", &["system:authenticated"])));
+        // Of two lines with the same token the later one counts.
+        check("last", Some(("eve", "10", &["system:authenticated"])));
+        check("s3cre", None);
+        check("", None);
+        assert!(Tokens::default().find("s3cret").is_none());
+        assert!(!format!("{tokens:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_showing_a_token() {
+        let check = |text: &str, expected: &str| {
+            let told = parsed(text).unwrap_err();
+            assert!(told.contains(expected) && !told.contains("s3cret"), "{told}");
+        };
+        check("s3cret,ann", "line 1 has 2 columns");
+        check("a,b,c\ns3cret,,7", "line 2 has no token or no user");
+    }
+
+    #[test]
+    fn a_changed_file_counts_and_a_broken_one_does_not() {
+        let file = std::env::temp_dir().join(format!("holon-tokens-{}", uuid::Uuid::new_v4()));
+        std::fs::write(&file, "one,ann,1\n").unwrap();
+        let tokens = Tokens::open(&file).unwrap();
+        // As if the file had not been read for a long time.
+        let later = |tokens: &Tokens| {
+            let mut file = tokens.0.as_ref().unwrap().lock().unwrap();
+            file.looked -= LOOK_EVERY;
+        };
+        std::fs::write(&file, "one,ann,1\ntwo,bob,2\n").unwrap();
+        later(&tokens);
+        assert!(tokens.find("one").is_some() && tokens.find("two").is_some());
+        std::fs::write(&file, "broken").unwrap();
+        later(&tokens);
+        assert!(tokens.find("two").is_some());
+        std::fs::write(&file, "three,eve,3\n").unwrap();
+        later(&tokens);
+        assert!(tokens.find("two").is_none() && tokens.find("three").is_some());
+        assert!(is_open_to_others(&file).unwrap());
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!is_open_to_others(&file).unwrap());
+        // Removing the file revokes all of its tokens.
+        std::fs::remove_file(&file).unwrap();
+        later(&tokens);
+        assert!(tokens.find("three").is_none());
+        std::fs::write(&file, "three,eve,3\n").unwrap();
+        later(&tokens);
+        assert!(tokens.find("three").is_some(), "and back again");
+        std::fs::remove_file(&file).unwrap();
+        assert!(Tokens::open(&file).unwrap_err().to_string().contains("cannot read"));
+    }
+}

@@ -1,0 +1,106 @@
+//! Wakes the watches whose authorization may have changed, and no others.
+//!
+//! Thousands of watches are open, each of which depends on some policies and some objects. One look-up finds those
+//! a change concerns; the others sleep on.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::cluster::Id;
+use storage::Key;
+use tokio::sync::Notify;
+
+/// What a subscription is about.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Topic {
+    /// The roles and bindings of a logical cluster.
+    Policy(Id),
+    Object(Key),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct PolicyNotifier {
+    by_topic: Mutex<HashMap<Topic, HashMap<u64, Arc<Notify>>>>,
+    /// The number of the next subscription.
+    next: AtomicU64,
+}
+
+impl PolicyNotifier {
+    /// A subscription to changes of these, from now on.
+    pub(crate) fn subscribe(self: &Arc<PolicyNotifier>, topics: Vec<Topic>) -> PolicySubscription {
+        let (number, notified) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(Notify::new()));
+        let mut by_topic = self.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
+        for topic in &topics {
+            by_topic.entry(topic.clone()).or_default().insert(number, notified.clone());
+        }
+        drop(by_topic);
+        PolicySubscription { notifier: self.clone(), number, topics, notified }
+    }
+
+    pub(crate) fn notify(&self, topics: impl IntoIterator<Item = Topic>) {
+        let by_topic = self.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
+        for notifier in topics.into_iter().filter_map(|topic| by_topic.get(&topic)) {
+            notifier.values().for_each(|notified| notified.notify_one());
+        }
+    }
+
+    /// Notifies all subscriptions: it is not known what changed.
+    pub(crate) fn notify_all(&self) {
+        let by_topic = self.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
+        by_topic.values().flat_map(HashMap::values).for_each(|notified| notified.notify_one());
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct PolicySubscription {
+    notifier: Arc<PolicyNotifier>,
+    number: u64,
+    topics: Vec<Topic>,
+    notified: Arc<Notify>,
+}
+
+impl PolicySubscription {
+    /// Returns once one of its topics changed since this last returned. Cancel-safe.
+    pub(crate) async fn notified(&self) {
+        self.notified.notified().await;
+    }
+}
+
+impl Drop for PolicySubscription {
+    fn drop(&mut self) {
+        let mut by_topic = self.notifier.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
+        for topic in &self.topics {
+            let Some(notifier) = by_topic.get_mut(topic) else { continue };
+            notifier.remove(&self.number);
+            if notifier.is_empty() {
+                by_topic.remove(topic);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_is_heard_by_those_it_concerns() {
+        let notifier = Arc::new(PolicyNotifier::default());
+        let policy = |number| Topic::Policy(Id::new(number));
+        let one = notifier.subscribe(vec![policy(1), Topic::Object(Key::from("a".to_owned()))]);
+        let other = notifier.subscribe(vec![policy(2)]);
+        let heard = || [&one, &other].map(|subscription| subscription.notified().now_or_never().is_some());
+        assert_eq!(heard(), [false, false]);
+        notifier.notify([policy(1), policy(3)]);
+        assert_eq!((heard(), heard()), ([true, false], [false, false]), "once");
+        notifier.notify([Topic::Object(Key::from("a".to_owned()))]);
+        assert_eq!(heard(), [true, false]);
+        notifier.notify_all();
+        assert_eq!(heard(), [true, true]);
+        drop((one, other));
+        assert!(notifier.by_topic.lock().unwrap().is_empty(), "nothing of them is left");
+    }
+}

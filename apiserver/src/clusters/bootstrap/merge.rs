@@ -1,0 +1,245 @@
+//! Lists of stored and bootstrap objects, merged in one order and at one revision.
+//!
+//! ```text
+//!   stored    ── b ─────── d† ── e ──      † a tombstone
+//!   template  ── b ── c ── d ────────
+//!   seen      ── b ── c ──────── e ──      at b the stored one, at d nothing
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use api::cluster::Id;
+use storage::{At, Entry, Key, Listing, Page, Range, ReadError, Revision};
+
+use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, TemplateRange};
+use crate::clusters::bootstrap::{FoundRecord, Shared, is_tombstone};
+use crate::keys;
+
+/// Entries read at a time while counting across logical clusters.
+const COUNTED_TOGETHER: usize = 1000;
+
+/// One page of a range.
+pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<At<Listing>, ReadError> {
+    let ranges = shared.template.within(range);
+    let alone = alone(&ranges);
+    // One more than wanted tells whether it goes on. Tombstones may make it read again. What is only counted is read
+    // in larger pieces, and never all at once; in one logical cluster it is not read at all.
+    let least = if page.count && alone.is_none() { COUNTED_TOGETHER } else { 0 };
+    let chunk = page.limit.map(|limit| limit.max(least).saturating_add(1));
+    let mut stored = Pages::new(range.clone(), page.after.clone(), page.at, chunk);
+    stored.fetch(shared).await?;
+    let revision = stored.revision();
+    let range = match &page.after {
+        Some(after) => rest(range, after),
+        None => range.clone(),
+    };
+    let ranges = shared.template.within(&range);
+    let template = Innate::new(range.clone(), &ranges, revision, chunk);
+    let mut walk = Walk { shared, stored, template };
+    let limit = page.limit.unwrap_or(usize::MAX);
+    let mut listing = Listing::default();
+    while listing.entries.len() < limit {
+        let Some(found) = walk.next().await? else {
+            listing.remaining = page.count.then_some(0);
+            return Ok(At { revision, value: listing });
+        };
+        listing.entries.push(found.entry());
+    }
+    if !page.count {
+        listing.more = walk.next().await?.is_some();
+        return Ok(At { revision, value: listing });
+    }
+    let remaining = match alone {
+        Some((id, collection)) => {
+            let left = listing.entries.last().map_or_else(|| range.clone(), |last| rest(&range, last.key()));
+            count(shared, id, &collection, left, revision).await?
+        }
+        None => {
+            let mut remaining = 0;
+            while walk.next().await?.is_some() {
+                remaining += 1;
+            }
+            remaining
+        }
+    };
+    (listing.more, listing.remaining) = (remaining > 0, Some(remaining));
+    Ok(At { revision, value: listing })
+}
+
+/// The one logical cluster and the one collection a range is about, if it is.
+fn alone(ranges: &[TemplateRange]) -> Option<(Id, Arc<TemplateCollection>)> {
+    let [TemplateRange { collection, only: Some(id), .. }] = ranges else { return None };
+    Some((*id, collection.clone()))
+}
+
+/// How much is seen in a range of one logical cluster. The store counts what it has without looking at it; only at
+/// the few places of rows can more or less be seen than that.
+async fn count(
+    shared: &Shared,
+    id: Id,
+    collection: &TemplateCollection,
+    range: Range,
+    revision: Revision,
+) -> Result<usize, ReadError> {
+    let page = |limit, count| Page { at: Some(revision), limit, count, ..Page::default() };
+    let is_born = shared.born(id, revision).await?.is_some();
+    let places = collection.rows.iter().map(|row| collection.key(row, id));
+    let (mut innate, mut hidden) = (0, 0);
+    for key in places.filter(|key| range.contains(key.as_bytes())) {
+        let found = shared.inner.list(Range::key(key), page(None, false)).await?;
+        match found.value.entries.first() {
+            None => innate += usize::from(is_born),
+            Some(entry) => hidden += usize::from(is_tombstone(entry)),
+        }
+    }
+    let stored = shared.inner.list(range, page(Some(0), true)).await?.value.remaining.unwrap_or(0);
+    Ok((stored + innate).saturating_sub(hidden))
+}
+
+/// The part of a range that comes after a key.
+fn rest(range: &Range, after: &Key) -> Range {
+    if after < range.start() {
+        return range.clone();
+    }
+    let start = [after.as_bytes(), &[0]].concat();
+    match range.end() {
+        Some(end) => Range::between(start, end.clone()),
+        // Only the range of everything has no end; all keys of rows begin with a letter.
+        None => Range::between(start, &[u8::MAX][..]),
+    }
+}
+
+/// Something seen. What comes from the template is made only if it is wanted, not if it is merely counted.
+enum Found<'a> {
+    Stored(Entry),
+    Innate { key: Key, row: &'a TemplateObject, born: FoundRecord },
+}
+
+impl Found<'_> {
+    fn entry(self) -> Entry {
+        match self {
+            Found::Stored(entry) => entry,
+            Found::Innate { key, row, born } => row.entry(key, &born.record, born.revision),
+        }
+    }
+}
+
+struct Walk<'a> {
+    shared: &'a Shared,
+    stored: Pages,
+    template: Innate<'a>,
+}
+
+impl<'a> Walk<'a> {
+    async fn next(&mut self) -> Result<Option<Found<'a>>, ReadError> {
+        loop {
+            let stored = self.stored.peek(self.shared).await?.map(|entry| entry.key().clone());
+            let innate = self.template.peek(self.shared).await?;
+            match (stored, innate) {
+                (None, None) => return Ok(None),
+                (Some(stored), innate) if innate.is_none_or(|innate| stored <= *innate) => {
+                    if innate.is_some_and(|innate| stored == *innate) {
+                        self.template.pop();
+                    }
+                    let entry = self.stored.pop();
+                    let is_hidden = |entry: &Entry| {
+                        is_tombstone(entry) && self.shared.template.find(entry.key()).is_some()
+                    };
+                    if let Some(entry) = entry.filter(|entry| !is_hidden(entry)) {
+                        return Ok(Some(Found::Stored(entry)));
+                    }
+                }
+                _ => {
+                    if let Some((key, row, born)) = self.template.pop() {
+                        return Ok(Some(Found::Innate { key, row, born }));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Entries of the inner store, read page by page at one revision: the given one, or that of the first page.
+pub(super) struct Pages {
+    range: Range,
+    page: Page,
+    entries: VecDeque<Entry>,
+    more: bool,
+}
+
+impl Pages {
+    pub(super) fn new(range: Range, after: Option<Key>, at: Option<Revision>, limit: Option<usize>) -> Pages {
+        Pages { range, page: Page { after, limit, at, count: false }, entries: VecDeque::new(), more: true }
+    }
+
+    /// Zero before anything was read.
+    fn revision(&self) -> Revision {
+        self.page.at.unwrap_or_default()
+    }
+
+    async fn fetch(&mut self, shared: &Shared) -> Result<(), ReadError> {
+        let read = shared.inner.list(self.range.clone(), self.page.clone()).await?;
+        self.page.at = Some(read.revision);
+        self.more = read.value.more;
+        if let Some(last) = read.value.entries.last() {
+            self.page.after = Some(last.key().clone());
+        }
+        self.entries.extend(read.value.entries);
+        Ok(())
+    }
+
+    pub(super) async fn peek(&mut self, shared: &Shared) -> Result<Option<&Entry>, ReadError> {
+        while self.entries.is_empty() && self.more {
+            self.fetch(shared).await?;
+        }
+        Ok(self.entries.front())
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+}
+
+/// The rows of the template in all logical clusters of a range, in the order of their keys: collection by collection, in each
+/// record by record, in each row by row.
+struct Innate<'a> {
+    range: Range,
+    revision: Revision,
+    chunk: Option<usize>,
+    ranges: &'a [TemplateRange],
+    records: Option<Pages>,
+    next: VecDeque<(Key, &'a TemplateObject, FoundRecord)>,
+}
+
+impl<'a> Innate<'a> {
+    fn new(range: Range, ranges: &'a [TemplateRange], revision: Revision, chunk: Option<usize>) -> Self {
+        Innate { range, revision, chunk, ranges, records: None, next: VecDeque::new() }
+    }
+
+    async fn peek(&mut self, shared: &Shared) -> Result<Option<&Key>, ReadError> {
+        while self.next.is_empty() {
+            let Some((range, others)) = self.ranges.split_first() else { return Ok(None) };
+            let records = self.records.get_or_insert_with(|| {
+                Pages::new(range.records.clone(), None, Some(self.revision), self.chunk)
+            });
+            if records.peek(shared).await?.is_none() {
+                (self.records, self.ranges) = (None, others);
+                continue;
+            }
+            let record = records.pop();
+            let Some(id) = record.as_ref().and_then(|record| keys::cluster_record_id(record.key())) else {
+                continue;
+            };
+            let Some(born) = record.as_ref().and_then(FoundRecord::read) else { continue };
+            let rows = range.collection.rows.iter().map(|row| (range.collection.key(row, id), &**row));
+            let covered = rows.filter(|(key, _)| self.range.contains(key.as_bytes()));
+            self.next.extend(covered.map(|(key, row)| (key, row, born.clone())));
+        }
+        Ok(self.next.front().map(|(key, ..)| key))
+    }
+
+    fn pop(&mut self) -> Option<(Key, &'a TemplateObject, FoundRecord)> {
+        self.next.pop_front()
+    }
+}

@@ -1,0 +1,218 @@
+//! Watches over stored and bootstrap objects.
+//!
+//! ```text
+//!   entries of the range   ───── r8 ───────────── r12 ───────► 20      each cursor has said how far it has seen
+//!   records                 ── r7 ────── r10† ────────► 14
+//!   shown                  ── r7 r7 r7 ─ r8 ─ r10† r10† ─ r12 ──► 14   what both have passed, in order
+//! ```
+//!
+//! A record shows as the creation of all template objects of the range, its end as the deletion of the unchanged ones.
+//! They have the revision of the record or its end in common, and come in one batch, in the order of keys.
+//!
+//! Nothing is held back for long: whichever cursor is behind is read up to where the other is, and that never
+//! waits for a write. What is held is one batch of each cursor at most, because a cursor is read on only when
+//! nothing of it is pending.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use api::cluster::Id;
+use storage::{Batch, Boxed, Entry, Event, Follow, Key, Range, ReadError, Revision, Watch};
+
+use crate::clusters::bootstrap::merge::Pages;
+use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, TemplateRange};
+use crate::clusters::bootstrap::{FoundRecord, Shared};
+use crate::keys;
+
+/// Events returned at once, give or take those of one revision.
+const BATCH_EVENTS: usize = 512;
+/// Entries read at once to see what was touched in a logical cluster that ended.
+const PAGE_ENTRIES: usize = 1000;
+
+pub(super) async fn watch(
+    shared: &Arc<Shared>,
+    range: Range,
+    ranges: Vec<TemplateRange>,
+    after: Revision,
+) -> Result<Watch, ReadError> {
+    let records = match ranges.as_slice() {
+        [one] => one.records.clone(),
+        _ => keys::cluster_records(),
+    };
+    let entries = Side::new(shared.inner.watch(range.clone(), after).await?);
+    let records = Side::new(shared.inner.watch(records, after).await?);
+    let collections = ranges.into_iter().map(|range| range.collection).collect();
+    let following = Following { shared: shared.clone(), range, collections, entries, records, seen: after };
+    Ok(Watch::foreign(Box::new(following)))
+}
+
+#[derive(Debug)]
+struct Following {
+    shared: Arc<Shared>,
+    range: Range,
+    collections: Vec<Arc<TemplateCollection>>,
+    entries: Side,
+    records: Side,
+    /// Everything up to here has been returned.
+    seen: Revision,
+}
+
+/// One of the two cursors, and what it has returned but we have not.
+#[derive(Debug)]
+struct Side {
+    watch: Watch,
+    pending: VecDeque<Event>,
+}
+
+impl Side {
+    fn new(watch: Watch) -> Side {
+        Side { watch, pending: VecDeque::new() }
+    }
+
+    fn first(&self) -> Option<Revision> {
+        self.pending.front().map(|event| event.revision)
+    }
+
+    /// Reads on, unless there is something pending, so that everything up to `goal` has been read or something is.
+    async fn until(&mut self, goal: Revision) -> Result<(), ReadError> {
+        if self.pending.is_empty()
+            && let Some(batch) = self.watch.until(goal).await?
+        {
+            self.pending.extend(batch.events);
+        }
+        Ok(())
+    }
+}
+
+impl Follow for Following {
+    fn step(&mut self, goal: Option<Revision>) -> Boxed<'_, Result<Option<Batch>, ReadError>> {
+        Box::pin(self.read(goal))
+    }
+
+    fn through(&mut self) -> Revision {
+        let reached = self.reached();
+        if self.first().is_none_or(|first| first > reached) {
+            self.seen = self.seen.max(reached);
+        }
+        self.seen
+    }
+}
+
+impl Following {
+    async fn read(&mut self, goal: Option<Revision>) -> Result<Option<Batch>, ReadError> {
+        loop {
+            if let Some(batch) = self.deliver().await? {
+                return Ok(Some(batch));
+            }
+            if goal.is_some_and(|goal| self.through() >= goal) {
+                return Ok(None);
+            }
+            match self.first().or(goal) {
+                Some(revision) => {
+                    self.entries.until(revision).await?;
+                    self.records.until(revision).await?;
+                }
+                // Dropping the one that did not come first loses nothing of it.
+                None => tokio::select! {
+                    batch = self.entries.watch.next() => self.entries.pending.extend(batch?.events),
+                    batch = self.records.watch.next() => self.records.pending.extend(batch?.events),
+                },
+            }
+        }
+    }
+
+    /// Both cursors have returned everything up to here.
+    fn reached(&mut self) -> Revision {
+        self.entries.watch.through().min(self.records.watch.through())
+    }
+
+    /// The oldest revision with something pending.
+    fn first(&self) -> Option<Revision> {
+        [self.entries.first(), self.records.first()].into_iter().flatten().min()
+    }
+
+    /// What is pending and both cursors have passed; none if nothing of it is seen. It stays pending until all of
+    /// it is made, so that nothing is lost if the caller stops waiting.
+    async fn deliver(&mut self) -> Result<Option<Batch>, ReadError> {
+        let reached = self.reached();
+        let (mut entries, mut records) = (self.entries.pending.iter(), self.records.pending.iter());
+        let (mut entry, mut record) = (entries.next(), records.next());
+        let mut batch = Batch { events: Vec::new(), through: self.seen };
+        loop {
+            let next = [entry, record].into_iter().flatten().map(|event| event.revision).min();
+            let Some(revision) = next.filter(|revision| *revision <= reached) else {
+                batch.through = batch.through.max(reached);
+                break;
+            };
+            if batch.events.len() >= BATCH_EVENTS {
+                break;
+            }
+            if let Some(event) = record.filter(|event| event.revision == revision) {
+                self.life(event, &mut batch.events).await?;
+                record = records.next();
+            }
+            if let Some(event) = entry.filter(|event| event.revision == revision) {
+                batch.events.extend(self.shown(event, reached).await?);
+                entry = entries.next();
+            }
+            batch.through = revision;
+        }
+        for side in [&mut self.entries, &mut self.records] {
+            let done = side.pending.partition_point(|event| event.revision <= batch.through);
+            side.pending.drain(..done);
+        }
+        self.seen = batch.through;
+        Ok(Some(batch).filter(|batch| !batch.events.is_empty()))
+    }
+
+    async fn shown(&self, event: &Event, reached: Revision) -> Result<Option<Event>, ReadError> {
+        match self.shared.template.find(&event.key) {
+            Some((id, row)) => self.shared.shown(event.clone(), id, row, reached).await,
+            None => Ok(Some(event.clone())),
+        }
+    }
+
+    /// A record, or the end of one: what appears or goes with it.
+    async fn life(&self, event: &Event, out: &mut Vec<Event>) -> Result<(), ReadError> {
+        let Some(id) = keys::cluster_record_id(&event.key) else { return Ok(()) };
+        let born = |entry: &Option<Entry>| entry.as_ref().and_then(FoundRecord::read);
+        for collection in &self.collections {
+            let rows = collection.rows.iter().map(|row| (collection.key(row, id), &**row));
+            let rows: Vec<(Key, &TemplateObject)> =
+                rows.filter(|(key, _)| self.range.contains(key.as_bytes())).collect();
+            match (born(&event.previous), born(&event.current)) {
+                (None, Some(born)) => out.extend(rows.into_iter().map(|(key, row)| {
+                    let entry = row.entry(key.clone(), &born.record, born.revision);
+                    Event { revision: event.revision, key, current: Some(entry), previous: None }
+                })),
+                (Some(born), None) if !rows.is_empty() => {
+                    let touched = self.touched(collection, id, event.revision).await?;
+                    let gone = rows.into_iter().filter(|(key, _)| !touched.contains(key));
+                    out.extend(gone.map(|(key, row)| {
+                        let entry = row.entry(key.clone(), &born.record, born.revision);
+                        Event { revision: event.revision, key, current: None, previous: Some(entry) }
+                    }));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The keys of rows at which something was stored at `revision`. If that is forgotten by now, this watch has
+    /// been left behind, and says so.
+    async fn touched(
+        &self,
+        collection: &TemplateCollection,
+        id: Id,
+        revision: Revision,
+    ) -> Result<HashSet<Key>, ReadError> {
+        let mut touched = HashSet::new();
+        let mut stored = Pages::new(collection.range(id), None, Some(revision), Some(PAGE_ENTRIES));
+        while stored.peek(&self.shared).await?.is_some() {
+            let rows = stored.pop().filter(|entry| self.shared.template.find(entry.key()).is_some());
+            touched.extend(rows.map(|entry| entry.key().clone()));
+        }
+        Ok(touched)
+    }
+}

@@ -1,0 +1,164 @@
+//! Accepts the names of definitions, and empties those that are being deleted.
+//!
+//! ```text
+//!   written ─► names accepted, established ─► served ─► … ─► marked ─► its objects deleted ─► gone
+//!           └► a name is taken: waits until it is free
+//! ```
+//!
+//! Names are a matter of one group, so the definitions of a group are looked at together, one after the other. Objects
+//! of a kind that is leaving go as if a client deleted them: what waits for a finalizer makes the definition wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster::Id;
+use controller::queue::Outcome;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use storage::{Entry, Page};
+
+use crate::controllers::definition_names;
+use crate::controllers::definition_names::Taken;
+use crate::controllers::object_head::ObjectHead;
+use crate::controllers::write::{ReconcileError, amend};
+use crate::controllers::{Controllers, delete_collection};
+use crate::keys::{Collection, ObjectKey};
+use crate::kinds;
+use crate::kinds::{DEFINITIONS, ESTABLISHED, Status};
+use crate::objects::conditions;
+use crate::objects::conditions::Condition;
+use crate::objects::stored;
+use crate::registry::strategy::{CLEANUP, TERMINATING};
+
+/// A group of a logical cluster.
+pub(super) type Group = (Id, Arc<str>);
+
+/// Requeued after this long if clients keep changing the objects to delete.
+const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
+
+/// As much of a definition as says whether there is anything to do about it. Most of it is schema, which is skipped.
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(borrow)]
+    spec: Spec<'a>,
+    #[serde(borrow, default)]
+    status: Status<'a>,
+}
+
+#[derive(Deserialize)]
+struct Spec<'a> {
+    #[serde(borrow)]
+    names: &'a RawValue,
+}
+
+impl<'a> Outline<'a> {
+    fn of(entry: &'a Entry) -> Option<Outline<'a>> {
+        serde_json::from_slice(stored::json(entry)?).ok()
+    }
+
+    /// Whether it has the names it wants, and has been told so.
+    fn is_settled(&self) -> bool {
+        let accepted = self.status.accepted_names.is_some_and(|names| names.get() == self.spec.names.get());
+        accepted && self.status.holds(ESTABLISHED) && self.status.holds(definition_names::ACCEPTED)
+    }
+
+    fn accepted(&self) -> Value {
+        let names = self.status.accepted_names.and_then(|names| serde_json::from_str(names.get()).ok());
+        names.unwrap_or_default()
+    }
+}
+
+/// Whether a definition that is not leaving may be passed over when everything is looked at.
+pub(super) fn is_settled(place: &ObjectKey<'_>, entry: &Entry) -> bool {
+    let is_free =
+        !definition_names::is_protected(kinds::group(place.name)) && !kinds::is_reserved(place.name);
+    is_free && Outline::of(entry).is_some_and(|outline| outline.is_settled())
+}
+
+pub(super) async fn reconcile(
+    controllers: &Controllers,
+    (cluster, group): Group,
+) -> Result<Outcome, ReconcileError> {
+    let listed = controllers.seen.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
+    let ours =
+        |entry: &Entry| ObjectKey::of(entry.key()).is_some_and(|place| kinds::group(place.name) == &*group);
+    let entries: Vec<Entry> = listed.value.entries.into_iter().filter(ours).collect();
+    let mut taken = Taken::built_in(controllers.kinds.common().resources(), &group);
+    // A definition of what is built in has no names. If those its status claims counted as taken, it would be in
+    // conflict with itself, lose them, be in conflict no more, get them back, and be written for ever.
+    let is_free =
+        |entry: &&Entry| ObjectKey::of(entry.key()).is_some_and(|place| !kinds::is_reserved(place.name));
+    let outlines = entries.iter().filter(is_free).filter_map(Outline::of);
+    outlines.for_each(|outline| taken.add(&outline.accepted()));
+    let mut outcome = Outcome::Done;
+    for entry in &entries {
+        let is_leaving = ObjectHead::of(entry).is_some_and(|head| head.is_leaving());
+        if !is_leaving && ObjectKey::of(entry.key()).is_some_and(|place| is_settled(&place, entry)) {
+            continue;
+        }
+        let Ok(mut definition) = stored::tree(entry) else { continue };
+        if is_leaving {
+            if empty(controllers, cluster, entry, &definition).await? > 0 {
+                outcome = Outcome::Again(CONFLICT_AGAIN);
+            }
+            continue;
+        }
+        definition_names::settle(&mut definition, &taken);
+        taken.add(&definition["status"]["acceptedNames"]);
+        amend(&*controllers.seen, kinds::definitions_resource(), entry, |object| *object = definition)
+            .await?;
+    }
+    Ok(outcome)
+}
+
+/// Deletes what there is of a kind, and then lets its definition go. How many objects have to be met again.
+async fn empty(
+    controllers: &Controllers,
+    cluster: Id,
+    entry: &Entry,
+    definition: &Value,
+) -> Result<usize, ReconcileError> {
+    let store = &*controllers.seen;
+    let finalizers = definition["metadata"]["finalizers"].as_array();
+    if !finalizers.is_some_and(|finalizers| finalizers.iter().any(|name| name == CLEANUP)) {
+        return Ok(0);
+    }
+    if !conditions::holds(definition, ESTABLISHED) {
+        let said = Condition::new(TERMINATING, false, "NeverEstablished", "resource was never established");
+        return release(controllers, entry, &said).await.map(|()| 0);
+    }
+    let (group, plural) = (&definition["spec"]["group"], &definition["spec"]["names"]["plural"]);
+    let collection =
+        Collection { group: group.as_str().unwrap_or_default(), plural: plural.as_str().unwrap_or_default() };
+    let range = collection.range(cluster, None);
+    let kinds = controllers.kinds.fresh(cluster).await?;
+    let conflicts = match kinds.find_collection(collection) {
+        Some(resource) => delete_collection::delete_all(store, resource, range.clone()).await?,
+        // No controller can reconcile a kind without a served version.
+        None => {
+            delete_collection::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?;
+            0
+        }
+    };
+    let left = store.list(range, Page { limit: Some(1), ..Page::default() }).await?.value.entries;
+    if left.is_empty() {
+        let said = Condition::new(TERMINATING, false, "InstanceDeletionCompleted", "removed all instances");
+        return release(controllers, entry, &said).await.map(|()| 0);
+    }
+    let message = "CustomResource deletion is in progress";
+    let said = Condition::new(TERMINATING, true, "InstanceDeletionInProgress", message);
+    amend(store, kinds::definitions_resource(), entry, |object| conditions::set(object, &said)).await?;
+    Ok(conflicts)
+}
+
+/// No object is left: the definition is deleted, unless another finalizer holds it.
+async fn release(controllers: &Controllers, entry: &Entry, said: &Condition) -> Result<(), ReconcileError> {
+    amend(&*controllers.seen, kinds::definitions_resource(), entry, |object| {
+        conditions::set(object, said);
+        if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|name| name != CLEANUP);
+        }
+    })
+    .await
+}

@@ -1,0 +1,284 @@
+//! Which names of a definition are its own.
+//!
+//! In a group, a plural, a singular and a short name lead to one resource, and a kind and the kind of its list to one
+//! kind. A definition gets the names that are free; it is served once it has all of them, and keeps being served under the
+//! names it has if it then asks for others in vain. The words are Kubernetes's.
+
+use std::collections::BTreeSet;
+
+use openapi::catalog::resource_info::ResourceInfo;
+use serde_json::{Map, Value, json};
+
+use crate::kinds;
+use crate::kinds::ESTABLISHED;
+use crate::objects::conditions;
+use crate::objects::conditions::Condition;
+
+/// Who approves of kinds in Kubernetes's own groups says so here.
+const APPROVED: &str = "api-approved.kubernetes.io";
+
+pub(super) const ACCEPTED: &str = "NamesAccepted";
+
+/// Names of one group that are taken.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Taken {
+    resources: BTreeSet<String>,
+    kinds: BTreeSet<String>,
+}
+
+impl Taken {
+    /// By what comes with the server.
+    pub(super) fn built_in(resources: &[std::sync::Arc<ResourceInfo>], group: &str) -> Taken {
+        let mut taken = Taken::default();
+        for resource in resources.iter().filter(|resource| &*resource.group == group) {
+            let short = resource.short_names.iter();
+            taken.resources.extend(
+                [&resource.plural, &resource.singular].into_iter().chain(short).map(|name| name.to_string()),
+            );
+            taken.kinds.extend([&resource.kind, &resource.list_kind].map(|name| name.to_string()));
+        }
+        taken
+    }
+
+    /// By a definition that has these, too.
+    pub(super) fn add(&mut self, names: &Value) {
+        let named =
+            |fields: &[&str]| -> Vec<String> { fields.iter().map(|field| text(names, field)).collect() };
+        let filled = |name: &String| !name.is_empty();
+        self.resources
+            .extend(named(&["plural", "singular"]).into_iter().chain(short_names(names)).filter(filled));
+        self.kinds.extend(named(&["kind", "listKind"]).into_iter().filter(filled));
+    }
+}
+
+/// Gives a definition the names it can have, and says what came of it. Settling twice with the same names taken changes
+/// nothing the second time: the controller is woken by its own writes.
+pub(super) fn settle(definition: &mut Value, taken: &Taken) {
+    let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+    // What is built in never has names by a definition, whatever the definition's status says.
+    let is_reserved = kinds::is_reserved(name);
+    let had = if is_reserved { Value::Null } else { definition["status"]["acceptedNames"].clone() };
+    let (mut names, mut accepted) = accept(&definition["spec"]["names"], &had, taken);
+    if is_reserved {
+        names = json!({ "plural": "", "kind": "" });
+        if accepted.holds {
+            accepted = Condition::new(ACCEPTED, false, "Reserved", format!("{name:?} is built in"));
+        }
+    }
+    let is_established = !is_reserved && conditions::holds(definition, ESTABLISHED);
+    if !definition["status"].is_object() {
+        definition["status"] = json!({});
+    }
+    definition["status"]["acceptedNames"] = names;
+    let established = match (is_established, accepted.holds) {
+        (true, _) => None,
+        (false, true) => Some(Condition::new(
+            ESTABLISHED,
+            true,
+            "InitialNamesAccepted",
+            "the initial names have been accepted",
+        )),
+        (false, false) => {
+            Some(Condition::new(ESTABLISHED, false, "NotAccepted", "not all names are accepted"))
+        }
+    };
+    for condition in [Some(accepted), established, approval(definition)].into_iter().flatten() {
+        conditions::set(definition, &condition);
+    }
+}
+
+/// The requested names of a definition, its accepted names so far, and the result.
+struct Names<'a> {
+    wanted: &'a Value,
+    had: &'a Value,
+    has: Map<String, Value>,
+    /// The last complaint is the one told.
+    told: Condition,
+}
+
+/// The names a definition has from now on, and whether they are those it wants.
+fn accept(wanted: &Value, had: &Value, taken: &Taken) -> (Value, Condition) {
+    let told = Condition::new(ACCEPTED, true, "NoConflicts", "no conflicts found");
+    let mut names = Names { wanted, had, has: Map::new(), told };
+    names.one("plural", &taken.resources, "PluralConflict");
+    names.one("singular", &taken.resources, "SingularConflict");
+    names.short(&taken.resources);
+    names.one("kind", &taken.kinds, "KindConflict");
+    names.one("listKind", &taken.kinds, "ListKindConflict");
+    let categories = &wanted["categories"];
+    if categories.as_array().is_some_and(|all| !all.is_empty()) {
+        names.has.insert("categories".to_owned(), categories.clone());
+    }
+    (names.has.into(), names.told)
+}
+
+impl Names<'_> {
+    fn one(&mut self, field: &str, used: &BTreeSet<String>, reason: &'static str) {
+        let (wanted, had) = (text(self.wanted, field), text(self.had, field));
+        let is_taken = wanted != had && used.contains(&wanted);
+        let name = if is_taken { had } else { wanted.clone() };
+        if is_taken {
+            self.told = Condition::new(ACCEPTED, false, reason, in_use(&wanted));
+        }
+        // Kubernetes writes these two even when there is nothing to write.
+        if !name.is_empty() || matches!(field, "plural" | "kind") {
+            self.has.insert(field.to_owned(), name.into());
+        }
+    }
+
+    /// All of them or none.
+    fn short(&mut self, used: &BTreeSet<String>) {
+        let (wanted, had) = (short_names(self.wanted), short_names(self.had));
+        let taken = wanted.iter().filter(|name| !had.contains(name) && used.contains(*name));
+        let complaints: Vec<String> = taken.map(|name| in_use(name)).collect();
+        let names = if complaints.is_empty() { wanted } else { had };
+        if !names.is_empty() {
+            self.has.insert("shortNames".to_owned(), names.into());
+        }
+        let message = match &complaints[..] {
+            [] => return,
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        self.told = Condition::new(ACCEPTED, false, "ShortNamesConflict", message);
+    }
+}
+
+fn in_use(name: &str) -> String {
+    format!("{name:?} is already in use")
+}
+
+/// Whether a group is one of Kubernetes's own.
+pub(super) fn is_protected(group: &str) -> bool {
+    let within = |domain: &&str| group == *domain || group.ends_with(&format!(".{domain}"));
+    ["k8s.io", "kubernetes.io"].iter().any(within)
+}
+
+/// What is said about kinds in Kubernetes's own groups. One that is not approved of at all was refused when it came.
+fn approval(definition: &Value) -> Option<Condition> {
+    let group = text(&definition["spec"], "group");
+    let said = |holds, reason, message| {
+        Some(Condition::new("KubernetesAPIApprovalPolicyConformant", holds, reason, message))
+    };
+    let word = definition["metadata"]["annotations"][APPROVED].as_str().unwrap_or_default();
+    let rule = |how: &str| {
+        format!(
+            "protected groups must have approval annotation {APPROVED:?}{how}, \
+             see https://github.com/kubernetes/enhancements/pull/1111"
+        )
+    };
+    match word {
+        _ if !is_protected(&group) => None,
+        "" => said(false, "MissingAnnotation", rule("")),
+        word if word.starts_with("unapproved") => {
+            said(false, "UnapprovedAnnotation", format!("not approved: {word:?}"))
+        }
+        word if is_address(word) => said(true, "ApprovedAnnotation", format!("approved in {word}")),
+        _ => said(
+            false,
+            "InvalidAnnotation",
+            rule(" with either a URL or a reason starting with \"unapproved\""),
+        ),
+    }
+}
+
+fn is_address(word: &str) -> bool {
+    word.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty())
+}
+
+fn text(object: &Value, field: &str) -> String {
+    object[field].as_str().unwrap_or_default().to_owned()
+}
+
+fn short_names(names: &Value) -> Vec<String> {
+    let short = names["shortNames"].as_array().into_iter().flatten();
+    short.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(names: Value) -> Value {
+        json!({ "metadata": {}, "spec": { "group": "g.example", "names": names } })
+    }
+
+    fn taken() -> Taken {
+        let mut first = definition(json!({
+            "plural": "as", "singular": "a", "kind": "A", "listKind": "AList", "shortNames": ["x", "y"],
+        }));
+        settle(&mut first, &Taken::default());
+        let mut taken = Taken::default();
+        taken.add(&first["status"]["acceptedNames"]);
+        taken
+    }
+
+    /// RequestInfo of a Kubernetes API server, each of these.
+    #[test]
+    fn a_name_that_is_taken_is_refused_and_the_last_complaint_is_told() {
+        let check = |names: Value, reason: &str, message: &str, accepted: Value| {
+            let mut definition = definition(names);
+            settle(&mut definition, &taken());
+            let told = &definition["status"]["conditions"];
+            assert_eq!((&told[0]["reason"], &told[0]["message"]), (&json!(reason), &json!(message)));
+            assert_eq!((&told[1]["status"], &told[1]["reason"]), (&json!("False"), &json!("NotAccepted")));
+            assert_eq!(definition["status"]["acceptedNames"], accepted);
+        };
+        check(
+            json!({ "plural": "bs", "singular": "a", "kind": "B", "listKind": "BList", "shortNames": ["x", "y", "z"] }),
+            "ShortNamesConflict",
+            "[\"x\" is already in use, \"y\" is already in use]",
+            json!({ "plural": "bs", "kind": "B", "listKind": "BList" }),
+        );
+        check(
+            json!({ "plural": "cs", "singular": "c", "kind": "A", "listKind": "AList", "shortNames": ["x"] }),
+            "ListKindConflict",
+            "\"AList\" is already in use",
+            json!({ "plural": "cs", "singular": "c", "kind": "" }),
+        );
+        check(
+            json!({ "plural": "ds", "singular": "d", "kind": "AList", "listKind": "AListList" }),
+            "KindConflict",
+            "\"AList\" is already in use",
+            json!({ "plural": "ds", "singular": "d", "kind": "", "listKind": "AListList" }),
+        );
+        check(
+            json!({ "plural": "es", "singular": "as", "kind": "E", "listKind": "EList" }),
+            "SingularConflict",
+            "\"as\" is already in use",
+            json!({ "plural": "es", "kind": "E", "listKind": "EList" }),
+        );
+    }
+
+    #[test]
+    fn whoever_is_served_stays_served_under_the_names_it_has() {
+        let mut definition =
+            definition(json!({ "plural": "bs", "singular": "b", "kind": "B", "listKind": "BList" }));
+        settle(&mut definition, &taken());
+        assert!(conditions::holds(&definition, ESTABLISHED) && conditions::holds(&definition, ACCEPTED));
+        definition["spec"]["names"]["shortNames"] = json!(["x"]);
+        settle(&mut definition, &taken());
+        assert!(conditions::holds(&definition, ESTABLISHED) && !conditions::holds(&definition, ACCEPTED));
+        assert_eq!(definition["status"]["acceptedNames"].get("shortNames"), None);
+        let before = definition.clone();
+        settle(&mut definition, &taken());
+        assert_eq!(definition, before, "twice changes nothing");
+    }
+
+    #[test]
+    fn kinds_in_the_groups_of_kubernetes_say_who_approved_of_them() {
+        let check = |word: &str, status: &str, reason: &str, message: &str| {
+            let mut definition = definition(json!({ "plural": "as", "kind": "A" }));
+            definition["spec"]["group"] = "x.k8s.io".into();
+            definition["metadata"]["annotations"] = json!({ APPROVED: word });
+            let told = approval(&definition).unwrap();
+            let state = if told.holds { "True" } else { "False" };
+            assert_eq!((state, told.reason, told.message.as_str()), (status, reason, message));
+        };
+        let address = "https://github.com/kubernetes/enhancements/pull/1";
+        check(address, "True", "ApprovedAnnotation", &format!("approved in {address}"));
+        let word = "unapproved, experimental";
+        check(word, "False", "UnapprovedAnnotation", "not approved: \"unapproved, experimental\"");
+        assert_eq!(approval(&definition(json!({}))), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! Deleting many objects, a bounded number at a time.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use openapi::catalog::resource_info::ResourceInfo;
+use storage::{Change, CommitError, Entry, Expect, Page, Range, Store};
+
+use crate::controllers::write::{ReconcileError, delete};
+use crate::registry::deletion::{DeleteOptions, Propagation};
+
+/// Entries looked at together.
+const PAGE_ENTRIES: usize = 500;
+/// Deletions under way at once: enough for the store to make one batch of many.
+const TOGETHER: usize = 64;
+
+/// Deletes every object of a range as a client would, leaving those that wait for something. How many another client
+/// changed meanwhile: they have to be met again.
+pub(super) async fn delete_all(
+    store: &dyn Store,
+    resource: &ResourceInfo,
+    range: Range,
+) -> Result<usize, ReconcileError> {
+    // What is collected anyway need not be waited for by its owner.
+    let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+    let one = async |entry: Entry| match delete(store, resource, &entry, &options).await {
+        Ok(_) => Ok(0),
+        Err(ReconcileError::Conflict) => Ok(1),
+        Err(error) => Err(error),
+    };
+    let mut conflicts = 0;
+    let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
+    loop {
+        let read = store.list(range.clone(), page.clone()).await?.value;
+        page.after = read.entries.last().map(|entry| entry.key().clone());
+        let each: Vec<usize> =
+            stream::iter(read.entries).map(one).buffer_unordered(TOGETHER).try_collect().await?;
+        conflicts += each.into_iter().sum::<usize>();
+        if !read.more {
+            return Ok(conflicts);
+        }
+    }
+}
+
+/// Removes the entries of a range, whatever they are and whatever holds them: at most `budget`. How many are done.
+pub(super) async fn remove_all(
+    store: &dyn Store,
+    range: Range,
+    budget: usize,
+) -> Result<usize, ReconcileError> {
+    let mut done = 0;
+    while done < budget {
+        let page = Page { limit: Some(PAGE_ENTRIES.min(budget - done)), ..Page::default() };
+        let entries = store.list(range.clone(), page).await?.value.entries;
+        if entries.is_empty() {
+            break;
+        }
+        done += entries.len();
+        remove_each(store, entries).await?;
+    }
+    Ok(done)
+}
+
+/// Removes entries as they were read; those that have changed since stay.
+pub(super) async fn remove_each(store: &dyn Store, entries: Vec<Entry>) -> Result<(), ReconcileError> {
+    let one = async |entry: Entry| {
+        let expect = Expect::Revision(entry.revision());
+        match store.commit(entry.key().clone(), expect, Change::Delete).await {
+            Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(ReconcileError::from(error)),
+        }
+    };
+    stream::iter(entries).map(one).buffer_unordered(TOGETHER).try_collect().await
+}

@@ -1,0 +1,61 @@
+//! Namespace defaults: a service account, and the certificate with which pods verify the server.
+//!
+//! Kubernetes's own clients wait for both before they do anything in a new namespace. A user who deletes or changes them
+//! gets them back.
+
+use controller::queue::Outcome;
+use openapi::catalog;
+use serde_json::json;
+use storage::{Change, Expect};
+
+use crate::clusters::bootstrap::ABOUT_THE_AUTHORITY;
+use crate::clusters::{logical_cluster, records};
+use crate::controllers::write::{ReconcileError, amend};
+use crate::controllers::{Controllers, Namespace};
+use crate::keys::{Collection, ObjectKey};
+use crate::objects::{metadata, stored};
+
+const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceaccounts" };
+const ACCOUNT: &str = "default";
+const MAPS: Collection<'static> = Collection { group: "", plural: "configmaps" };
+const AUTHORITY: &str = "kube-root-ca.crt";
+/// Whether the object at this place is one of them.
+pub(super) fn is_one(place: &ObjectKey<'_>) -> bool {
+    place.collection == ACCOUNTS && place.name == ACCOUNT
+        || place.collection == MAPS && place.name == AUTHORITY
+}
+
+pub(super) async fn reconcile(
+    controllers: &Controllers,
+    (cluster, namespace): Namespace,
+) -> Result<Outcome, ReconcileError> {
+    let store = &*controllers.seen;
+    if records::find(store, cluster).await?.is_none() {
+        return Ok(Outcome::Done);
+    }
+    let key = logical_cluster::NAMESPACES.key(cluster, None, &namespace);
+    let found = store.get(&key).await?.value.and_then(|entry| stored::tree(&entry).ok());
+    if found.is_none_or(|namespace| metadata::is_leaving(&namespace)) {
+        return Ok(Outcome::Done);
+    }
+    let account = ACCOUNTS.key(cluster, Some(&namespace), ACCOUNT);
+    if store.get(&account).await?.value.is_none() {
+        let object = metadata::made("v1", "ServiceAccount", Some(&namespace), ACCOUNT);
+        store.commit(account, Expect::Absent, Change::Put(stored::encode(&object))).await?;
+    }
+    let map = MAPS.key(cluster, Some(&namespace), AUTHORITY);
+    let wanted = json!({ "ca.crt": controllers.authority_pem });
+    match store.get(&map).await?.value {
+        None => {
+            let mut object = metadata::made("v1", "ConfigMap", Some(&namespace), AUTHORITY);
+            object["metadata"]["annotations"] = json!({ "kubernetes.io/description": ABOUT_THE_AUTHORITY });
+            object["data"] = wanted;
+            store.commit(map, Expect::Absent, Change::Put(stored::encode(&object))).await?;
+        }
+        Some(entry) => {
+            let resource = catalog::find("", "v1", "configmaps").expect("the catalogue has config maps");
+            amend(store, resource, &entry, |object| object["data"] = wanted).await?;
+        }
+    }
+    Ok(Outcome::Done)
+}

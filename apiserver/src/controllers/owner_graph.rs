@@ -1,0 +1,98 @@
+//! The graph of owners and dependents.
+//!
+//! Only objects with owners are in it, by key and by the uids of their owners. ManagedFields themselves are not: whether one
+//! exists is read from the store. A uid counts in its own logical cluster only, so that no object can own
+//! what is in another one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use api::cluster::Id;
+use storage::Key;
+
+/// An owner, whatever its kind and name.
+pub(super) type OwnerId = (Id, Arc<str>);
+
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    /// Whether all existing objects are in it. Before that, an object without dependents in it may have some.
+    pub(super) is_whole: bool,
+    dependents: HashMap<OwnerId, HashSet<Key>>,
+    owners: HashMap<Key, Vec<OwnerId>>,
+    /// ManagedFields that were seen to go while they had dependents, for as long as they have.
+    gone: HashSet<OwnerId>,
+}
+
+impl Graph {
+    /// Sets the owners of an object: none if it has none, or is deleted.
+    pub(super) fn set(&mut self, key: &Key, owners: Vec<OwnerId>) {
+        let before = match owners.is_empty() {
+            true => self.owners.remove(key),
+            false => self.owners.insert(key.clone(), owners.clone()),
+        };
+        for owner in before.into_iter().flatten() {
+            if let Some(dependents) = self.dependents.get_mut(&owner) {
+                dependents.remove(key);
+                if dependents.is_empty() {
+                    self.dependents.remove(&owner);
+                    self.gone.remove(&owner);
+                }
+            }
+        }
+        for owner in owners {
+            self.dependents.entry(owner).or_default().insert(key.clone());
+        }
+    }
+
+    pub(super) fn dependents(&self, owner: &OwnerId) -> Vec<Key> {
+        self.dependents.get(owner).into_iter().flatten().cloned().collect()
+    }
+
+    /// Takes note that an object is gone, and says who depended on it.
+    pub(super) fn lose(&mut self, owner: &OwnerId) -> Vec<Key> {
+        let dependents = self.dependents(owner);
+        if !dependents.is_empty() {
+            self.gone.insert(owner.clone());
+        }
+        dependents
+    }
+
+    /// Whether an object was seen to go. Its kind may be gone with it, and then it cannot be looked up.
+    pub(super) fn is_gone(&self, owner: &OwnerId) -> bool {
+        self.gone.contains(owner)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Graph::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependents_are_those_whose_owners_name_it_now() {
+        let mut graph = Graph::default();
+        let owner = |cluster: u64, uid: &str| (Id::new(cluster), Arc::from(uid));
+        let (a, b) = (Key::from("a"), Key::from("b"));
+        graph.set(&a, vec![owner(1, "x"), owner(1, "y")]);
+        graph.set(&b, vec![owner(1, "x")]);
+        let dependents = |graph: &Graph, owner: OwnerId| {
+            let mut keys = graph.dependents(&owner);
+            keys.sort();
+            keys
+        };
+        assert_eq!(dependents(&graph, owner(1, "x")), [a.clone(), b.clone()]);
+        assert_eq!(dependents(&graph, owner(2, "x")), [], "a uid counts in its own logical cluster only");
+        graph.set(&a, vec![owner(1, "y")]);
+        graph.set(&b, Vec::new());
+        assert_eq!(dependents(&graph, owner(1, "x")), []);
+        assert_eq!(dependents(&graph, owner(1, "y")), std::slice::from_ref(&a));
+        assert_eq!((graph.lose(&owner(1, "x")), graph.is_gone(&owner(1, "x"))), (Vec::new(), false));
+        assert_eq!((graph.lose(&owner(1, "y")), graph.is_gone(&owner(1, "y"))), (vec![a.clone()], true));
+        graph.set(&a, Vec::new());
+        let is_empty = graph.owners.is_empty() && graph.dependents.is_empty() && graph.gone.is_empty();
+        assert!(is_empty, "what is forgotten takes no room");
+    }
+}

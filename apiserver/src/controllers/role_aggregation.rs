@@ -1,0 +1,39 @@
+//! Aggregated cluster roles: writes the rules that they gather from others.
+//!
+//! Whatever happens to a cluster role is a reason to look at all of its logical cluster: any of them may gather it. A
+//! role that changes by that is a reason to look again, and then there is nothing to write.
+
+use api::cluster::Id;
+use controller::queue::Outcome;
+use openapi::catalog;
+use serde_json::Value;
+use storage::{Page, ReadError};
+
+use crate::controllers::Controllers;
+use crate::controllers::write::{ReconcileError, amend};
+use crate::keys::Collection;
+use crate::objects::stored;
+use crate::rbac::{GROUP, aggregate};
+
+pub(super) const COLLECTION: Collection<'static> = Collection { group: GROUP, plural: "clusterroles" };
+
+pub(super) async fn reconcile(controllers: &Controllers, cluster: Id) -> Result<Outcome, ReconcileError> {
+    let store = &*controllers.seen;
+    let entries = store.list(COLLECTION.range(cluster, None), Page::default()).await?.value.entries;
+    let roles: Vec<Value> = entries.iter().map(|entry| stored::tree(entry).unwrap_or_default()).collect();
+    let resource = catalog::find(GROUP, "v1", COLLECTION.plural).expect("the catalogue has cluster roles");
+    // Aggregating all roles takes time that other requests should not wait for.
+    let (roles, gathered) = tokio::task::spawn_blocking(move || {
+        let gathered = aggregate::gathered(&roles);
+        (roles, gathered)
+    })
+    .await
+    .map_err(|error| ReadError::Unavailable { reason: error.to_string() })?;
+    for ((entry, role), rules) in entries.iter().zip(&roles).zip(gathered) {
+        let held = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if let Some(rules) = rules.filter(|rules| !aggregate::are_same(rules, held)) {
+            amend(store, resource, entry, |role| role["rules"] = rules.into()).await?;
+        }
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,93 @@
+//! Secrets of type service-account-token: filled when they are created, deleted with their account.
+//!
+//! Looked after by the key of such a Secret, or of an account: then all of its Secrets are.
+
+use api::cluster::Id;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use controller::queue::Outcome;
+use openapi::catalog;
+use serde_json::{Value, json};
+use storage::{Entry, Key, Page};
+
+use crate::authn::service_accounts::{Accounts, named};
+use crate::controllers::Controllers;
+use crate::controllers::write::{ReconcileError, amend, delete};
+use crate::keys::{Collection, ObjectKey};
+use crate::objects::{metadata, stored};
+use crate::registry::deletion::DeleteOptions;
+
+pub(super) const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceaccounts" };
+pub(super) const SECRETS: Collection<'static> = Collection { group: "", plural: "secrets" };
+
+const TYPE: &str = "kubernetes.io/service-account-token";
+const NAME: &str = "kubernetes.io/service-account.name";
+const UID: &str = "kubernetes.io/service-account.uid";
+
+/// Whether this may be such a Secret. Cheap: every Secret is asked.
+pub(super) fn may_be_one(entry: &Entry) -> bool {
+    entry.value().windows(TYPE.len()).any(|bytes| bytes == TYPE.as_bytes())
+}
+
+pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Outcome, ReconcileError> {
+    let (Some(place), Some(accounts)) = (ObjectKey::of(&key), &controllers.accounts_of) else {
+        return Ok(Outcome::Done);
+    };
+    let store = &*controllers.seen;
+    let namespace = place.namespace.unwrap_or_default();
+    if place.collection == SECRETS {
+        if let Some(entry) = store.get(&key).await?.value {
+            settle(controllers, accounts, place.cluster, namespace, &entry).await?;
+        }
+        return Ok(Outcome::Done);
+    }
+    let all = store.list(SECRETS.range(place.cluster, Some(namespace)), Page::default()).await?.value.entries;
+    for entry in all.iter().filter(|entry| may_be_one(entry)) {
+        if account(&stored::tree(entry).unwrap_or_default()) == Some(place.name) {
+            settle(controllers, accounts, place.cluster, namespace, entry).await?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// The account a Secret is of, if it is such a Secret.
+fn account(secret: &Value) -> Option<&str> {
+    let name = secret["metadata"]["annotations"][NAME].as_str()?;
+    (secret["type"] == TYPE && !name.is_empty()).then_some(name)
+}
+
+async fn settle(
+    controllers: &Controllers,
+    accounts: &Accounts,
+    cluster: Id,
+    namespace: &str,
+    entry: &Entry,
+) -> Result<(), ReconcileError> {
+    let store = &*controllers.seen;
+    let resource = catalog::find("", "v1", SECRETS.plural).expect("the catalogue has secrets");
+    let secret = stored::tree(entry).unwrap_or_default();
+    let Some(name) = account(&secret).filter(|_| !metadata::is_leaving(&secret)) else { return Ok(()) };
+    let found = store.get(&ACCOUNTS.key(cluster, Some(namespace), name)).await?.value;
+    let found = found.and_then(|entry| stored::tree(&entry).ok()).map(|account| named(&account));
+    let said = secret["metadata"]["annotations"][UID].as_str().unwrap_or_default();
+    let is_of = |uid: Option<&str>| said.is_empty() || uid == Some(said);
+    let Some(account) = found.filter(|account| is_of(account.uid.as_deref())) else {
+        return delete(store, resource, entry, &DeleteOptions::default()).await.map(drop);
+    };
+    let uid = account.uid.clone().unwrap_or_default();
+    let token = match secret["data"]["token"].as_str() {
+        Some(token) => token.to_owned(),
+        None => STANDARD.encode(accounts.lasting(cluster, namespace, account, named(&secret)).await?),
+    };
+    let authority = STANDARD.encode(&controllers.authority_pem);
+    amend(store, resource, entry, |secret| {
+        secret["metadata"]["annotations"][UID] = uid.into();
+        if !secret["data"].is_object() {
+            secret["data"] = json!({});
+        }
+        secret["data"]["token"] = token.into();
+        secret["data"]["namespace"] = STANDARD.encode(namespace).into();
+        secret["data"]["ca.crt"] = authority.into();
+    })
+    .await
+}

@@ -1,0 +1,191 @@
+//! Deletes an object, or marks it as deleted.
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use http::{Response, StatusCode};
+use openapi::codec;
+use openapi::codec::DecodeError;
+use openapi::codec::protobuf;
+use openapi::meta::status::Status;
+use openapi::schema::builtin;
+use serde_json::{Value, json};
+use storage::{Entry, Store};
+
+use crate::endpoints::ATTEMPTS;
+use crate::endpoints::create::warned;
+use crate::endpoints::{get, list};
+use crate::http::body::Body;
+use crate::keys::ObjectKey;
+use crate::kinds::Kinds;
+use crate::objects::metadata;
+use crate::objects::selection::Selection;
+use crate::objects::stored;
+use crate::registry::allocation;
+use crate::registry::call::{Call, unwritten};
+use crate::registry::deletion;
+use crate::registry::deletion::{DeleteOptions, Deleted, NotDeleted};
+use crate::request::negotiation;
+use crate::request::negotiation::Written;
+use crate::response::render::Style;
+
+const OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+/// Deletions of one collection under way at once: enough for the store to make one batch of many.
+const TOGETHER: usize = 64;
+
+pub(crate) async fn delete(
+    store: &dyn Store,
+    call: &Call,
+    style: &Style,
+    bytes: &Bytes,
+) -> Result<Response<Body>, Status> {
+    let body = body(call, bytes)?;
+    let options = DeleteOptions::parse(&body)?;
+    let entry = get::find(store, call).await?;
+    let (name, _) = call.named()?;
+    let Some(deleted) = settle(store, call, name, entry, &options).await? else {
+        return Err(call.not_found(name));
+    };
+    let response = match deleted {
+        Deleted::Gone(entry, _) if call.resource.delete_answers_object => {
+            style.answer(StatusCode::OK, &entry)?
+        }
+        Deleted::Gone(entry, _) => {
+            let tree = stored::tree(&entry).unwrap_or_default();
+            style.status(&Status::deleted(call.grouped(), name, metadata::text(&tree, "uid")))
+        }
+        // An old way to ask for the dependents to go first; who uses it expects to be told that it takes time.
+        Deleted::Going(entry) if body["orphanDependents"] == json!(false) => {
+            style.answer(StatusCode::ACCEPTED, &entry)?
+        }
+        Deleted::Going(entry) => style.answer(StatusCode::OK, &entry)?,
+    };
+    Ok(warned(response, &warnings(call, &options)))
+}
+
+/// Who deletes a job often expects its pods to go with it, and they do not unless that is said.
+fn warnings(call: &Call, options: &DeleteOptions) -> Vec<String> {
+    match (&*call.resource.group, &*call.resource.plural, options.propagation) {
+        ("batch", "jobs", None) => vec![
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+             remove them or set propagationPolicy=Orphan to suppress this warning"
+                .to_owned(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// Removes everything a list with the same selectors would show.
+pub(crate) async fn delete_collection(
+    store: &dyn Store,
+    call: &Call,
+    style: &Style,
+    bytes: &Bytes,
+) -> Result<Response<Body>, Status> {
+    let options = DeleteOptions::parse(&body(call, bytes)?)?;
+    let selection = Selection::parse(&call.query, &call.resource)?;
+    let listed = list::read(store, call, &selection).await?;
+    let removals = stream::iter(listed.entries.iter().cloned()).map(async |entry| {
+        let place = ObjectKey::of(entry.key()).ok_or_else(|| Status::internal("a key without a name"))?;
+        let namespace = place.namespace.map(str::to_owned);
+        let one = Call { namespace, name: Some(place.name.to_owned()), ..call.clone() };
+        settle(store, &one, place.name, entry.clone(), &options).await.map(drop)
+    });
+    removals.buffer_unordered(TOGETHER).try_collect::<()>().await?;
+    list::list_of(&listed, style).await
+}
+
+/// Deletes an object, and decides again as often as another client changes it meanwhile. None if it is gone already.
+async fn settle(
+    store: &dyn Store,
+    call: &Call,
+    name: &str,
+    mut entry: Entry,
+    options: &DeleteOptions,
+) -> Result<Option<Deleted>, Status> {
+    for _ in 0..ATTEMPTS {
+        call.check_guard_of_deletion(name, &entry).await?;
+        match deletion::delete(store, &call.resource, call.key(name), &entry, options).await {
+            Ok(deleted) => {
+                release(store, call, &deleted, options).await;
+                return Ok(Some(deleted));
+            }
+            Err(NotDeleted::Changed(Some(current))) => entry = current,
+            Err(NotDeleted::Changed(None)) => return Ok(None),
+            Err(NotDeleted::Refused(status)) => return Err(*status),
+            Err(NotDeleted::Failed(error)) => return Err(unwritten(call, name, error)),
+        }
+    }
+    Err(Status::modified(call.grouped(), name))
+}
+
+/// The allocations of a Service are released as soon as it is deleted: its replacement may want the same. Its Endpoints go
+/// with it, so that a new Service of its name does not begin by leading where the old one did.
+async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &DeleteOptions) {
+    let Deleted::Gone(entry, at) = deleted else { return };
+    if options.dry_run || !allocation::concern(&call.resource) {
+        return;
+    }
+    let service = stored::tree(entry).unwrap_or_default();
+    allocation::release_all(store, call.cluster, &service, *at).await;
+    let (namespace, name) = (metadata::text(&service, "namespace"), metadata::text(&service, "name"));
+    let key = allocation::ENDPOINTS.key(call.cluster, Some(namespace), name);
+    let Some(resource) = Kinds::built_in().find("", "v1", allocation::ENDPOINTS.plural) else { return };
+    if let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value)
+        && let Err(error) = deletion::delete(store, resource, key, &entry, &DeleteOptions::default()).await
+    {
+        tracing::warn!(name, ?error, "deleted a Service but not its Endpoints");
+    }
+}
+
+/// The options of a deletion, from the body, or from the query if there is none. `dryRun` counts wherever it stands:
+/// it must never turn into a real deletion.
+fn body(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
+    let mut options = match (bytes.is_empty(), negotiation::body(&call.headers)) {
+        (true, _) => asked(call)?,
+        (false, Err(status)) => return Err(status),
+        (false, Ok(Written::Protobuf)) => {
+            protobuf::decode(bytes).map_err(|error| Status::bad_request(error.to_string()))?.value
+        }
+        (false, Ok(Written::Text(syntax))) => {
+            // Read by its schema: an option of the wrong type must not be taken for one that was not given.
+            let schema = builtin::schema(OPTIONS).expect("the built-in types have the options of a deletion");
+            codec::decode_as(bytes, syntax, schema).map_err(unreadable)?.value
+        }
+    };
+    let kind = options["kind"].as_str().unwrap_or("DeleteOptions");
+    if !options.is_object() || kind != "DeleteOptions" {
+        return Err(Status::bad_request(format!("{kind:?} cannot be handled as a DeleteOptions")));
+    }
+    if call.query.dry_run() {
+        options["dryRun"] = json!(["All"]);
+    }
+    Ok(options)
+}
+
+fn unreadable(error: DecodeError) -> Status {
+    Status::bad_request(match error {
+        DecodeError::Json(why) => format!("couldn't get version/kind; json parse error: {why}"),
+        other => other.to_string(),
+    })
+}
+
+fn asked(call: &Call) -> Result<Value, Status> {
+    let mut options = json!({});
+    let policy = call.query.text("propagationPolicy");
+    if !policy.is_empty() {
+        options["propagationPolicy"] = policy.into();
+    }
+    if !call.query.text("orphanDependents").is_empty() {
+        options["orphanDependents"] = call.query.flag("orphanDependents").into();
+    }
+    match call.query.text("gracePeriodSeconds") {
+        "" => {}
+        text => {
+            let seconds: i64 = text.parse().map_err(|_| {
+                Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
+            })?;
+            options["gracePeriodSeconds"] = seconds.into();
+        }
+    }
+    Ok(options)
+}

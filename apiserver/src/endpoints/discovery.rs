@@ -1,0 +1,155 @@
+//! Discovery and OpenAPI endpoints.
+//!
+//! They are large and change only with the set of kinds, so each is made once and shared by every logical
+//! cluster with the same set.
+
+use std::collections::BTreeSet;
+
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH,
+    VARY,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use openapi::meta::hash;
+use openapi::meta::status::Status;
+use openapi::publish::discovery;
+use openapi::publish::discovery::ApiRoot;
+use openapi::publish::documents;
+use serde_json::{Value, json};
+
+use crate::http::body::Body;
+use crate::http::compression;
+use crate::http::compression::GZIP;
+use crate::kinds::Kinds;
+use crate::kinds::documents::{CachedDocument, openapi_v2, openapi_v2_protobuf, openapi_v3};
+use crate::request::negotiation;
+use crate::request::negotiation::{Encoding, Shape};
+use crate::request::path::Target;
+use crate::request::query::Query;
+use crate::response::render;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Answers for everything that is not a resource or a probe.
+pub(crate) fn answer(
+    kinds: &Kinds,
+    target: &Target,
+    query: &Query,
+    headers: &HeaderMap,
+    address: &str,
+) -> Result<Response<Body>, Status> {
+    let resources = || kinds.shown();
+    let unknown = Status::unknown_path;
+    let whole = |value: Value| Ok(render::value(StatusCode::OK, &value));
+    match target {
+        Target::Groups { core } => groups(kinds, *core, headers, address),
+        Target::Group { group } => whole(discovery::group(&resources(), group).ok_or_else(unknown)?),
+        Target::Resources { group, version } => {
+            whole(discovery::resource_list(&resources(), group, version).ok_or_else(unknown)?)
+        }
+        Target::OpenApiV3 { group_version: None } => whole(documents::index(
+            openapi_v3(kinds).iter().map(|(path, made)| (path.as_str(), made.hash.as_str())),
+        )),
+        Target::OpenApiV3 { group_version: Some(path) } => {
+            let made = openapi_v3(kinds).get(path).ok_or_else(unknown)?;
+            let mut response = made.answer(headers);
+            // An address with the hash of what it leads to always leads to the same. With any other hash it leads to
+            // what there is now: to send a client elsewhere would be to send it out of its logical cluster.
+            if query.text("hash") == made.hash {
+                lasts(response.headers_mut());
+            }
+            Ok(response)
+        }
+        Target::OpenApiV2 => Ok(version_two(kinds, headers)),
+        Target::Index => whole(json!({ "paths": paths(kinds) })),
+        _ => Err(unknown()),
+    }
+}
+
+/// Every address that is not a resource's own.
+fn paths(kinds: &Kinds) -> Vec<String> {
+    let fixed = ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version"];
+    let probes = ["/healthz", "/livez", "/readyz"];
+    let mut paths: BTreeSet<String> = fixed.iter().chain(&probes).map(|path| (*path).to_owned()).collect();
+    for resource in kinds.resources() {
+        let document = documents::path(&resource.group, &resource.version);
+        paths.insert(format!("/openapi/v3/{document}"));
+        paths.insert(format!("/{document}"));
+        if !resource.group.is_empty() {
+            paths.insert(format!("/apis/{}", resource.group));
+        }
+    }
+    paths.into_iter().collect()
+}
+
+/// The older document, for clients that have not learned the newer one. Some take it only in its own protobuf.
+fn version_two(kinds: &Kinds, headers: &HeaderMap) -> Response<Body> {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let made = match accept.contains("com.github.proto-openapi.spec.v2") {
+        true => openapi_v2_protobuf(kinds),
+        false => openapi_v2(kinds),
+    };
+    made.answer(headers)
+}
+
+impl CachedDocument {
+    fn answer(&self, headers: &HeaderMap) -> Response<Body> {
+        let is_packed = compression::is_accepted(headers);
+        let body = match (is_packed, &self.body) {
+            (true, _) => self.gzip(),
+            (false, Some(body)) => body.clone(),
+            (false, None) => compression::gunzip(&self.gzip()),
+        };
+        let mut response =
+            cached(headers, &self.hash, render::typed(StatusCode::OK, self.content_type, body));
+        response.headers_mut().append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+        // What is not sent is not packed either: a client would note that about what it holds.
+        if is_packed && response.status() == StatusCode::OK {
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+        }
+        response
+    }
+}
+
+/// Says that what was sent stays true for as long as caches can remember.
+fn lasts(headers: &mut HeaderMap) {
+    let year = jiff::SignedDuration::from_hours(365 * 24);
+    let then = (jiff::Timestamp::now() + year).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    headers.insert(EXPIRES, then.parse().expect("a date is made of letters and digits"));
+}
+
+fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
+    let offered = |shape| matches!(shape, Shape::Whole | Shape::Aggregated);
+    let form = negotiation::answer(headers, |form| form.encoding == Encoding::Json && offered(form.shape))?;
+    let resources = kinds.shown();
+    if form.shape == Shape::Aggregated {
+        let root = if core { ApiRoot::Core } else { ApiRoot::Groups };
+        let (hash, body) = kinds.documents().aggregated[usize::from(!core)].get_or_init(|| {
+            let body = discovery::aggregated(&resources, root).to_string();
+            (hash::content(body.as_bytes()), body.into())
+        });
+        let mut response = render::json(StatusCode::OK, body.clone());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
+        return Ok(cached(headers, hash, response));
+    }
+    let value =
+        if core { discovery::core_versions(&resources, address) } else { discovery::group_list(&resources) };
+    Ok(render::value(StatusCode::OK, &value))
+}
+
+/// Says what the document is called, and nothing more if the client has it already.
+fn cached(headers: &HeaderMap, hash: &str, mut response: Response<Body>) -> Response<Body> {
+    let tag = format!("\"{hash}\"");
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|held| held.as_bytes() == tag.as_bytes());
+    // The headers stay: a client keeps them with what it has, the media type above all.
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.body_mut() = render::nothing();
+    }
+    if let Ok(tag) = tag.parse() {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response
+}

@@ -1,0 +1,416 @@
+//! Lists a collection, all of it at one revision.
+//!
+//! ```text
+//!   query ─► a page of handles to shared bytes ─► pieces of at most 4 KB, each made when the client takes it
+//!                       ▲ read on at the same revision when they are used up ─┘
+//! ```
+//!
+//! What is held for a client that reads slowly, or not at all, are the handles of one page: eight bytes an object. A
+//! list of several pages needs the history of its revision until the last one is read. A client that takes so long that this
+//! is compacted gets an answer that breaks off, and lists again.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::Response;
+use openapi::codec;
+use openapi::codec::Syntax;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
+use openapi::schema::Origin;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use storage::{Entry, Key, Page, Range, ReadError, Revision, Store};
+
+use crate::endpoints::get;
+use crate::http::body::Body;
+use crate::objects::selection::Selection;
+use crate::objects::store_errors::unreadable;
+use crate::registry::call::Call;
+use crate::request::info::Reach;
+use crate::request::negotiation::Shape;
+use crate::request::query::Query;
+use crate::response::list_reader::{ListReader, SENT_ENTRIES};
+use crate::response::list_stream;
+use crate::response::list_stream::Interruption;
+use crate::response::render::Style;
+
+/// Entries read from the store at a time while looking for those selected.
+const PAGE_ENTRIES: usize = 1000;
+/// A page that a client asks for has at most so many entries, because all of it is read before the first is sent. A client that
+/// asks for more gets a token to go on with.
+const LIMIT_MAX: usize = 4096;
+
+/// A continue token: opaque to clients, verified when it comes back.
+#[derive(Serialize, Deserialize)]
+struct Continue {
+    v: String,
+    /// The version all pages are of. Below zero: whatever is newest, for lists that waited too long to go on.
+    rv: i64,
+    start: String,
+}
+
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+const NEWEST: i64 = -1;
+
+const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+const TOKEN_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// A page of entries, and where the list continues.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) revision: Revision,
+    pub(crate) entries: Vec<Entry>,
+    next: Option<Key>,
+    remaining: Option<usize>,
+}
+
+pub(crate) async fn list(
+    store: &Arc<dyn Store>,
+    call: &Call,
+    style: &Style,
+) -> Result<Response<Body>, Status> {
+    style.several()?;
+    let selection = selection(call)?;
+    let plan = ListPlan::new(&**store, call, &selection).await?;
+    if plan.limit == 0 {
+        let reader = ListReader::start(
+            store,
+            range(call, &selection),
+            call.resource.clone(),
+            &selection,
+            plan.page.clone(),
+        )
+        .await;
+        let reader = reader.map_err(|error| plan.failed(error))?;
+        let listed = Listed { revision: reader.revision, entries: Vec::new(), next: None, remaining: None };
+        return send(style, shown_metadata(&listed, style), reader).await;
+    }
+    let plan = ListPlan { limit: plan.limit.min(LIMIT_MAX), ..plan };
+    let page = plan.page.clone();
+    let listed = plan.read(&**store, call, &selection).await?;
+    if listed.entries.len() <= SENT_ENTRIES {
+        return list_of(&listed, style).await;
+    }
+    // The end of the page had to be computed first. Then it is read again as it is sent.
+    let page = Page { at: Some(listed.revision), ..page };
+    let reader = ListReader::start(store, range(call, &selection), call.resource.clone(), &selection, page)
+        .await
+        .map_err(unreadable)?;
+    let reader = reader.limited(listed.entries.len());
+    send(style, shown_metadata(&listed, style), reader).await
+}
+
+/// A list in the form asked for.
+pub(crate) async fn list_of(listed: &Listed, style: &Style) -> Result<Response<Body>, Status> {
+    style.several()?;
+    send(style, shown_metadata(listed, style), ListReader::of(listed.entries.clone())).await
+}
+
+async fn send(style: &Style, metadata: Value, reader: ListReader) -> Result<Response<Body>, Status> {
+    let sent = list_stream::list(style.clone(), &metadata, reader).await;
+    sent.map_err(|interruption| match interruption {
+        Interruption::Read(error) => unreadable(error),
+        // What has no form in protobuf is not offered in it.
+        other => Status::internal(&other.to_string()),
+    })
+}
+
+fn shown_metadata(listed: &Listed, style: &Style) -> Value {
+    let mut metadata = metadata(listed);
+    // Kubernetes has no type for lists of custom kinds that would leave out what is empty.
+    let is_whole = style.form.shape == Shape::Whole && style.resource.origin == Origin::Custom;
+    if is_whole && metadata.get("continue").is_none() {
+        metadata["continue"] = "".into();
+    }
+    metadata
+}
+
+/// The selectors of a list.
+pub(crate) fn selection(call: &Call) -> Result<Selection, Status> {
+    let selection = Selection::parse(&call.query, &call.resource)?;
+    Ok(match call.reach {
+        Reach::One => selection,
+        // Namespaces of the same name are no neighbours among the keys of all logical clusters.
+        Reach::Every => selection.within(call.namespace.clone()),
+    })
+}
+
+/// Reads what a list shows, all of it.
+pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
+    ListPlan::new(store, call, selection).await?.read(store, call, selection).await
+}
+
+/// The start and the limit of a list.
+struct ListPlan {
+    page: Page,
+    /// Zero for all.
+    limit: usize,
+    token: Option<Continue>,
+}
+
+impl ListPlan {
+    async fn new(store: &dyn Store, call: &Call, selection: &Selection) -> Result<ListPlan, Status> {
+        check(&call.query)?;
+        // Less than nothing is no limit either.
+        let limit = usize::try_from(call.query.number("limit")?).unwrap_or(0);
+        // A list is over when it is; but what is no number is refused here as for a watch.
+        call.query.number("timeoutSeconds")?;
+        let version = call.query.version().map_err(|bad| bad.of_list())?;
+        let token = match call.query.text("continue") {
+            "" => None,
+            text => Some(parse(text, &range(call, selection))?),
+        };
+        let page = match &token {
+            Some(_) if version != Revision::ZERO => {
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            Some(token) => Page {
+                at: u64::try_from(token.rv).ok().map(Revision),
+                after: Some(Key::from(token.start.as_str())),
+                ..Page::default()
+            },
+            None => {
+                get::not_older(store, &call.key(""), version).await?;
+                Page { at: exact(&call.query, version, limit), ..Page::default() }
+            }
+        };
+        Ok(ListPlan { page, limit, token })
+    }
+
+    async fn read(self, store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
+        let listed = pages(store, call, selection, self.page.clone(), self.limit).await;
+        listed.map_err(|error| self.failed(error))
+    }
+
+    fn failed(self, error: ReadError) -> Status {
+        match (error, self.token) {
+            (ReadError::Compacted { .. }, None) => Status::expired(LIST_EXPIRED),
+            (ReadError::Compacted { .. }, Some(token)) => {
+                let mut status = Status::expired(TOKEN_EXPIRED);
+                status.metadata.continue_token = Some(written(&Continue { rv: NEWEST, ..token }));
+                status
+            }
+            (error, _) => unreadable(error),
+        }
+    }
+}
+
+/// Reads up to `limit` entries; all of them if it is zero.
+async fn pages(
+    store: &dyn Store,
+    call: &Call,
+    selection: &Selection,
+    mut page: Page,
+    limit: usize,
+) -> Result<Listed, ReadError> {
+    let range = range(call, selection);
+    let mut entries: Vec<Entry> = Vec::new();
+    loop {
+        let wanted = if limit == 0 { PAGE_ENTRIES } else { (limit - entries.len()).min(PAGE_ENTRIES) };
+        page.limit = Some(wanted);
+        // The remaining objects can only be counted without selectors; and not across logical clusters.
+        page.count = limit > 0 && selection.is_everything() && call.reach == Reach::One;
+        let read = store.list(range.clone(), page.clone()).await?;
+        page.at = Some(read.revision);
+        page.after = read.value.entries.last().map(|entry| entry.key().clone());
+        entries.extend(read.value.entries.into_iter().filter(|entry| selection.holds(&call.resource, entry)));
+        let full = limit > 0 && entries.len() >= limit;
+        if full || !read.value.more {
+            let next = page.after.filter(|_| read.value.more);
+            return Ok(Listed { revision: read.revision, entries, next, remaining: read.value.remaining });
+        }
+    }
+}
+
+/// The stretch of keys in which everything selected lies.
+pub(crate) fn range(call: &Call, selection: &Selection) -> Range {
+    // A single object is often asked for this way, to watch it.
+    match (selection.name(), call.resource.namespaced, &call.namespace) {
+        (Some(name), true, Some(_)) | (Some(name), false, None) if call.reach == Reach::One => {
+            Range::key(call.key(name))
+        }
+        _ => call.range(),
+    }
+}
+
+/// The revision to read at, if the client insists on one: by saying so, or, as of old, by asking for pages of it.
+fn exact(query: &Query, version: Revision, limit: usize) -> Option<Revision> {
+    let rule = query.text("resourceVersionMatch");
+    let insists = rule == "Exact" || rule.is_empty() && limit > 0;
+    (version > Revision::ZERO && insists).then_some(version)
+}
+
+/// Refuses what contradicts itself, in Kubernetes's words.
+fn check(query: &Query) -> Result<(), Status> {
+    let rule = query.text("resourceVersionMatch");
+    let forbidden = |why: &str| FieldError::forbidden("resourceVersionMatch", why);
+    let error = match (rule, query.text("resourceVersion")) {
+        _ if !query.text("sendInitialEvents").is_empty() => {
+            FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
+        }
+        ("", _) => return Ok(()),
+        _ if !query.text("continue").is_empty() => {
+            forbidden("resourceVersionMatch is forbidden when continue is provided")
+        }
+        (_, "") => forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        ("Exact", "0") => forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
+        ("Exact" | "NotOlderThan", _) => return Ok(()),
+        _ => FieldError::not_supported("resourceVersionMatch", rule, &["Exact", "NotOlderThan", ""]),
+    };
+    Err(Status::invalid(GroupResource::new("meta.k8s.io", "ListOptions"), "", &[error]))
+}
+
+fn parse(token: &str, range: &Range) -> Result<Continue, Status> {
+    let bad =
+        |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| bad(&error.to_string()))?;
+    let read = codec::decode(&bytes, Syntax::Json).map_err(|error| bad(&error.to_string()))?;
+    let token: Continue = serde_json::from_value(read.value).map_err(|error| bad(&error.to_string()))?;
+    if token.v != TOKEN_VERSION {
+        return Err(bad(&format!("server does not recognize this encoded version {:?}", token.v)));
+    }
+    // A token only ever leads back into the list it came from, whatever the client wrote into it.
+    if !range.contains(token.start.as_bytes()) {
+        return Err(bad(&token.start));
+    }
+    Ok(token)
+}
+
+fn written(token: &Continue) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(token).unwrap_or_default())
+}
+
+fn metadata(listed: &Listed) -> Value {
+    let mut metadata = json!({ "resourceVersion": listed.revision.to_string() });
+    if let Some(next) = &listed.next {
+        let start = String::from_utf8_lossy(next.as_bytes()).into_owned();
+        // Revisions are counted one by one; no store lives to see 2^63 of them.
+        let rv = i64::try_from(listed.revision.0).unwrap_or(i64::MAX);
+        metadata["continue"] = written(&Continue { v: TOKEN_VERSION.to_owned(), rv, start }).into();
+        if let Some(remaining) = listed.remaining {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+    }
+    metadata
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_contradicts_itself_is_refused() {
+        let allowed = |query: &str| check(&Query::parse(Some(query))).is_ok();
+        for query in [
+            "",
+            "resourceVersion=0",
+            "resourceVersion=5&limit=1",
+            "resourceVersion=5&resourceVersionMatch=Exact",
+            "resourceVersion=0&resourceVersionMatch=NotOlderThan",
+        ] {
+            assert!(allowed(query), "{query}");
+        }
+        for query in [
+            "resourceVersionMatch=Exact",
+            "resourceVersion=0&resourceVersionMatch=Exact",
+            "resourceVersion=5&resourceVersionMatch=Newest",
+            "resourceVersion=5&resourceVersionMatch=Exact&continue=x",
+            "sendInitialEvents=true",
+        ] {
+            assert!(!allowed(query), "{query}");
+        }
+    }
+
+    #[test]
+    fn who_pages_through_a_version_insists_on_it() {
+        let at = |query: &str, limit| exact(&Query::parse(Some(query)), Revision(5), limit);
+        assert_eq!(at("", 0), None);
+        assert_eq!(at("", 1), Some(Revision(5)));
+        assert_eq!(at("resourceVersionMatch=Exact", 0), Some(Revision(5)));
+        assert_eq!(at("resourceVersionMatch=NotOlderThan", 1), None);
+    }
+
+    fn call(query: &str) -> Call {
+        Call {
+            cluster: api::cluster::Id::ROOT,
+            reach: Reach::One,
+            resource: openapi::catalog::find("", "v1", "configmaps").unwrap().clone(),
+            namespace: Some("default".to_owned()),
+            name: None,
+            subresource: None,
+            query: Query::parse(Some(query)),
+            headers: http::HeaderMap::new(),
+            identity: crate::authn::identity::Identity::Anonymous,
+            authorization: crate::authz::authorization::Authorization::open(),
+            guard: crate::admission::guard::Guarded::default(),
+        }
+    }
+
+    /// The end of a long list must not be lost to a client that reads slowly.
+    #[tokio::test]
+    async fn a_list_that_waited_too_long_goes_on_with_what_is_there_now() {
+        let store = storage::memory::Memory::new();
+        for name in ["a", "b", "c"] {
+            let value = crate::objects::stored::encode(&json!({ "metadata": { "name": name } }));
+            store
+                .commit(call("").key(name), storage::Expect::Absent, storage::Change::Put(value))
+                .await
+                .unwrap();
+        }
+        let read = async |query: &str| {
+            let call = call(query);
+            read(&store, &call, &selection(&call).unwrap()).await
+        };
+        let token = metadata(&read("limit=1").await.unwrap())["continue"].as_str().unwrap().to_owned();
+        let gone = store.get(&call("").key("b")).await.unwrap().value.unwrap();
+        let expect = storage::Expect::Revision(gone.revision());
+        store.commit(gone.key().clone(), expect, storage::Change::Delete).await.unwrap();
+        store.compact(Revision(u64::MAX)).await.unwrap();
+
+        let expired = read(&format!("limit=1&continue={token}")).await.unwrap_err();
+        assert_eq!((expired.code, expired.message.as_str()), (410, TOKEN_EXPIRED));
+        let token = expired.metadata.continue_token.unwrap();
+        let rest = read(&format!("limit=5&continue={token}")).await.unwrap();
+        let names: Vec<_> = rest.entries.iter().map(|entry| entry.key().clone()).collect();
+        assert_eq!(names, [call("").key("c")]);
+        let old = read("resourceVersion=1&resourceVersionMatch=Exact").await.unwrap_err();
+        assert_eq!((old.code, old.message.as_str()), (410, LIST_EXPIRED));
+        let both = read(&format!("resourceVersion=1&continue={token}")).await.unwrap_err();
+        assert_eq!(both.message, "specifying resource version is not allowed when using continue");
+    }
+
+    /// A list of several pages whose client waited until its revision was compacted must not look complete.
+    #[tokio::test]
+    async fn what_was_compacted_before_it_was_sent_is_missed() {
+        let store: Arc<dyn Store> = Arc::new(storage::memory::Memory::new());
+        let write = async |name: String| {
+            let value = crate::objects::stored::encode(&json!({ "metadata": { "name": name } }));
+            let put = storage::Change::Put(value);
+            store.commit(call("").key(&name), storage::Expect::Absent, put).await.unwrap();
+        };
+        for number in 0..=SENT_ENTRIES {
+            write(format!("{number:04}")).await;
+        }
+        let call = call("");
+        let selection = selection(&call).unwrap();
+        let mut reader = ListReader::start(
+            &store,
+            range(&call, &selection),
+            call.resource.clone(),
+            &selection,
+            Page::default(),
+        )
+        .await
+        .unwrap();
+        write("later".to_owned()).await;
+        store.compact(Revision(u64::MAX)).await.unwrap();
+        for _ in 0..SENT_ENTRIES {
+            assert!(reader.next().await.unwrap().is_some());
+        }
+        assert!(matches!(reader.next().await, Err(ReadError::Compacted { .. })));
+    }
+}

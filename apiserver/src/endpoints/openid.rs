@@ -1,0 +1,24 @@
+//! The OpenID documents with which others verify the service account tokens of a logical cluster.
+
+use api::cluster::Id;
+use http::{Method, Response, StatusCode};
+use openapi::meta::status::Status;
+
+use crate::authn::service_accounts::Accounts;
+use crate::http::body::Body;
+use crate::response::render;
+
+/// `GET /.well-known/openid-configuration`.
+pub(crate) fn configuration(accounts: &Accounts, cluster: Id) -> Response<Body> {
+    render::value(StatusCode::OK, &accounts.configuration(cluster))
+}
+
+/// `/openid/v1/jwks`: the public keys, after having made or removed some if the method says so.
+pub(crate) async fn keys(
+    accounts: &Accounts,
+    cluster: Id,
+    method: &Method,
+) -> Result<Response<Body>, Status> {
+    let body = accounts.published(cluster, method).await?.to_string();
+    Ok(render::typed(StatusCode::OK, "application/jwk-set+json", body))
+}

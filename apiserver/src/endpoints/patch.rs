@@ -1,0 +1,166 @@
+//! Patches an object.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Response, StatusCode};
+use openapi::codec;
+use openapi::codec::typed;
+use openapi::codec::typed::{Mismatch, StrictDecodingError};
+use openapi::codec::{DecodeError, Decoded, Syntax};
+use openapi::meta::status::Status;
+use openapi::patch::json::JsonPatch;
+use openapi::patch::merge::MergePatch;
+use openapi::patch::strategic::StrategicPatch;
+use openapi::patch::{self, PatchError};
+use openapi::schema::Origin;
+use openapi::schema::Schema;
+use serde_json::Value;
+use storage::Store;
+
+use crate::endpoints::ATTEMPTS;
+use crate::endpoints::create::warned;
+use crate::endpoints::update::Version;
+use crate::endpoints::{apply, get, update};
+use crate::http::body::Body;
+use crate::registry::call::Call;
+use crate::registry::decode;
+use crate::registry::managed_fields::ManagedFields;
+use crate::response::render::Style;
+
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const PATCHES_OF_CUSTOM: &[&str] = &[JSON_PATCH, MERGE_PATCH, "application/apply-patch+yaml"];
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+
+/// What Kubernetes says of a list where it looks for an object's kind.
+const KIND_OF_A_LIST: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value \
+    of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+    \"json:\\\"kind,omitempty\\\"\" }";
+
+pub(crate) async fn patch(
+    store: &dyn Store,
+    call: &Call,
+    style: &Style,
+    bytes: &Bytes,
+) -> Result<Response<Body>, Status> {
+    if Media::of(call)? == Media::Apply {
+        return apply::apply(store, call, style, bytes).await;
+    }
+    let (name, _) = call.named()?;
+    for _ in 0..ATTEMPTS {
+        let entry = get::find(store, call).await?;
+        let old = call.tree(&entry)?;
+        let (mut new, mut said) = patched(call, old.clone(), bytes)?;
+        update::named(call, name, &new)?;
+        apply::same_uid(call, name, &old, &new)?;
+        update::expected(call, name, &new, &entry, Version::May)?;
+        said.extend(update::about(call, Some(&old), &new));
+        let owners = ManagedFields::said(&mut new);
+        if let Some(entry) = update::replace(store, call, &entry, new, owners).await? {
+            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &said));
+        }
+    }
+    Err(Status::modified(call.grouped(), name))
+}
+
+/// A patched object, and warnings about it.
+pub(crate) fn patched(call: &Call, old: Value, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
+    understood(call, apply(call, Media::of(call)?, old, bytes)?)
+}
+
+/// The type of a patch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Media {
+    Apply,
+    Json,
+    Merge,
+    Strategic,
+}
+
+impl Media {
+    pub(crate) fn of(call: &Call) -> Result<Media, Status> {
+        let text = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        match text.split(';').next().unwrap_or_default().trim() {
+            APPLY_PATCH => Ok(Media::Apply),
+            JSON_PATCH => Ok(Media::Json),
+            MERGE_PATCH => Ok(Media::Merge),
+            STRATEGIC_PATCH if call.resource.origin == Origin::BuiltIn => Ok(Media::Strategic),
+            // Kubernetes has two ways to say this, depending on who describes the kind.
+            _ if call.resource.origin == Origin::Custom => {
+                Err(Status::unsupported_media_type(PATCHES_OF_CUSTOM))
+            }
+            _ => Err(Status::unknown_patch_type()),
+        }
+    }
+}
+
+/// The patched object, and the original as an error message shows it.
+struct Patched {
+    object: Value,
+    shown: String,
+    /// Warnings about the patch itself.
+    strict_errors: Vec<StrictDecodingError>,
+    /// Which of Kubernetes' two ways to read the object has the words for what is wrong with it.
+    read: fn(Value, &Schema) -> Result<Decoded, Mismatch>,
+}
+
+fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
+    let unreadable = |error: DecodeError| match media {
+        Media::Strategic => Status::bad_request(error.to_string()),
+        _ => Status::bad_request(format!("error decoding patch: {error}")),
+    };
+    let Decoded { value: parsed, mut strict_errors } =
+        codec::decode(bytes, Syntax::Json).map_err(unreadable)?;
+    let refused = |error: PatchError| {
+        tracing::debug!(%error, "patch does not apply");
+        error.status()
+    };
+    match (media, call.resource.schema()) {
+        (Media::Strategic, Some(schema)) => {
+            let patch = StrategicPatch::parse(parsed).map_err(refused)?;
+            let shown = patch.shown();
+            object = patch.apply(object, schema).map_err(refused)?;
+            // Whatever it says of its kind, it is converted to the kind it had.
+            object["apiVersion"] = call.resource.api_version().into();
+            object["kind"] = call.resource.kind.to_string().into();
+            return Ok(Patched { object, shown, strict_errors, read: typed::convert_tree });
+        }
+        (Media::Strategic, None) | (Media::Apply, _) => return Err(Status::unknown_patch_type()),
+        (Media::Json, _) => {
+            let patch = JsonPatch::parse(parsed).map_err(refused)?;
+            strict_errors = strict_errors
+                .into_iter()
+                .map(|finding| StrictDecodingError::JsonPatch(Box::new(finding)))
+                .collect();
+            strict_errors.extend(patch.strict_errors.iter().cloned());
+            object = patch.apply(object).map_err(refused)?;
+        }
+        (Media::Merge, _) => MergePatch::parse(parsed).map_err(refused)?.apply(&mut object),
+    }
+    Ok(Patched { shown: object.to_string(), object, strict_errors, read: typed::decode_tree })
+}
+
+/// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
+fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Status> {
+    let Patched { object, shown, mut strict_errors, read } = patched;
+    if object.is_array() {
+        return Err(patch::unreadable(&shown, KIND_OF_A_LIST));
+    }
+    match call.resource.custom {
+        Some(_) => decode::same_kind(call, &object)?,
+        None => {
+            decode::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
+        }
+    }
+    let Some(schema) = call.resource.schema() else { return Ok((object, Vec::new())) };
+    let has_version = object["apiVersion"].as_str().is_some_and(|version| !version.is_empty());
+    if call.resource.origin == Origin::BuiltIn && !has_version {
+        // Kubernetes reads an object of no version as one of its own making, whose metadata has another name.
+        return Err(update::nameless(call.named()?.0));
+    }
+    let walked = read(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
+    strict_errors.extend(walked.strict_errors);
+    let warnings = decode::validation(call).enforce(&strict_errors);
+    Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
+}

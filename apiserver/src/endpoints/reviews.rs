@@ -1,0 +1,255 @@
+//! Reviews: who am I, what may I do, whose token is this.
+//!
+//! They are created and never kept: the answer is the object that was sent, with its status filled in. What may be done
+//! is decided by the [authorization](crate::authz::authorization); this file only translates.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
+use serde_json::{Value, json};
+
+use crate::authn::credential::Authenticators;
+use crate::authn::identity::{ANONYMOUS, Identity, User};
+use crate::authn::service_accounts::{Accounts, NotFound};
+use crate::authz::authorization::Authorization;
+use crate::endpoints::create;
+use crate::http::body::Body;
+use crate::kinds::reviews::{AUTHORIZATION, Review};
+use crate::objects::metadata;
+use crate::objects::store_errors::unreadable;
+use crate::rbac::{Decision, Rule, policy};
+use crate::registry::call::Call;
+use crate::registry::decode;
+use crate::registry::decode::Sent;
+use crate::registry::managed_fields;
+use crate::registry::managed_fields::ManagedFields;
+use crate::request::attributes::{Attributes, ResourceAttributes};
+use crate::request::negotiation;
+use crate::response::render::Style;
+
+impl Review {
+    /// Answers a question.
+    pub(crate) async fn answer(
+        self,
+        call: &Call,
+        style: &Style,
+        authenticators: &Authenticators,
+        bytes: &[u8],
+    ) -> Result<Response<Body>, Status> {
+        negotiation::no_table(style.form)?;
+        call.authorization.catch_up().await?;
+        let identity = &call.identity;
+        let Sent { mut object, warnings } = decode::object(call, bytes)?;
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        let owners = ManagedFields::said(&mut object).of_new(call, &object);
+        managed_fields::put(&mut object, owners);
+        let status = match self {
+            Review::SelfSubject => {
+                object = json!({ "metadata": { "creationTimestamp": metadata::now() } });
+                json!({ "userInfo": identity.info() })
+            }
+            Review::SelfAccess | Review::Access | Review::LocalAccess => {
+                let wanted = self.wanted(call, &mut object)?;
+                let who = match self {
+                    Review::SelfAccess => identity.clone(),
+                    _ => subject(&object["spec"]),
+                };
+                access(&call.authorization.may(&who, &wanted))
+            }
+            Review::SelfRules => {
+                let namespace = text(&object["spec"], "namespace");
+                if namespace.is_empty() {
+                    return Err(Status::bad_request("no namespace on request"));
+                }
+                rules(&call.authorization, &namespace)
+            }
+            Review::Token => token(call, &object["spec"], authenticators).await?,
+        };
+        let resource = &call.resource;
+        object["kind"] = (*resource.kind).into();
+        object["apiVersion"] = resource.api_version().into();
+        object["status"] = status;
+        Ok(create::warned(style.answer_tree(StatusCode::CREATED, &object, &[])?, &warnings))
+    }
+
+    /// What an access review asks about, if it is a proper one.
+    fn wanted(self, call: &Call, object: &mut Value) -> Result<Attributes, Status> {
+        let namespace = call.namespace.as_deref();
+        if let Some(namespace) = namespace {
+            let said = metadata::text(object, "namespace");
+            if !said.is_empty() && said != namespace {
+                return Err(Status::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+        }
+        let mut errors = Vec::new();
+        let wanted = attributes(&object["spec"]);
+        if let Err(error) = &wanted {
+            errors.push(error.clone());
+        }
+        if self != Review::SelfAccess {
+            errors.extend(missing_subject(&object["spec"]));
+        }
+        errors.extend(named(object));
+        if let (Some(namespace), Ok(wanted)) = (namespace, &wanted) {
+            errors.extend(elsewhere(namespace, wanted));
+            object["metadata"]["namespace"] = namespace.into();
+        }
+        match (wanted, errors.is_empty()) {
+            (Ok(wanted), true) => Ok(wanted),
+            _ => Err(Status::invalid(GroupResource::new(AUTHORIZATION, ""), "", &errors)),
+        }
+    }
+}
+
+/// The attributes that a review is about: of a resource or of a path.
+fn attributes(spec: &Value) -> Result<Attributes, FieldError> {
+    match (&spec["resourceAttributes"], &spec["nonResourceAttributes"]) {
+        (Value::Null, Value::Null) => Err(FieldError::invalid(
+            "spec.resourceAttributes",
+            Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )),
+        (Value::Null, path) => Ok(Attributes::Path { path: text(path, "path"), verb: text(path, "verb") }),
+        (resource, Value::Null) => Ok(Attributes::Resource(ResourceAttributes {
+            verb: text(resource, "verb"),
+            group: text(resource, "group"),
+            version: text(resource, "version"),
+            resource: text(resource, "resource"),
+            subresource: text(resource, "subresource"),
+            namespace: text(resource, "namespace"),
+            name: text(resource, "name"),
+        })),
+        (_, path) => Err(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            shown(&text(path, "path"), &text(path, "verb")),
+            "cannot be specified in combination with resourceAttributes",
+        )),
+    }
+}
+
+/// A path and a verb as upstream prints them in errors.
+fn shown(path: &str, verb: &str) -> Value {
+    json!({ "Path": path, "Verb": verb })
+}
+
+/// Refuses an access review without a user.
+fn missing_subject(spec: &Value) -> Option<FieldError> {
+    let groups = spec["groups"].as_array().map_or(0, Vec::len);
+    (text(spec, "user").is_empty() && groups == 0)
+        .then(|| FieldError::invalid("spec.user", "", "at least one of user or group must be specified"))
+}
+
+/// Complains about names and labels on what is never kept.
+fn named(object: &Value) -> Option<FieldError> {
+    let mut metadata = object["metadata"].as_object().cloned().unwrap_or_default();
+    metadata.remove("namespace");
+    metadata.remove("managedFields");
+    metadata.retain(|_, value| !value.is_null());
+    (!metadata.is_empty()).then(|| FieldError::invalid("metadata", Value::Object(metadata), "must be empty"))
+}
+
+/// Complains if a question for one namespace is about anything else.
+fn elsewhere(namespace: &str, wanted: &Attributes) -> Option<FieldError> {
+    match wanted {
+        Attributes::Path { path, verb } => Some(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            shown(path, verb),
+            "disallowed on this kind of request",
+        )),
+        Attributes::Resource(resource) => (resource.namespace != namespace).then(|| {
+            let said = resource.namespace.as_str();
+            FieldError::invalid("spec.resourceAttributes.namespace", said, "must match metadata.namespace")
+        }),
+    }
+}
+
+/// The user that a review is about, which need not be the client.
+fn subject(spec: &Value) -> Identity {
+    let name = text(spec, "user");
+    if name == ANONYMOUS.0 {
+        return Identity::Anonymous;
+    }
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    Identity::User(Arc::new(User {
+        name,
+        uid: text(spec, "uid"),
+        groups: texts(&spec["groups"]),
+        extra: extra.map(|(name, values)| (name.clone(), texts(values))).collect(),
+        ..User::default()
+    }))
+}
+
+fn access(decision: &Decision) -> Value {
+    let mut status = json!({ "allowed": decision.allowed });
+    if !decision.reason.is_empty() {
+        status["reason"] = decision.reason.as_str().into();
+    }
+    status
+}
+
+/// All rules of the user in a namespace: those about resources, and those about paths.
+fn rules(authorization: &Authorization, namespace: &str) -> Value {
+    let (rules, missing) = authorization.rules(namespace);
+    let mut status = json!({ "resourceRules": [], "nonResourceRules": [], "incomplete": false });
+    let mut add = |list: &str, rule: Value| {
+        if let Some(list) = status[list].as_array_mut() {
+            list.push(rule);
+        }
+    };
+    for rule in rules {
+        let is_path = !rule.paths.is_empty();
+        if !rule.resources.is_empty() {
+            add("resourceRules", json!(Rule { paths: Vec::new(), ..rule.clone() }));
+        }
+        if is_path {
+            add("nonResourceRules", json!({ "verbs": rule.verbs, "nonResourceURLs": rule.paths }));
+        }
+    }
+    if !missing.is_empty() {
+        status["evaluationError"] = policy::told(&missing).into();
+    }
+    status
+}
+
+/// Whose a token is. The operator's are for this server and for no other audience; those of service accounts are
+/// valid in its own logical cluster only.
+async fn token(call: &Call, spec: &Value, authenticators: &Authenticators) -> Result<Value, Status> {
+    let Authenticators { tokens, accounts } = authenticators;
+    let token = text(spec, "token");
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
+    let audiences = texts(&spec["audiences"]);
+    if let Some(identity) = tokens.find(&token).filter(|_| audiences.is_empty()) {
+        return Ok(json!({ "authenticated": true, "user": identity.info() }));
+    }
+    let unauthenticated = |error: String| Ok(json!({ "user": {}, "error": error }));
+    let invalid = "invalid bearer token";
+    // Of the accounts of another logical cluster nothing is said here, not even why a token is not theirs any more.
+    if Accounts::home(&token) != Some(call.cluster) {
+        return unauthenticated(invalid.to_owned());
+    }
+    match accounts.find(&token, &audiences).await {
+        Ok(found) => Ok(json!({
+            "authenticated": true, "user": found.identity.info(), "audiences": found.audiences,
+        })),
+        Err(NotFound::Foreign) => unauthenticated(invalid.to_owned()),
+        Err(NotFound::Expired) => unauthenticated(format!("[{invalid}, service account token has expired]")),
+        Err(NotFound::Invalid(why)) => unauthenticated(format!("[{invalid}, {why}]")),
+        Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
+    }
+}
+
+fn text(object: &Value, field: &str) -> String {
+    object[field].as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}

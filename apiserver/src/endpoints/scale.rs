@@ -1,0 +1,86 @@
+//! Reads and writes the scale of an object.
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use openapi::catalog::resource_info::Verb;
+use openapi::defaulting;
+use openapi::meta::status::Status;
+use serde_json::Value;
+use storage::{Entry, Store};
+
+use crate::endpoints::ATTEMPTS;
+use crate::endpoints::create::warned;
+use crate::endpoints::patch::Media;
+use crate::endpoints::{apply, get, patch, update};
+use crate::http::body::Body;
+use crate::registry::call::Call;
+use crate::registry::decode;
+use crate::registry::managed_fields;
+use crate::registry::managed_fields::ManagedFields;
+use crate::registry::scale;
+use crate::response::render::Style;
+
+pub(crate) async fn scale(
+    store: &dyn Store,
+    verb: Verb,
+    call: &Call,
+    style: &Style,
+    bytes: &Bytes,
+) -> Result<Response<Body>, Status> {
+    let (name, _) = call.named()?;
+    // The scale is an object like any other; what is stored is the object it is a view of.
+    let whole = &Call { subresource: None, ..call.clone() };
+    let view = &Call { resource: scale::resource(&call.resource), ..call.clone() };
+    if verb == Verb::Get {
+        return shown(whole, style, &get::find(store, whole).await?);
+    }
+    for _ in 0..ATTEMPTS {
+        let entry = get::find(store, whole).await?;
+        let old = whole.tree(&entry)?;
+        let (sent, warnings, owners) = self::sent(verb, whole, view, &old, bytes)?;
+        update::named(view, name, &sent)?;
+        // Who names a version or a uid means those of the object.
+        update::expected(whole, name, &sent, &entry, update::Version::May)?;
+        let owners = scale::owned(whole, &old, owners);
+        let new = scale::applied(&call.resource, old, &sent)?;
+        if let Some(entry) = update::replace(store, whole, &entry, new, owners).await? {
+            return Ok(warned(shown(whole, style, &entry)?, &warnings));
+        }
+    }
+    Err(Status::modified(call.grouped(), name))
+}
+
+/// The scale as it is to be, what is odd about it, and who owns it then.
+fn sent(
+    verb: Verb,
+    whole: &Call,
+    view: &Call,
+    old: &Value,
+    bytes: &[u8],
+) -> Result<(Value, Vec<String>, Option<Value>), Status> {
+    let mut live = scale::before(&whole.resource, old);
+    managed_fields::put(&mut live, scale::owners(whole, old));
+    let (mut sent, warnings) = match verb {
+        Verb::Patch if Media::of(view)? == Media::Apply => {
+            let (config, warnings) = apply::config(view, bytes)?;
+            let blank = defaulting::empty_object(&view.resource);
+            let (sent, owners) = apply::settled(view, &live, &config, &blank)?;
+            let owners = owners.after(view, &live, &sent);
+            return Ok((sent, warnings, owners));
+        }
+        Verb::Patch => patch::patched(view, live.clone(), bytes)?,
+        _ => {
+            let sent = decode::object(view, bytes)?;
+            (sent.object, sent.warnings)
+        }
+    };
+    let owners = ManagedFields::said(&mut sent);
+    defaulting::apply_defaults(&view.resource, &mut sent);
+    let owners = owners.after(view, &live, &sent);
+    Ok((sent, warnings, owners))
+}
+
+fn shown(whole: &Call, style: &Style, entry: &Entry) -> Result<Response<Body>, Status> {
+    let view: Value = scale::of(&whole.resource, &whole.tree(entry)?)?;
+    style.answer_tree(StatusCode::OK, &view, openapi::catalog::scale_columns())
+}

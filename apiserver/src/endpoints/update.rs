@@ -1,0 +1,230 @@
+//! Updates an object; patches end here too.
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use openapi::defaulting;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::Status;
+use serde_json::Value;
+use storage::{Change, CommitError, Entry, Expect, Store};
+
+use crate::endpoints::ATTEMPTS;
+use crate::endpoints::create::warned;
+use crate::endpoints::{create, get};
+use crate::http::body::Body;
+use crate::objects::metadata;
+use crate::objects::stored;
+use crate::quota::Size;
+use crate::registry::call::{Call, unwritten};
+use crate::registry::decode;
+use crate::registry::deletion;
+use crate::registry::managed_fields;
+use crate::registry::managed_fields::ManagedFields;
+use crate::registry::metadata::set_namespace;
+use crate::registry::prepare;
+use crate::registry::subresources;
+use crate::registry::warnings;
+use crate::response::render::Style;
+
+/// Whether a write names the version it replaces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Version {
+    May,
+    Must,
+}
+
+pub(crate) async fn update(
+    store: &dyn Store,
+    call: &Call,
+    style: &Style,
+    bytes: &Bytes,
+) -> Result<Response<Body>, Status> {
+    let mut sent = decode::object(call, bytes)?;
+    let owners = ManagedFields::said(&mut sent.object);
+    let (name, _) = call.named()?;
+    named(call, name, &sent.object)?;
+    let creates = call.resource.create_on_update && call.subresource.is_none();
+    let version = if call.resource.update_needs_version { Version::Must } else { Version::May };
+    // An update with a version fails if the object has another by now; one without a version replaces any.
+    for _ in 0..ATTEMPTS {
+        let (code, replaced, written) = match get::find(store, call).await {
+            Err(status) if status.code == 404 && creates => {
+                let made = create_in_place(store, call, name, &sent.object, owners.clone()).await?;
+                (StatusCode::CREATED, None, made)
+            }
+            found => {
+                let entry = found?;
+                expected(call, name, &sent.object, &entry, version)?;
+                let written = replace(store, call, &entry, sent.object.clone(), owners.clone()).await?;
+                (StatusCode::OK, Some(call.tree(&entry)?), written)
+            }
+        };
+        if let Some(entry) = written {
+            let mut said = sent.warnings;
+            said.extend(about(call, replaced.as_ref(), &sent.object));
+            return Ok(warned(style.answer(code, &entry)?, &said));
+        }
+    }
+    Err(Status::modified(call.grouped(), name))
+}
+
+/// What is said about an object that is written as a whole, in the place of another or as a new one.
+pub(crate) fn about(call: &Call, old: Option<&Value>, object: &Value) -> Vec<String> {
+    if call.subresource.is_some() { Vec::new() } else { warnings::about(&call.resource, old, object) }
+}
+
+/// An update creates objects of some kinds. The version does not matter then, the uid does.
+async fn create_in_place(
+    store: &dyn Store,
+    call: &Call,
+    name: &str,
+    object: &Value,
+    owners: ManagedFields,
+) -> Result<Option<Entry>, Status> {
+    call.authorization.authorize_create()?;
+    same_uid(call, name, metadata::text(object, "uid"), "")?;
+    let mut object = object.clone();
+    metadata::of(&mut object)?.remove("resourceVersion");
+    Ok(create::attempt(store, call, object, owners).await?.ok())
+}
+
+/// The body and the path must mean the same object.
+pub(crate) fn named(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
+    match metadata::text(object, "name") {
+        "" => Err(nameless(name)),
+        said if said != name => Err(Status::bad_request(format!(
+            "the name of the object ({said}) does not match the name on the URL ({name})"
+        ))),
+        _ => set_namespace(call, &mut object.clone()),
+    }
+}
+
+/// What is told about an object that does not say its name.
+pub(crate) fn nameless(name: &str) -> Status {
+    Status::bad_request(format!(
+        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    ))
+}
+
+/// The client may say which version it replaces, and which object; some kinds insist on the version. Zero is any.
+pub(crate) fn expected(
+    call: &Call,
+    name: &str,
+    object: &Value,
+    entry: &Entry,
+    version: Version,
+) -> Result<(), Status> {
+    same_uid(call, name, metadata::text(object, "uid"), metadata::text(&call.tree(entry)?, "uid"))?;
+    match metadata::text(object, "resourceVersion") {
+        "" | "0" if version == Version::Must => {
+            let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+            // Kubernetes names the resource here, where it otherwise names the kind.
+            Err(Status::invalid(call.grouped(), name, &[error]))
+        }
+        "" | "0" => Ok(()),
+        said if said != entry.revision().to_string() => Err(Status::modified(call.grouped(), name)),
+        _ => Ok(()),
+    }
+}
+
+fn same_uid(call: &Call, name: &str, said: &str, is: &str) -> Result<(), Status> {
+    if said.is_empty() || said == is {
+        return Ok(());
+    }
+    let why = format!("Precondition failed: UID in precondition: {said}, UID in object meta: {is}");
+    Err(Status::conflict(call.grouped(), name, &why))
+}
+
+/// Replaces `entry` by `new`, less the fields that this request may not change. None on a conflict.
+pub(crate) async fn replace(
+    store: &dyn Store,
+    call: &Call,
+    entry: &Entry,
+    mut new: Value,
+    owners: ManagedFields,
+) -> Result<Option<Entry>, Status> {
+    let old = call.tree(entry)?;
+    set_namespace(call, &mut new)?;
+    defaulting::apply_defaults(&call.resource, &mut new);
+    let owners = owners.after(call, &old, &new);
+    confine(call, &old, &mut new);
+    let allocations = prepare::update(store, call, &old, &mut new).await?;
+    managed_fields::put(&mut new, owners);
+    managed_fields::settle(&old, &mut new);
+    let replaced = write(store, call, entry, &old, &new).await;
+    match &replaced {
+        Ok(Some(entry)) => allocations.done(store, entry.revision()).await,
+        Ok(None) | Err(_) => allocations.undo(store).await,
+    }
+    replaced
+}
+
+async fn write(
+    store: &dyn Store,
+    call: &Call,
+    entry: &Entry,
+    old: &Value,
+    new: &Value,
+) -> Result<Option<Entry>, Status> {
+    let (_, key) = call.named()?;
+    let value = call.encode(new);
+    // What changes nothing is no write: no revision, no event.
+    if stored::is_same(&value, entry.value()) {
+        return Ok(Some(entry.clone()));
+    }
+    // An object that waits for its finalizers goes with the last of them.
+    let finished = is_finished(call, old, new);
+    let change = if finished { Change::Delete } else { Change::Put(value.clone()) };
+    let growth = match finished {
+        true => Size::default(),
+        false => Size::new(0, value.len()) - Size::new(0, entry.value().len()),
+    };
+    let room = call.authorization.room((call.grouped(), call.named()?.0), growth).await?;
+    let written = commit(store, call, entry, change).await?;
+    if let Some(written) = &written {
+        room.keep(written.revision());
+    }
+    Ok(written.map(|entry| Entry::new(key, entry.revision(), value)))
+}
+
+/// Writes, unless it is a dry run. None on a conflict.
+pub(crate) async fn commit(
+    store: &dyn Store,
+    call: &Call,
+    entry: &Entry,
+    change: Change,
+) -> Result<Option<Entry>, Status> {
+    let (name, key) = call.named()?;
+    if call.query.dry_run() {
+        return Ok(Some(entry.clone()));
+    }
+    match store.commit(key.clone(), Expect::Revision(entry.revision()), change).await {
+        Ok(event) => {
+            let gone = || Entry::new(key, event.revision, entry.value().clone());
+            Ok(Some(event.current.unwrap_or_else(gone)))
+        }
+        Err(CommitError::Conflict { .. }) => Ok(None),
+        Err(error) => Err(unwritten(call, name, error)),
+    }
+}
+
+/// Whether an object that is marked as deleted has nothing left to wait for. A namespace waits until a controller that
+/// has seen it empty says so.
+fn is_finished(call: &Call, old: &Value, new: &Value) -> bool {
+    let is_emptied = call.subresource.as_deref() == Some("finalize")
+        && new["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+    match is_emptied {
+        true => metadata::is_leaving(old) && !metadata::has_finalizers(new),
+        false => deletion::ends_with(&call.resource, old, new),
+    }
+}
+
+/// A part changes itself and leaves everything else alone; the main path leaves the status alone.
+fn confine(call: &Call, old: &Value, new: &mut Value) {
+    match (call.subresource.as_deref(), old.get("status")) {
+        (Some(part), _) => *new = subresources::restrict_to(&call.resource, part, old, new),
+        (None, _) if !call.resource.has_status() => {}
+        (None, Some(status)) => new["status"] = status.clone(),
+        (None, None) => drop(new.as_object_mut().and_then(|fields| fields.remove("status"))),
+    }
+}

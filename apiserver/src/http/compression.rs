@@ -1,0 +1,185 @@
+//! Bodies that are worth it go over the wire compressed.
+
+use std::io::Write;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use flate2::write::{GzDecoder, GzEncoder};
+use flate2::{Compress, Compression, Crc, FlushCompress};
+use futures::stream;
+use http::HeaderMap;
+use http::header::ACCEPT_ENCODING;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+
+use crate::http::body::CHUNK_BYTES;
+use crate::http::body::{Body, Broken};
+
+/// Smaller bodies cost more time than they save. As for Kubernetes.
+pub(crate) const WORTH_BYTES: u64 = 128 << 10;
+pub(crate) const GZIP: &str = "gzip";
+/// Why an encoder that writes to memory cannot fail.
+const MEMORY: &str = "writing to memory does not fail";
+
+/// How hard to try.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Effort {
+    /// For what is sent once: most of the gain for little of the time.
+    Once,
+    /// For what is kept and sent often.
+    Often,
+}
+
+/// Whether a client takes gzip.
+pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
+    let said = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    said.flat_map(|text| text.split(',')).any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(GZIP));
+        let refused = |part: &str| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0));
+        named && !parts.any(refused)
+    })
+}
+
+pub(crate) fn gzip(bytes: &[u8], effort: Effort) -> Bytes {
+    let level = match effort {
+        Effort::Once => Compression::fast(),
+        Effort::Often => Compression::default(),
+    };
+    let mut encoder = GzEncoder::new(BytesMut::with_capacity(bytes.len() / 8).writer(), level);
+    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    written.expect(MEMORY).into_inner().freeze()
+}
+
+/// Decompresses bytes that were compressed here.
+pub(crate) fn gunzip(packed: &[u8]) -> Bytes {
+    let mut decoder = GzDecoder::new(BytesMut::with_capacity(packed.len() * 8).writer());
+    let written = decoder.write_all(packed).and_then(|()| decoder.finish());
+    written.expect(MEMORY).into_inner().freeze()
+}
+
+/// So much of a body is compressed together at most: enough to find what repeats.
+const STRETCH_BYTES: usize = 64 << 10;
+/// Compressed bytes are sent when there are so many.
+const PACKED_BYTES: usize = CHUNK_BYTES / 2;
+/// The magic number, deflate, no flags, no time, no extra flags, an unknown system.
+const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+/// An empty block of deflate, the last.
+const LAST_BLOCK: [u8; 2] = [3, 0];
+
+/// A body that comes in pieces, compressed as they come: none of it waits for the rest.
+///
+/// An encoder holds some 300 KB, which a client that does not read would hold as well. So every stretch has an encoder of
+/// its own, gone before the client is waited for. Blocks of deflate that refer to nothing before them can be put one
+/// after the other, and only the checksum goes on. How long a stretch is depends on what it becomes: that is what such a
+/// client holds.
+pub(crate) fn gzip_pieces(body: Body) -> Body {
+    let frames = stream::unfold(Some(Packing { body, sum: Crc::new(), is_begun: false }), async |state| {
+        let mut packing = state?;
+        match packing.next().await {
+            Ok((bytes, true)) => Some((Ok(Frame::data(bytes.into())), None)),
+            Ok((bytes, false)) => Some((Ok(Frame::data(bytes.into())), Some(packing))),
+            Err(broken) => Some((Err(broken), None)),
+        }
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+/// A body on its way to being compressed.
+struct Packing {
+    body: Body,
+    sum: Crc,
+    is_begun: bool,
+}
+
+impl Packing {
+    /// The next stretch, and whether it is the last.
+    async fn next(&mut self) -> Result<(Vec<u8>, bool), Broken> {
+        let mut out = if self.is_begun { Vec::new() } else { GZIP_HEADER.to_vec() };
+        self.is_begun = true;
+        let (mut encoder, mut taken) = (Compress::new(Compression::fast(), false), 0);
+        while taken < STRETCH_BYTES && out.len() < PACKED_BYTES {
+            let Some(frame) = self.body.frame().await.transpose()? else {
+                out.extend(LAST_BLOCK);
+                out.extend(self.sum.sum().to_le_bytes());
+                out.extend(self.sum.amount().to_le_bytes());
+                return Ok((out, true));
+            };
+            let Ok(piece) = frame.into_data() else { continue };
+            self.sum.update(&piece);
+            taken += piece.len();
+            // Flushed each time, which costs a few bytes: otherwise the size of the output is unknown.
+            pack(&mut encoder, &piece, &mut out);
+        }
+        out.shrink_to_fit();
+        Ok((out, false))
+    }
+}
+
+/// Compresses all of `piece`, and ends with a whole byte.
+fn pack(encoder: &mut Compress, mut piece: &[u8], out: &mut Vec<u8>) {
+    loop {
+        out.reserve(piece.len() / 4 + 1024);
+        let before = encoder.total_in();
+        let status = encoder.compress_vec(piece, out, FlushCompress::Sync).expect(MEMORY);
+        piece = &piece[(encoder.total_in() - before) as usize..];
+        // When there is room left, nothing is waiting to be written.
+        if piece.is_empty() && out.len() < out.capacity() || status == flate2::Status::StreamEnd {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::StreamExt;
+    use std::io::Read;
+
+    #[test]
+    fn gzip_is_for_those_who_take_it() {
+        let check = |sent: &str, expected: bool| {
+            let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, sent.parse().unwrap())]);
+            assert_eq!(is_accepted(&headers), expected, "{sent}");
+        };
+        check("gzip", true);
+        check("deflate, GZIP;q=0.5", true);
+        check("gzip;q=0", false);
+        check("gzip; q=0.0, br", false);
+        check("identity", false);
+        check("gzipped", false);
+        assert!(!is_accepted(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn what_is_compressed_comes_back() {
+        let body = "{\"kind\":\"Pod\"}".repeat(10_000);
+        for effort in [Effort::Once, Effort::Often] {
+            let packed = gzip(body.as_bytes(), effort);
+            let mut unpacked = String::new();
+            flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut unpacked).unwrap();
+            assert!(unpacked == body && packed.len() < body.len() / 50);
+        }
+    }
+
+    #[tokio::test]
+    async fn so_does_what_comes_in_pieces() {
+        let check = async |pieces: Vec<Vec<u8>>, gain: usize| {
+            let frames = stream::iter(pieces.clone()).map(|piece| Ok(Frame::data(piece.into())));
+            let mut body = gzip_pieces(StreamBody::new(frames).boxed_unsync());
+            let mut packed = Vec::new();
+            while let Some(frame) = body.frame().await {
+                let stretch = frame.unwrap().into_data().unwrap();
+                assert!(stretch.len() < PACKED_BYTES + CHUNK_BYTES + 64, "{}", stretch.len());
+                packed.extend_from_slice(&stretch);
+            }
+            let mut unpacked = Vec::new();
+            flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
+            assert!(unpacked == pieces.concat() && packed.len() * gain <= unpacked.len() + 4096);
+        };
+        check((0..300).map(|n| format!("{{\"name\":\"{n}\"}},").repeat(200).into_bytes()).collect(), 25)
+            .await;
+        // Also what cannot be compressed.
+        check((0..30).map(|_| rand::random_iter().take(CHUNK_BYTES).collect()).collect(), 1).await;
+        check(Vec::new(), 1).await;
+    }
+}

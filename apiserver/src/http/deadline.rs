@@ -1,0 +1,130 @@
+//! How long a request may take.
+//!
+//! A minute, or less if the client says so. A watch goes on for as long as it likes. What runs out of time is
+//! dropped where it is: a write that was handed to the store by then happens, and the client has to look.
+
+use std::time::Duration;
+
+use openapi::meta::status::Status;
+
+use crate::request::info::RequestInfo;
+
+/// As for Kubernetes. It is the default and the most a client can ask for.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits for an answer as long as the request may take.
+pub(crate) async fn within<T>(
+    info: &RequestInfo,
+    answer: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match limit(info)? {
+        None => answer.await,
+        Some(limit) => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(too_late())),
+    }
+}
+
+fn too_late() -> Status {
+    // Without a time to come back: what a client sends again by itself might happen twice.
+    Status::timeout("request did not complete within the allotted timeout", 0)
+}
+
+fn limit(info: &RequestInfo) -> Result<Option<Duration>, Status> {
+    if info.is_watch() {
+        return Ok(None);
+    }
+    let seconds = match info.query.text("timeout") {
+        "" => 0.0,
+        text => seconds(text).map_err(|fault| {
+            Status::bad_request(format!("invalid timeout specified in the request URL - {fault}"))
+        })?,
+    };
+    // Nothing and less than nothing mean: no wish.
+    Ok(Some(match seconds > 0.0 {
+        true => Duration::from_secs_f64(seconds.min(LIMIT.as_secs_f64())),
+        false => LIMIT,
+    }))
+}
+
+/// The units of a duration in Go's notation, and what they are in seconds. The longer spelling goes first.
+const UNITS: &[(&str, f64)] = &[
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("μs", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+];
+
+/// Reads `32s`, `1m30s`, `1.5h`, `-2ms`, `0`. Errors are in Go's words.
+fn seconds(text: &str) -> Result<f64, String> {
+    let invalid = || format!("time: invalid duration {text:?}");
+    let (sign, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Ok(0.0);
+    }
+    let mut total = 0.0;
+    loop {
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let end = rest.find(|c| !is_number(c)).unwrap_or(rest.len());
+        let number: f64 = rest[..end].parse().map_err(|_| invalid())?;
+        rest = &rest[end..];
+        let end = rest.find(is_number).unwrap_or(rest.len());
+        let unit = &rest[..end];
+        if unit.is_empty() {
+            return Err(format!("time: missing unit in duration {text:?}"));
+        }
+        let known = UNITS.iter().find(|(name, _)| *name == unit);
+        let (_, size) = known.ok_or_else(|| format!("time: unknown unit {unit:?} in duration {text:?}"))?;
+        total += number * size;
+        rest = &rest[end..];
+        if rest.is_empty() {
+            return Ok(sign * total);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_takes_a_minute_at_most_and_less_if_asked() {
+        let check = |line: &str, expected: Result<Option<u64>, &str>| {
+            let found =
+                limit(&RequestInfo::line(line)).map(|limit| limit.map(|limit| limit.as_millis() as u64));
+            let expected = expected.map_err(|fault| {
+                Status::bad_request(format!("invalid timeout specified in the request URL - time: {fault}"))
+            });
+            assert_eq!(found, expected, "{line}");
+        };
+        check("GET /api/v1/pods", Ok(Some(60_000)));
+        check("GET /api/v1/pods?watch=1&timeout=1s", Ok(None));
+        check("GET /api?timeout=32s", Ok(Some(32_000)));
+        check("GET /api?timeout=1m30s", Ok(Some(60_000)));
+        check("GET /api?timeout=1.5s", Ok(Some(1_500)));
+        check("GET /api?timeout=1s20ms", Ok(Some(1_020)));
+        check("GET /api?timeout=0s", Ok(Some(60_000)));
+        check("GET /api?timeout=0", Ok(Some(60_000)));
+        check("GET /api?timeout=-1s", Ok(Some(60_000)));
+        check(&format!("GET /api?timeout={}h", "9".repeat(400)), Ok(Some(60_000)));
+        check("GET /api?timeout=bogus", Err("invalid duration \"bogus\""));
+        check("GET /api?timeout=.s", Err("invalid duration \".s\""));
+        check("GET /api?timeout=1s-", Err("unknown unit \"s-\" in duration \"1s-\""));
+        check("GET /api?timeout=5", Err("missing unit in duration \"5\""));
+        check("GET /api?timeout=5d", Err("unknown unit \"d\" in duration \"5d\""));
+    }
+
+    #[tokio::test]
+    async fn what_takes_longer_is_told_so() {
+        let info = RequestInfo::line("GET /api/v1/pods?timeout=1ns");
+        let answer = std::future::pending::<Result<(), Status>>();
+        let told = within(&info, answer).await.unwrap_err();
+        assert_eq!(told.code, 504);
+        assert_eq!(told.message, "Timeout: request did not complete within the allotted timeout");
+    }
+}

@@ -1,0 +1,275 @@
+//! A bounded pool that several owners share.
+//!
+//! ```text
+//!   owner a  ■ ■ ■ ■ ■ ■   ◄─ holds most: its least recently used entry goes when the pool is full
+//!   owner b  ■ ■
+//!   owner c  ■             ◄─ a newcomer is never refused
+//! ```
+//!
+//! An entry has an owner and a weight. When an owner passes its own bound, its least recently used entry is evicted;
+//! when the pool passes its bound, the owner that holds most loses one. So no owner keeps others out by holding on to what
+//! they have, and an owner that holds little loses nothing to one that holds much. Entries marked busy go last.
+//!
+//! An owner costs memory only while it has entries, and every operation takes logarithmic time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// How much may be in a pool, in the unit of its weights.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) per_owner: usize,
+    pub(crate) total: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct FairPool<K>(Mutex<Entries<K>>);
+
+#[derive(Debug)]
+struct Entries<K> {
+    bounds: Bounds,
+    /// Counts uses, as a clock would, so that no two entries have the same rank.
+    clock: u64,
+    weight: usize,
+    by_number: HashMap<u64, Entry<K>>,
+    by_owner: HashMap<K, Owned>,
+    /// The owner that holds most is the last.
+    by_weight: BTreeSet<(usize, K)>,
+}
+
+#[derive(Debug)]
+struct Entry<K> {
+    owner: K,
+    weight: usize,
+    rank: Rank,
+    evicted: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Owned {
+    weight: usize,
+    by_rank: BTreeMap<Rank, u64>,
+}
+
+/// The entry of the lowest rank is evicted first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Rank {
+    is_busy: bool,
+    used: u64,
+}
+
+/// An entry of a pool, removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lease<K: Clone + Ord + Hash> {
+    pool: Arc<FairPool<K>>,
+    number: u64,
+}
+
+impl<K: Clone + Ord + Hash> FairPool<K> {
+    pub(crate) fn new(bounds: Bounds) -> FairPool<K> {
+        FairPool(Mutex::new(Entries {
+            bounds,
+            clock: 0,
+            weight: 0,
+            by_number: HashMap::new(),
+            by_owner: HashMap::new(),
+            by_weight: BTreeSet::new(),
+        }))
+    }
+
+    /// Adds an entry, and evicts others until there is room for it. `evicted` is notified when this entry has to go.
+    pub(crate) fn enter(self: &Arc<Self>, owner: K, weight: usize, evicted: Arc<Notify>) -> Lease<K> {
+        let mut entries = self.lock();
+        entries.make_room(&owner, weight);
+        let rank = entries.tick(false);
+        entries.insert(rank.used, Entry { owner, weight, rank, evicted });
+        Lease { pool: self.clone(), number: rank.used }
+    }
+
+    /// Evicts the entry that would have to go next. Whether there was any.
+    pub(crate) fn evict_one(&self) -> bool {
+        let mut entries = self.lock();
+        let heaviest = entries.by_weight.last().map(|(_, owner)| owner.clone());
+        if let Some(owner) = &heaviest {
+            entries.evict_from(owner);
+        }
+        heaviest.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries<K>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Clone + Ord + Hash> Lease<K> {
+    /// Makes this the most recently used entry of its owner, among those that are as busy.
+    pub(crate) fn mark(&self, is_busy: bool) {
+        let mut entries = self.pool.lock();
+        if let Some(mut entry) = entries.remove(self.number) {
+            entry.rank = entries.tick(is_busy);
+            entries.insert(self.number, entry);
+        }
+    }
+
+    /// Adds to the weight of this entry. If that is too much, the one that has to go may be this one.
+    pub(crate) fn grow(&self, added: usize) {
+        let mut entries = self.pool.lock();
+        let Some(owner) = entries.by_number.get(&self.number).map(|entry| entry.owner.clone()) else {
+            return;
+        };
+        entries.make_room(&owner, added);
+        if let Some(mut entry) = entries.remove(self.number) {
+            entry.weight += added;
+            entries.insert(self.number, entry);
+        }
+    }
+}
+
+impl<K: Clone + Ord + Hash> Drop for Lease<K> {
+    fn drop(&mut self) {
+        self.pool.lock().remove(self.number);
+    }
+}
+
+impl<K: Clone + Ord + Hash> Entries<K> {
+    fn tick(&mut self, is_busy: bool) -> Rank {
+        self.clock += 1;
+        Rank { is_busy, used: self.clock }
+    }
+
+    /// Evicts entries until `owner` may hold so much more.
+    fn make_room(&mut self, owner: &K, added: usize) {
+        loop {
+            let held = self.by_owner.get(owner).map_or(0, |owned| owned.weight);
+            let from = if held > 0 && held + added > self.bounds.per_owner {
+                owner.clone()
+            } else if self.weight + added > self.bounds.total
+                && let Some((_, heaviest)) = self.by_weight.last()
+            {
+                heaviest.clone()
+            } else {
+                return;
+            };
+            self.evict_from(&from);
+        }
+    }
+
+    fn evict_from(&mut self, owner: &K) {
+        let first = self.by_owner.get(owner).and_then(|owned| owned.by_rank.values().next().copied());
+        if let Some(gone) = first.and_then(|number| self.remove(number)) {
+            gone.evicted.notify_one();
+        }
+    }
+
+    fn insert(&mut self, number: u64, entry: Entry<K>) {
+        let Entry { owner, weight, rank, .. } = &entry;
+        let owned = self.by_owner.entry(owner.clone()).or_default();
+        self.by_weight.remove(&(owned.weight, owner.clone()));
+        owned.weight += weight;
+        owned.by_rank.insert(*rank, number);
+        self.by_weight.insert((owned.weight, owner.clone()));
+        self.weight += weight;
+        self.by_number.insert(number, entry);
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Entry<K>> {
+        let entry = self.by_number.remove(&number)?;
+        let Entry { owner, weight, rank, .. } = &entry;
+        if let Some(owned) = self.by_owner.get_mut(owner) {
+            self.by_weight.remove(&(owned.weight, owner.clone()));
+            owned.weight -= weight;
+            owned.by_rank.remove(rank);
+            match owned.by_rank.is_empty() {
+                true => drop(self.by_owner.remove(owner)),
+                false => drop(self.by_weight.insert((owned.weight, owner.clone()))),
+            }
+        }
+        self.weight -= weight;
+        Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// An entry under a name, and whether it was evicted.
+    struct Member(Lease<&'static str>, Arc<Notify>);
+
+    impl Member {
+        fn enter(pool: &Arc<FairPool<&'static str>>, owner: &'static str, weight: usize) -> Member {
+            let evicted = Arc::new(Notify::new());
+            Member(pool.enter(owner, weight, evicted.clone()), evicted)
+        }
+
+        fn is_evicted(&self) -> bool {
+            let evicted = std::pin::pin!(self.1.notified());
+            evicted.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        }
+    }
+
+    fn pool(per_owner: usize, total: usize) -> Arc<FairPool<&'static str>> {
+        Arc::new(FairPool::new(Bounds { per_owner, total }))
+    }
+
+    #[test]
+    fn an_owner_over_its_bound_loses_what_it_used_longest_ago() {
+        let pool = pool(2, 100);
+        let [first, second] = [0; 2].map(|_| Member::enter(&pool, "a", 1));
+        first.0.mark(false);
+        let third = Member::enter(&pool, "a", 1);
+        assert!(second.is_evicted() && !first.is_evicted() && !third.is_evicted());
+        // Busy entries go last, however long ago they were used.
+        first.0.mark(true);
+        let fourth = Member::enter(&pool, "a", 1);
+        assert!(third.is_evicted() && !first.is_evicted() && !fourth.is_evicted());
+        fourth.0.mark(true);
+        let fifth = Member::enter(&pool, "a", 1);
+        assert!(first.is_evicted() && !fourth.is_evicted() && !fifth.is_evicted());
+    }
+
+    #[test]
+    fn in_a_full_pool_the_owner_that_holds_most_makes_room() {
+        let pool = pool(10, 5);
+        let small = Member::enter(&pool, "small", 1);
+        let large: Vec<_> = (0..4).map(|_| Member::enter(&pool, "large", 1)).collect();
+        let newcomers: Vec<_> = (0..2).map(|_| Member::enter(&pool, "newcomer", 1)).collect();
+        let evicted: Vec<_> = large.iter().map(Member::is_evicted).collect();
+        assert_eq!(evicted, [true, true, false, false]);
+        assert!(!small.is_evicted() && !newcomers.iter().any(Member::is_evicted));
+        drop((small, large, newcomers));
+        let entries = pool.lock();
+        assert_eq!((entries.weight, entries.by_number.len(), entries.by_owner.len()), (0, 0, 0));
+        assert!(entries.by_weight.is_empty());
+    }
+
+    #[test]
+    fn what_grows_too_large_pushes_out_older_entries_or_itself() {
+        let pool = pool(100, 150);
+        let [old, new] = [0; 2].map(|_| Member::enter(&pool, "a", 10));
+        new.0.grow(70);
+        assert!(!old.is_evicted());
+        new.0.grow(20);
+        assert!(old.is_evicted() && !new.is_evicted());
+        let other = Member::enter(&pool, "b", 40);
+        other.0.grow(20);
+        assert!(new.is_evicted(), "a holds most");
+        other.0.grow(60);
+        assert!(other.is_evicted(), "no other owner is left to make room");
+        assert_eq!(pool.lock().weight, 0);
+    }
+
+    #[test]
+    fn one_can_be_evicted_without_a_newcomer() {
+        let pool = pool(10, 10);
+        pool.evict_one();
+        let only = Member::enter(&pool, "a", 1);
+        pool.evict_one();
+        assert!(only.is_evicted());
+    }
+}

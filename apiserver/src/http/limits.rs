@@ -1,0 +1,338 @@
+//! Limits on concurrent requests and on the bytes of their bodies.
+//!
+//! ```text
+//!   head ─► slot ─► authorization ─┬─► no slot, bytes counted: the body arrives ─► slot ─► verb
+//!                                └─► no body ────────────────────────────────────────────┘
+//! ```
+//!
+//! Each request costs memory for as long as it lasts, so there is room for so many that read and so many that write;
+//! a request beyond that gets 429. A watch counts only while it starts. Probes always get in, and so
+//! do administrators, who have to be able to look.
+//!
+//! A tenant may hold as many places as are free. Alone it gets half of them, two tenants get a third each, and however
+//! many there are, one more finds a place. Nothing has to be configured for that, and a tenant without requests costs
+//! nothing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::cluster::Id;
+use bytes::Bytes;
+use http::Method;
+use openapi::meta::status::Status;
+use tokio::sync::Notify;
+
+use crate::authn::identity::Identity;
+use crate::http::fair_pool::{Bounds, FairPool, Lease};
+use crate::http::incoming;
+use crate::http::incoming::Incoming;
+use crate::request::info::RequestInfo;
+use crate::request::path::Target;
+
+/// As for Kubernetes. At 3 MiB a body, writers hold some 600 MiB at worst.
+const READS_MAX: usize = 400;
+const WRITES_MAX: usize = 200;
+/// Signatures that are checked at the same time: a tenth of a millisecond each. A token that was verified before does not wait for
+/// that.
+const UNVERIFIED_MAX: usize = 32;
+/// After so many seconds a client comes back.
+const RETRY_SECONDS: u32 = 1;
+/// Bytes of bodies that have not arrived completely. One tenant can send twenty of the largest at the same time, and four
+/// tenants that do fill it.
+const ARRIVING: Bounds = Bounds { per_owner: 64 << 20, total: 256 << 20 };
+/// The bytes of a request before its body: the largest head.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// Whose share of the server a request or a connection takes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Tenant {
+    Anonymous,
+    /// A user that the operator knows.
+    User(Arc<str>),
+    /// All identities of one logical cluster, or beneath it.
+    Cluster(Id),
+}
+
+/// The limits, and what is in use of them.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    pub(crate) reads: Lane,
+    pub(crate) writes: Lane,
+    /// Requests with a token that was not verified yet.
+    unverified: AtomicUsize,
+    arriving: Arc<FairPool<Tenant>>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            reads: Lane::new(READS_MAX),
+            writes: Lane::new(WRITES_MAX),
+            unverified: AtomicUsize::new(0),
+            arriving: Arc::new(FairPool::new(ARRIVING)),
+        }
+    }
+}
+
+impl Limits {
+    /// Takes a place, which is free again when the returned value is dropped.
+    pub(crate) fn enter(
+        &self,
+        tenant: &Tenant,
+        identity: &Identity,
+        info: &RequestInfo,
+    ) -> Result<RequestSlot<'_>, Status> {
+        let lane = match info.method {
+            Method::GET | Method::HEAD | Method::OPTIONS => &self.reads,
+            _ => &self.writes,
+        };
+        let is_exempt =
+            matches!(info.target(), Some(Target::Health { .. })) || identity.is_at_home_everywhere();
+        let mut place = RequestSlot { limits: self, lane, tenant: tenant.clone(), is_exempt, is_held: false };
+        place.enter()?;
+        Ok(place)
+    }
+
+    /// Takes a slot for verifying a token, which costs processor time and is open to every client.
+    pub(crate) fn begin_verification(&self) -> Result<VerificationSlot<'_>, Status> {
+        let meeting = VerificationSlot { unverified: &self.unverified };
+        match self.unverified.fetch_add(1, Ordering::Relaxed) < UNVERIFIED_MAX {
+            true => Ok(meeting),
+            false => Err(full()),
+        }
+    }
+}
+
+fn full() -> Status {
+    Status::too_many_requests("Too many requests, please try again later.", RETRY_SECONDS)
+}
+
+/// Requests of one sort.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    max: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    total: usize,
+    /// Only tenants that hold any.
+    by_tenant: HashMap<Tenant, usize>,
+}
+
+impl Lane {
+    fn new(max: usize) -> Lane {
+        Lane { max, held: Mutex::default() }
+    }
+
+    /// How many are worked on.
+    pub(crate) fn now(&self) -> usize {
+        self.lock().total
+    }
+
+    fn take(&self, tenant: &Tenant, is_exempt: bool) -> bool {
+        let mut held = self.lock();
+        let own = held.by_tenant.get(tenant).copied().unwrap_or(0);
+        let free = self.max.saturating_sub(held.total);
+        if own >= free && !is_exempt {
+            return false;
+        }
+        held.total += 1;
+        held.by_tenant.insert(tenant.clone(), own + 1);
+        true
+    }
+
+    fn give_back(&self, tenant: &Tenant) {
+        let mut held = self.lock();
+        held.total -= 1;
+        if let Some(own) = held.by_tenant.get_mut(tenant) {
+            *own -= 1;
+            if *own == 0 {
+                held.by_tenant.remove(tenant);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request's place among those worked on.
+#[derive(Debug)]
+pub(crate) struct RequestSlot<'a> {
+    limits: &'a Limits,
+    lane: &'a Lane,
+    tenant: Tenant,
+    is_exempt: bool,
+    is_held: bool,
+}
+
+impl RequestSlot<'_> {
+    /// Receives a body. The slot is given up meanwhile: a client that sends slowly, or never, must not keep others from
+    /// working.
+    pub(crate) async fn receive(&mut self, incoming: impl Incoming) -> Result<Bytes, Status> {
+        if incoming.is_end_stream() {
+            return Ok(Bytes::new());
+        }
+        self.leave();
+        let arrival = Arrival::new(self.limits, &self.tenant);
+        let bytes = incoming::read(incoming, &arrival).await?;
+        self.enter()?;
+        Ok(bytes)
+    }
+
+    fn enter(&mut self) -> Result<(), Status> {
+        self.is_held = self.lane.take(&self.tenant, self.is_exempt);
+        if self.is_held { Ok(()) } else { Err(full()) }
+    }
+
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.is_held) {
+            self.lane.give_back(&self.tenant);
+        }
+    }
+}
+
+impl Drop for RequestSlot<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A body on its way here, and what it counts for.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    lease: Lease<Tenant>,
+    evicted: Arc<Notify>,
+}
+
+impl Arrival {
+    fn new(limits: &Limits, tenant: &Tenant) -> Arrival {
+        let evicted = Arc::new(Notify::new());
+        Arrival { lease: limits.arriving.enter(tenant.clone(), HEAD_BYTES, evicted.clone()), evicted }
+    }
+
+    /// Counts what has arrived.
+    pub(crate) fn add(&self, bytes: usize) {
+        self.lease.grow(bytes);
+    }
+
+    /// Returns when others need the room.
+    pub(crate) async fn evicted(&self) -> Status {
+        self.evicted.notified().await;
+        Status::too_many_requests(
+            "too many request bodies are arriving at once, please try again later",
+            RETRY_SECONDS,
+        )
+    }
+}
+
+/// A token is being verified.
+#[derive(Debug)]
+pub(crate) struct VerificationSlot<'a> {
+    unverified: &'a AtomicUsize,
+}
+
+impl Drop for VerificationSlot<'_> {
+    fn drop(&mut self) {
+        self.unverified.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::{FutureExt, stream};
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    fn tenant(name: &str) -> Tenant {
+        Tenant::User(name.into())
+    }
+
+    fn limits(reads: usize, writes: usize) -> Limits {
+        Limits { reads: Lane::new(reads), writes: Lane::new(writes), ..Limits::default() }
+    }
+
+    /// Requests of one tenant, as many as get in.
+    fn fill<'a>(limits: &'a Limits, name: &str, line: &str) -> Vec<RequestSlot<'a>> {
+        let user = Identity::user(name, &["dev"]);
+        let info = RequestInfo::line(line);
+        let enter = || limits.enter(&tenant(name), &user, &info);
+        std::iter::from_fn(|| enter().ok()).collect()
+    }
+
+    #[test]
+    fn who_comes_when_it_is_full_is_told_to_come_back() {
+        let limits = limits(4, 2);
+        let (read, write) = ("GET /api/v1/pods", "POST /api/v1/namespaces");
+        let held = (fill(&limits, "ann", read), fill(&limits, "bob", read), fill(&limits, "cat", read));
+        let refused = limits.enter(&tenant("dan"), &Identity::user("dan", &[]), &RequestInfo::line(read));
+        let refused = refused.unwrap_err();
+        assert_eq!((refused.code, refused.details.unwrap().retry_after_seconds), (429, 1));
+        // Writers have room of their own, and some are never turned away.
+        let writes = (fill(&limits, "ann", write), fill(&limits, "bob", write));
+        assert_eq!((limits.reads.now(), limits.writes.now()), (4, 2));
+        let probe = limits.enter(&Tenant::Anonymous, &Identity::Anonymous, &RequestInfo::line("GET /readyz"));
+        assert!(probe.is_ok());
+        let admin = Identity::user("admin", &["system:masters"]);
+        assert!(limits.enter(&tenant("admin"), &admin, &RequestInfo::line(write)).is_ok());
+        drop((held, writes, probe));
+        assert_eq!((limits.reads.now(), limits.writes.now()), (0, 0));
+        assert!(limits.reads.lock().by_tenant.is_empty());
+    }
+
+    #[test]
+    fn a_tenant_holds_as_many_places_as_are_free_and_no_more() {
+        let limits = limits(0, 60);
+        let line = "POST /api/v1/namespaces";
+        let alone = fill(&limits, "a", line);
+        assert_eq!(alone.len(), 30);
+        let second = fill(&limits, "b", line);
+        assert_eq!(second.len(), 15, "a took its share while it was alone");
+        drop(alone);
+        assert_eq!(fill(&limits, "c", line).len(), 23);
+        let others: Vec<_> = (0..5).map(|n| fill(&limits, &n.to_string(), line)).collect();
+        assert!(others.iter().all(|held| !held.is_empty()), "there is a place for one more");
+    }
+
+    #[test]
+    fn few_are_found_out_about_at_once() {
+        let limits = Limits::default();
+        let met: Vec<_> = (0..UNVERIFIED_MAX).map(|_| limits.begin_verification().unwrap()).collect();
+        assert_eq!(limits.begin_verification().unwrap_err().code, 429);
+        drop(met);
+        assert!(limits.begin_verification().is_ok());
+    }
+
+    /// 205 writes with half a body used to block all writes for a minute.
+    #[tokio::test]
+    async fn a_body_that_does_not_arrive_holds_no_place() {
+        let limits = limits(0, 2);
+        let ann = Identity::user("ann", &[]);
+        let info = RequestInfo::line("POST /api/v1/namespaces");
+        let enter = || limits.enter(&tenant("ann"), &ann, &info);
+        let mut place = enter().unwrap();
+        assert!(enter().is_err());
+        let half = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{\"a\":")))]);
+        let half = StreamBody::new(futures::StreamExt::chain(half, stream::pending()));
+        {
+            let mut receiving = std::pin::pin!(place.receive(half));
+            assert!(receiving.as_mut().now_or_never().is_none());
+            let other = enter().unwrap();
+            assert_eq!(limits.writes.now(), 1);
+            drop(other);
+        }
+        let all = http_body_util::Full::<Bytes>::from("{}");
+        assert_eq!(place.receive(all).await.unwrap(), "{}");
+        assert_eq!(limits.writes.now(), 1, "the request that has its body is worked on");
+        drop(place);
+        assert_eq!(limits.writes.now(), 0);
+    }
+}

@@ -1,0 +1,179 @@
+//! Rotation of the certificate authority, without locking out clients that follow it.
+//!
+//! ```text
+//!   one ─► both trusted, the old one signs ─► both trusted, the new one signs ─► the new one
+//!        │                                  │                                  └ who still shows an old certificate is refused
+//!        │                                  └ kubeconfigs and certificates are made anew
+//!        └ clients learn to trust the new one
+//! ```
+//!
+//! `ca.crt` holds all that are trusted, `ca.key` is the key of the one that signs, `next.key` of the one that will. Each
+//! step is one file put in place at once, so whatever interrupts it, there is either the state before or the one after.
+
+use std::path::Path;
+
+use rcgen::{KeyPair, PublicKeyData};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::http::pki::{Authority, PkiError, make_authority, write_private};
+
+/// The step that was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rotated {
+    /// There is a new authority, which signs nothing yet.
+    Trusted,
+    /// The new authority signs.
+    Signing,
+    /// The old authority is no longer trusted.
+    Forgotten,
+}
+
+/// All that makes an authority: what is trusted, what signs, and what will.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct AuthorityState {
+    /// All that are trusted, as PEM.
+    pub(super) certificate: String,
+    pub(super) key: String,
+    pub(super) next_key: Option<String>,
+}
+
+impl AuthorityState {
+    /// Reads a directory.
+    pub(super) fn read(dir: &Path) -> Result<AuthorityState, PkiError> {
+        let Authority { certificate, key, .. } = Authority::existing(dir)?;
+        let next = dir.join("next.key");
+        let next_key = next.exists().then(|| crate::http::pki::read(&next)).transpose()?;
+        Ok(AuthorityState { certificate, key, next_key })
+    }
+
+    /// The state after the next step.
+    pub(super) fn next(&self, dir: &Path) -> Result<(AuthorityState, Rotated), PkiError> {
+        let is_introduced = blocks(&self.certificate).len() > 1;
+        match &self.next_key {
+            Some(next_key) if is_introduced => {
+                let signing = AuthorityState { key: next_key.clone(), next_key: None, ..self.clone() };
+                Ok((signing, Rotated::Signing))
+            }
+            None if is_introduced => {
+                let Self { certificate, key, .. } = self.clone();
+                let certificate = Authority { dir: dir.to_owned(), certificate, key }.signer()?;
+                Ok((AuthorityState { certificate, ..self.clone() }, Rotated::Forgotten))
+            }
+            // A key whose certificate was never written is of a step that was interrupted.
+            _ => {
+                let made = make_authority()?;
+                let certificate = format!("{}{}", self.certificate, made.certificate);
+                let trusted = AuthorityState { certificate, key: self.key.clone(), next_key: Some(made.key) };
+                Ok((trusted, Rotated::Trusted))
+            }
+        }
+    }
+
+    /// Writes the files that differ. Each step changes one of them for good, and that one is put in place at once.
+    pub(super) fn write(&self, dir: &Path) -> Result<(), PkiError> {
+        crate::http::pki::create_private_dir(dir)?;
+        let differs =
+            |path: &Path, contents: &str| crate::http::pki::read(path).ok().as_deref() != Some(contents);
+        let next = dir.join("next.key");
+        if let Some(key) = self.next_key.as_ref().filter(|key| differs(&next, key)) {
+            put(key, &next)?;
+        }
+        // The key last: with it there, both are.
+        for (contents, name) in [(&self.certificate, "ca.crt"), (&self.key, "ca.key")] {
+            let path = dir.join(name);
+            if differs(&path, contents) {
+                put(contents, &path)?;
+            }
+        }
+        if self.next_key.is_none() && next.exists() {
+            let removed = std::fs::remove_file(&next);
+            removed.map_err(|source| PkiError::Io { act: "remove", path: next, source })?;
+        }
+        Ok(())
+    }
+}
+
+impl Authority {
+    /// Takes the next step. Servers act on it when they are started again.
+    pub fn rotate(&self) -> Result<Rotated, PkiError> {
+        if crate::http::pki::shared::is_marked(&self.dir) {
+            return Err(PkiError::IsShared { dir: self.dir.clone() });
+        }
+        let (state, done) = AuthorityState::read(&self.dir)?.next(&self.dir)?;
+        state.write(&self.dir)?;
+        Ok(done)
+    }
+
+    /// The certificate, of those that are trusted, that belongs to the key.
+    pub(super) fn signer(&self) -> Result<String, PkiError> {
+        let key = KeyPair::from_pem(&self.key)?;
+        let is_its = |block: &&str| {
+            let der = CertificateDer::from_pem_slice(block.as_bytes()).ok()?;
+            let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+            Some(certificate.public_key().subject_public_key.data == key.der_bytes())
+        };
+        let found = blocks(&self.certificate).into_iter().find(|block| is_its(block) == Some(true));
+        let found = found.map(str::to_owned);
+        found.ok_or_else(|| self.unusable("none of the certificates in ca.crt belongs to ca.key".to_owned()))
+    }
+}
+
+/// The certificates of a file, one by one.
+fn blocks(pem: &str) -> Vec<&str> {
+    pem.split_inclusive("-----END CERTIFICATE-----\n").filter(|block| block.contains("BEGIN")).collect()
+}
+
+/// Writes a file so that there is either the old one or the new one.
+fn put(contents: &str, path: &Path) -> Result<(), PkiError> {
+    let new = path.with_extension("new");
+    write_private(&new, contents)?;
+    std::fs::rename(&new, path).map_err(|source| PkiError::Io {
+        act: "replace",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::pki::tests::accepts;
+
+    #[test]
+    fn nobody_is_locked_out_until_the_last_step_and_then_the_old_ones_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Authority::open(dir.path()).unwrap();
+        let old = open();
+        let (of_old, trusts_old) = (old.client("ann", &[]).unwrap(), old.clone());
+        assert_eq!(old.rotate().unwrap(), Rotated::Trusted);
+        let both = open();
+        assert!(accepts(&both, &trusts_old, &of_old), "nothing has changed for any client");
+        let early = both.client("bob", &[]).unwrap();
+        assert_eq!(both.rotate().unwrap(), Rotated::Signing);
+        let new = open();
+        let of_new = new.client("eve", &[]).unwrap();
+        for (trusting, client) in [(&both, &of_old), (&both, &early), (&new, &of_new)] {
+            assert!(accepts(&new, trusting, client));
+        }
+        // A client that does not trust the new authority yet notices when it signs.
+        assert!(!accepts(&new, &trusts_old, &of_old));
+        assert_eq!(new.rotate().unwrap(), Rotated::Forgotten);
+        let last = open();
+        assert!(accepts(&last, &new, &of_new));
+        assert!(!accepts(&last, &both, &of_old) && !accepts(&last, &both, &early));
+        assert_eq!(blocks(last.certificate()).len(), 1);
+    }
+
+    #[test]
+    fn a_step_that_was_interrupted_is_taken_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Authority::open(dir.path()).unwrap();
+        // The key was written and the certificate was not.
+        write_private(&dir.path().join("next.key"), &make_authority().unwrap().key).unwrap();
+        assert_eq!(first.rotate().unwrap(), Rotated::Trusted);
+        assert_eq!(Authority::open(dir.path()).unwrap().rotate().unwrap(), Rotated::Signing);
+        Authority::open(dir.path()).unwrap().client("ann", &[]).unwrap();
+    }
+}

@@ -1,0 +1,248 @@
+//! The server: accepts connections, serves HTTP on them, and drains them when it stops.
+//!
+//! ```text
+//!   accept ─► handshake (10 s at most) ─► identity ─► first request (10 s at most) ─► HTTP/1.1 or HTTP/2 ─► Handler
+//! ```
+//!
+//! The identity of a client comes from its certificate, verified by TLS. A
+//! connection lasts no longer than the certificate it was opened with, nor than the trust in who issued that.
+//! When told to stop, the listener closes, connections finish their requests, and those that do not are cut. A connection
+//! that a watch takes over for [`websocket`](crate::http::websocket) counts as one.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use controller::tasks::Stop;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::authn::identity;
+use crate::authn::identity::Identity;
+use crate::http::body::{Body, CHUNK_BYTES};
+use crate::http::connections::{CONNECTIONS_MAX, Connections, OpenConnection};
+use crate::http::limits::Tenant;
+use crate::http::pki::Offer;
+use crate::http::preface::PrefacedStream;
+use crate::http::websocket::Sequel;
+
+/// A client that has not shown its greeting by then is let go, and so is one that then asks for nothing for as long:
+/// connections cost memory.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// Streams of one connection at a time. Informer-heavy clients open some hundred watches on one connection.
+const STREAMS_MAX: u32 = 1000;
+/// Streams of one connection that a client has reset before we took them up. A client that opens and resets in a loop, so that
+/// none ever counts against the limit above, is cut off here.
+const RESETS_MAX: usize = 20;
+/// Streams of one connection that we had to reset because of what the client sent.
+const FAULTS_MAX: usize = 1024;
+/// Connections that are closed when no more can be accepted, and for how long they have time to end.
+const SHED: usize = 16;
+const SHED_PAUSE: Duration = Duration::from_millis(10);
+/// The same warning is not repeated more often.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+/// Headers of one request. Tokens and cookies are a few kilobytes.
+const HEADER_BYTES_MAX: u32 = 64 << 10;
+/// Bytes that wait in TLS for a client: see CHUNK_BYTES.
+const TLS_BYTES_MAX: usize = CHUNK_BYTES;
+/// How long requests under way may take to finish once the door is closed.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Answers requests.
+pub trait Handler: Send + Sync + 'static {
+    fn handle(
+        self: Arc<Self>,
+        identity: Identity,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// The state that all connections share.
+struct ServerState<H> {
+    handler: Arc<H>,
+    offer: watch::Receiver<Offer>,
+}
+
+/// Serves until told to stop. The TLS configuration may change meanwhile.
+pub async fn serve(
+    listener: TcpListener,
+    offer: watch::Receiver<Offer>,
+    handler: Arc<impl Handler>,
+    mut stop: Stop,
+) -> io::Result<()> {
+    let door = Arc::new(ServerState { handler, offer });
+    let (graceful, connections) = (GracefulShutdown::new(), Connections::new());
+    let mut running = JoinSet::new();
+    let mut warned = None;
+    loop {
+        let (stream, open) = tokio::select! {
+            accepted = listener.accept(), if running.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, from)) => (stream, connections.open(from.ip())),
+                // The client is gone already, or the process is out of file descriptors: then some are given back.
+                Err(error) => {
+                    if warned.is_none_or(|at: Instant| at.elapsed() > WARN_EVERY) {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        warned = Some(Instant::now());
+                    }
+                    if error.kind() != io::ErrorKind::ConnectionAborted {
+                        (0..SHED).for_each(|_| connections.evict_one());
+                    }
+                    tokio::time::sleep(SHED_PAUSE).await;
+                    continue;
+                }
+            },
+            () = stop.requested() => break,
+            Some(ended) = running.join_next() => {
+                log_end(ended);
+                continue;
+            }
+        };
+        running.spawn(connection(stream, open, door.clone(), graceful.watcher()));
+    }
+    drop(listener);
+    finish(graceful, running).await;
+    Ok(())
+}
+
+async fn finish(graceful: GracefulShutdown, mut connections: JoinSet<io::Result<()>>) {
+    let told = async {
+        graceful.shutdown().await;
+        while let Some(ended) = connections.join_next().await {
+            log_end(ended);
+        }
+    };
+    if tokio::time::timeout(DRAIN_LIMIT, told).await.is_err() {
+        tracing::warn!("some connections did not finish within {DRAIN_LIMIT:?}; cutting them");
+    }
+}
+
+fn log_end(ended: Result<io::Result<()>, tokio::task::JoinError>) {
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "connection ended"),
+        Err(error) => tracing::error!(%error, "connection task panicked"),
+    }
+}
+
+async fn connection<H: Handler>(
+    stream: TcpStream,
+    open: Arc<OpenConnection>,
+    door: Arc<ServerState<H>>,
+    graceful: Watcher,
+) -> io::Result<()> {
+    tokio::select! {
+        ended = attended(stream, &open, door, graceful) => ended,
+        () = open.evicted() => Err(refused("evicted to make room for another connection")),
+    }
+}
+
+async fn attended<H: Handler>(
+    stream: TcpStream,
+    open: &Arc<OpenConnection>,
+    door: Arc<ServerState<H>>,
+    graceful: Watcher,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let offer = door.offer.borrow().clone();
+    let mut stream = greeted(stream, &offer).await?;
+    stream.get_mut().1.set_buffer_limit(Some(TLS_BYTES_MAX));
+    let certificates = stream.get_ref().1.peer_certificates();
+    let (identity, expires) = (Identity::of(certificates), identity::expires(certificates));
+    if let Identity::User(user) = &identity {
+        open.authenticated(&Tenant::User(user.name.as_str().into()));
+    }
+    let served = async {
+        match PrefacedStream::of(stream, HANDSHAKE_LIMIT).await? {
+            Some(stream) => spoken(stream, identity, open.clone(), door.handler.clone(), graceful).await,
+            None => Ok(()),
+        }
+    };
+    tokio::select! {
+        ended = served => ended,
+        () = open.overdue(HANDSHAKE_LIMIT) => Err(late("no request within the limit")),
+        () = expired(expires) => Err(refused("its certificate is no longer valid")),
+        () = distrusted(door.offer.clone(), &offer), if expires.is_some() => {
+            Err(refused("the issuer of its certificate is no longer trusted"))
+        }
+    }
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, why)
+}
+
+fn late(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+/// In a box, because it is large and every future that it is passed on to has room for it.
+async fn greeted(stream: TcpStream, offer: &Offer) -> io::Result<Box<TlsStream<TcpStream>>> {
+    let greeting = TlsAcceptor::from(offer.config.clone()).accept(stream);
+    let greeted = tokio::time::timeout(HANDSHAKE_LIMIT, greeting).await;
+    greeted.map_err(|_| late("no TLS handshake within the limit"))?.map(Box::new)
+}
+
+async fn expired(after: Option<Duration>) {
+    match after {
+        Some(after) => tokio::time::sleep(after).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when others are trusted than were at the beginning. Clients then connect again, and show again who they are.
+async fn distrusted(mut offer: watch::Receiver<Offer>, begun: &Offer) {
+    if offer.wait_for(|now| now.trust != begun.trust).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Serves a connection in whichever version it speaks.
+async fn spoken(
+    stream: PrefacedStream<Box<TlsStream<TcpStream>>>,
+    identity: Identity,
+    open: Arc<OpenConnection>,
+    handler: Arc<impl Handler>,
+    graceful: Watcher,
+) -> io::Result<()> {
+    let sequel = Sequel::default();
+    let kept = sequel.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (handler, identity, answering) = (handler.clone(), identity.clone(), open.answer());
+        let sequel = kept.clone();
+        request.extensions_mut().insert(open.clone());
+        async move {
+            // In a box, so that its state is gone when the answer has begun: a watch lasts for hours after that.
+            let response = Box::pin(handler.handle(identity, request)).await;
+            Ok::<_, Infallible>(sequel.keep(response, answering))
+        }
+    });
+    let builder = Builder::new(TokioExecutor::new());
+    let mut builder = if stream.is_http2() { builder.http2_only() } else { builder.http1_only() };
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HANDSHAKE_LIMIT)
+        // An address of a request is as long as its headers may be.
+        .max_buf_size(2 * HEADER_BYTES_MAX as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(FAULTS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(Duration::from_secs(30));
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    graceful.watch(connection).await.map_err(io::Error::other)?;
+    sequel.run().await
+}

@@ -1,0 +1,9 @@
+//! Objects as they are stored: their bytes, single fields of them, their metadata, and selectors on them.
+
+pub(crate) mod conditions;
+pub(crate) mod field_scan;
+pub(crate) mod metadata;
+pub(crate) mod replica;
+pub(crate) mod selection;
+pub(crate) mod store_errors;
+pub mod stored;

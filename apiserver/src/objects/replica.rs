@@ -1,0 +1,143 @@
+//! State that is kept in step with a part of the store's history.
+//!
+//! ```text
+//!   the store's history of a range ─► a cursor ─► whatever is made of it
+//! ```
+//!
+//! It is never behind its readers: a reader names a revision, and the cursor is read up to there
+//! first. When nothing happened since, that is a look at two numbers.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use api::cluster::Id;
+use storage::{Entry, Event, Page, Range, ReadError, Revision, Store, Watch};
+use tokio::sync::Mutex;
+
+use crate::keys;
+
+/// Entries read together at the beginning.
+const PAGE_ENTRIES: usize = 1000;
+/// Before looking again when the store does not answer.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// State derived from the entries of a range.
+pub(crate) trait State: Send + Sync {
+    /// The state while the range is listed.
+    type Draft: Default + Send;
+
+    fn add(draft: &mut Self::Draft, entry: &Entry);
+
+    /// Takes over all there was at a revision. What happened before it, and was not seen, is unknown.
+    fn replace(&self, draft: Self::Draft, at: Revision);
+
+    fn apply(&self, events: &[Event], through: Revision);
+}
+
+#[derive(Debug)]
+pub(crate) struct Replica<S> {
+    kept: Arc<dyn Store>,
+    range: Range,
+    state: S,
+    /// The state is as of this revision. Written after the state, so a reader finds at least that.
+    reached: AtomicU64,
+    /// Its holder reads on for all who wait. None before the first, and when history was lost.
+    cursor: Mutex<Option<Watch>>,
+}
+
+impl<S: State> Replica<S> {
+    /// Over a range of what is kept.
+    pub(crate) fn new(kept: Arc<dyn Store>, range: Range, state: S) -> Replica<S> {
+        Replica { kept, range, state, reached: AtomicU64::new(0), cursor: Mutex::default() }
+    }
+
+    /// As far as it has reached.
+    pub(crate) fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// What it is made of.
+    pub(crate) fn kept(&self) -> &Arc<dyn Store> {
+        &self.kept
+    }
+
+    pub(crate) fn has_reached(&self, revision: Revision) -> bool {
+        self.reached.load(Ordering::Acquire) >= revision.0
+    }
+
+    /// Brings the state up to a revision, which must have happened.
+    pub(crate) async fn reach(&self, revision: Revision) -> Result<(), ReadError> {
+        if self.has_reached(revision) && revision != Revision::ZERO {
+            return Ok(());
+        }
+        // Held while reading: this is a queue at the cursor, and who comes first reads for the others.
+        let mut cursor = self.cursor.lock().await;
+        loop {
+            let watch = match cursor.as_mut() {
+                Some(watch) => watch,
+                None => cursor.insert(self.begin().await?),
+            };
+            match watch.until(revision).await {
+                Ok(Some(batch)) => {
+                    self.state.apply(&batch.events, batch.through);
+                    self.reached.fetch_max(batch.through.0, Ordering::Release);
+                }
+                Ok(None) => {
+                    self.reached.fetch_max(watch.through().0, Ordering::Release);
+                    return Ok(());
+                }
+                Err(ReadError::Compacted { .. }) => *cursor = None,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Brings the state up to every write that was answered before.
+    pub(crate) async fn catch_up(&self) -> Result<(), ReadError> {
+        let now = self.kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
+        self.reach(now).await
+    }
+
+    /// Follows the store without being asked, for those who wait for changes. Goes on for as long as it is polled.
+    pub(crate) async fn follow(&self) -> Infallible {
+        loop {
+            if let Err(error) = self.followed().await
+                && !matches!(error, ReadError::Compacted { .. })
+            {
+                tracing::warn!(%error, "the watch of the store failed; trying again");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    async fn followed(&self) -> Result<Infallible, ReadError> {
+        let now = self.kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
+        self.reach(now).await?;
+        let mut watch = self.kept.watch(self.range.clone(), now).await?;
+        loop {
+            let through = watch.next().await?.through;
+            self.reach(through).await?;
+        }
+    }
+
+    /// Reads everything there is, and returns a cursor that goes on from there.
+    async fn begin(&self) -> Result<Watch, ReadError> {
+        let mut draft = S::Draft::default();
+        let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
+        let revision = loop {
+            let read = self.kept.list(self.range.clone(), page.clone()).await?;
+            read.value.entries.iter().for_each(|entry| S::add(&mut draft, entry));
+            page.at = Some(read.revision);
+            page.after = read.value.entries.last().map(|entry| entry.key().clone());
+            if !read.value.more {
+                break read.revision;
+            }
+        };
+        let watch = self.kept.watch(self.range.clone(), revision).await?;
+        self.state.replace(draft, revision);
+        self.reached.fetch_max(revision.0, Ordering::Release);
+        Ok(watch)
+    }
+}

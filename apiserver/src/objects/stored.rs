@@ -1,0 +1,400 @@
+//! An object as it is kept: the JSON we answer with, less what the store knows better.
+//!
+//! ```text
+//!   at: u32 | notes: u32 | {"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"x":"y"},"name":"a",…},…}
+//!                                                                           ▲ at           ▲ notes
+//! ```
+//!
+//! The resourceVersion is the store's revision, which is only known once the object is stored; and the logical
+//! cluster an object lives in is part of its key. So both are left out, and put in whenever the object is written to
+//! a client: the version at `at`, the logical cluster at `notes` (zero: there are no annotations), if the reader looks
+//! at several. That is a few copies instead of a parse. A get, a list and a watch never make a tree of an object.
+//!
+//! Objects of custom kinds carry a stamp between the header and the JSON, and the highest bit of `at` says so: the hash
+//! of the schema they were pruned and filled by. While the schema has that hash, doing so again would change nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use api::cluster::Id;
+use api::names::LOGICAL_CLUSTER;
+use bytes::{BufMut, Bytes, BytesMut};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::codec;
+use serde_json::{Map, Value};
+use storage::{Entry, Revision};
+
+use crate::objects::field_scan;
+
+/// The length of `at` and `notes`.
+const HEADER: usize = 8;
+/// Set in `at` where a stamp follows.
+const STAMPED: u32 = 1 << 31;
+/// The length of a stamp.
+const STAMP: usize = 16;
+/// `"resourceVersion":"18446744073709551615",`, and an annotation with what may have to be around it.
+pub(crate) const ADDED_BYTES_MAX: usize = 42 + 80;
+
+/// Turns an object into what is stored. Its metadata must not be empty; every stored object has a name.
+///
+/// Fields are written one by one, to know where the contents of `metadata` begin. Searching for them would not
+/// do: a value may contain `"metadata":{` as well. What the object is stands first, where a list can leave it out.
+pub fn encode(object: &Value) -> Bytes {
+    encode_with(object, None)
+}
+
+/// The same, with a stamp.
+pub(crate) fn encode_with(object: &Value, stamp: Option<u128>) -> Bytes {
+    let mut bytes = vec![0; HEADER];
+    bytes.extend(stamp.iter().flat_map(|stamp| stamp.to_le_bytes()));
+    let begun = bytes.len();
+    let (mut at, mut notes) = (0, 0);
+    let all = || object.as_object().into_iter().flatten();
+    let kind = |(name, _): &(&String, &Value)| matches!(name.as_str(), "apiVersion" | "kind");
+    let ordered = all().filter(kind).chain(all().filter(|field| !kind(field)));
+    fields(&mut bytes, ordered, |bytes, name, value| match value.as_object() {
+        Some(inner) if name == "metadata" => (at, notes) = write_metadata(bytes, inner),
+        _ => put(bytes, value),
+    });
+    // Places are counted from where the JSON begins; zero stands for none.
+    let place = |place: usize| place.saturating_sub(begun) as u32;
+    let flag = if stamp.is_some() { STAMPED } else { 0 };
+    bytes[..4].copy_from_slice(&(place(at) | flag).to_le_bytes());
+    bytes[4..HEADER].copy_from_slice(&place(notes).to_le_bytes());
+    bytes.into()
+}
+
+/// Writes the metadata, and says where its contents begin, and those of the annotations.
+fn write_metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize) {
+    let (at, mut notes) = (bytes.len() + 1, 0);
+    // An annotation that a client wrote must not look as if it came from us.
+    let annotations = metadata.get("annotations").and_then(Value::as_object).into_iter().flatten();
+    let annotations: BTreeMap<_, _> = annotations.filter(|(key, _)| *key != LOGICAL_CLUSTER).collect();
+    let kept = metadata.iter().filter(|(name, _)| match name.as_str() {
+        "resourceVersion" => false,
+        "annotations" => !annotations.is_empty(),
+        _ => true,
+    });
+    fields(bytes, kept, |bytes, name, value| match name {
+        "annotations" => {
+            notes = bytes.len() + 1;
+            put(bytes, &annotations);
+        }
+        _ => put(bytes, value),
+    });
+    (at, notes)
+}
+
+/// Writes an object, its values as `write` does.
+fn fields<'a>(
+    bytes: &mut Vec<u8>,
+    fields: impl Iterator<Item = (&'a String, &'a Value)>,
+    mut write: impl FnMut(&mut Vec<u8>, &str, &Value),
+) {
+    bytes.push(b'{');
+    for (place, (name, value)) in fields.enumerate() {
+        if place > 0 {
+            bytes.push(b',');
+        }
+        put(bytes, name);
+        bytes.push(b':');
+        write(bytes, name, value);
+    }
+    bytes.push(b'}');
+}
+
+fn put(out: &mut Vec<u8>, value: &impl serde::Serialize) {
+    // Writing to memory cannot fail, and text and JSON values always have a JSON form.
+    serde_json::to_writer(out, value).expect("JSON values are JSON");
+}
+
+/// The JSON of an object, without its version; for those who look at a part of it.
+pub(crate) fn json(entry: &Entry) -> Option<&[u8]> {
+    Some(split(entry.value())?.3)
+}
+
+/// What an object was stamped with.
+pub(crate) fn stamp(stored: &[u8]) -> Option<u128> {
+    split(stored)?.2
+}
+
+/// Whether the JSON of an object begins with this.
+pub(crate) fn begins_with(stored: &[u8], heading: &str) -> bool {
+    split(stored).is_some_and(|(.., json)| json.starts_with(heading.as_bytes()))
+}
+
+/// `at`, `notes`, the stamp if there is one, and the JSON.
+fn split(stored: &[u8]) -> Option<(usize, usize, Option<u128>, &[u8])> {
+    let (at, rest) = stored.split_first_chunk::<4>()?;
+    let (notes, rest) = rest.split_first_chunk::<4>()?;
+    let (at, notes) = (u32::from_le_bytes(*at), u32::from_le_bytes(*notes));
+    let (stamp, json) = match at & STAMPED {
+        0 => (None, rest),
+        _ => rest
+            .split_first_chunk::<STAMP>()
+            .map(|(stamp, json)| (Some(u128::from_le_bytes(*stamp)), json))?,
+    };
+    Some(((at & !STAMPED) as usize, notes as usize, stamp, json))
+}
+
+/// A stored value, split where the version and the annotation go in.
+struct Parts<'a> {
+    before: &'a [u8],
+    /// From the contents of the metadata to those of the annotations; none if there are none.
+    between: Option<&'a [u8]>,
+    after: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn of(stored: &'a [u8]) -> Option<Parts<'a>> {
+        let (at, notes, _, json) = split(stored)?;
+        let (before, after) = json.split_at_checked(at)?;
+        match notes {
+            0 => Some(Parts { before, between: None, after }),
+            _ => {
+                let (between, after) = after.split_at_checked(notes.checked_sub(at)?)?;
+                Some(Parts { before, between: Some(between), after })
+            }
+        }
+    }
+
+    fn write(self, revision: Revision, home: Option<Id>, out: &mut BytesMut) {
+        let Parts { before, between, after } = self;
+        out.reserve(before.len() + between.map_or(0, <[u8]>::len) + after.len() + ADDED_BYTES_MAX);
+        out.put_slice(before);
+        if revision != Revision::ZERO {
+            // Writing to memory cannot fail.
+            let _ = write!(out, "\"resourceVersion\":\"{revision}\",");
+        }
+        match (between, home) {
+            (Some(between), Some(home)) => {
+                out.put_slice(between);
+                out.put_slice(format!("\"{LOGICAL_CLUSTER}\":\"{home}\",").as_bytes());
+            }
+            (Some(between), None) => out.put_slice(between),
+            (None, Some(home)) => {
+                out.put_slice(format!("\"annotations\":{{\"{LOGICAL_CLUSTER}\":\"{home}\"}},").as_bytes())
+            }
+            (None, None) => {}
+        }
+        out.put_slice(after);
+    }
+}
+
+/// The first bytes of a stored object of a kind.
+pub(crate) fn heading(api_version: &str, kind: &str) -> String {
+    format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
+}
+
+/// Writes the object as it stands in a list whose kind says what is in it: without the [`heading`] of its own.
+pub(crate) fn write_item(
+    stored: &[u8],
+    revision: Revision,
+    home: Option<Id>,
+    heading: &str,
+    out: &mut BytesMut,
+) {
+    let Some(mut parts) = Parts::of(stored) else { return };
+    if let Some(rest) = parts.before.strip_prefix(heading.as_bytes()) {
+        out.put_u8(b'{');
+        parts.before = rest;
+    }
+    parts.write(revision, home, out);
+}
+
+/// Writes the object as clients see it, as of `revision`; one that was never stored (a dry run) has none. A reader
+/// who looks at several logical clusters is told the `home` of each object.
+pub fn write(stored: &[u8], revision: Revision, home: Option<Id>, out: &mut BytesMut) {
+    if let Some(parts) = Parts::of(stored) {
+        parts.write(revision, home, out);
+    }
+}
+
+/// The object as clients see it.
+pub fn read(entry: &Entry) -> Bytes {
+    let mut out = BytesMut::new();
+    write(entry.value(), entry.revision(), None, &mut out);
+    out.freeze()
+}
+
+/// The object as a tree, for the few who need one.
+pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
+    codec::parse_json(&read(entry))
+}
+
+/// Whether two stored objects look the same to clients, who do not see stamps.
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let json = |stored| split(stored).map(|(at, notes, _, json)| (at, notes, json));
+    json(one) == json(other)
+}
+
+/// The metadata of an object and what follows it, as it is written; for a [field scan](crate::objects::field_scan).
+pub(crate) fn metadata_of(stored: &[u8]) -> Option<&[u8]> {
+    let (at, _, _, json) = split(stored)?;
+    // The brace that opens the metadata stands right before its contents.
+    json.get(at.checked_sub(1)?..)
+}
+
+/// Whether an object is on its way out. What cannot be read is.
+pub(crate) fn is_leaving(entry: &Entry) -> bool {
+    let said = metadata_of(entry.value()).and_then(|text| field_scan::field(text, "deletionTimestamp"));
+    said.is_none_or(|said| said.is_some_and(|text| text != b"null"))
+}
+
+/// The uid of an object; empty if it has none, nothing if it cannot be read.
+pub(crate) fn uid(entry: &Entry) -> Option<&str> {
+    let uid = field_scan::field(metadata_of(entry.value())?, "uid")?;
+    Some(uid.and_then(field_scan::text).unwrap_or_default())
+}
+
+/// The labels of an object, as they are written. None if they cannot be read without decoding.
+pub(crate) fn labels(stored: &[u8]) -> Option<Labels<'_>> {
+    let labels =
+        field_scan::field(metadata_of(stored)?, "labels")?.filter(|text| *text != b"null").unwrap_or(b"{}");
+    (!labels.contains(&b'\\')).then_some(Labels(labels))
+}
+
+/// Labels that are plain text throughout.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Labels<'a>(&'a [u8]);
+
+impl<'a> Labels<'a> {
+    pub(crate) fn get(self, name: &str) -> Option<&'a str> {
+        field_scan::text(field_scan::field(self.0, name)??)
+    }
+}
+
+/// Whether an object is stored as clients of a resource see it.
+pub(crate) fn is_as_stored(resource: &ResourceInfo, entry: &Entry) -> bool {
+    let Some(custom) = &resource.custom else { return resource.stored_as.is_none() };
+    let stamped = stamp(entry.value()) == Some(custom.schema_hash);
+    stamped && begins_with(entry.value(), &heading(&resource.api_version(), &resource.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use storage::Key;
+
+    fn objects() -> [Value; 6] {
+        [
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}),
+            json!({"metadata": {"name": "a"}}),
+            json!({"a\"metadata\":{": "\"metadata\":{", "metadata": {"name": "a", "labels": {"metadata": "x"}}, "z": [1]}),
+            json!({"data": {"metadata": {"x": 1}}, "metadata": {"name": "ä\u{1}"}, "spec": null}),
+            json!({"metadata": {"name": "a", "annotations": {"b": "\"annotations\":{", "z": ""}, "labels": {"annotations": "x"}}}),
+            json!({"annotations": {"x": "y"}, "metadata": {"aa": {"annotations": {}}, "annotations": {"x": "y"}, "name": "a"}}),
+        ]
+    }
+
+    #[test]
+    fn an_object_comes_back_with_its_version_wherever_metadata_stands() {
+        for object in objects() {
+            let entry = Entry::new(Key::from("k"), Revision(u64::MAX), encode(&object));
+            let mut expected = object.clone();
+            expected["metadata"]["resourceVersion"] = json!(u64::MAX.to_string());
+            assert_eq!(tree(&entry).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn in_a_list_of_its_kind_an_object_need_not_say_what_it_is() {
+        let object = json!({"addressType": "x", "apiVersion": "v1", "data": {"kind": "y"}, "kind": "K", "metadata": {"name": "a"}});
+        let item = |heading: &str| {
+            let mut out = BytesMut::new();
+            write_item(&encode(&object), Revision(7), None, heading, &mut out);
+            serde_json::from_slice::<Value>(&out).unwrap()
+        };
+        let mut expected = object.clone();
+        expected["metadata"]["resourceVersion"] = json!("7");
+        assert_eq!(item(&heading("v1", "Other")), expected, "not of this kind");
+        expected.as_object_mut().unwrap().retain(|name, _| name != "apiVersion" && name != "kind");
+        assert_eq!(item(&heading("v1", "K")), expected);
+    }
+
+    #[test]
+    fn who_looks_at_several_logical_clusters_is_told_where_an_object_lives() {
+        for object in objects() {
+            let mut out = BytesMut::new();
+            write(&encode(&object), Revision(7), Some(Id::new(1)), &mut out);
+            let mut expected = object.clone();
+            expected["metadata"]["resourceVersion"] = json!("7");
+            expected["metadata"]["annotations"][LOGICAL_CLUSTER] = json!("~bbbbbbbbbbbbbbbc");
+            assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expected);
+        }
+    }
+
+    /// A tenant who could write the annotation could pass its objects off as another's.
+    #[test]
+    fn what_the_store_knows_better_is_not_stored() {
+        let annotations = json!({ LOGICAL_CLUSTER: "~bbbbbbbbbbbbbbbb" });
+        let metadata = json!({"name": "a", "resourceVersion": "7", "annotations": annotations});
+        assert_eq!(&encode(&json!({ "metadata": metadata }))[HEADER..], b"{\"metadata\":{\"name\":\"a\"}}");
+    }
+
+    #[test]
+    fn labels_are_read_from_the_metadata_alone() {
+        let check = |object: Value, label: &str, expected: Option<&str>| {
+            let stored = encode(&object);
+            assert_eq!(labels(&stored).unwrap().get(label), expected, "{label} of {object}");
+        };
+        let labelled = json!({"labels": {"no": "no"}, "metadata": {"name": "a", "labels": {"app": "web", "k8s.io/x": ""}}});
+        for (label, expected) in [("app", Some("web")), ("k8s.io/x", Some("")), ("no", None), ("ap", None)] {
+            check(labelled.clone(), label, expected);
+        }
+        check(json!({"metadata": {"name": "a"}}), "name", None);
+        check(json!({"metadata": {"name": "a", "labels": null}}), "name", None);
+        let escaped = encode(&json!({"metadata": {"labels": {"a": "\n"}}}));
+        assert!(labels(&escaped).is_none(), "not without decoding");
+    }
+
+    /// `serde_json` reads an object with this key as the JSON in its value, or not at all.
+    #[test]
+    fn no_key_makes_an_object_unreadable() {
+        for value in [json!(1), json!("{\"x\":1}")] {
+            let data = json!({ "$serde_json::private::RawValue": value });
+            let object = json!({ "data": data, "metadata": { "name": "a", "resourceVersion": "7" } });
+            let entry = Entry::new(Key::from("k"), Revision(7), encode(&object));
+            assert_eq!(tree(&entry).unwrap(), object);
+        }
+    }
+
+    #[test]
+    fn who_stamped_what_makes_no_difference() {
+        let object = json!({ "metadata": { "name": "a" } });
+        let stamped = |stamp| encode_with(&object, stamp);
+        assert!(is_same(&stamped(Some(1)), &stamped(Some(2))) && is_same(&stamped(None), &stamped(Some(1))));
+        assert!(!is_same(&stamped(None), &encode(&json!({ "metadata": { "name": "b" } }))));
+    }
+
+    #[test]
+    fn a_stamp_is_kept_and_never_shown() {
+        for object in objects() {
+            let (plain, stamped) = (encode(&object), encode_with(&object, Some(7 << 100)));
+            assert_eq!((stamp(&plain), stamp(&stamped)), (None, Some(7 << 100)));
+            let shown = |stored: &[u8], home| {
+                let mut out = BytesMut::new();
+                write(stored, Revision(7), home, &mut out);
+                out
+            };
+            assert_eq!(shown(&plain, None), shown(&stamped, None));
+            assert_eq!(shown(&plain, Some(Id::new(1))), shown(&stamped, Some(Id::new(1))));
+            assert_eq!(labels(&plain), labels(&stamped));
+        }
+    }
+
+    #[test]
+    fn damaged_bytes_are_empty_rather_than_a_panic() {
+        for bytes in [
+            &b""[..],
+            b"abc",
+            &[255, 255, 255, 255, 0, 0, 0, 0, b'{'],
+            &[255, 255, 255, 127, 0, 0, 0, 0, b'{'],
+            &[1, 0, 0, 0, 9, 0, 0, 0, b'{'],
+        ] {
+            let entry = Entry::new(Key::from("k"), Revision(1), Bytes::copy_from_slice(bytes));
+            assert!(read(&entry).is_empty() && tree(&entry).is_err() && labels(bytes).is_none());
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Quotas of logical clusters: objects, bytes, requests and watches.
+//!
+//! Its object says so, in its parent, where only those write who are responsible for it:
+//!
+//! ```text
+//!   kind: LogicalCluster
+//!   spec: { limits: { objects: 10000, bytes: 100Mi, requestsPerSecond: 200, watches: 500 } }
+//! ```
+//!
+//! A limit is for the logical cluster and everything below it: otherwise a tenant that may create logical clusters would have no
+//! limits. Usage is counted from the store's history ([`usage`]), so a decision looks at a few numbers. What is
+//! on its way to the store is counted too, as a promise, so that many who write at once do not all take the last place.
+//! Servers that share a store know nothing of each other's promises, nor of each other's requests and watches: what is
+//! allowed is then allowed by each.
+//!
+//! A tenant at its limit can still delete.
+
+mod rate;
+mod usage;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::cluster::Id;
+use api::meta::quantity::Quantity;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
+use serde::Deserialize;
+use serde_json::Value;
+use storage::{Entry, Event, Range, Revision, Store};
+
+use crate::clusters::logical_cluster;
+use crate::clusters::records::LogicalClusterRecord;
+use crate::keys;
+use crate::keys::ObjectKey;
+use crate::objects::replica;
+use crate::objects::replica::Replica;
+use crate::objects::store_errors::unreadable;
+use crate::objects::stored;
+use crate::quota::rate::RateLimits;
+pub(crate) use crate::quota::usage::Size;
+use crate::quota::usage::UsageTotals;
+
+/// None: as much as there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) objects: Option<i64>,
+    pub(crate) bytes: Option<i64>,
+    pub(crate) requests_per_second: Option<i64>,
+    pub(crate) watches: Option<i64>,
+}
+
+impl Limits {
+    /// The limits of a LogicalCluster object. An invalid one is no limit; validation refuses those.
+    fn of(entry: &Entry) -> Option<(Id, Limits)> {
+        #[derive(Deserialize)]
+        struct Object {
+            #[serde(default)]
+            spec: Spec,
+            status: Named,
+        }
+        #[derive(Deserialize, Default)]
+        struct Spec {
+            #[serde(default)]
+            limits: Value,
+        }
+        #[derive(Deserialize)]
+        struct Named {
+            id: String,
+        }
+        let object: Object = serde_json::from_slice(stored::json(entry)?).ok()?;
+        let [objects, bytes, requests_per_second, watches] =
+            NAMES.map(|name| amount(&object.spec.limits[name]));
+        let limits = Limits { objects, bytes, requests_per_second, watches };
+        Some((object.status.id.parse().ok()?, limits))
+    }
+}
+
+/// What can be limited, in the order of [`Limits`].
+const NAMES: [&str; 4] = ["objects", "bytes", "requestsPerSecond", "watches"];
+
+/// A number or a quantity.
+fn amount(value: &Value) -> Option<i64> {
+    match value {
+        Value::String(text) => text.parse::<Quantity>().ok()?.ceil(),
+        number => number.as_i64(),
+    }
+}
+
+/// Errors in limits.
+pub(crate) fn check(limits: &Value) -> Vec<FieldError> {
+    let said = NAMES.iter().filter(|name| !limits[**name].is_null());
+    let wrong = said.filter(|name| amount(&limits[**name]).is_none_or(|amount| amount < 0));
+    let error = |name: &&str| {
+        let path = format!("spec.limits.{name}");
+        FieldError::invalid(&path, limits[*name].clone(), "must be a number or a quantity, and not negative")
+    };
+    wrong.map(error).collect()
+}
+
+/// What all logical clusters have and do, as far as any limits that.
+#[derive(Debug)]
+pub struct Quotas {
+    counted: Replica<Counted>,
+    paces: Mutex<RateLimits>,
+}
+
+#[derive(Debug, Default)]
+struct Counted(Mutex<UsageTotals>);
+
+impl Counted {
+    fn lock(&self) -> MutexGuard<'_, UsageTotals> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Quotas {
+    pub fn new(kept: Arc<dyn Store>) -> Quotas {
+        Quotas { counted: Replica::new(kept, Range::all(), Counted::default()), paces: Mutex::default() }
+    }
+
+    /// Counts as changes happen, and not only on a request. Runs for as long as it is polled.
+    pub async fn follow(&self) -> Infallible {
+        self.counted.follow().await
+    }
+
+    /// Promises room for an object that grows so much, or says what there is too little of.
+    pub(crate) async fn room(
+        self: &Arc<Self>,
+        cluster: Id,
+        what: (GroupResource<'_>, &str),
+        growth: Size,
+    ) -> Result<QuotaReservation, Status> {
+        let promise = |growth| QuotaReservation { quotas: self.clone(), cluster, growth, kept: None };
+        if self.counted.state().lock().is_unlimited(cluster) {
+            return Ok(promise(Size::default()));
+        }
+        self.counted.catch_up().await.map_err(unreadable)?;
+        match self.counted.state().lock().promise(cluster, growth) {
+            Ok(()) => Ok(promise(growth)),
+            Err(over) => {
+                let (resource, name) = what;
+                Err(Status::forbidden(resource, name, &format!("exceeded quota: {over}")))
+            }
+        }
+    }
+
+    /// Lets a request in, unless there were too many before it.
+    pub(crate) fn pace(&self, cluster: Id) -> Result<(), Status> {
+        let line = self.counted.state().lock().limited(cluster);
+        self.paces().request(&line)
+    }
+
+    /// Lets a watch begin, unless there are too many. It counts until the returned value is dropped.
+    pub(crate) async fn watch(self: &Arc<Self>, cluster: Id) -> Result<WatchReservation, Status> {
+        self.counted.catch_up().await.map_err(unreadable)?;
+        let line = self.counted.state().lock().limited(cluster);
+        self.paces().watch(&line)?;
+        Ok(WatchReservation { quotas: self.clone(), line: line.into_iter().map(|(id, _)| id).collect() })
+    }
+
+    fn paces(&self) -> MutexGuard<'_, RateLimits> {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Room for what is being written. It is given back when this is dropped, or once what was written is counted.
+#[derive(Debug)]
+pub(crate) struct QuotaReservation {
+    quotas: Arc<Quotas>,
+    cluster: Id,
+    growth: Size,
+    kept: Option<Revision>,
+}
+
+impl QuotaReservation {
+    /// It was written.
+    pub(crate) fn keep(mut self, at: Revision) {
+        self.kept = Some(at);
+    }
+}
+
+impl Drop for QuotaReservation {
+    fn drop(&mut self) {
+        if self.growth == Size::default() {
+            return;
+        }
+        let mut tallies = self.quotas.counted.state().lock();
+        match self.kept {
+            // Still locked, so what was written cannot be counted in between.
+            Some(at) if tallies.through < at => tallies.owe(at, self.cluster, self.growth),
+            _ => tallies.give_back(self.cluster, self.growth),
+        }
+    }
+}
+
+/// A watch that counts.
+#[derive(Debug)]
+pub(crate) struct WatchReservation {
+    quotas: Arc<Quotas>,
+    line: Vec<Id>,
+}
+
+impl Drop for WatchReservation {
+    fn drop(&mut self) {
+        if !self.line.is_empty() {
+            self.quotas.paces().unwatch(&self.line);
+        }
+    }
+}
+
+impl replica::State for Counted {
+    type Draft = UsageTotals;
+
+    fn add(draft: &mut UsageTotals, entry: &Entry) {
+        count(draft, entry.key(), None, Some(entry));
+    }
+
+    fn replace(&self, draft: UsageTotals, at: Revision) {
+        let mut tallies = self.lock();
+        let owed = std::mem::take(&mut *tallies);
+        *tallies = draft;
+        tallies.begin(at, owed);
+    }
+
+    fn apply(&self, events: &[Event], through: Revision) {
+        let mut tallies = self.lock();
+        for event in events {
+            count(&mut tallies, &event.key, event.previous.as_ref(), event.current.as_ref());
+        }
+        tallies.pay(through);
+    }
+}
+
+/// Counts a change.
+fn count(tallies: &mut UsageTotals, key: &storage::Key, old: Option<&Entry>, new: Option<&Entry>) {
+    if let Some(id) = keys::cluster_record_id(key) {
+        return match new {
+            Some(record) => {
+                tallies.born(id, LogicalClusterRecord::decode(record).and_then(|record| record.parent))
+            }
+            None => tallies.ended(id),
+        };
+    }
+    let Some(place) = ObjectKey::of(key) else { return };
+    tallies.add(place.cluster, Size::of(new) - Size::of(old));
+    if place.collection == logical_cluster::COLLECTION {
+        match (new.and_then(Limits::of), old.and_then(Limits::of)) {
+            (Some((id, limits)), _) => tallies.limit(id, limits),
+            (None, Some((id, _))) => tallies.limit(id, Limits::default()),
+            (None, None) => {}
+        }
+    }
+}

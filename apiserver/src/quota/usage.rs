@@ -1,0 +1,335 @@
+//! Usage: the objects and bytes of each logical cluster.
+//!
+//! Each counts for itself and for all above it, so that a limit is a look at one number on every level.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::{Add, Neg, Sub};
+
+use api::cluster::Id;
+use storage::{Entry, Revision};
+
+use crate::quota::Limits;
+
+/// What objects take, or are about to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Size {
+    pub(crate) objects: i64,
+    pub(crate) bytes: i64,
+}
+
+impl Size {
+    /// Of what is stored. An empty value says that there is nothing, where there would be something otherwise.
+    pub(crate) fn of(entry: Option<&Entry>) -> Size {
+        match entry.filter(|entry| !entry.value().is_empty()) {
+            Some(entry) => Size::new(entry.key().as_bytes().len(), entry.value().len()),
+            None => Size::default(),
+        }
+    }
+
+    /// Of an object.
+    pub(crate) fn new(key_bytes: usize, value_bytes: usize) -> Size {
+        let bytes = i64::try_from(key_bytes + value_bytes).unwrap_or(i64::MAX);
+        Size { objects: 1, bytes }
+    }
+}
+
+impl Add for Size {
+    type Output = Size;
+    fn add(self, other: Size) -> Size {
+        Size { objects: self.objects + other.objects, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Neg for Size {
+    type Output = Size;
+    fn neg(self) -> Size {
+        Size { objects: -self.objects, bytes: -self.bytes }
+    }
+}
+
+impl Sub for Size {
+    type Output = Size;
+    fn sub(self, other: Size) -> Size {
+        self + -other
+    }
+}
+
+#[derive(Debug, Default)]
+struct Usage {
+    parent: Option<Id>,
+    is_born: bool,
+    /// Its own and what is below it.
+    used: Size,
+    promised: Size,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct UsageTotals {
+    clusters: HashMap<Id, Usage>,
+    /// Of those that have any.
+    limits: HashMap<Id, Limits>,
+    /// Promises that were kept at a revision, until what was written then is counted.
+    owed: BTreeMap<Revision, Vec<(Id, Size)>>,
+    /// Whether `used` holds what is below: not while it is read for the first time, in the order of keys.
+    is_begun: bool,
+    pub(super) through: Revision,
+}
+
+/// What there is too little of.
+#[derive(Debug)]
+pub(crate) struct Over {
+    what: &'static str,
+    requested: i64,
+    /// An error does not reveal the usage of siblings.
+    used: Option<i64>,
+    limit: i64,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Over { what, requested, used, limit } = self;
+        match used {
+            Some(used) => {
+                let of = "this logical cluster";
+                write!(
+                    out,
+                    "{of}, requested: {what}={requested}, used: {what}={used}, limited: {what}={limit}"
+                )
+            }
+            None => {
+                let of = "a logical cluster above this one";
+                write!(out, "{of}, requested: {what}={requested}, limited: {what}={limit}")
+            }
+        }
+    }
+}
+
+impl UsageTotals {
+    /// Everything was read, as of a revision. What is owed from before is owed still, if it happened later.
+    pub(super) fn begin(&mut self, at: Revision, mut before: UsageTotals) {
+        let own: Vec<(Id, Size)> = self.clusters.iter().map(|(id, tally)| (*id, tally.used)).collect();
+        self.is_begun = true;
+        for (id, used) in own {
+            self.above(id)
+                .into_iter()
+                .for_each(|above| self.tally(above).used = self.tally(above).used + used);
+        }
+        let promised = before.clusters.drain().filter(|(_, tally)| tally.promised != Size::default());
+        for (id, tally) in promised {
+            self.tally(id).promised = tally.promised;
+        }
+        self.owed = before.owed;
+        self.pay(at);
+    }
+
+    pub(super) fn born(&mut self, id: Id, parent: Option<Id>) {
+        let tally = self.tally(id);
+        (tally.parent, tally.is_born) = (parent, true);
+    }
+
+    /// What it held goes after it, and it is remembered until then whose that was.
+    pub(super) fn ended(&mut self, id: Id) {
+        self.tally(id).is_born = false;
+        self.limits.remove(&id);
+        self.forget(id);
+    }
+
+    pub(super) fn add(&mut self, id: Id, size: Size) {
+        if !self.is_begun {
+            self.tally(id).used = self.tally(id).used + size;
+            return;
+        }
+        for id in self.line(id) {
+            self.tally(id).used = self.tally(id).used + size;
+            self.forget(id);
+        }
+    }
+
+    pub(super) fn limit(&mut self, id: Id, limits: Limits) {
+        match limits == Limits::default() {
+            true => drop(self.limits.remove(&id)),
+            false => drop(self.limits.insert(id, limits)),
+        }
+    }
+
+    pub(super) fn is_unlimited(&self, id: Id) -> bool {
+        self.is_begun && (self.limits.is_empty() || self.limited(id).is_empty())
+    }
+
+    /// Those of a logical cluster and all above it that have limits.
+    pub(super) fn limited(&self, id: Id) -> Vec<(Id, Limits)> {
+        if self.limits.is_empty() {
+            return Vec::new();
+        }
+        self.line(id).into_iter().filter_map(|id| Some((id, *self.limits.get(&id)?))).collect()
+    }
+
+    /// Makes room, if there is any on every level. What does not grow always has room.
+    pub(super) fn promise(&mut self, id: Id, growth: Size) -> Result<(), Over> {
+        for (limited, limits) in self.limited(id) {
+            let used =
+                self.clusters.get(&limited).map_or(Size::default(), |tally| tally.used + tally.promised);
+            let own = |used: i64| (limited == id).then_some(used);
+            for (what, requested, used, limit) in [
+                ("objects", growth.objects, used.objects, limits.objects),
+                ("bytes", growth.bytes, used.bytes, limits.bytes),
+            ] {
+                if let Some(limit) = limit
+                    && requested > 0
+                    && used.saturating_add(requested) > limit
+                {
+                    return Err(Over { what, requested, used: own(used), limit });
+                }
+            }
+        }
+        self.promised(id, growth);
+        Ok(())
+    }
+
+    pub(super) fn give_back(&mut self, id: Id, growth: Size) {
+        self.promised(id, -growth);
+    }
+
+    /// A promise that was kept at a revision is given back when that is counted.
+    pub(super) fn owe(&mut self, at: Revision, id: Id, growth: Size) {
+        self.owed.entry(at).or_default().push((id, growth));
+    }
+
+    /// All that happened until then is counted.
+    pub(super) fn pay(&mut self, through: Revision) {
+        self.through = self.through.max(through);
+        while let Some(first) = self.owed.first_entry().filter(|first| *first.key() <= through) {
+            for (id, growth) in first.remove() {
+                self.give_back(id, growth);
+            }
+        }
+    }
+
+    fn promised(&mut self, id: Id, growth: Size) {
+        for id in self.line(id) {
+            self.tally(id).promised = self.tally(id).promised + growth;
+            self.forget(id);
+        }
+    }
+
+    fn tally(&mut self, id: Id) -> &mut Usage {
+        self.clusters.entry(id).or_default()
+    }
+
+    /// A logical cluster and all above it.
+    fn line(&self, id: Id) -> Vec<Id> {
+        let mut line = vec![id];
+        line.extend(self.above(id));
+        line
+    }
+
+    fn above(&self, id: Id) -> Vec<Id> {
+        let parent = |id: &Id| self.clusters.get(id).and_then(|tally| tally.parent);
+        std::iter::successors(parent(&id), parent).collect()
+    }
+
+    fn forget(&mut self, id: Id) {
+        let empty = |tally: &Usage| {
+            !tally.is_born && tally.used == Size::default() && tally.promised == Size::default()
+        };
+        if self.clusters.get(&id).is_some_and(empty) {
+            self.clusters.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Id = Id::ROOT;
+
+    fn some(objects: i64) -> Size {
+        Size { objects, bytes: objects * 10 }
+    }
+
+    /// root ─ 1 ─ 2, and 3 beside them.
+    fn family() -> UsageTotals {
+        let mut tallies = UsageTotals::default();
+        tallies.add(Id::new(2), some(3));
+        tallies.born(ROOT, None);
+        tallies.born(Id::new(1), Some(ROOT));
+        tallies.born(Id::new(2), Some(Id::new(1)));
+        tallies.born(Id::new(3), Some(ROOT));
+        tallies.begin(Revision(1), UsageTotals::default());
+        tallies
+    }
+
+    fn used(tallies: &UsageTotals) -> [i64; 4] {
+        [0, 1, 2, 3].map(|id| tallies.clusters.get(&Id::new(id)).map_or(0, |tally| tally.used.objects))
+    }
+
+    #[test]
+    fn what_is_below_counts_above() {
+        let mut tallies = family();
+        assert_eq!(used(&tallies), [3, 3, 3, 0]);
+        tallies.add(Id::new(1), some(2));
+        tallies.add(Id::new(3), some(1));
+        assert_eq!(used(&tallies), [6, 5, 3, 1]);
+        // What it held goes after it.
+        tallies.ended(Id::new(2));
+        tallies.add(Id::new(2), -some(3));
+        assert_eq!(used(&tallies), [3, 2, 0, 1]);
+        assert!(!tallies.clusters.contains_key(&Id::new(2)), "nothing of it is left");
+    }
+
+    #[test]
+    fn a_limit_is_for_all_that_is_below() {
+        let mut tallies = family();
+        assert!(tallies.is_unlimited(Id::new(2)));
+        tallies.limit(Id::new(1), Limits { objects: Some(4), ..Limits::default() });
+        assert!(tallies.is_unlimited(Id::new(3)) && !tallies.is_unlimited(Id::new(2)));
+        tallies.promise(Id::new(2), some(1)).unwrap();
+        let over = tallies.promise(Id::new(2), some(1)).unwrap_err().to_string();
+        assert_eq!(over, "a logical cluster above this one, requested: objects=1, limited: objects=4");
+        let over = tallies.promise(Id::new(1), some(1)).unwrap_err().to_string();
+        assert_eq!(over, "this logical cluster, requested: objects=1, used: objects=4, limited: objects=4");
+        // What does not grow always has room, and so has who is not below.
+        tallies.promise(Id::new(2), Size { objects: 0, bytes: -5 }).unwrap();
+        tallies.promise(Id::new(3), some(100)).unwrap();
+        tallies.limit(Id::new(1), Limits::default());
+        tallies.promise(Id::new(2), some(100)).unwrap();
+    }
+
+    #[test]
+    fn a_promise_counts_until_it_is_given_back_or_what_was_written_is_counted() {
+        let mut tallies = family();
+        tallies.limit(Id::new(2), Limits { bytes: Some(50), ..Limits::default() });
+        tallies.promise(Id::new(2), some(2)).unwrap();
+        tallies.promise(Id::new(2), some(1)).unwrap_err();
+        tallies.give_back(Id::new(2), some(2));
+        tallies.promise(Id::new(2), some(2)).unwrap();
+        // Written at 7, and counted some time later.
+        tallies.owe(Revision(7), Id::new(2), some(2));
+        tallies.pay(Revision(6));
+        tallies.promise(Id::new(2), some(1)).unwrap_err();
+        tallies.add(Id::new(2), some(2));
+        tallies.pay(Revision(7));
+        tallies.promise(Id::new(2), some(1)).unwrap_err();
+        tallies.add(Id::new(2), -some(1));
+        tallies.promise(Id::new(2), some(1)).unwrap();
+        assert_eq!(used(&tallies)[2], 4);
+    }
+
+    #[test]
+    fn who_counts_anew_still_knows_what_was_promised() {
+        let mut tallies = family();
+        tallies.limit(Id::new(2), Limits { objects: Some(4), ..Limits::default() });
+        tallies.promise(Id::new(2), some(1)).unwrap();
+        let mut anew = family();
+        anew.limit(Id::new(2), Limits { objects: Some(4), ..Limits::default() });
+        anew.is_begun = false;
+        anew.clusters.values_mut().for_each(|tally| tally.used = Size::default());
+        anew.add(Id::new(2), some(3));
+        anew.begin(Revision(9), tallies);
+        anew.promise(Id::new(2), some(1)).unwrap_err();
+        anew.give_back(Id::new(2), some(1));
+        anew.promise(Id::new(2), some(1)).unwrap();
+    }
+}

@@ -1,0 +1,124 @@
+//! A ClusterRole made of others: those whose labels its `aggregationRule` selects.
+//!
+//! Roles that gather may gather one another, in a ring even. What each has follows from the roles that have rules of their
+//! own, and from nothing that was gathered before: so there is one outcome, and it does not change when it is written
+//! down. (Two roles that copied each other's rules used to swap them for ever.)
+
+use std::collections::HashSet;
+
+use openapi::meta::selector::LabelSelector;
+use serde_json::Value;
+
+/// The rules each role gathers from all of these; none for one that gathers nothing but has its own. Those of one role
+/// stay together, roles are in the order of their names for each selector, and the same rule comes once.
+pub fn gathered(all: &[Value]) -> Vec<Option<Vec<Value>>> {
+    let mut by_name: Vec<usize> = (0..all.len()).collect();
+    by_name.sort_by_key(|at| name(&all[*at]));
+    let sources: Vec<_> = all.iter().map(|role| sources(role, all, &by_name)).collect();
+    let one = |at: usize| sources[at].as_ref().map(|_| rules(at, all, &sources));
+    (0..all.len()).map(one).collect()
+}
+
+/// Which of the roles a role gathers from; none if it gathers nothing.
+fn sources(role: &Value, all: &[Value], by_name: &[usize]) -> Option<Vec<usize>> {
+    let selectors = role["aggregationRule"].as_object()?.get("clusterRoleSelectors");
+    let selectors = selectors.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let mut found = Vec::new();
+    for selector in selectors.iter().filter_map(LabelSelector::from_value) {
+        let chosen = by_name.iter().copied().filter(|at| {
+            let labels = &all[*at]["metadata"]["labels"];
+            selector.matches(|label| labels.get(label).and_then(Value::as_str))
+        });
+        found.extend(chosen.filter(|at| name(&all[*at]) != name(role)));
+    }
+    Some(found)
+}
+
+/// The aggregated rules of a role: those of all roles that are reached from it and have their own.
+fn rules(from: usize, all: &[Value], sources: &[Option<Vec<usize>>]) -> Vec<Value> {
+    let (mut seen, mut known, mut rules) = (HashSet::from([from]), HashSet::new(), Vec::new());
+    let next = |at: usize| sources[at].iter().flatten().rev().copied();
+    let mut waiting: Vec<usize> = next(from).collect();
+    while let Some(at) = waiting.pop() {
+        if !seen.insert(at) {
+            continue;
+        }
+        if sources[at].is_some() {
+            waiting.extend(next(at));
+            continue;
+        }
+        for rule in all[at]["rules"].as_array().into_iter().flatten() {
+            if known.insert(rule.to_string()) {
+                rules.push(rule.clone());
+            }
+        }
+    }
+    rules
+}
+
+/// Whether two lists have the same rules, in whatever order.
+pub fn are_same(one: &[Value], other: &[Value]) -> bool {
+    let texts = |rules: &[Value]| rules.iter().map(Value::to_string).collect::<HashSet<_>>();
+    one == other || texts(one) == texts(other)
+}
+
+fn name(role: &Value) -> &str {
+    role["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_role_gathers_the_rules_of_those_it_selects() {
+        let role = |name: &str, label: &str, verbs: &[&str]| {
+            let rules: Vec<_> = verbs.iter().map(|verb| json!({ "verbs": [verb] })).collect();
+            json!({ "metadata": { "name": name, "labels": { label: "true" } }, "rules": rules })
+        };
+        let mut view = role("view", "to-view", &["own"]);
+        let others = [
+            role("z", "to-view", &["get"]),
+            role("a", "to-view", &["list", "get"]),
+            role("other", "to-edit", &["update"]),
+        ];
+        let gathered = |role: &Value| gathered(&[&others[..], std::slice::from_ref(role)].concat()).remove(3);
+        assert_eq!(gathered(&view), None, "it has rules of its own");
+        view["aggregationRule"] =
+            json!({ "clusterRoleSelectors": [{ "matchLabels": { "to-view": "true" } }] });
+        let verb = |verb: &str| json!({ "verbs": [verb] });
+        assert_eq!(gathered(&view), Some(vec![verb("list"), verb("get")]));
+        view["aggregationRule"] = json!({ "clusterRoleSelectors": [
+            { "matchLabels": { "to-edit": "true" } },
+            { "matchExpressions": [{ "key": "to-view", "operator": "Exists" }] },
+        ] });
+        assert_eq!(gathered(&view), Some(vec![verb("update"), verb("list"), verb("get")]));
+        view["aggregationRule"] = json!({});
+        assert_eq!(gathered(&view), Some(Vec::new()));
+    }
+
+    /// Two cluster roles that select each other used to swap their rules for ever, a write each time.
+    #[test]
+    fn roles_that_gather_one_another_come_to_rest() {
+        let ring = |name: &str, gathers: &str, verb: &str| {
+            json!({
+                "metadata": { "name": name, "labels": { "is": name } },
+                "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "is": gathers } }] },
+                "rules": [{ "verbs": [verb] }],
+            })
+        };
+        let source =
+            json!({ "metadata": { "name": "s", "labels": { "is": "a" } }, "rules": [{ "verbs": ["own"] }] });
+        let mut roles = vec![ring("a", "b", "one"), ring("b", "c", "two"), ring("c", "a", "three"), source];
+        for _ in 0..2 {
+            let found = gathered(&roles);
+            for (role, rules) in roles.iter_mut().zip(found).take(3) {
+                assert_eq!(rules, Some(vec![json!({ "verbs": ["own"] })]), "{role}");
+                role["rules"] = rules.into();
+            }
+        }
+        assert!(are_same(&[json!(1), json!(2)], &[json!(2), json!(1)]));
+        assert!(!are_same(&[json!(1)], &[json!(2), json!(1)]));
+    }
+}

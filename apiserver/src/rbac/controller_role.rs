@@ -1,0 +1,230 @@
+//! The roles of controllers in this process, which send requests as every other client does.
+//!
+//! ```text
+//!   everywhere                                 ◄ in every logical cluster, and over all of them at once
+//!     list,watch apps deployments
+//!   root                                       ◄ in the outermost alone
+//!     get,create coordination.k8s.io leases
+//!   labelled holon.dev/mailbox-of              ◄ in those whose object has this label
+//!     * * *
+//!     but rbac.authorization.k8s.io            ◄ less these groups, where a line says all; or `built-in` ones
+//! ```
+//!
+//! A controller beside the server works in all logical clusters, so no role of one of them can say what it may do; and it
+//! is no administrator, because a right that it lacks cannot be abused through it. It has a controller role: rules as
+//! roles have them, from a table, given to its client in Rust. No client gets one over the network, by impersonation,
+//! or by a name.
+
+use std::sync::Arc;
+
+use api::cluster::Id;
+use openapi::catalog;
+
+use crate::rbac::Rule;
+use crate::request::attributes::Attributes;
+
+/// The grants of a controller, each with its scope.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ControllerRole {
+    grants: Vec<Grant>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Grant {
+    place: GrantScope,
+    rules: Vec<Rule>,
+    /// Groups that a star does not stand for.
+    but: Vec<String>,
+}
+
+/// The logical clusters in which a grant counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GrantScope {
+    Everywhere,
+    Root,
+    /// In logical clusters whose object has this label.
+    Labelled(String),
+}
+
+/// Why a table is no controller role.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {text:?} is not a valid grant")]
+pub struct ControllerRoleError {
+    line: usize,
+    text: String,
+}
+
+impl ControllerRole {
+    /// Reads a table. What begins with `#` is for people.
+    pub fn read(table: &str) -> Result<ControllerRole, ControllerRoleError> {
+        let mut grants: Vec<Grant> = Vec::new();
+        let lines = table.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#'));
+        for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+            let wrong = || ControllerRoleError { line: number + 1, text: line.to_owned() };
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let place = match (line.starts_with(' '), words.as_slice()) {
+                (false, ["everywhere"]) => Some(GrantScope::Everywhere),
+                (false, ["root"]) => Some(GrantScope::Root),
+                (false, ["labelled", label]) => Some(GrantScope::Labelled((*label).to_owned())),
+                (false, _) => return Err(wrong()),
+                (true, _) => None,
+            };
+            if let Some(place) = place {
+                grants.push(Grant { place, rules: Vec::new(), but: Vec::new() });
+                continue;
+            }
+            let grant = grants.last_mut().ok_or_else(wrong)?;
+            match words.as_slice() {
+                ["but", groups] => grant.but.extend(list(groups).into_iter().flat_map(left_out)),
+                words => grant.rules.push(rule(words).ok_or_else(wrong)?),
+            }
+        }
+        Ok(ControllerRole { grants })
+    }
+
+    /// Whether its grants with this scope allow a request.
+    pub fn allows(&self, place: &GrantScope, wanted: &Attributes) -> bool {
+        self.grants.iter().any(|grant| grant.place == *place && grant.allows(wanted))
+    }
+
+    /// Whether any grant depends on the labels of a logical cluster's object.
+    pub(crate) fn selects_labels(&self) -> bool {
+        self.grants.iter().any(|grant| matches!(grant.place, GrantScope::Labelled(_)))
+    }
+
+    /// The grants that count in a logical cluster whose object has these labels.
+    pub(crate) fn within(self: &Arc<Self>, id: Id, labels: &[String]) -> Granted {
+        let counts = |grant: &Grant| match &grant.place {
+            GrantScope::Everywhere => true,
+            GrantScope::Root => id == Id::ROOT,
+            GrantScope::Labelled(label) => labels.contains(label),
+        };
+        Granted { counts: self.grants.iter().map(counts).collect(), controller_role: self.clone() }
+    }
+}
+
+impl Grant {
+    fn allows(&self, wanted: &Attributes) -> bool {
+        let is_left_out = |rule: &Rule| match wanted {
+            Attributes::Resource(wanted) => {
+                self.but.contains(&wanted.group) && !rule.api_groups.contains(&wanted.group)
+            }
+            Attributes::Path { .. } => false,
+        };
+        self.rules.iter().any(|rule| rule.allows(wanted) && !is_left_out(rule))
+    }
+}
+
+/// A controller role as it counts in one logical cluster. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Granted {
+    controller_role: Arc<ControllerRole>,
+    /// For each of its grants.
+    counts: Arc<[bool]>,
+}
+
+impl Granted {
+    pub(crate) fn allows(&self, wanted: &Attributes) -> bool {
+        let grants = self.controller_role.grants.iter().zip(&*self.counts);
+        grants.filter(|(_, counts)| **counts).any(|(grant, _)| grant.allows(wanted))
+    }
+}
+
+fn list(words: &str) -> Vec<String> {
+    words.split(',').map(|word| if word == "-" { String::new() } else { word.to_owned() }).collect()
+}
+
+/// A group, or all that every logical cluster has.
+fn left_out(group: String) -> Vec<String> {
+    match group.as_str() {
+        "built-in" => catalog::built_in().iter().map(|resource| resource.group.to_string()).collect(),
+        _ => vec![group],
+    }
+}
+
+/// `VERBS GROUPS RESOURCES [NAMES]`, or `VERBS /PATH...`. A dash is the group without a name.
+fn rule(words: &[&str]) -> Option<Rule> {
+    match words {
+        [verbs, paths @ ..] if paths.first()?.starts_with('/') => Some(Rule {
+            verbs: list(verbs),
+            paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+            ..Rule::default()
+        }),
+        [verbs, groups, resources, names @ ..] if names.len() < 2 => Some(Rule {
+            verbs: list(verbs),
+            api_groups: list(groups),
+            resources: list(resources),
+            resource_names: names.first().map(|names| list(names)).unwrap_or_default(),
+            ..Rule::default()
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::attributes::ResourceAttributes;
+
+    const TABLE: &str = "\
+# What it is about.
+everywhere
+  list,watch - pods
+  patch * */status
+  but certificates.k8s.io
+
+root
+  get coordination.k8s.io leases one
+labelled x/y
+  * * *
+  * /api /api/*
+  but rbac.authorization.k8s.io
+";
+
+    fn wanted(verb: &str, group: &str, resource: &str, name: &str) -> Attributes {
+        let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
+        Attributes::Resource(ResourceAttributes {
+            verb: verb.to_owned(),
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: part.to_owned(),
+            name: name.to_owned(),
+            ..ResourceAttributes::default()
+        })
+    }
+
+    #[test]
+    fn a_controller_role_allows_what_its_table_says_in_its_scope() {
+        let controller_role = ControllerRole::read(TABLE).unwrap();
+        let label = GrantScope::Labelled("x/y".to_owned());
+        let check = |place: &GrantScope, wanted: Attributes, expected: bool| {
+            assert_eq!(controller_role.allows(place, &wanted), expected, "{place:?} {wanted:?}");
+        };
+        let (everywhere, root) = (&GrantScope::Everywhere, &GrantScope::Root);
+        check(everywhere, wanted("list", "", "pods", ""), true);
+        check(everywhere, wanted("get", "", "pods", "a"), false);
+        check(everywhere, wanted("patch", "apps", "deployments/status", "a"), true);
+        check(everywhere, wanted("patch", "apps", "deployments", "a"), false);
+        check(everywhere, wanted("patch", "certificates.k8s.io", "requests/status", "a"), false);
+        check(root, wanted("get", "coordination.k8s.io", "leases", "one"), true);
+        check(root, wanted("get", "coordination.k8s.io", "leases", "two"), false);
+        check(everywhere, wanted("get", "coordination.k8s.io", "leases", "one"), false);
+        check(&label, wanted("delete", "apps", "deployments", "a"), true);
+        check(&label, wanted("create", "rbac.authorization.k8s.io", "roles", ""), false);
+        check(&GrantScope::Labelled("x".to_owned()), wanted("get", "", "pods", "a"), false);
+        let path = |path: &str| Attributes::Path { path: path.to_owned(), verb: "get".to_owned() };
+        check(&label, path("/api/v1"), true);
+        check(&label, path("/metrics"), false);
+    }
+
+    #[test]
+    fn an_invalid_table_is_refused_by_its_line() {
+        let check = |table: &str, line: usize| {
+            assert_eq!(ControllerRole::read(table).unwrap_err().line, line, "{table}");
+        };
+        check("  get - pods", 1);
+        check("everywhere\n  get", 2);
+        check("nowhere", 1);
+        check("everywhere\n  get - pods a b", 2);
+    }
+}

@@ -1,0 +1,235 @@
+//! The roles and bindings of a logical cluster, found by whom they are about.
+//!
+//! ```text
+//!   own:     what this logical cluster has changed or added, and what it has deleted
+//!   shared:  the bootstrap roles and bindings
+//!   ───────
+//!   seen:    at each place the own one, if there is something, or a deletion; else the shared one
+//! ```
+//!
+//! A [`Policy`] is one of the two layers, [`Layers`] is both. A decision looks up the user and each group among the
+//! bindings of the whole logical cluster and those of one namespace. How many others there are does not matter.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::rbac::object::{Binding, Named, Role};
+use crate::rbac::rule::Rule;
+use crate::rbac::{Decision, GROUP, Who};
+use crate::request::attributes::Attributes;
+
+/// Where a role or a binding is. Those of a whole logical cluster are in no namespace, which is the empty one here.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PolicyKey {
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+}
+
+impl PolicyKey {
+    pub fn new(namespace: &str, name: &str) -> PolicyKey {
+        PolicyKey { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// One layer.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// None: there is none any more, whatever the layer beneath says.
+    roles: HashMap<PolicyKey, Option<Arc<Role>>>,
+    bindings: HashMap<PolicyKey, Option<Arc<Binding>>>,
+    /// By namespace.
+    scopes: HashMap<Box<str>, Scope>,
+}
+
+/// The bindings of one namespace, or those of the whole logical cluster, by whom they name; in the order of names.
+#[derive(Clone, Debug, Default)]
+struct Scope {
+    users: HashMap<Box<str>, Vec<Bound>>,
+    groups: HashMap<Box<str>, Vec<Bound>>,
+}
+
+#[derive(Clone, Debug)]
+struct Bound {
+    place: PolicyKey,
+    binding: Arc<Binding>,
+}
+
+impl Policy {
+    pub fn is_empty(&self) -> bool {
+        self.roles.is_empty() && self.bindings.is_empty()
+    }
+
+    /// Notes what is at a place: a role, or that there is none.
+    pub fn set_role(&mut self, place: PolicyKey, role: Option<Role>) {
+        self.roles.insert(place, role.map(Arc::new));
+    }
+
+    /// Forgets a place: what the layer beneath says holds.
+    pub fn unset_role(&mut self, place: &PolicyKey) {
+        self.roles.remove(place);
+    }
+
+    pub fn set_binding(&mut self, place: PolicyKey, binding: Option<Binding>) {
+        self.unset_binding(&place);
+        let binding = binding.map(Arc::new);
+        for named in binding.iter().flat_map(|binding| &binding.subjects) {
+            let Some(named) = named.named(&place.namespace) else { continue };
+            let scope = self.scopes.entry(place.namespace.clone()).or_default();
+            let list = match named {
+                Named::User(name) => scope.users.entry(name.into()).or_default(),
+                Named::Group(name) => scope.groups.entry(name.into()).or_default(),
+            };
+            // A user named twice is bound once.
+            if let (Err(at), Some(binding)) =
+                (list.binary_search_by(|bound| bound.place.cmp(&place)), &binding)
+            {
+                list.insert(at, Bound { place: place.clone(), binding: binding.clone() });
+            }
+        }
+        self.bindings.insert(place, binding);
+    }
+
+    pub fn unset_binding(&mut self, place: &PolicyKey) {
+        let Some(Some(binding)) = self.bindings.remove(place) else { return };
+        let Some(scope) = self.scopes.get_mut(&place.namespace) else { return };
+        for named in &binding.subjects {
+            let (lists, name) = match named.named(&place.namespace) {
+                Some(Named::User(name)) => (&mut scope.users, name),
+                Some(Named::Group(name)) => (&mut scope.groups, name),
+                None => continue,
+            };
+            if let Some(list) = lists.get_mut(&*name) {
+                list.retain(|bound| bound.place != *place);
+                if list.is_empty() {
+                    lists.remove(&*name);
+                }
+            }
+        }
+        if scope.users.is_empty() && scope.groups.is_empty() {
+            self.scopes.remove(&place.namespace);
+        }
+    }
+
+    /// The bindings of a namespace that match a user. One that does so in two ways may come twice.
+    fn bound<'a>(&'a self, who: Who<'a>, namespace: &str) -> impl Iterator<Item = &'a Bound> + use<'a> {
+        let scope = self.scopes.get(namespace);
+        let users = scope.and_then(|scope| scope.users.get(who.name));
+        let groups = who.groups.iter().filter_map(move |group| scope?.groups.get(group.as_str()));
+        users.into_iter().chain(groups).flatten()
+    }
+}
+
+/// What holds in a logical cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Layers<'a> {
+    /// None if it has nothing of its own.
+    pub own: Option<&'a Policy>,
+    pub shared: &'a Policy,
+}
+
+/// A rule that a user has, and by which binding.
+struct Held<'a> {
+    bound: &'a Bound,
+    rule: &'a Rule,
+}
+
+impl<'a> Layers<'a> {
+    /// Whether a user may do something.
+    pub fn decide(self, who: Who<'a>, wanted: &Attributes) -> Decision {
+        let namespace = match wanted {
+            Attributes::Resource(resource) => resource.namespace.as_str(),
+            Attributes::Path { .. } => "",
+        };
+        let mut missing = Vec::new();
+        let mut held = self.held(who, namespace, &mut missing);
+        if let Some(held) = held.find(|held| held.rule.allows(wanted)) {
+            return Decision {
+                allowed: true,
+                reason: format!("RBAC: allowed by {}", held.bound.source(who)),
+            };
+        }
+        drop(held);
+        let reason = if missing.is_empty() { String::new() } else { format!("RBAC: {}", told(&missing)) };
+        Decision { allowed: false, reason }
+    }
+
+    /// All rules of a user in a namespace, or with none in the whole logical cluster; and the roles that were not found.
+    pub fn rules(self, who: Who<'a>, namespace: &str) -> (Vec<&'a Rule>, Vec<String>) {
+        let mut missing = Vec::new();
+        let rules = self.held(who, namespace, &mut missing).map(|held| held.rule).collect();
+        (rules, missing)
+    }
+
+    /// The rules of a role, if it exists. Errors name it as Kubernetes does.
+    pub fn role_rules(self, namespace: &str, kind: &str, name: &str) -> Result<&'a [Rule], String> {
+        let (place, resource) = match kind {
+            "ClusterRole" => (PolicyKey::new("", name), "clusterrole"),
+            "Role" => (PolicyKey::new(namespace, name), "role"),
+            kind => return Err(format!("unsupported role reference kind: {kind:?}")),
+        };
+        let own = self.own.and_then(|own| own.roles.get(&place));
+        let role = match own.or_else(|| self.shared.roles.get(&place)) {
+            Some(Some(role)) => role,
+            _ => return Err(format!("{resource}.{GROUP} {name:?} not found")),
+        };
+        Ok(&role.rules)
+    }
+
+    fn held<'m>(
+        self,
+        who: Who<'a>,
+        namespace: &str,
+        missing: &'m mut Vec<String>,
+    ) -> impl Iterator<Item = Held<'a>> + use<'a, 'm> {
+        let here = (!namespace.is_empty()).then(|| self.bindings(who, namespace)).into_iter().flatten();
+        self.bindings(who, "").chain(here).flat_map(move |bound| {
+            let role = &bound.binding.role_ref;
+            let rules = self.role_rules(&bound.place.namespace, &role.kind, &role.name);
+            let rules = rules.unwrap_or_else(|error| {
+                if !missing.contains(&error) {
+                    missing.push(error);
+                }
+                &[]
+            });
+            rules.iter().map(move |rule| Held { bound, rule })
+        })
+    }
+
+    fn bindings(self, who: Who<'a>, namespace: &str) -> impl Iterator<Item = &'a Bound> + use<'a> {
+        let own = self.own.map(|own| own.bound(who, namespace)).into_iter().flatten();
+        let shared = self.shared.bound(who, namespace);
+        let covered = move |bound: &&Bound| {
+            !self.own.is_some_and(|own| !own.bindings.is_empty() && own.bindings.contains_key(&bound.place))
+        };
+        own.chain(shared.filter(covered))
+    }
+}
+
+impl Bound {
+    /// Which binding of which role to whom: to the first subject that means them.
+    fn source(&self, who: Who<'_>) -> String {
+        let Bound { place, binding } = self;
+        let means = |named: Named| match named {
+            Named::User(name) => name == who.name,
+            Named::Group(name) => who.groups.contains(&name),
+        };
+        let subject = binding.subjects.iter().find(|one| one.named(&place.namespace).is_some_and(means));
+        let subject = subject.map(|subject| subject.described(&place.namespace)).unwrap_or_default();
+        let (kind, name) = match &*place.namespace {
+            "" => ("ClusterRoleBinding", place.name.to_string()),
+            namespace => ("RoleBinding", format!("{}/{namespace}", place.name)),
+        };
+        format!("{kind} {name:?} of {} {:?} to {subject}", binding.role_ref.kind, binding.role_ref.name)
+    }
+}
+
+/// What could not be found, as Kubernetes lists several errors.
+pub(crate) fn told(missing: &[String]) -> String {
+    match missing {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! One rule of a role: these verbs, on those resources or paths.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::request::attributes::{Attributes, ResourceAttributes};
+
+/// Stands for everything: every verb, group, resource or path.
+pub(crate) const ANY: &str = "*";
+
+/// As it is written in objects.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    #[serde(deserialize_with = "texts")]
+    pub verbs: Vec<String>,
+    #[serde(deserialize_with = "texts", skip_serializing_if = "Vec::is_empty")]
+    pub api_groups: Vec<String>,
+    #[serde(deserialize_with = "texts", skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<String>,
+    #[serde(deserialize_with = "texts", skip_serializing_if = "Vec::is_empty")]
+    pub resource_names: Vec<String>,
+    #[serde(rename = "nonResourceURLs", deserialize_with = "texts", skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+}
+
+/// A list that may be missing or null.
+fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+impl Rule {
+    pub fn allows(&self, attributes: &Attributes) -> bool {
+        match attributes {
+            Attributes::Resource(wanted) => self.allows_resource(wanted),
+            Attributes::Path { path, verb } => {
+                names(&self.verbs, verb) && self.paths.iter().any(|rule| leads_to(rule, path))
+            }
+        }
+    }
+
+    fn allows_resource(&self, wanted: &ResourceAttributes) -> bool {
+        names(&self.verbs, &wanted.verb)
+            && names(&self.api_groups, &wanted.group)
+            && self.resources.iter().any(|rule| is_resource(rule, &wanted.resource, &wanted.subresource))
+            && (self.resource_names.is_empty() || self.resource_names.contains(&wanted.name))
+    }
+}
+
+/// Whether a list has a word, or the one that stands for all.
+fn names(list: &[String], word: &str) -> bool {
+    list.iter().any(|listed| listed == ANY || listed == word)
+}
+
+/// `*` is every resource and every part of one, `*/scale` that part of every resource. `pods/*` is only itself.
+fn is_resource(rule: &str, resource: &str, part: &str) -> bool {
+    if rule == ANY || part.is_empty() {
+        return rule == ANY || rule == resource;
+    }
+    let of = rule.strip_suffix(part).and_then(|rest| rest.strip_suffix('/'));
+    of.is_some_and(|of| of == ANY || of == resource)
+}
+
+/// Whether a path of a rule is this path, or ends in a star and begins it.
+pub(super) fn leads_to(rule: &str, path: &str) -> bool {
+    rule == path || rule.ends_with(ANY) && path.starts_with(rule.trim_end_matches(ANY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// `get apps deployments/scale web`, or `get /path`.
+    fn wanted(text: &str) -> Attributes {
+        let words: Vec<&str> = text.split(' ').collect();
+        if words[1].starts_with('/') {
+            return Attributes::Path { verb: words[0].to_owned(), path: words[1].to_owned() };
+        }
+        let (resource, part) = words[2].split_once('/').unwrap_or((words[2], ""));
+        Attributes::Resource(ResourceAttributes {
+            verb: words[0].to_owned(),
+            group: words[1].trim_matches('-').to_owned(),
+            resource: resource.to_owned(),
+            subresource: part.to_owned(),
+            name: words.get(3).unwrap_or(&"").to_string(),
+            ..ResourceAttributes::default()
+        })
+    }
+
+    #[test]
+    fn a_rule_allows_what_it_names() {
+        let check = |rule: serde_json::Value, allowed: &[&str], denied: &[&str]| {
+            let rule: Rule = serde_json::from_value(rule).unwrap();
+            for (texts, expected) in [(allowed, true), (denied, false)] {
+                for text in texts {
+                    assert_eq!(rule.allows(&wanted(text)), expected, "{rule:?} and {text}");
+                }
+            }
+        };
+        check(
+            json!({ "verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "pods/log"] }),
+            &["get - pods", "list - pods x", "get - pods/log a"],
+            &["watch - pods", "get apps pods", "get - pods/exec", "get - podss", "get /pods"],
+        );
+        check(
+            json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }),
+            &["get - pods", "fly apps birds/wings x"],
+            &["get /", "get /metrics"],
+        );
+        check(
+            json!({ "verbs": ["update"], "apiGroups": ["apps"], "resources": ["*/scale"] }),
+            &["update apps deployments/scale", "update apps x/scale y"],
+            &["update apps deployments", "update apps scale", "update apps deployments/status"],
+        );
+        check(
+            json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["pods/*"] }),
+            &["get - pods/*"],
+            &["get - pods/log", "get - pods"],
+        );
+        check(
+            json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a", "b"] }),
+            &["get - secrets a", "get - secrets b"],
+            &["get - secrets", "get - secrets c"],
+        );
+        check(
+            json!({ "verbs": ["get"], "nonResourceURLs": ["/healthz", "/logs/*", "/api*"], "resources": null }),
+            &["get /healthz", "get /logs/", "get /logs/a/b", "get /api", "get /apis/apps"],
+            &["get /healthz/", "get /logs", "post /healthz", "get - healthz"],
+        );
+        check(json!({ "verbs": ["*"], "nonResourceURLs": ["*"] }), &["get /", "post /x"], &["get - pods"]);
+        check(json!({}), &[], &["get - pods", "get /"]);
+    }
+}

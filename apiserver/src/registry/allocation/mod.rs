@@ -1,0 +1,322 @@
+//! Allocation of cluster IPs and node ports: each belongs to one Service of a logical cluster at a time.
+//!
+//! ```text
+//!   allocation (create, if absent) ─► the Service is written ─► … ─► the Service is deleted ─► the allocation is released
+//! ```
+//!
+//! An allocation is an entry of its own, so the store's one promise (only one creates what is absent) is all that keeps two
+//! Services apart; nothing is kept in memory, and several servers need not talk. The allocation of an address is the
+//! `IPAddress` object Kubernetes has for it. Nothing is named after a port there, so its allocation is in a collection that
+//! is not served.
+//!
+//! An allocation whose Service was never written, or was deleted without releasing it, is released by a
+//! [controller](crate::controllers).
+
+mod ip_allocator;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use api::cluster::Id;
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::status::Status;
+use serde_json::{Value, json};
+use storage::{Change, Expect, Key, Revision, Store};
+
+use crate::keys::{Collection, ObjectKey};
+use crate::objects::{metadata, stored};
+
+use crate::registry::allocation::ip_allocator::IpAllocator;
+
+/// The range of node ports, as in Kubernetes.
+const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+
+/// Who looks after an address, as Kubernetes says it.
+const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+const ALLOCATOR: &str = "ipallocator.k8s.io";
+
+pub(crate) const SERVICES: Collection<'static> = Collection { group: "", plural: "services" };
+/// Where Services lead, as of old: each has the one of its name.
+pub(crate) const ENDPOINTS: Collection<'static> = Collection { group: "", plural: "endpoints" };
+pub(crate) const ADDRESS_ALLOCATIONS: Collection<'static> =
+    Collection { group: "networking.k8s.io", plural: "ipaddresses" };
+pub(crate) const PORT_ALLOCATIONS: Collection<'static> =
+    Collection { group: "holon.dev", plural: "node-ports" };
+
+/// An address or a port that one Service has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Allocation {
+    Address(Ipv4Addr),
+    Port(u16),
+}
+
+impl Allocation {
+    pub(crate) fn key(self, cluster: Id) -> Key {
+        match self {
+            Allocation::Address(address) => ADDRESS_ALLOCATIONS.key(cluster, None, &address.to_string()),
+            Allocation::Port(port) => PORT_ALLOCATIONS.key(cluster, None, &port.to_string()),
+        }
+    }
+
+    /// The allocation at a place; none if it is the place of something else.
+    pub(crate) fn at(place: &ObjectKey<'_>) -> Option<Allocation> {
+        match place.collection {
+            ADDRESS_ALLOCATIONS => place.name.parse().ok().map(Allocation::Address),
+            PORT_ALLOCATIONS => place.name.parse().ok().map(Allocation::Port),
+            _ => None,
+        }
+    }
+
+    fn object(self, namespace: &str, service: &str) -> Value {
+        let mut object = match self {
+            Allocation::Port(port) => {
+                metadata::made("holon.dev/v1alpha1", "NodePort", None, &port.to_string())
+            }
+            Allocation::Address(address) => {
+                let mut object =
+                    metadata::made("networking.k8s.io/v1", "IPAddress", None, &address.to_string());
+                let labels = json!({ "ipaddress.kubernetes.io/ip-family": "IPv4", MANAGED_BY: ALLOCATOR });
+                object["metadata"]["labels"] = labels;
+                object
+            }
+        };
+        let parent = json!({ "resource": "services", "namespace": namespace, "name": service });
+        object["spec"] = json!({ "parentRef": parent });
+        object
+    }
+}
+
+/// Whether objects of this row have addresses.
+pub(crate) fn concern(resource: &ResourceInfo) -> bool {
+    Collection { group: &resource.group, plural: &resource.plural } == SERVICES
+}
+
+/// Everything a Service has to itself.
+pub(crate) fn held(service: &Value) -> BTreeSet<Allocation> {
+    let spec = &service["spec"];
+    let addresses = spec["clusterIPs"].as_array().into_iter().flatten().chain([&spec["clusterIP"]]);
+    let addresses = addresses.filter_map(|address| address.as_str()?.parse().ok()).map(Allocation::Address);
+    let ports = spec["ports"].as_array().into_iter().flatten().map(|port| &port["nodePort"]);
+    let ports = ports.chain([&spec["healthCheckNodePort"]]).filter_map(port_of).map(Allocation::Port);
+    addresses.chain(ports).collect()
+}
+
+fn port_of(value: &Value) -> Option<u16> {
+    value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0)
+}
+
+/// The Service an allocation was made for: namespace and name. An IPAddress that a client created has none.
+pub(crate) fn holder(allocation: &Value) -> Option<(&str, &str)> {
+    let parent = &allocation["spec"]["parentRef"];
+    let ours = parent["resource"] == "services" && parent["group"].as_str().unwrap_or_default().is_empty();
+    let labelled =
+        allocation["metadata"]["labels"][MANAGED_BY] == ALLOCATOR || allocation["kind"] == "NodePort";
+    (ours && labelled).then_some((parent["namespace"].as_str()?, parent["name"].as_str()?))
+}
+
+/// Allocations made for a write that may yet fail, and those that are free once it is done.
+#[derive(Debug, Default)]
+#[must_use = "allocations are dropped when the write fails, and what is free now when it is done"]
+pub(crate) struct Allocations {
+    /// With the revision each was made at.
+    made: BTreeMap<Allocation, Revision>,
+    free: BTreeSet<Allocation>,
+    service: Option<Service>,
+}
+
+/// The Service allocations are made for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Service {
+    cluster: Id,
+    namespace: String,
+    name: String,
+}
+
+impl Service {
+    fn of(cluster: Id, service: &Value) -> Service {
+        let text = |field| metadata::text(service, field).to_owned();
+        Service { cluster, namespace: text("namespace"), name: text("name") }
+    }
+
+    /// Drops an allocation if it is this Service's, and no newer than what made it free: a Service of the same name may
+    /// have allocated it again. What fails here is found and dropped by the controller.
+    async fn release(&self, store: &dyn Store, allocation: Allocation, since: Revision) {
+        let key = allocation.key(self.cluster);
+        let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value) else { return };
+        let tree = stored::tree(&entry).unwrap_or_default();
+        if entry.revision() <= since && holder(&tree) == Some((&self.namespace, &self.name)) {
+            let _ = store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await;
+        }
+    }
+}
+
+impl Allocations {
+    /// The Service was written, at this revision.
+    pub(crate) async fn done(self, store: &dyn Store, at: Revision) {
+        let Some(service) = &self.service else { return };
+        for allocation in &self.free {
+            service.release(store, *allocation, at).await;
+        }
+    }
+
+    /// It was not.
+    pub(crate) async fn undo(self, store: &dyn Store) {
+        let Some(service) = &self.service else { return };
+        for (allocation, made) in &self.made {
+            service.release(store, *allocation, *made).await;
+        }
+    }
+}
+
+/// Drops everything a Service had to itself that went at this revision.
+pub(crate) async fn release_all(store: &dyn Store, cluster: Id, service: &Value, at: Revision) {
+    let holder = Service::of(cluster, service);
+    for allocation in held(service) {
+        holder.release(store, allocation, at).await;
+    }
+}
+
+/// Gives a Service what it needs and does not have: `old` is what it was before, if it was.
+pub(crate) async fn assign(
+    store: &dyn Store,
+    cluster: Id,
+    dry_run: bool,
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Result<Allocations, Status> {
+    let before = old.map(held).unwrap_or_default();
+    strip(new);
+    let allocations = Allocations { service: Some(Service::of(cluster, new)), ..Allocations::default() };
+    let mut allocator = IpAllocator { store, cluster, dry_run, before, allocations };
+    match allocator.serve(new).await {
+        Ok(()) => {
+            // A rehearsal gives nothing up.
+            if !dry_run {
+                let now = held(new);
+                allocator.allocations.free = allocator.before.difference(&now).copied().collect();
+            }
+            Ok(allocator.allocations)
+        }
+        Err(status) => {
+            allocator.allocations.undo(store).await;
+            Err(status)
+        }
+    }
+}
+
+/// A Service that is only another name has nothing to itself.
+fn strip(service: &mut Value) {
+    let Some(spec) = service["spec"].as_object_mut() else { return };
+    if spec.get("type") != Some(&json!("ExternalName")) {
+        return;
+    }
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"] {
+        spec.remove(field);
+    }
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        port.as_object_mut().map(|port| port.remove("nodePort"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::memory::Memory;
+
+    use super::*;
+
+    const CLUSTER: Id = Id::new(3);
+
+    async fn assigned(store: &Memory, old: Option<&Value>, spec: Value) -> Result<Value, String> {
+        let mut service = json!({ "metadata": { "namespace": "shop", "name": "web" }, "spec": spec });
+        let allocations =
+            assign(store, CLUSTER, false, old, &mut service).await.map_err(|status| status.message)?;
+        allocations.done(store, Revision(u64::MAX)).await;
+        Ok(service)
+    }
+
+    async fn is_taken(store: &Memory, allocation: Allocation) -> bool {
+        store.get(&allocation.key(CLUSTER)).await.unwrap().value.is_some()
+    }
+
+    #[tokio::test]
+    async fn a_service_has_its_address_and_its_ports_to_itself_until_it_gives_them_up() {
+        let store = Memory::new();
+        let ports =
+            json!([{ "port": 53, "protocol": "TCP" }, { "port": 53, "protocol": "UDP" }, { "port": 80 }]);
+        let first = assigned(&store, None, json!({ "type": "NodePort", "ports": ports })).await.unwrap();
+        let allocations = held(&first);
+        assert_eq!(allocations.len(), 3, "{first}");
+        for allocation in &allocations {
+            assert!(is_taken(&store, *allocation).await);
+        }
+        let node_port = first["spec"]["ports"][0]["nodePort"].clone();
+        assert_eq!(first["spec"]["ports"][1]["nodePort"], node_port, "one port by two protocols");
+
+        let address = &first["spec"]["clusterIP"];
+        let taken = assigned(&store, None, json!({ "clusterIP": address })).await.unwrap_err();
+        assert!(taken.contains("provided IP is already allocated"), "{taken}");
+        let same = json!({ "type": "NodePort", "ports": [{ "port": 1, "nodePort": node_port }] });
+        let taken = assigned(&store, None, same).await.unwrap_err();
+        assert!(taken.contains("spec.ports[0].nodePort") && taken.contains("already allocated"), "{taken}");
+
+        // What it no longer names is free; what it keeps is kept.
+        let kept = json!({ "clusterIP": address, "ports": [{ "port": 80 }] });
+        let second = assigned(&store, Some(&first), kept).await.unwrap();
+        assert_eq!(second["spec"]["clusterIP"], *address);
+        for allocation in allocations {
+            assert_eq!(
+                is_taken(&store, allocation).await,
+                matches!(allocation, Allocation::Address(_)),
+                "{allocation:?}"
+            );
+        }
+        let alias = assigned(&store, Some(&second), json!({ "type": "ExternalName", "clusterIP": address }));
+        assert!(held(&alias.await.unwrap()).is_empty());
+        release_all(&store, CLUSTER, &second, Revision(u64::MAX)).await;
+        assert!(assigned(&store, None, json!({ "clusterIP": address })).await.is_ok());
+    }
+
+    /// A rehearsed change of a port freed the port for others while the Service went on using it.
+    #[tokio::test]
+    async fn a_rehearsal_gives_nothing_up_and_takes_nothing() {
+        let store = Memory::new();
+        let port =
+            |node_port: u16| json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": node_port }] });
+        let first = assigned(&store, None, port(30080)).await.unwrap();
+        let mut rehearsed = first.clone();
+        rehearsed["spec"]["ports"][0]["nodePort"] = 30081.into();
+        let allocations = assign(&store, CLUSTER, true, Some(&first), &mut rehearsed).await.unwrap();
+        allocations.done(&store, Revision(u64::MAX)).await;
+        assert!(
+            is_taken(&store, Allocation::Port(30080)).await
+                && !is_taken(&store, Allocation::Port(30081)).await
+        );
+    }
+
+    /// A Service that could not be written kept its address for ever.
+    #[tokio::test]
+    async fn a_service_that_is_refused_leaves_no_claim() {
+        let store = Memory::new();
+        let spec = json!({ "type": "NodePort", "ports": [{ "port": 80 }, { "port": 81, "nodePort": 80 }] });
+        let refused = assigned(&store, None, spec).await.unwrap_err();
+        assert!(refused.contains("The range of valid ports is 30000-32767"), "{refused}");
+        let all = store.list(storage::Range::all(), storage::Page::default()).await.unwrap();
+        assert_eq!(all.value.entries, []);
+    }
+
+    #[tokio::test]
+    async fn what_needs_no_address_gets_none() {
+        let store = Memory::new();
+        let headless = assigned(&store, None, json!({ "clusterIP": "None", "ports": [{ "port": 80 }] }));
+        assert!(held(&headless.await.unwrap()).is_empty());
+        let outside = assigned(&store, None, json!({ "clusterIP": "1.2.3.4" })).await.unwrap_err();
+        assert!(outside.contains("[\"1.2.3.4\"]: failed to allocate IP 1.2.3.4"), "{outside}");
+        let balanced = json!({
+            "type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
+            "externalTrafficPolicy": "Local", "ports": [{ "port": 80 }],
+        });
+        let balanced = assigned(&store, None, balanced).await.unwrap();
+        assert!(balanced["spec"]["ports"][0].get("nodePort").is_none());
+        assert!(port_of(&balanced["spec"]["healthCheckNodePort"]).is_some());
+    }
+}

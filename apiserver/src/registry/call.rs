@@ -1,0 +1,148 @@
+//! One request for a resource, as a verb gets it: parsed, authenticated and authorized.
+
+use std::sync::Arc;
+
+use api::cluster::Id;
+use bytes::Bytes;
+use http::HeaderMap;
+use openapi::catalog::resource_info::{ResourceInfo, api_version};
+use openapi::conversion;
+use openapi::meta::status::{GroupResource, Status};
+use serde_json::Value;
+use storage::{CommitError, Entry, Key, Range};
+
+use crate::admission::guard::{AdmissionRequest, Guarded};
+use crate::authn::identity::Identity;
+use crate::authz::authorization::Authorization;
+use crate::keys::Collection;
+use crate::objects::store_errors::unwritten_in;
+use crate::objects::stored;
+use crate::objects::stored::is_as_stored;
+use crate::request::info::Reach;
+use crate::request::query::Query;
+
+/// A request for objects of one resource.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) cluster: Id,
+    pub(crate) reach: Reach,
+    pub(crate) resource: Arc<ResourceInfo>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    /// Who asks.
+    pub(crate) identity: Identity,
+    /// The decision that let the request in.
+    pub(crate) authorization: Authorization,
+    /// Decides about writes to guarded objects.
+    pub(crate) guard: Guarded,
+}
+
+impl Call {
+    /// The collection of the stored objects, which may be in another group than the request's.
+    pub(crate) fn collection(&self) -> Collection<'_> {
+        let group = self.resource.stored_as.as_ref().map_or(&self.resource.group, |(group, _)| group);
+        Collection { group, plural: &self.resource.plural }
+    }
+
+    /// A stored object, as this resource shows it.
+    pub(crate) fn tree(&self, entry: &Entry) -> Result<Value, Status> {
+        let tree = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
+        Ok(if is_as_stored(&self.resource, entry) {
+            tree
+        } else {
+            conversion::from_stored(&self.resource, tree)
+        })
+    }
+
+    /// An object of this resource, as it is stored.
+    pub(crate) fn encode(&self, object: &Value) -> Bytes {
+        match self.resource.stored_as {
+            // In the version it is stored in, it has just been pruned and filled.
+            None => {
+                stored::encode_with(object, self.resource.custom.as_ref().map(|custom| custom.schema_hash))
+            }
+            Some(_) => stored::encode(&conversion::to_stored(&self.resource, object.clone())),
+        }
+    }
+
+    /// How errors name the resource.
+    pub(crate) fn grouped(&self) -> GroupResource<'_> {
+        GroupResource::new(&self.resource.group, &self.resource.plural)
+    }
+
+    /// How errors name the kind.
+    pub(crate) fn group_kind(&self) -> GroupResource<'_> {
+        self.resource.group_kind()
+    }
+
+    /// The kind of the response: that of the resource, or of a subresource with a kind of its own.
+    pub(crate) fn shown_kind(&self) -> (String, Arc<str>) {
+        let part = self.subresource.as_deref().and_then(|part| self.resource.subresource(part));
+        match part.and_then(|part| Some((part, part.foreign.as_ref()?))) {
+            Some((part, (group, version))) => (api_version(group, version), part.kind.clone()),
+            None => (self.resource.api_version(), self.resource.kind.clone()),
+        }
+    }
+
+    /// The object named in the path.
+    pub(crate) fn named(&self) -> Result<(&str, Key), Status> {
+        let name = self.name.as_deref().ok_or_else(|| Status::bad_request("name is required"))?;
+        Ok((name, self.key(name)))
+    }
+
+    pub(crate) fn key(&self, name: &str) -> Key {
+        self.collection().key(self.cluster, self.namespace.as_deref(), name)
+    }
+
+    pub(crate) fn range(&self) -> Range {
+        match self.reach {
+            Reach::One => self.collection().range(self.cluster, self.namespace.as_deref()),
+            Reach::Every => self.collection().everywhere(),
+        }
+    }
+
+    /// Asks the guard about a write.
+    pub(crate) async fn check_guard(
+        &self,
+        name: &str,
+        before: Option<&Value>,
+        after: Option<&Value>,
+    ) -> Result<(), Status> {
+        let subresource = self.subresource.as_deref();
+        let (who, resource) = (&self.identity, &*self.resource);
+        self.guard
+            .check(AdmissionRequest {
+                cluster: self.cluster,
+                who,
+                resource,
+                name,
+                subresource,
+                before,
+                after,
+            })
+            .await
+    }
+
+    /// Asks the guard about a deletion. An object that cannot be read is not guarded.
+    pub(crate) async fn check_guard_of_deletion(&self, name: &str, entry: &Entry) -> Result<(), Status> {
+        if !self.guard.concerns(&self.resource, entry) {
+            return Ok(());
+        }
+        match self.tree(entry) {
+            Ok(tree) => self.check_guard(name, Some(&tree), None).await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn not_found(&self, name: &str) -> Status {
+        Status::not_found(self.grouped(), name)
+    }
+}
+
+/// The Status for a failed commit.
+pub(crate) fn unwritten(call: &Call, name: &str, error: CommitError) -> Status {
+    unwritten_in(call.grouped(), name, error)
+}

@@ -1,0 +1,450 @@
+//! Deletion of an object: at once, or marked first and deleted later.
+//!
+//! ```text
+//!   delete ─► nothing to wait for ────────────────────────────► gone
+//!          └► a grace period, finalizers, or what it holds ─► marked ─► … ─► gone
+//! ```
+//!
+//! What is to become of the object's dependents is asked for with finalizers: `orphan` lets them go their own way
+//! first, `foregroundDeletion` waits until they are gone. With neither, they are collected once their owner is gone.
+//! Acting on these is for the [garbage collector](crate::controllers); here they are only put on and taken off.
+//!
+//! The decision is pure ([`decide`]). The verb and the controllers delete alike, through [`delete`].
+
+use jiff::{SignedDuration, Timestamp};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::field::FieldError;
+use openapi::meta::status::{GroupResource, Status};
+use serde_json::{Value, json};
+use storage::{Change, CommitError, Entry, Expect, Key, Revision, Store};
+
+use crate::objects::metadata;
+use crate::objects::stored;
+use crate::registry::strategy;
+use crate::registry::strategy::KindStrategy;
+
+/// Holds an object until its dependents no longer name it.
+pub(crate) const ORPHAN: &str = "orphan";
+/// Holds an object until the dependents that block it are gone.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// Kinds whose dependents stay unless the client says otherwise. Everywhere else they are collected.
+const LEAVES_DEPENDENTS: &[(&str, &str)] = &[("", "replicationcontrollers"), ("batch", "jobs")];
+
+/// The propagation policy for dependents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// The options of a deletion.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) grace_seconds: Option<i64>,
+    pub(crate) propagation: Option<Propagation>,
+    /// Empty: whichever it is.
+    pub(crate) uid: String,
+    /// The same for the resourceVersion.
+    pub(crate) version: String,
+    pub(crate) dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads `DeleteOptions`, however they came.
+    pub(crate) fn parse(body: &Value) -> Result<DeleteOptions, Status> {
+        let propagation = match (body["propagationPolicy"].as_str(), body["orphanDependents"].as_bool()) {
+            (Some(policy), Some(_)) => {
+                let why = "orphanDependents and deletionPropagation cannot be both set";
+                return Err(invalid(FieldError::invalid("propagationPolicy", policy, why)));
+            }
+            (Some("Background"), None) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), None) => Some(Propagation::Foreground),
+            (Some("Orphan"), None) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some(policy), None) => {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                return Err(invalid(FieldError::not_supported("propagationPolicy", policy, &known)));
+            }
+            (None, None) => None,
+        };
+        let words: Vec<&str> =
+            body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if words.iter().any(|word| *word != "All") {
+            return Err(invalid(FieldError::not_supported("dryRun", json!(words), &["All"])));
+        }
+        let condition = |field: &str| body["preconditions"][field].as_str().unwrap_or_default().to_owned();
+        Ok(DeleteOptions {
+            grace_seconds: body["gracePeriodSeconds"].as_i64(),
+            propagation,
+            uid: condition("uid"),
+            version: condition("resourceVersion"),
+            dry_run: !words.is_empty(),
+        })
+    }
+}
+
+fn invalid(error: FieldError) -> Status {
+    Status::invalid(GroupResource::new("meta.k8s.io", "DeleteOptions"), "", &[error])
+}
+
+/// The next step of a deletion.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum DeletionStep {
+    /// It goes, and looked like this.
+    Remove(Value),
+    /// It stays for now, and looks like this.
+    Mark(Value),
+    /// It is on its way already.
+    Wait,
+}
+
+/// What deleting an object means now.
+pub(crate) fn decide(
+    resource: &ResourceInfo,
+    object: Value,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> DeletionStep {
+    let before = object.clone();
+    let mut object = object;
+    set_finalizers(resource, &mut object, options);
+    let waits = metadata::has_finalizers(&object) || KindStrategy::of(resource).is_some();
+    let grace = match grace(resource, &object, options) {
+        Grace::Pending => return DeletionStep::Wait,
+        grace => grace,
+    };
+    match grace {
+        Grace::Seconds(seconds) => mark(&mut object, now, Some(seconds)),
+        _ if waits => mark(&mut object, now, KindStrategy::of(resource).is_none().then_some(0)),
+        _ => {}
+    }
+    if !metadata::is_leaving(&before) {
+        strategy::mark_terminating(resource, &mut object);
+    }
+    match waits || matches!(grace, Grace::Seconds(1..)) {
+        false => DeletionStep::Remove(object),
+        true if object == before => DeletionStep::Wait,
+        true => DeletionStep::Mark(object),
+    }
+}
+
+/// How long an object may take to end what it is doing.
+enum Grace {
+    /// It does nothing that could be ended.
+    None,
+    Seconds(i64),
+    /// It has been told already, and is not to be hurried.
+    Pending,
+}
+
+/// Only pods run, so only pods have time to stop.
+fn grace(resource: &ResourceInfo, object: &Value, options: &DeleteOptions) -> Grace {
+    if (&*resource.group, &*resource.plural) != ("", "pods") {
+        return Grace::None;
+    }
+    if metadata::is_leaving(object) {
+        let left = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        return match options.grace_seconds {
+            _ if left == 0 => Grace::None,
+            Some(seconds) if seconds < left => Grace::Seconds(seconds.max(0)),
+            _ => Grace::Pending,
+        };
+    }
+    let runs = !object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
+        && !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let wanted = options.grace_seconds.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_i64());
+    match wanted.unwrap_or(0) {
+        _ if !runs => Grace::Seconds(0),
+        ..0 => Grace::Seconds(1),
+        seconds => Grace::Seconds(seconds),
+    }
+}
+
+/// Sets the deletion timestamp and the grace period. A second deletion can only shorten the grace period.
+fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
+    let metadata = &mut object["metadata"];
+    let asked =
+        match (metadata["deletionTimestamp"].as_str(), metadata["deletionGracePeriodSeconds"].as_i64()) {
+            (Some(_), left) if left.unwrap_or(0) == 0 => return,
+            (Some(ends), Some(left)) => {
+                let ends = ends.parse().unwrap_or(now);
+                ends.checked_sub(SignedDuration::from_secs(left)).unwrap_or(ends)
+            }
+            _ => {
+                let generation = metadata["generation"].as_i64().filter(|generation| *generation > 0);
+                if let (Some(generation), Some(_)) = (generation, grace_seconds) {
+                    metadata["generation"] = (generation + 1).into();
+                }
+                now
+            }
+        };
+    let ends = asked.checked_add(SignedDuration::from_secs(grace_seconds.unwrap_or(0))).unwrap_or(asked);
+    metadata["deletionTimestamp"] = metadata::time(ends).into();
+    if let Some(seconds) = grace_seconds {
+        metadata["deletionGracePeriodSeconds"] = seconds.into();
+    }
+}
+
+/// Puts on the finalizer that stands for what was asked for, and takes off the one that does not.
+fn set_finalizers(resource: &ResourceInfo, object: &mut Value, options: &DeleteOptions) {
+    let found = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let has = |name: &str| found.iter().any(|finalizer| finalizer == name);
+    let wanted = match options.propagation {
+        Some(Propagation::Background) => None,
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+        Some(Propagation::Orphan) => Some(ORPHAN),
+        None if has(ORPHAN) => Some(ORPHAN),
+        None if has(FOREGROUND) => Some(FOREGROUND),
+        None => LEAVES_DEPENDENTS.contains(&(&*resource.group, &*resource.plural)).then_some(ORPHAN),
+    };
+    let others = found.iter().filter(|name| *name != ORPHAN && *name != FOREGROUND).cloned();
+    let mut finalizers: Vec<Value> = others.collect();
+    finalizers.extend(wanted.map(Value::from));
+    match finalizers.is_empty() {
+        true => drop(object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("finalizers"))),
+        false if finalizers.len() == found.len() && found.iter().all(|name| finalizers.contains(name)) => {}
+        false => object["metadata"]["finalizers"] = finalizers.into(),
+    }
+}
+
+/// Whether an object that was marked goes with this update: nothing holds it any longer.
+pub(crate) fn ends_with(resource: &ResourceInfo, old: &Value, new: &Value) -> bool {
+    let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    // What holds others goes when it is empty, not when its last finalizer does; unless that is a finalizer.
+    let is_held = KindStrategy::of(resource).is_some_and(|holder| !holder.has_finalizer());
+    metadata::is_leaving(old) && left == 0 && !metadata::has_finalizers(new) && !is_held
+}
+
+/// What became of an object.
+#[derive(Debug)]
+pub(crate) enum Deleted {
+    /// As it was, and at which revision it went.
+    Gone(Entry, Revision),
+    /// It waits for something, and says now that it is to go.
+    Going(Entry),
+}
+
+/// Why an object was not deleted.
+#[derive(Debug)]
+pub(crate) enum NotDeleted {
+    /// Another write came first. Decide again on the current object, if there is one.
+    Changed(Option<Entry>),
+    /// It is not the one that was meant, or must not be deleted.
+    Refused(Box<Status>),
+    Failed(CommitError),
+}
+
+/// Deletes one object, or begins to.
+pub(crate) async fn delete(
+    store: &dyn Store,
+    resource: &ResourceInfo,
+    key: Key,
+    entry: &Entry,
+    options: &DeleteOptions,
+) -> Result<Deleted, NotDeleted> {
+    // What cannot be read can still be removed.
+    let read = stored::tree(entry);
+    let is_read = read.is_ok();
+    let tree = read.unwrap_or_default();
+    refuse(resource, &tree, entry, options).map_err(|status| NotDeleted::Refused(Box::new(status)))?;
+    let encode = |object: &Value| stored::encode_with(object, stored::stamp(entry.value()));
+    let (change, shown) = match decide(resource, tree, options, Timestamp::now()) {
+        DeletionStep::Wait => return Ok(Deleted::Going(entry.clone())),
+        DeletionStep::Remove(object) => (Change::Delete, encode(&object)),
+        DeletionStep::Mark(object) if !is_read => (Change::Delete, encode(&object)),
+        DeletionStep::Mark(object) => {
+            let value = encode(&object);
+            (Change::Put(value.clone()), value)
+        }
+    };
+    let shown = |revision: Revision| Entry::new(key.clone(), revision, shown.clone());
+    if options.dry_run {
+        let shown = shown(entry.revision());
+        return Ok(match change {
+            Change::Delete => Deleted::Gone(shown, entry.revision()),
+            Change::Put(_) => Deleted::Going(shown),
+        });
+    }
+    match store.commit(key.clone(), Expect::Revision(entry.revision()), change).await {
+        Ok(event) => Ok(match event.current {
+            Some(current) => Deleted::Going(current),
+            None => Deleted::Gone(shown(entry.revision()), event.revision),
+        }),
+        Err(CommitError::Conflict { current }) => Err(NotDeleted::Changed(current.value)),
+        Err(error) => Err(NotDeleted::Failed(error)),
+    }
+}
+
+fn refuse(
+    resource: &ResourceInfo,
+    object: &Value,
+    entry: &Entry,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
+    let name = metadata::text(object, "name");
+    let (uid, version) = (metadata::text(object, "uid"), entry.revision().to_string());
+    let conflict =
+        |why: String| Err(Status::conflict(GroupResource::new(&resource.group, &resource.kind), name, &why));
+    if !options.uid.is_empty() && options.uid != uid {
+        return conflict(format!(
+            "the UID in the precondition ({}) does not match the UID in record ({uid}). \
+             The object might have been deleted and then recreated",
+            options.uid
+        ));
+    }
+    if !options.version.is_empty() && options.version != version {
+        return conflict(format!(
+            "the ResourceVersion in the precondition ({}) does not match the ResourceVersion in record \
+             ({version}). The object might have been modified",
+            options.version
+        ));
+    }
+    strategy::validate_delete(resource, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use openapi::catalog;
+
+    use super::*;
+
+    const NOW: &str = "2026-11-16T06:00:00Z";
+
+    fn step(resource: (&str, &str, &str), object: Value, options: &DeleteOptions) -> DeletionStep {
+        let resource = catalog::find(resource.0, resource.1, resource.2).unwrap();
+        decide(resource, object, options, NOW.parse().unwrap())
+    }
+
+    const PODS: (&str, &str, &str) = ("", "v1", "pods");
+    const MAPS: (&str, &str, &str) = ("", "v1", "configmaps");
+    const JOBS: (&str, &str, &str) = ("batch", "v1", "jobs");
+
+    fn asking(propagation: Propagation) -> DeleteOptions {
+        DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() }
+    }
+
+    #[test]
+    fn what_nothing_holds_goes_at_once() {
+        let object = json!({ "metadata": { "name": "a" } });
+        assert_eq!(
+            step(MAPS, object.clone(), &DeleteOptions::default()),
+            DeletionStep::Remove(object.clone())
+        );
+        // A grace period is for what runs.
+        let hurried = DeleteOptions { grace_seconds: Some(20), ..DeleteOptions::default() };
+        assert_eq!(step(MAPS, object.clone(), &hurried), DeletionStep::Remove(object));
+    }
+
+    #[test]
+    fn what_becomes_of_dependents_is_a_finalizer() {
+        let plain = json!({ "metadata": { "name": "a", "generation": 3 } });
+        let held = |finalizers: Value| {
+            json!({ "metadata": {
+                "name": "a", "generation": 4, "finalizers": finalizers,
+                "deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0,
+            } })
+        };
+        assert_eq!(
+            step(MAPS, plain.clone(), &asking(Propagation::Orphan)),
+            DeletionStep::Mark(held(json!(["orphan"])))
+        );
+        let foreground = asking(Propagation::Foreground);
+        assert_eq!(
+            step(MAPS, plain.clone(), &foreground),
+            DeletionStep::Mark(held(json!(["foregroundDeletion"])))
+        );
+        assert_eq!(
+            step(JOBS, plain.clone(), &DeleteOptions::default()),
+            DeletionStep::Mark(held(json!(["orphan"])))
+        );
+        assert_eq!(step(JOBS, plain.clone(), &asking(Propagation::Background)), DeletionStep::Remove(plain));
+        // RequestInfo again, otherwise: the last word counts, and what was marked stays marked since then.
+        let marked = held(json!(["a.b/c", "orphan"]));
+        let changed = step(MAPS, marked.clone(), &asking(Propagation::Background));
+        assert_eq!(changed, DeletionStep::Mark(held(json!(["a.b/c"]))));
+        assert_eq!(step(MAPS, marked, &DeleteOptions::default()), DeletionStep::Wait);
+        assert_eq!(
+            step(MAPS, held(json!(["orphan"])), &asking(Propagation::Background)),
+            DeletionStep::Remove(json!({ "metadata": {
+                "name": "a", "generation": 4, "deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0,
+            } }))
+        );
+    }
+
+    #[test]
+    fn a_running_pod_gets_time_to_stop_and_can_only_be_hurried() {
+        let pod = |ends: Value, left: Value| {
+            let mut pod = json!({
+                "metadata": { "name": "a" },
+                "spec": { "nodeName": "n", "terminationGracePeriodSeconds": 30 },
+                "status": { "phase": "Running" },
+            });
+            if !ends.is_null() {
+                pod["metadata"]["deletionTimestamp"] = ends;
+                pod["metadata"]["deletionGracePeriodSeconds"] = left;
+            }
+            pod
+        };
+        let asked = |seconds: i64| DeleteOptions { grace_seconds: Some(seconds), ..DeleteOptions::default() };
+        let running = pod(Value::Null, Value::Null);
+        let stopping = pod(json!("2026-11-16T06:00:30Z"), json!(30));
+        assert_eq!(
+            step(PODS, running.clone(), &DeleteOptions::default()),
+            DeletionStep::Mark(stopping.clone())
+        );
+        assert_eq!(
+            step(PODS, running.clone(), &asking(Propagation::Background)),
+            DeletionStep::Mark(stopping.clone())
+        );
+        assert_eq!(
+            step(PODS, running.clone(), &asked(-5)),
+            DeletionStep::Mark(pod(json!("2026-11-16T06:00:01Z"), json!(1)))
+        );
+        assert_eq!(step(PODS, running, &asked(0)), DeletionStep::Remove(pod(json!(NOW), json!(0))));
+        assert_eq!(step(PODS, stopping.clone(), &DeleteOptions::default()), DeletionStep::Wait);
+        assert_eq!(step(PODS, stopping.clone(), &asked(60)), DeletionStep::Wait);
+        assert_eq!(
+            step(PODS, stopping.clone(), &asked(5)),
+            DeletionStep::Mark(pod(json!("2026-11-16T06:00:05Z"), json!(5)))
+        );
+        assert_eq!(step(PODS, stopping, &asked(0)), DeletionStep::Remove(pod(json!(NOW), json!(0))));
+    }
+
+    #[test]
+    fn a_pod_that_runs_nowhere_needs_no_time() {
+        for pod in [
+            json!({ "metadata": { "name": "a" }, "spec": { "terminationGracePeriodSeconds": 30 } }),
+            json!({ "metadata": { "name": "a" }, "spec": { "nodeName": "n" }, "status": { "phase": "Failed" } }),
+        ] {
+            assert!(matches!(step(PODS, pod, &DeleteOptions::default()), DeletionStep::Remove(_)));
+        }
+    }
+
+    #[test]
+    fn options_that_contradict_themselves_are_refused() {
+        let told = |options: Value| DeleteOptions::parse(&options).map_err(|status| status.message);
+        assert_eq!(
+            told(json!({ "propagationPolicy": "Foo" })).unwrap_err(),
+            "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Foo\": \
+             supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+        );
+        assert!(told(json!({ "propagationPolicy": "Orphan", "orphanDependents": true })).is_err());
+        assert_eq!(told(json!({ "orphanDependents": true })).unwrap(), asking(Propagation::Orphan));
+        assert_eq!(told(json!({})).unwrap(), DeleteOptions::default());
+    }
+
+    #[test]
+    fn an_object_that_is_marked_goes_with_its_last_finalizer_but_not_before_its_time() {
+        let resource = catalog::find("", "v1", "pods").unwrap();
+        let marked = |left: i64, finalizers: Value| {
+            json!({ "metadata": {
+                "deletionTimestamp": NOW, "deletionGracePeriodSeconds": left, "finalizers": finalizers,
+            } })
+        };
+        assert!(ends_with(resource, &marked(0, json!(["a/b"])), &marked(0, json!([]))));
+        assert!(!ends_with(resource, &marked(30, json!(["a/b"])), &marked(30, json!([]))));
+        assert!(!ends_with(resource, &marked(0, json!(["a/b"])), &marked(0, json!(["a/b"]))));
+        assert!(!ends_with(resource, &json!({ "metadata": {} }), &json!({ "metadata": {} })));
+    }
+}

@@ -1,0 +1,140 @@
+//! Prevention of privilege escalation: a user grants only the rights that they hold.
+//!
+//! A user who writes a role must hold its rules, and a user who binds one must hold the rules of the role; unless they may
+//! `escalate` the one or `bind` the other. Without this, a user who may write roles may do everything.
+
+use openapi::meta::status::Status;
+use serde_json::Value;
+
+use crate::authn::identity::Identity;
+use crate::rbac::{GROUP, Rule, cover};
+use crate::registry::call::Call;
+use crate::request::attributes::{Attributes, ResourceAttributes};
+
+/// Length of the list of missing rules in an error. Some hundred rules fit.
+const TOLD_BYTES_MAX: usize = 32 << 10;
+
+/// Refuses a role or a binding that gives away too much. `old` is what it replaces.
+pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+    let concerned = &*call.resource.group == GROUP && call.subresource.is_none();
+    if !concerned || call.identity.is_administrator() || old.is_some_and(|old| only_on_its_way(old, new)) {
+        return Ok(());
+    }
+    match &*call.resource.plural {
+        "roles" | "clusterroles" => role(call, old, new),
+        "rolebindings" | "clusterrolebindings" => binding(call, new),
+        _ => Ok(()),
+    }
+}
+
+fn role(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+    if may(call, "escalate", &call.resource.plural, call.name.as_deref().unwrap_or_default()) {
+        return Ok(());
+    }
+    holds(call, new, &rules(new)?)?;
+    let gathers = |role: &Value| {
+        role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
+    };
+    // The rules that it will aggregate are not known yet.
+    if gathers(new) || old.is_some_and(gathers) {
+        let any = || vec!["*".to_owned()];
+        let everything = [
+            Rule { verbs: any(), api_groups: any(), resources: any(), ..Rule::default() },
+            Rule { verbs: any(), paths: any(), ..Rule::default() },
+        ];
+        let why = "must have cluster-admin privileges to use the aggregationRule";
+        holds(call, new, &everything).map_err(|_| forbidden(call, new, why))?;
+    }
+    Ok(())
+}
+
+fn binding(call: &Call, new: &Value) -> Result<(), Status> {
+    let text = |field: &str| new["roleRef"][field].as_str().unwrap_or_default();
+    let (kind, name) = (text("kind"), text("name"));
+    let plural = match kind {
+        "ClusterRole" => "clusterroles",
+        "Role" => "roles",
+        // Validation has the words for it.
+        _ => return Ok(()),
+    };
+    if may(call, "bind", plural, name) {
+        return Ok(());
+    }
+    let namespace = call.namespace.as_deref().unwrap_or_default();
+    let found =
+        call.authorization.policy(|layers| layers.role_rules(namespace, kind, name).map(<[Rule]>::to_vec));
+    holds(call, new, &found.map_err(|_| call.not_found(name))?)
+}
+
+/// Refuses unless the user holds all of these rules.
+fn holds(call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
+    let (held, lost) = call.authorization.rules(call.namespace.as_deref().unwrap_or_default());
+    let missing = cover::missing(&held.iter().collect::<Vec<_>>(), wanted).map_err(|_| {
+        let why = "its rules have too many combinations to be compared with those held; say the same in fewer words";
+        forbidden(call, object, why)
+    })?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let groups = match &call.identity {
+        Identity::User(user) => user.groups.as_slice(),
+        Identity::Anonymous => &[],
+    };
+    let mut why = format!(
+        "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+        call.identity.name(),
+        cover::quoted(groups),
+        cover::described(&missing)
+    );
+    if !lost.is_empty() {
+        why += &format!("; resolution errors: [{}]", lost.join(", "));
+    }
+    Err(forbidden(call, object, shortened(&why)))
+}
+
+/// Clients choose the length of names, which are part of the text.
+fn shortened(text: &str) -> &str {
+    let ends = (0..=TOLD_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..ends.unwrap_or_default()]
+}
+
+fn may(call: &Call, verb: &str, resource: &str, name: &str) -> bool {
+    let wanted = Attributes::Resource(ResourceAttributes {
+        verb: verb.to_owned(),
+        group: GROUP.to_owned(),
+        version: "*".to_owned(),
+        resource: resource.to_owned(),
+        subresource: String::new(),
+        namespace: call.namespace.clone().unwrap_or_default(),
+        name: name.to_owned(),
+    });
+    call.authorization.may(&call.identity, &wanted).allowed
+}
+
+fn forbidden(call: &Call, object: &Value, why: &str) -> Status {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    Status::forbidden(call.grouped(), name, why)
+}
+
+fn rules(role: &Value) -> Result<Vec<Rule>, Status> {
+    match &role["rules"] {
+        Value::Null => Ok(Vec::new()),
+        rules => {
+            serde_json::from_value(rules.clone()).map_err(|error| Status::bad_request(error.to_string()))
+        }
+    }
+}
+
+/// Whether nothing changed but what garbage collection changes. Who may delete a role need not hold it.
+fn only_on_its_way(old: &Value, new: &Value) -> bool {
+    let bare = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation"] {
+                metadata.remove(field);
+            }
+        }
+        object
+    };
+    bare(old) == bare(new)
+}

@@ -1,0 +1,259 @@
+//! The scale subresource: replicas as an object of its own, `autoscaling/v1` Scale.
+//!
+//! It is a view of three fields of another object. Reading makes it of that object; writing puts one number back.
+
+use std::sync::{Arc, LazyLock};
+
+use openapi::catalog;
+use openapi::catalog::resource_info::{ResourceInfo, ScalePaths};
+use openapi::meta::field::FieldError;
+use openapi::meta::selector::LabelSelector;
+use openapi::meta::status::{GroupResource, Status};
+use openapi::patch::apply;
+use openapi::schema::Origin;
+use openapi::schema::builtin;
+use serde_json::{Value, json};
+
+use crate::objects::metadata;
+use crate::registry::call::Call;
+use crate::registry::managed_fields;
+use crate::registry::managed_fields::ManagedFields;
+
+const GROUP: &str = "autoscaling";
+const VERSION: &str = "v1";
+const KIND: &str = "Scale";
+
+/// The default number of replicas, as in Kubernetes.
+const REPLICAS: i64 = 1;
+
+/// The resource of scales, with which they are read and patched like any other object.
+pub(crate) fn resource(of: &ResourceInfo) -> Arc<ResourceInfo> {
+    static ROW: LazyLock<ResourceInfo> = LazyLock::new(|| {
+        let pattern = catalog::find("", "v1", "replicationcontrollers").expect("the catalogue has these");
+        ResourceInfo {
+            origin: Origin::BuiltIn,
+            group: GROUP.into(),
+            version: VERSION.into(),
+            kind: KIND.into(),
+            list_kind: "ScaleList".into(),
+            columns: catalog::scale_columns().to_vec(),
+            type_name: builtin::type_name(GROUP, VERSION, KIND).unwrap_or_default().into(),
+            subresources: Vec::new(),
+            selectable: Vec::new(),
+            generation: Default::default(),
+            ..ResourceInfo::clone(pattern)
+        }
+    });
+    // Who may not send a strategic merge patch for an object may not send one for its scale either.
+    let schema = ROW.schema().cloned();
+    Arc::new(ResourceInfo { namespaced: of.namespaced, origin: of.origin, schema, ..ROW.clone() })
+}
+
+/// The scale of an object. A definition says where it is in objects of its kind, and it is missing before it was set.
+pub(crate) fn of(resource: &ResourceInfo, object: &Value) -> Result<Value, Status> {
+    let Some(scale) = defined(resource) else { return Ok(built_in(object)) };
+    match object.pointer(&scale.replicas).and_then(Value::as_i64) {
+        Some(replicas) => Ok(custom(scale, object, replicas)),
+        None => {
+            let path = scale.replicas.replace('/', ".");
+            Err(Status::internal(&format!("the spec replicas field {path:?} does not exist")))
+        }
+    }
+}
+
+/// The same for a write that is about to set it.
+pub(crate) fn before(resource: &ResourceInfo, object: &Value) -> Value {
+    match defined(resource) {
+        Some(scale) => {
+            let replicas = object.pointer(&scale.replicas).and_then(Value::as_i64);
+            custom(scale, object, replicas.unwrap_or(0))
+        }
+        None => built_in(object),
+    }
+}
+
+fn defined(resource: &ResourceInfo) -> Option<&ScalePaths> {
+    resource.custom.as_ref()?.scale.as_ref()
+}
+
+fn custom(scale: &ScalePaths, object: &Value, replicas: i64) -> Value {
+    let there = object.pointer(&scale.replicas_now).and_then(Value::as_i64).unwrap_or(0);
+    let selector = scale.selector.as_ref().and_then(|pointer| object.pointer(pointer)?.as_str());
+    view(object, replicas, there, selector.unwrap_or_default())
+}
+
+fn built_in(object: &Value) -> Value {
+    let wanted = object["spec"]["replicas"].as_i64().unwrap_or(REPLICAS);
+    let there = object["status"]["replicas"].as_i64().unwrap_or(0);
+    view(object, wanted, there, &selector(&object["spec"]["selector"]))
+}
+
+fn view(object: &Value, wanted: i64, there: i64, selector: &str) -> Value {
+    let kept = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
+    let metadata =
+        kept.iter().filter_map(|field| Some(((*field).to_owned(), object["metadata"].get(*field)?.clone())));
+    let mut status = json!({ "replicas": there });
+    if !selector.is_empty() {
+        status["selector"] = selector.into();
+    }
+    json!({
+        "kind": KIND,
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "metadata": metadata.collect::<serde_json::Map<_, _>>(),
+        // Kubernetes shows no zero here.
+        "spec": if wanted == 0 { json!({}) } else { json!({ "replicas": wanted }) },
+        "status": status,
+    })
+}
+
+/// A selector as clients write it in a query. Old kinds have bare labels instead of a selector.
+fn selector(value: &Value) -> String {
+    let is_bare = |value: &Value| value.as_object().is_some_and(|map| map.values().all(Value::is_string));
+    let labels = match is_bare(value) {
+        true => LabelSelector::from_value(&json!({ "matchLabels": value })),
+        false => LabelSelector::from_value(value),
+    };
+    labels.map(|labels| labels.to_string()).unwrap_or_default()
+}
+
+/// The owners of the scale of an object.
+pub(crate) fn owners(call: &Call, object: &Value) -> Option<Value> {
+    let entries = object["metadata"].get("managedFields");
+    let knows = |version: &str| managed_fields::knows(call, version);
+    in_place(&call.resource, |place| apply::to_scale(entries, place, &knows))
+}
+
+/// The owners of an object whose scale has these.
+pub(crate) fn owned(call: &Call, object: &Value, owners: Option<Value>) -> ManagedFields {
+    let entries = object["metadata"].get("managedFields");
+    let knows = |version: &str| managed_fields::knows(call, version);
+    let api_version = call.resource.api_version();
+    let owned = |place: &[&str]| apply::from_scale(entries, owners.as_ref(), place, &api_version, &knows);
+    ManagedFields::Known(in_place(&call.resource, owned))
+}
+
+/// Runs with where in the object it says how many.
+fn in_place<R>(resource: &ResourceInfo, run: impl FnOnce(&[&str]) -> R) -> R {
+    let Some(scale) = defined(resource) else { return run(&["spec", "replicas"]) };
+    let steps: Vec<String> = steps(&scale.replicas).collect();
+    run(&steps.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// What a JSON pointer leads through.
+fn steps(pointer: &str) -> impl Iterator<Item = String> {
+    pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
+}
+
+/// The object with as many as the scale says.
+pub(crate) fn applied(resource: &ResourceInfo, mut object: Value, scale: &Value) -> Result<Value, Status> {
+    let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if let Some(defined) = defined(resource) {
+        // What may be there is for the kind to say.
+        set(&mut object, &defined.replicas, wanted);
+        return Ok(object);
+    }
+    if wanted < 0 {
+        let error = FieldError::invalid("spec.replicas", wanted, "must be greater than or equal to 0");
+        return Err(Status::invalid(
+            GroupResource::new(GROUP, KIND),
+            metadata::text(scale, "name"),
+            &[error],
+        ));
+    }
+    object["spec"]["replicas"] = wanted.into();
+    Ok(object)
+}
+
+/// Puts a number where a JSON pointer leads, making what leads there.
+fn set(object: &mut Value, pointer: &str, number: i64) {
+    let mut place = object;
+    for step in steps(pointer) {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[step];
+    }
+    *place = number.into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use openapi::catalog::resource_info::CustomResourceInfo;
+
+    fn deployments() -> &'static ResourceInfo {
+        catalog::find("apps", "v1", "deployments").unwrap()
+    }
+
+    #[test]
+    fn a_scale_is_what_kubernetes_shows() {
+        let deployment = json!({
+            "metadata": { "name": "web", "namespace": "default", "uid": "u", "resourceVersion": "7", "labels": { "a": "b" } },
+            "spec": {
+                "replicas": 2,
+                "selector": {
+                    "matchLabels": { "app": "web" },
+                    "matchExpressions": [{ "key": "t", "operator": "In", "values": ["x", "y"] }],
+                },
+            },
+            "status": { "replicas": 1 },
+        });
+        let expected = json!({
+            "kind": "Scale", "apiVersion": "autoscaling/v1",
+            "metadata": { "name": "web", "namespace": "default", "uid": "u", "resourceVersion": "7" },
+            "spec": { "replicas": 2 },
+            "status": { "replicas": 1, "selector": "app=web,t in (x,y)" },
+        });
+        assert_eq!(of(deployments(), &deployment).unwrap(), expected);
+    }
+
+    #[test]
+    fn bare_labels_are_a_selector_and_none_are_none() {
+        let shown = |spec: Value| of(deployments(), &json!({ "metadata": {}, "spec": spec })).unwrap();
+        assert_eq!(shown(json!({ "selector": { "b": "2", "a": "1" } }))["status"]["selector"], "a=1,b=2");
+        assert_eq!(shown(json!({}))["status"], json!({ "replicas": 0 }));
+        assert_eq!(shown(json!({ "replicas": 0 }))["spec"], json!({}));
+        assert_eq!(shown(json!({}))["spec"], json!({ "replicas": 1 }));
+    }
+
+    #[test]
+    fn the_scale_of_a_custom_object_is_where_its_definition_says() {
+        let scale = ScalePaths {
+            replicas: "/spec/size/count".into(),
+            replicas_now: "/status/count".into(),
+            selector: Some("/status/labels".into()),
+        };
+        let custom = CustomResourceInfo {
+            warning: None,
+            scale: Some(scale),
+            versions: Default::default(),
+            schema_hash: 0,
+        };
+        let resource =
+            ResourceInfo { origin: Origin::Custom, custom: Some(Arc::new(custom)), ..deployments().clone() };
+        let unset = json!({ "metadata": { "name": "a" }, "status": { "count": 2, "labels": "app=a" } });
+        let told = of(&resource, &unset).unwrap_err();
+        assert!(
+            told.message.ends_with("the spec replicas field \".spec.size.count\" does not exist"),
+            "{told:?}"
+        );
+        let object = applied(&resource, unset, &json!({ "spec": { "replicas": 3 } })).unwrap();
+        let shown = of(&resource, &object).unwrap();
+        assert_eq!(shown["spec"], json!({ "replicas": 3 }));
+        assert_eq!(shown["status"], json!({ "replicas": 2, "selector": "app=a" }));
+    }
+
+    #[test]
+    fn there_cannot_be_fewer_than_none() {
+        let scale =
+            |replicas: i64| json!({ "metadata": { "name": "web" }, "spec": { "replicas": replicas } });
+        let told = applied(deployments(), json!({}), &scale(-1)).unwrap_err().message;
+        let expected = "Scale.autoscaling \"web\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0";
+        assert_eq!(told, expected);
+        assert_eq!(
+            applied(deployments(), json!({}), &scale(3)).unwrap(),
+            json!({ "spec": { "replicas": 3 } })
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Subresources: the fields that each of them may change.
+//!
+//! ```text
+//!   PUT …/pods/web/resize     old object + the subresource's fields of the sent object = new object
+//! ```
+//!
+//! Everything here is pure. Subresources that act, rather than change fields, are in
+//! [`verbs::act`](crate::endpoints::pod_actions); the one that is an object of another kind is [`scale`](crate::registry::scale).
+
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::patch::apply::ResetFields;
+use serde_json::{Value, json};
+
+/// Where in the object a part is.
+const PLACES: &[(&str, &[&str])] = &[
+    ("approval", &["/status/conditions"]),
+    ("ephemeralcontainers", &["/spec/ephemeralContainers"]),
+    ("finalize", &["/spec/finalizers"]),
+    ("status", &["/status"]),
+];
+
+/// Parts through which metadata can be written, too; the table of what each resets says how much of it.
+const DESCRIBED: &[&str] = &["approval", "finalize", "status"];
+
+/// The old object with the fields of subresource `part` taken from the sent one. Validation comes later.
+pub(crate) fn restrict_to(resource: &ResourceInfo, part: &str, old: &Value, sent: &Value) -> Value {
+    let mut new = old.clone();
+    if DESCRIBED.contains(&part) {
+        new["metadata"] =
+            described(ResetFields::of(resource, Some(part)), &old["metadata"], &sent["metadata"]);
+    }
+    for pointer in PLACES.iter().filter(|(name, _)| *name == part).flat_map(|(_, pointers)| *pointers) {
+        set(&mut new, pointer, sent.pointer(pointer).cloned());
+    }
+    if part == "resize" {
+        resize(&mut new, sent);
+    }
+    new
+}
+
+/// A write of the status may also change labels and the like, for most kinds.
+fn described(reset: ResetFields, old: &Value, sent: &Value) -> Value {
+    let kept = |(name, _): &(&String, &Value)| reset.covers(&["metadata", name]);
+    let fields = |metadata| Value::as_object(metadata).into_iter().flatten();
+    let both = fields(sent).filter(|field| !kept(field)).chain(fields(old).filter(kept));
+    both.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Puts a value where a pointer of one or two steps leads; none removes what is there.
+fn set(object: &mut Value, pointer: &str, value: Option<Value>) {
+    let (within, field) = pointer.rsplit_once('/').unwrap_or_default();
+    // Asking for what is not there must not make it.
+    if let (Some(outer), Some(_)) = (within.strip_prefix('/'), &value)
+        && object[outer].is_null()
+    {
+        object[outer] = json!({});
+    }
+    let Some(fields) = object.pointer_mut(within).and_then(Value::as_object_mut) else { return };
+    match value {
+        Some(value) => drop(fields.insert(field.to_owned(), value)),
+        None => drop(fields.remove(field)),
+    }
+}
+
+const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+const RESIZED: [&str; 2] = ["/resizePolicy", "/resources"];
+
+/// Gives the pod and each container the resources that were sent for it. A list of other containers than those that
+/// are there is taken as it was sent: it is refused, and its faults are told as those of any other pod.
+fn resize(new: &mut Value, sent: &Value) {
+    let list = |pod: &Value, name: &str| pod["spec"][name].as_array().cloned().unwrap_or_default();
+    if CONTAINERS.iter().any(|name| list(new, name).len() != list(sent, name).len()) {
+        return set(new, "/spec", sent.get("spec").cloned());
+    }
+    set(new, "/spec/resources", sent.pointer("/spec/resources").cloned());
+    for name in CONTAINERS {
+        let (mut containers, others) = (list(new, name), list(sent, name));
+        let are_same = containers.iter().zip(&others).all(|(one, other)| one["name"] == other["name"]);
+        for (container, other) in containers.iter_mut().zip(&others) {
+            RESIZED.iter().for_each(|field| set(container, field, other.pointer(field).cloned()));
+        }
+        let containers = if are_same { containers } else { others };
+        set(new, &format!("/spec/{name}"), Some(containers.into()).filter(|_| !new["spec"][name].is_null()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kind whose status is all that is written through it.
+    fn resource() -> &'static ResourceInfo {
+        openapi::catalog::find("storage.k8s.io", "v1", "volumeattachments").expect("a built-in kind")
+    }
+
+    #[test]
+    fn a_status_of_most_kinds_comes_with_labels() {
+        let resource = |group, plural| openapi::catalog::find(group, "v1", plural).expect("a built-in kind");
+        let object = |word: &str| json!({ "metadata": { "labels": { "a": word }, "ownerReferences": [word] }, "status": word });
+        let (old, sent) = (object("old"), object("new"));
+        let check = |resource: &ResourceInfo, labels: &str, owners: &str| {
+            let new = restrict_to(resource, "status", &old, &sent);
+            let expected = json!({ "labels": { "a": labels }, "ownerReferences": [owners] });
+            assert_eq!((&new["metadata"], &new["status"]), (&expected, &json!("new")));
+        };
+        check(resource("", "nodes"), "new", "new");
+        check(resource("", "pods"), "new", "old");
+        check(resource("apps", "deployments"), "old", "new");
+        check(resource("storage.k8s.io", "volumeattachments"), "old", "old");
+        let request = resource("certificates.k8s.io", "certificatesigningrequests");
+        let judged = restrict_to(request, "approval", &old, &sent);
+        assert_eq!((&judged["metadata"], &judged["status"]), (&sent["metadata"], &old["status"]));
+    }
+
+    #[test]
+    fn a_part_changes_what_it_is_and_nothing_else() {
+        let old = json!({
+            "metadata": { "name": "a" },
+            "spec": { "containers": [{ "name": "c", "image": "i", "resources": { "x": 1 } }], "finalizers": ["k"] },
+            "status": { "phase": "Active", "conditions": [] },
+        });
+        let sent = json!({
+            "metadata": { "name": "a" },
+            "spec": {
+                "containers": [{ "name": "c", "image": "j", "resources": { "x": 2 } }],
+                "ephemeralContainers": [{ "name": "e" }],
+            },
+            "status": { "phase": "Other", "conditions": [{ "type": "Ready", "lastUpdateTime": "t", "lastTransitionTime": "t" }] },
+        });
+        let check = |part: &str, pointer: &str, expected: Value| {
+            let mut wanted = old.clone();
+            set(&mut wanted, pointer, Some(expected).filter(|value| !value.is_null()));
+            assert_eq!(restrict_to(resource(), part, &old, &sent), wanted, "{part}");
+        };
+        check("status", "/status", sent["status"].clone());
+        check("approval", "/status/conditions", sent["status"]["conditions"].clone());
+        check("ephemeralcontainers", "/spec/ephemeralContainers", json!([{ "name": "e" }]));
+        check("finalize", "/spec/finalizers", Value::Null);
+        check("resize", "/spec/containers", json!([{ "name": "c", "image": "i", "resources": { "x": 2 } }]));
+    }
+}

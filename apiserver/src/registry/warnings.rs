@@ -1,0 +1,265 @@
+//! Warnings beside a response: about deprecated resources and fields, and likely mistakes.
+//!
+//! A warning changes nothing and refuses nothing. It is a row of a table: a kind, what must hold of the object, and the
+//! words, which are Kubernetes's. What is said about pods is said wherever there is a pod, or a template of one.
+
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::validation::{self, definition};
+use serde_json::Value;
+
+use crate::keys::Collection;
+use crate::kinds::DEFINITIONS;
+use crate::request::path;
+
+/// Deprecated resources: every response about them carries a warning.
+const DEPRECATED: &[(&str, &str, &str, &str)] =
+    &[("", "v1", "endpoints", "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")];
+
+/// Which writes a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum On {
+    Create,
+    Write,
+}
+
+/// What must hold of an object. Places are JSON pointers; what is empty is not there.
+enum When {
+    Has(&'static str),
+    Lacks(&'static str),
+    Is(&'static str, &'static str),
+    IsNot(&'static str, &'static str),
+}
+
+use On::{Create, Write};
+use When::{Has, Is, IsNot, Lacks};
+
+impl When {
+    fn holds(&self, object: &Value) -> bool {
+        let is = |place: &str, value: &str| object.pointer(place).is_some_and(|found| found == value);
+        match self {
+            Has(place) => object.pointer(place).is_some_and(is_filled),
+            Lacks(place) => !object.pointer(place).is_some_and(is_filled),
+            Is(place, value) => is(place, value),
+            IsNot(place, value) => !is(place, value),
+        }
+    }
+}
+
+fn is_filled(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+/// A kind by group and name, and all that must hold of an object of it.
+struct Rule(&'static str, &'static str, On, &'static [When], &'static str);
+
+const RULES: &[Rule] = &[
+    Rule(
+        "",
+        "Service",
+        Write,
+        &[Has("/metadata/annotations/service.kubernetes.io~1topology-aware-hints")],
+        "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead",
+    ),
+    Rule(
+        "",
+        "Service",
+        Write,
+        &[Is("/spec/clusterIP", "None"), Has("/spec/loadBalancerIP")],
+        "spec.loadBalancerIP is ignored for headless services",
+    ),
+    Rule(
+        "",
+        "Service",
+        Write,
+        &[Is("/spec/clusterIP", "None"), Has("/spec/externalIPs")],
+        "spec.externalIPs is ignored for headless services",
+    ),
+    Rule(
+        "",
+        "Service",
+        Write,
+        &[Is("/spec/clusterIP", "None"), Is("/spec/sessionAffinity", "ClientIP")],
+        "spec.SessionAffinity is ignored for headless services",
+    ),
+    Rule(
+        "",
+        "Service",
+        Write,
+        &[Is("/spec/type", "ExternalName"), Has("/spec/externalIPs")],
+        "spec.externalIPs is ignored when spec.type is \"ExternalName\"",
+    ),
+    Rule(
+        "",
+        "Service",
+        Write,
+        &[IsNot("/spec/type", "ExternalName"), Has("/spec/externalName")],
+        "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+    ),
+    Rule(
+        "",
+        "Service",
+        Write,
+        &[IsNot("/spec/type", "ExternalName"), IsNot("/spec/clusterIP", "None"), Has("/spec/externalIPs")],
+        "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+    ),
+    Rule(
+        "",
+        "Service",
+        Write,
+        &[Is("/spec/trafficDistribution", "PreferClose")],
+        "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
+    ),
+    Rule(
+        "",
+        "PersistentVolume",
+        Write,
+        &[Has("/metadata/annotations/volume.beta.kubernetes.io~1storage-class")],
+        "metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use \"storageClassName\" attribute instead",
+    ),
+    Rule(
+        "",
+        "PersistentVolume",
+        Write,
+        &[Is("/spec/persistentVolumeReclaimPolicy", "Recycle")],
+        "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+    ),
+    Rule(
+        "",
+        "ServiceAccount",
+        Create,
+        &[Has("/metadata/annotations/kubernetes.io~1enforce-mountable-secrets")],
+        "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets",
+    ),
+    Rule(
+        "",
+        "Node",
+        Write,
+        &[Has("/spec/externalID")],
+        "spec.externalID: this field is deprecated, and is unused by Kubernetes",
+    ),
+    Rule(
+        "discovery.k8s.io",
+        "EndpointSlice",
+        Create,
+        &[Is("/addressType", "FQDN")],
+        "spec.addressType: FQDN endpoints are deprecated",
+    ),
+    Rule(
+        "networking.k8s.io",
+        "Ingress",
+        Create,
+        &[Has("/metadata/annotations/kubernetes.io~1ingress.class")],
+        "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead",
+    ),
+    Rule(
+        "storage.k8s.io",
+        "CSIDriver",
+        Create,
+        &[Has("/spec/tokenRequests"), Lacks("/spec/serviceAccountTokenInSecrets")],
+        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes",
+    ),
+];
+
+/// Where kinds say what a pod is to be.
+const PODS: &[(&str, &str, &str)] = &[
+    ("", "Pod", "/spec"),
+    ("", "ReplicationController", "/spec/template/spec"),
+    ("apps", "DaemonSet", "/spec/template/spec"),
+    ("apps", "Deployment", "/spec/template/spec"),
+    ("apps", "ReplicaSet", "/spec/template/spec"),
+    ("apps", "StatefulSet", "/spec/template/spec"),
+    ("batch", "Job", "/spec/template/spec"),
+    ("batch", "CronJob", "/spec/jobTemplate/spec/template/spec"),
+];
+
+/// A list in the spec of a pod, what must hold of an element of it, and what follows its path.
+const OF_PODS: &[(&str, &[When], &str)] = &[
+    ("volumes", &[Has("/gitRepo")], ".gitRepo: deprecated in v1.11, and disabled by default in v1.33+"),
+    ("imagePullSecrets", &[Lacks("/name")], ".name: invalid empty name \"\""),
+];
+
+/// The warning for any use of a resource.
+pub(crate) fn deprecated(named: &path::Resource) -> Option<&'static str> {
+    let address = (named.group.as_str(), named.version.as_str(), named.resource.as_str());
+    let found = DEPRECATED.iter().find(|(group, version, plural, _)| (*group, *version, *plural) == address);
+    found.map(|(.., text)| *text)
+}
+
+/// The warnings for a write of an object, in the place of `old` if it is an update.
+pub(crate) fn about(resource: &ResourceInfo, old: Option<&Value>, object: &Value) -> Vec<String> {
+    let on = if old.is_some() { Write } else { Create };
+    let is_meant = |group: &str, kind: &str| (group, kind) == (&*resource.group, &*resource.kind);
+    let of_kind = RULES.iter().filter(|Rule(group, kind, rule_on, when, _)| {
+        let in_time = on == Create || *rule_on == Write;
+        is_meant(group, kind) && in_time && when.iter().all(|when| when.holds(object))
+    });
+    let mut said: Vec<String> = of_kind.map(|Rule(.., text)| (*text).to_owned()).collect();
+    let pod = PODS.iter().find(|(group, kind, _)| on == Create && is_meant(group, kind));
+    if let Some((_, _, place)) = pod {
+        said.extend(about_pod(object, place));
+    }
+    if (Collection { group: &resource.group, plural: &resource.plural }) == DEFINITIONS {
+        said.extend(definition::definition_warnings(None, object));
+    }
+    said.extend(validation::object_warnings(resource, old, object));
+    said
+}
+
+fn about_pod(object: &Value, place: &str) -> Vec<String> {
+    let path = place.trim_start_matches('/').replace('/', ".");
+    let of_list = |(list, when, text): &(&str, &[When], &str)| -> Vec<String> {
+        let items = object.pointer(&format!("{place}/{list}")).and_then(Value::as_array);
+        let items = items.into_iter().flatten().enumerate();
+        let meant = items.filter(|(_, item)| when.iter().all(|when| when.holds(item)));
+        meant.map(|(index, _)| format!("{path}.{list}[{index}]{text}")).collect()
+    };
+    OF_PODS.iter().flat_map(of_list).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openapi::catalog;
+    use serde_json::json;
+
+    #[test]
+    fn rules_are_about_kinds_there_are() {
+        let kinds = RULES.iter().map(|Rule(group, kind, ..)| (*group, *kind));
+        for (group, kind) in kinds.chain(PODS.iter().map(|(group, kind, _)| (*group, *kind))) {
+            assert!(openapi::schema::builtin::type_name(group, "v1", kind).is_some(), "{group} {kind}");
+        }
+    }
+
+    #[test]
+    fn what_is_odd_is_said_once_and_in_order() {
+        let said = |plural: (&str, &str), on, object: Value| {
+            let resource = catalog::find(plural.0, "v1", plural.1).unwrap();
+            about(resource, Some(&json!({})).filter(|_| on == Write), &object)
+        };
+        let service =
+            json!({ "spec": { "clusterIP": "None", "externalIPs": ["1.2.3.4"], "externalName": "a.b" } });
+        let expected = [
+            "spec.externalIPs is ignored for headless services",
+            "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+        ];
+        assert_eq!(said(("", "services"), Write, service), expected);
+        let slice = json!({ "addressType": "FQDN" });
+        assert_eq!(said(("discovery.k8s.io", "endpointslices"), Create, slice.clone()).len(), 1);
+        assert_eq!(said(("discovery.k8s.io", "endpointslices"), Write, slice), [""; 0]);
+        let spec = json!({ "imagePullSecrets": [{ "name": "a" }, {}] });
+        let deployment = json!({ "spec": { "template": { "spec": spec } } });
+        let expected = ["spec.template.spec.imagePullSecrets[1].name: invalid empty name \"\""];
+        assert_eq!(said(("apps", "deployments"), Create, deployment), expected);
+        assert_eq!(said(("", "services"), Create, json!({ "spec": { "externalIPs": [] } })), [""; 0]);
+        let schema = json!({ "openAPIV3Schema": { "type": "string", "format": "odd" } });
+        let definition = json!({ "spec": { "versions": [{ "name": "v1", "schema": schema }] } });
+        let expected = ["unrecognized format \"odd\""];
+        assert_eq!(said(("apiextensions.k8s.io", "customresourcedefinitions"), Create, definition), expected);
+    }
+}

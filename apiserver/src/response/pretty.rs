@@ -1,0 +1,215 @@
+//! JSON with line breaks, for people.
+
+use bytes::{Buf, Bytes};
+use futures::stream;
+use http::HeaderMap;
+use http::header::USER_AGENT;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+
+use crate::http::body::Body;
+use crate::http::body::CHUNK_BYTES;
+use crate::request::query::Query;
+
+/// User agents of programs that people read responses in.
+const PEOPLE: &[&str] = &["curl", "Wget", "Mozilla/5.0"];
+
+/// Whether a person reads the response: the query says so, or the user agent. As in Kubernetes.
+pub(crate) fn is_wanted(query: &Query, headers: &HeaderMap) -> bool {
+    match query.text("pretty") {
+        "" => {
+            let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+            PEOPLE.iter().any(|name| agent.starts_with(name))
+        }
+        _ => matches!(query.text("pretty"), "1" | "t" | "T" | "true" | "TRUE" | "True"),
+    }
+}
+
+/// The same JSON with every field on a line of its own.
+pub(crate) fn indented(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len() * 2);
+    Indenter::default().write(json, usize::MAX, &mut out);
+    out
+}
+
+/// The same for a body that comes in pieces. An indentation can be a hundred times as long as what it stands before, so a
+/// piece may become several.
+pub(crate) fn indented_pieces(body: Body) -> Body {
+    let state = Some((body, Bytes::new(), Indenter::default()));
+    let frames = stream::unfold(state, async |state| {
+        let (mut body, mut rest, mut indenter) = state?;
+        let mut out = Vec::with_capacity(CHUNK_BYTES);
+        while out.len() < ENOUGH_BYTES {
+            if rest.is_empty() {
+                match body.frame().await {
+                    Some(Ok(frame)) => rest = frame.into_data().unwrap_or_default(),
+                    Some(Err(broken)) => return Some((Err(broken), None)),
+                    None => return Some((Ok(Frame::data(Bytes::from(out))), None)),
+                }
+            }
+            let used = indenter.write(&rest, ENOUGH_BYTES, &mut out);
+            rest.advance(used);
+        }
+        Some((Ok(Frame::data(Bytes::from(out))), Some((body, rest, indenter))))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+/// A piece is sent when it has so many bytes: the last indentation can be half a kilobyte.
+const ENOUGH_BYTES: usize = CHUNK_BYTES - 512;
+
+/// Puts line breaks into JSON that may come in parts. Only what stands between values changes: no value is read, so
+/// numbers keep their digits and fields their order.
+#[derive(Debug, Default)]
+struct Indenter {
+    depth: usize,
+    place: JsonPosition,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum JsonPosition {
+    #[default]
+    Between,
+    /// Behind an opening bracket.
+    Opened,
+    InString,
+    /// Behind a backslash.
+    Escaped,
+}
+
+impl Indenter {
+    /// Writes what becomes of the beginning of `json` until `out` has `enough` bytes, or a little more. Returns how much
+    /// that was.
+    fn write(&mut self, json: &[u8], enough: usize, out: &mut Vec<u8>) -> usize {
+        let mut at = 0;
+        while at < json.len() && out.len() < enough {
+            at += match self.place {
+                JsonPosition::InString => self.string(&json[at..], enough - out.len(), out),
+                JsonPosition::Escaped => {
+                    out.push(json[at]);
+                    self.place = JsonPosition::InString;
+                    1
+                }
+                JsonPosition::Between | JsonPosition::Opened => {
+                    self.byte(json[at], out);
+                    1
+                }
+            };
+        }
+        at
+    }
+
+    /// What goes on as it is: to the end of the string or the next backslash, or as far as there is room.
+    fn string(&mut self, json: &[u8], room: usize, out: &mut Vec<u8>) -> usize {
+        let json = &json[..json.len().min(room)];
+        let found = memchr::memchr2(b'"', b'\\', json);
+        let used = found.map_or(json.len(), |at| at + 1);
+        out.extend_from_slice(&json[..used]);
+        self.place = match found.map(|at| json[at]) {
+            Some(b'"') => JsonPosition::Between,
+            Some(_) => JsonPosition::Escaped,
+            None => JsonPosition::InString,
+        };
+        used
+    }
+
+    fn byte(&mut self, byte: u8, out: &mut Vec<u8>) {
+        let is_close = matches!(byte, b'}' | b']');
+        if byte.is_ascii_whitespace() {
+            return;
+        }
+        if self.place == JsonPosition::Opened {
+            self.place = JsonPosition::Between;
+            // What is empty stays on its line.
+            if is_close {
+                return out.push(byte);
+            }
+            self.depth += 1;
+            self.new_line(out);
+        }
+        if is_close {
+            self.depth = self.depth.saturating_sub(1);
+            self.new_line(out);
+        }
+        out.push(byte);
+        match byte {
+            b'"' => self.place = JsonPosition::InString,
+            b'{' | b'[' => self.place = JsonPosition::Opened,
+            b',' => self.new_line(out),
+            b':' => out.push(b' '),
+            _ => {}
+        }
+    }
+
+    fn new_line(&self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        out.resize(out.len() + 2 * self.depth, b' ');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::StreamExt;
+    use serde_json::json;
+
+    #[test]
+    fn the_layout_is_the_one_people_know() {
+        let values = [
+            json!({}),
+            json!([]),
+            json!("a {b} [c], \"d\": e"),
+            json!({ "a": {}, "b": [], "c": [1, [2, { "d": null }]], "e": "x\\\"y,{\n", "é": [[], {}] }),
+        ];
+        for value in values {
+            let expected = serde_json::to_string_pretty(&value).unwrap();
+            assert_eq!(String::from_utf8(indented(value.to_string().as_bytes())).unwrap(), expected);
+            // Twice changes nothing.
+            assert_eq!(String::from_utf8(indented(expected.as_bytes())).unwrap(), expected);
+        }
+        assert_eq!(indented(b"{\"n\":12345678901234567890.10}\n"), b"{\n  \"n\": 12345678901234567890.10\n}");
+    }
+
+    /// Wherever a piece ends, and however much longer it becomes.
+    #[tokio::test]
+    async fn so_it_is_in_pieces() {
+        let deep = (0..100).fold(json!("x\\\"y,{\n".repeat(1000)), |inner, _| json!([{}, inner]));
+        let value = json!({ "a": { "b": [1, 2, []] }, "deep": deep, "c": vec![json!({}); 3000] });
+        let expected = serde_json::to_string_pretty(&value).unwrap();
+        let json = value.to_string().into_bytes();
+        for length in [1, 7, 4096] {
+            let pieces: Vec<Bytes> = json.chunks(length).map(Bytes::copy_from_slice).collect();
+            let frames = stream::iter(pieces).map(|piece| Ok(Frame::data(piece)));
+            let mut body = indented_pieces(StreamBody::new(frames).boxed_unsync());
+            let mut written = Vec::new();
+            while let Some(frame) = body.frame().await {
+                let piece = frame.unwrap().into_data().unwrap();
+                assert!(piece.len() <= CHUNK_BYTES, "{}", piece.len());
+                written.extend_from_slice(&piece);
+            }
+            assert!(written == expected.as_bytes(), "{length}");
+        }
+    }
+
+    #[test]
+    fn damaged_json_is_no_panic() {
+        for text in ["", "\"", "\"\\", "{", "}", "]]]]", "[{", ",", "{\"a"] {
+            indented(text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn people_are_known_by_their_wish_or_by_their_program() {
+        let check = |query: &str, agent: &str, expected: bool| {
+            let headers = HeaderMap::from_iter([(USER_AGENT, agent.parse().unwrap())]);
+            assert_eq!(is_wanted(&Query::parse(Some(query)), &headers), expected, "{query} {agent}");
+        };
+        check("", "kubectl/v1.36.4", false);
+        check("pretty=true", "kubectl/v1.36.4", true);
+        check("pretty=1", "kubectl/v1.36.4", true);
+        check("", "curl/8.5.0", true);
+        check("", "Mozilla/5.0 (X11)", true);
+        check("pretty=false", "curl/8.5.0", false);
+        check("pretty=bogus", "curl/8.5.0", false);
+    }
+}

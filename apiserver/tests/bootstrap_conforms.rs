@@ -1,0 +1,59 @@
+//! A store with bootstrap objects is a store: it keeps the contract, whatever its template.
+
+mod common;
+
+use std::sync::Arc;
+
+use api::cluster::Id;
+use apiserver::clusters::bootstrap::{BootstrapStore, Template};
+use apiserver::clusters::records;
+use apiserver::clusters::records::LogicalClusterRecord;
+use storage::conformance::{self, history, ops};
+use storage::memory::Memory;
+use storage::{Range, Store};
+
+fn empty() -> Arc<dyn Store> {
+    Arc::new(BootstrapStore::new(Arc::new(Memory::new()), Template::default()))
+}
+
+fn with_template() -> Arc<dyn Store> {
+    Arc::new(BootstrapStore::new(Arc::new(Memory::new()), Template::new(common::objects())))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn conforms_with_an_empty_template() {
+    conformance::run(async || empty()).await;
+}
+
+/// With logical clusters beside the keys of the cases, as in any store that is in use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn conforms_with_a_template_and_logical_clusters() {
+    conformance::run(async || {
+        let store = with_template();
+        for number in 0..3 {
+            records::write(&*store, Id::new(number), &LogicalClusterRecord::root()).await.unwrap();
+        }
+        store
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_histories_are_linearizable() {
+    for seed in history::seeds() {
+        let store = with_template();
+        let recorder = history::Recorder::start(&*store, Range::prefix("run/")).await.unwrap();
+        history::Workload::new(seed, "run/").run(&store, &recorder).await;
+        let judged = recorder.finish(&*store).await.unwrap().check();
+        judged.unwrap_or_else(|violations| panic!("seed {seed}: {violations:#?}"));
+    }
+}
+
+/// The ranges of these operations cover everything, so they go through the merging of lists and watches; only
+/// records there are none.
+#[tokio::test]
+async fn agrees_with_the_model_when_nothing_is_born() {
+    for seed in history::seeds() {
+        ops::agree(seed, 300, async || (Arc::new(Memory::new()) as Arc<dyn Store>, with_template())).await;
+    }
+}
