@@ -43,7 +43,7 @@ pub(super) async fn watch(
     let births = Side::new(shared.inner.watch(births, after).await?);
     let shelves = stretches.into_iter().map(|stretch| stretch.shelf).collect();
     let following = Following { shared: shared.clone(), range, shelves, entries, births, seen: after };
-    Ok(Watch::foreign(Box::new(following)))
+    Ok(Watch::new(Box::new(following)))
 }
 
 #[derive(Debug)]

@@ -1,11 +1,11 @@
-//! What became of a write whose answer was lost.
+//! Finds out whether a write without an answer has happened.
 //!
-//! First the slot is fenced, so that the write cannot happen later behind our back; that is not needed if
-//! etcd has answered, if only to say that it is full. Then:
+//! First it fences the slot, so that the write cannot happen later; that is not needed if etcd has answered, even if only
+//! that it is full. Then:
 //!
-//! * a delete has left its name in the slot, or it has not happened;
-//! * a put is in the key, or the key is as it was before; or else others have written the key since, and
-//!   etcd's history is searched for it.
+//! * a delete has written its id into the slot, or it has not happened;
+//! * a put is in the key, or the key is unchanged; or else the key was written since, and etcd's history is searched for the
+//!   put.
 
 use etcd_client::proto::PbKeyValue;
 use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
@@ -13,56 +13,57 @@ use tokio::time::Instant;
 
 use super::Remote;
 use super::commit::{Write, range_in};
-use super::fault;
+use super::errors;
+use super::history::read_changes;
 use super::layout::{SlotUse, number, revision};
-use super::members::{Chosen, Pause, within};
-use super::past::recall;
+use super::members::{Backoff, Chosen, within};
 use super::slots::Held;
 use crate::store::{Change, CommitError, Expect, Revision};
 
-/// Old changes held in memory at once while looking for one of them.
-const RECALLED_AT_ONCE: usize = 512;
+/// Old changes held in memory at once during the search.
+const CHANGES_MAX: usize = 512;
 
-/// What is in doubt.
+/// What is not known about a write.
 #[derive(Clone, Copy)]
-pub(super) enum Doubt<'a> {
-    /// No answer came, for this reason: the write may have happened, and may yet happen.
-    Open(&'a str),
-    /// etcd has decided, but has not said how. No fence is needed.
+pub(super) enum Uncertainty<'a> {
+    /// There is no answer, for this reason: the write may have happened, or may happen later.
+    NoAnswer(&'a str),
+    /// etcd has decided, but did not report how. No fence is needed.
     Decided,
 }
 
-/// The revision of the write if it has happened; none if it has not and never will. An error if that could
-/// not be found out in time.
-pub(super) async fn settle(
+/// The revision of the write if it has happened; none if it has not and never will. An error if the deadline passes first.
+pub(super) async fn resolve(
     remote: &Remote,
     write: &Write,
     slot: &mut Held<'_>,
-    doubt: Doubt<'_>,
+    uncertainty: Uncertainty<'_>,
 ) -> Result<Option<Revision>, CommitError> {
     let deadline = Instant::now() + remote.members.options.timeouts.settle;
-    let mut pause = Pause::new();
+    let mut backoff = Backoff::new();
     loop {
-        let outcome = match ask(remote, write, slot, doubt, deadline).await {
-            Ok(found) => look(remote, write, slot, found, deadline).await,
+        let outcome = match read_state(remote, write, slot, uncertainty, deadline).await {
+            Ok(found) => find_write(remote, write, slot, found, deadline).await,
             Err(reason) => Err(reason),
         };
         match outcome {
             Ok(outcome) => {
-                tracing::info!(key = ?write.key, ?outcome, "settled a write whose answer was lost");
+                tracing::info!(key = ?write.key, ?outcome, "found out whether a write without an answer has happened");
                 return Ok(outcome);
             }
             Err(reason) if Instant::now() >= deadline => {
-                let doubt = match doubt {
-                    Doubt::Open(reason) => reason,
-                    Doubt::Decided => "etcd is full",
+                let uncertainty = match uncertainty {
+                    Uncertainty::NoAnswer(reason) => reason,
+                    Uncertainty::Decided => "etcd is full",
                 };
-                let reason = format!("{doubt}; could not find out whether it happened: {reason}");
+                let reason = format!("{uncertainty}; cannot find out whether the write happened: {reason}");
                 return Err(CommitError::Unknown { reason });
             }
-            Err(reason) => tracing::debug!(reason, key = ?write.key, "a lost write is not settled yet"),
+            Err(reason) => {
+                tracing::debug!(reason, key = ?write.key, "the outcome of a write is still unknown")
+            }
         }
-        pause.wait(deadline).await;
+        backoff.wait(deadline).await;
     }
 }
 
@@ -70,19 +71,19 @@ pub(super) async fn settle(
 struct Found {
     at: Revision,
     key: Vec<PbKeyValue>,
-    /// What the slot held if it was not as we knew it.
+    /// The value of the slot, if it has changed since we read it.
     used: Option<PbKeyValue>,
     /// The revision of the slot's key now.
     slot: i64,
 }
 
-fn question(remote: &Remote, write: &Write, slot: &Held<'_>, doubt: Doubt<'_>) -> Txn {
-    let (seat, place) = slot.place();
-    let path = remote.layout.slot(seat, place);
+fn fence_and_read(remote: &Remote, write: &Write, slot: &Held<'_>, uncertainty: Uncertainty<'_>) -> Txn {
+    let (slot_set, number_in_set) = slot.id();
+    let path = remote.layout.slot(slot_set, number_in_set);
     let read = [TxnOp::get(write.path.clone(), None), TxnOp::get(path.clone(), None)];
-    match doubt {
-        Doubt::Decided => Txn::new().and_then(read),
-        Doubt::Open(_) => Txn::new()
+    match uncertainty {
+        Uncertainty::Decided => Txn::new().and_then(read),
+        Uncertainty::NoAnswer(_) => Txn::new()
             .when([Compare::mod_revision(path.clone(), CompareOp::Equal, slot.revision())])
             .and_then([
                 TxnOp::get(write.path.clone(), None),
@@ -92,26 +93,26 @@ fn question(remote: &Remote, write: &Write, slot: &Held<'_>, doubt: Doubt<'_>) -
     }
 }
 
-async fn ask(
+async fn read_state(
     remote: &Remote,
     write: &Write,
     slot: &Held<'_>,
-    doubt: Doubt<'_>,
+    uncertainty: Uncertainty<'_>,
     deadline: Instant,
 ) -> Result<Found, String> {
-    let txn = question(remote, write, slot, doubt);
+    let txn = fence_and_read(remote, write, slot, uncertainty);
     let until = deadline.min(Instant::now() + remote.members.options.timeouts.request);
     let member = within(until, remote.members.current()).await?.map_err(|error| error.to_string())?;
     let answer = match within(until, member.kv().txn(txn)).await {
         Ok(Ok(answer)) => answer.0,
-        Ok(Err(error)) => return Err(failed(remote, &member, fault::of_read(&error).reason()).await),
+        Ok(Err(error)) => return Err(failed(remote, &member, errors::classify_read(&error).reason()).await),
         Err(reason) => return Err(failed(remote, &member, reason).await),
     };
-    let at = super::head_of(answer.header.as_ref()).map_err(|fault| fault.reason())?;
+    let at = super::head_of(answer.header.as_ref()).map_err(|error| error.reason())?;
     let mut parts = answer.responses.into_iter().filter_map(|part| part.response);
     let key = range_in(parts.next()).ok_or("etcd's answer has not the parts it should")?;
     let Some(mut now) = range_in(parts.next()) else {
-        // Our fence stands, and it found the slot as the write would have found it.
+        // The fence is written, and the slot was unchanged until then.
         return Ok(Found { at, key, used: None, slot: number(at) });
     };
     let now = now.pop();
@@ -124,7 +125,7 @@ async fn failed(remote: &Remote, member: &Chosen, reason: String) -> String {
     reason
 }
 
-async fn look(
+async fn find_write(
     remote: &Remote,
     write: &Write,
     slot: &mut Held<'_>,
@@ -134,13 +135,13 @@ async fn look(
     let before = slot.revision();
     let outcome = match (&write.change, &found.used) {
         (Change::Put(_), _) => find_put(remote, write, &found).await?,
-        // The slot bears no name but the one before, so the delete has not been there.
+        // The slot is unchanged, so the delete has not happened.
         (Change::Delete, None) => None,
         (Change::Delete, Some(used)) => {
             find_delete(remote, write, slot, before, used.clone(), deadline).await?
         }
     };
-    // Only now: should the above fail, the next attempt must ask about the same revision.
+    // Only now: if the search fails, the next attempt must use the same revision.
     slot.seen(found.slot);
     Ok(outcome)
 }
@@ -150,12 +151,12 @@ async fn find_put(remote: &Remote, write: &Write, found: &Found) -> Result<Optio
     if let Some(stored) = current.as_ref().filter(|stored| stored.id == Some(write.id)) {
         return Ok(Some(stored.entry.revision()));
     }
-    if write.expect.holds(current.as_ref().map(|stored| &stored.entry)) && !may_have_gone(write) {
+    if write.expect.holds(current.as_ref().map(|stored| &stored.entry)) && !may_be_deleted_again(write) {
         return Ok(None);
     }
     let mut reached = write.after;
     while reached < found.at {
-        let past = recall(remote, reached, found.at, RECALLED_AT_ONCE).await;
+        let past = read_changes(remote, reached, found.at, CHANGES_MAX).await;
         let past = past.map_err(|error| error.to_string())?;
         if let Some(ours) = past.changes.iter().find(|change| change.id == Some(write.id)) {
             return Ok(Some(ours.event.revision));
@@ -165,12 +166,12 @@ async fn find_put(remote: &Remote, write: &Write, found: &Found) -> Result<Optio
     Ok(None)
 }
 
-/// Whether the key can be as expected although the write happened: created, and deleted again by another.
-fn may_have_gone(write: &Write) -> bool {
+/// Whether the key can be as expected although the write happened: it was created, and deleted again.
+fn may_be_deleted_again(write: &Write) -> bool {
     write.expect == Expect::Absent
 }
 
-/// Looks through what the slot held, back to the revision we knew.
+/// Searches the history of the slot, back to the revision we read.
 async fn find_delete(
     remote: &Remote,
     write: &Write,
@@ -179,18 +180,18 @@ async fn find_delete(
     mut used: PbKeyValue,
     deadline: Instant,
 ) -> Result<Option<Revision>, String> {
-    let (seat, place) = slot.place();
-    let path = remote.layout.slot(seat, place);
+    let (slot_set, number_in_set) = slot.id();
+    let path = remote.layout.slot(slot_set, number_in_set);
     loop {
         match SlotUse::decode(&used.value) {
             Some(SlotUse::Delete(id)) if id == write.id => return Ok(Some(revision(used.mod_revision))),
-            // Our own fence, whose answer was lost as well.
+            // Our own fence, whose answer was also lost.
             Some(SlotUse::Fence(id)) if id == write.id => return Ok(None),
             _ => {}
         }
-        // A server that drew the same seat has used the slot since.
+        // A server with the same slot set has used the slot since.
         let earlier = GetOptions::new().with_revision(used.mod_revision - 1);
-        let answer = remote.members.read(&path, &earlier, deadline).await.map_err(|fault| fault.reason())?;
+        let answer = remote.members.read(&path, &earlier, deadline).await.map_err(|error| error.reason())?;
         match answer.0.kvs.into_iter().next().filter(|earlier| earlier.mod_revision > before) {
             Some(earlier) => used = earlier,
             None => return Ok(None),

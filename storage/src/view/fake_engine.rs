@@ -1,8 +1,8 @@
 //! The smallest engine on a View: a thread that publishes, and a list that is its history.
 //!
-//! It has what makes real engines hard, and no disk: commits in groups, a history that is read piecemeal and
+//! It has the difficulties of real engines without a disk: commits in groups, a history that is read piecemeal and
 //! with waits in between, a tail that may be so short that most watches need that history, and, if wanted,
-//! revisions that start anywhere and have gaps, as they do when strangers write to the same etcd.
+//! revisions that start anywhere and have gaps, as they do when other clients write to the same etcd.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -11,12 +11,13 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::{Draft, History, Snapshot, Stretch, TailLimits, View};
+use super::{Draft, EventSpan, History, Snapshot, TailLimits, View};
 use crate::range::{Key, Range};
+use crate::store::watch::Watch;
 use crate::store::{
-    At, Boxed, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store, admit,
+    At, Boxed, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
+    check_size,
 };
-use crate::watch::Watch;
 
 /// Commits published together at most.
 const GROUP_MAX: usize = 5;
@@ -27,12 +28,12 @@ const PIECE_MAX: usize = 7;
 pub(super) struct Shape {
     pub(super) tail_events: usize,
     pub(super) start: u64,
-    /// Revisions nobody here uses, after every commit.
+    /// Unused revisions after every commit.
     pub(super) gap: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Toy {
+pub(super) struct FakeEngine {
     pub(super) view: Arc<View>,
     log: Log,
     requests: Option<mpsc::Sender<Request>>,
@@ -51,9 +52,14 @@ struct Request {
 struct Log(Arc<Mutex<Vec<Event>>>);
 
 impl History for Log {
-    fn read(&self, after: Revision, until: Revision, limit: usize) -> Boxed<'_, Result<Stretch, ReadError>> {
+    fn read(
+        &self,
+        after: Revision,
+        until: Revision,
+        limit: usize,
+    ) -> Boxed<'_, Result<EventSpan, ReadError>> {
         Box::pin(async move {
-            // A disk makes readers wait; much can happen meanwhile.
+            // A disk makes readers wait while other tasks run.
             tokio::task::yield_now().await;
             let piece: Vec<Event> = {
                 let events = self.0.lock();
@@ -65,13 +71,13 @@ impl History for Log {
                 Some(last) if piece.len() == PIECE_MAX => last.revision,
                 _ => until,
             };
-            Ok(Stretch { events: piece, through })
+            Ok(EventSpan { events: piece, through })
         })
     }
 }
 
-impl Toy {
-    pub(super) fn open(shape: Shape) -> Toy {
+impl FakeEngine {
+    pub(super) fn open(shape: Shape) -> FakeEngine {
         let log = Log::default();
         let start = Snapshot { revision: Revision(shape.start), ..Snapshot::default() };
         let limits = TailLimits { events: shape.tail_events, bytes: 1 << 20 };
@@ -79,14 +85,14 @@ impl Toy {
         let (requests, received) = mpsc::channel();
         let publisher = {
             let (view, log) = (view.clone(), log.clone());
-            let publisher = std::thread::Builder::new().name("toy publisher".into());
+            let publisher = std::thread::Builder::new().name("fake engine".into());
             publisher.spawn(move || publish_all(&view, &log, &received, shape.gap)).expect("a thread starts")
         };
-        Toy { view, log, requests: Some(requests), publisher: Some(publisher) }
+        FakeEngine { view, log, requests: Some(requests), publisher: Some(publisher) }
     }
 }
 
-impl Drop for Toy {
+impl Drop for FakeEngine {
     fn drop(&mut self) {
         drop(self.requests.take());
         if let Some(publisher) = self.publisher.take() {
@@ -105,11 +111,11 @@ fn publish_all(view: &View, log: &Log, requests: &mpsc::Receiver<Request>, gap: 
             })
             .collect();
         log.0.lock().extend_from_slice(draft.events());
-        // Strangers' writes are over by now, too.
+        // Includes the unused revisions.
         let through = Revision(draft.next.revision.0 + gap);
         let wakes = view.publish(draft, through);
         for (outcome, answer) in answers {
-            // Whoever asked may be gone; it happened all the same.
+            // The writer may have dropped its future; the commit happened anyway.
             let _ = answer.send(outcome);
         }
         wakes.wake();
@@ -123,7 +129,7 @@ fn decide(
     change: Change,
     gap: u64,
 ) -> Result<Event, CommitError> {
-    admit(&key, &change)?;
+    check_size(&key, &change)?;
     let current = draft.get(key.as_bytes());
     if !expect.holds(current) || (current.is_none() && change == Change::Delete) {
         let current = At { revision: draft.next.revision, value: current.cloned() };
@@ -137,7 +143,7 @@ fn decide(
     Ok(draft.apply(key, revision, value).clone())
 }
 
-impl Store for Toy {
+impl Store for FakeEngine {
     fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
         Box::pin(async { Ok(self.view.get(key)) })
     }
@@ -164,7 +170,7 @@ impl Store for Toy {
     fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>> {
         Box::pin(async move {
             let through = self.view.forget(through);
-            // A disk takes a while before it forgets.
+            // A disk deletes later.
             tokio::task::yield_now().await;
             self.log.0.lock().retain(|event| event.revision > through);
             Ok(())

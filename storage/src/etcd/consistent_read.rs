@@ -1,13 +1,13 @@
-//! Consistent reads from memory: ask etcd how far it is, then wait until the View is there too.
+//! Consistent reads from memory: ask etcd for its revision, then wait until the View has reached it.
 //!
 //! ```text
 //!   reader 1 ─┐                        ┌─ reader 4 ─┐
-//!   reader 2 ─┼─► question, on its way │  reader 5 ─┼─► waits for the next question
+//!   reader 2 ─┼─► request in flight    │  reader 5 ─┼─► wait for the next request
 //!   reader 3 ─┘                        └────────────┘
 //! ```
 //!
-//! One question is asked at a time and answers everybody who had come before it was asked. Who comes while
-//! it is on its way must not share it: etcd may have answered before a write that reader has heard of.
+//! One request is in flight at a time, and serves all readers that arrived before it was sent. A reader that arrives later
+//! must not share it: etcd may have answered before a write that this reader knows of.
 
 use etcd_client::GetOptions;
 use tokio::sync::{mpsc, oneshot};
@@ -17,21 +17,21 @@ use super::Shared;
 use super::members::within;
 use crate::store::{ReadError, Revision};
 
-/// Readers that may wait for one question. Later ones wait in line for it.
+/// Readers that may wait for one request. Later ones wait for the channel.
 const READERS_MAX: usize = 4096;
 
 pub(super) type Reader = oneshot::Sender<Result<Revision, ReadError>>;
 
-pub(super) fn questions() -> (mpsc::Sender<Reader>, mpsc::Receiver<Reader>) {
+pub(super) fn channel() -> (mpsc::Sender<Reader>, mpsc::Receiver<Reader>) {
     mpsc::channel(READERS_MAX)
 }
 
-/// Answers readers for ever; part of the feed.
-pub(super) async fn answer(shared: &Shared, readers: &mut mpsc::Receiver<Reader>) {
+/// Serves readers for ever; part of the feed.
+pub(super) async fn serve(shared: &Shared, readers: &mut mpsc::Receiver<Reader>) {
     let mut waiting = Vec::new();
-    // Zero means that nobody can ask any more.
+    // Zero means that all senders are gone.
     while readers.recv_many(&mut waiting, READERS_MAX).await > 0 {
-        let newest = ask(shared).await;
+        let newest = request_revision(shared).await;
         for reader in waiting.drain(..) {
             // A reader that gave up has dropped its end.
             let _ = reader.send(newest.clone());
@@ -39,18 +39,18 @@ pub(super) async fn answer(shared: &Shared, readers: &mut mpsc::Receiver<Reader>
     }
 }
 
-async fn ask(shared: &Shared) -> Result<Revision, ReadError> {
+async fn request_revision(shared: &Shared) -> Result<Revision, ReadError> {
     let seen = shared.view.head();
     let remote = &shared.remote;
-    // A linearizable read of a key nobody writes: the cluster agrees on the revision, and sends nothing else.
+    // A linearizable read of a key that is never changed: the header of the response has the agreed revision.
     let options = GetOptions::new().with_count_only();
     let answer = remote.members.read(&remote.layout.format(), &options, remote.deadline()).await;
     let newest = answer.and_then(|answer| super::head_of(answer.0.header.as_ref()));
-    let newest = newest.map_err(|fault| ReadError::Unavailable { reason: fault.reason() })?;
+    let newest = newest.map_err(|error| ReadError::Unavailable { reason: error.reason() })?;
     if newest < seen {
         let reason = format!(
             "etcd is at revision {newest}, but {seen} was seen before: it was restored from a backup or \
-             replaced. Restart this server to begin anew from what etcd has now"
+             replaced. Restart this server to load what etcd has now"
         );
         tracing::error!("{reason}");
         return Err(ReadError::Unavailable { reason });
@@ -64,7 +64,7 @@ impl Shared {
         let unavailable = |reason: String| ReadError::Unavailable { reason };
         let (reader, answer) = oneshot::channel();
         let asked = async {
-            // Both fail only if the feed is gone, and with it whoever would answer.
+            // Both fail only if the feed has stopped.
             self.readers.send(reader).await.ok()?;
             answer.await.ok()
         };
@@ -80,7 +80,7 @@ impl Shared {
         if self.view.head() >= revision {
             return Ok(());
         }
-        // Tells the feed that somebody waits, in case nothing more happens that would move the View.
+        // Makes the feed request progress, in case no further event moves the View.
         self.wanted.send_if_modified(|wanted| {
             let further = revision > *wanted;
             *wanted = revision.max(*wanted);

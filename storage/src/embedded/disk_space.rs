@@ -1,22 +1,22 @@
-//! How much room the file system has left.
+//! Free space on the file system.
 
 use std::io::Write;
 use std::path::Path;
 
 use rustix::fs::statvfs;
 
-/// Bytes this process may still write. Unknown counts as plenty: a write that does fail is handled anyway.
+/// Bytes this process may still write. If that is unknown, no limit: a write that fails is handled anyway.
 pub(super) fn free_bytes(path: &Path) -> u64 {
     match statvfs(path) {
         Ok(found) => found.f_bavail.saturating_mul(found.f_frsize),
         Err(error) => {
-            tracing::debug!(%error, "cannot ask for free room");
+            tracing::debug!(%error, "cannot read the free space of the file system");
             u64::MAX
         }
     }
 }
 
-/// Whether writing really works: quotas and thin volumes do not show in the figures.
+/// Whether a write succeeds: quotas and thin volumes are not part of the free space.
 pub(super) fn can_grow(path: &Path) -> bool {
     const TRIAL_BYTES: usize = 1 << 20;
     let trial = path.join("trial.tmp");

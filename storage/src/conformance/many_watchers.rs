@@ -1,4 +1,4 @@
-//! Many watchers, slow watchers, impatient watchers.
+//! Many watchers, slow watchers, cancelled watchers.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::space::{Space, after, assert_same};
+use super::key_space::{KeySpace, after, assert_same};
 use crate::range::Range;
 use crate::store::{Event, ReadError};
 
 /// Wakes are lost, if they are, between a watcher's last look and its sleep. One write at a time makes every
 /// lost one visible: nothing comes after it that would wake the watcher anyway.
-pub(super) async fn every_single_write_wakes_its_watcher(space: Space) {
+pub(super) async fn every_single_write_wakes_its_watcher(space: KeySpace) {
     let start = space.head().await;
     let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let mut watchers = JoinSet::new();
@@ -49,7 +49,7 @@ pub(super) async fn every_single_write_wakes_its_watcher(space: Space) {
 }
 
 /// Drops `next` at random moments, under load and from old history.
-pub(super) async fn a_cancelled_next_loses_and_doubles_nothing(space: Space) {
+pub(super) async fn a_cancelled_next_loses_and_doubles_nothing(space: KeySpace) {
     let start = space.head().await;
     let mut before = space.load("k", 4, 50, 4).await;
     let busy = {
@@ -76,7 +76,7 @@ pub(super) async fn a_cancelled_next_loses_and_doubles_nothing(space: Space) {
     assert_same(&format!("after {dropped} dropped calls"), &seen, &before);
 }
 
-pub(super) async fn a_stalled_watcher_slows_nobody(space: Space) {
+pub(super) async fn a_stalled_watcher_slows_nobody(space: KeySpace) {
     let start = space.head().await;
     let mut stalled = space.follow(space.all(), start).await;
     let mut keeps_up = {
@@ -103,7 +103,11 @@ pub(super) async fn a_stalled_watcher_slows_nobody(space: Space) {
 const WATCHERS: usize = 1000;
 
 /// Starts a thousand watchers; each ends when it has seen `count` events.
-async fn crowd(space: &Space, range: impl Fn(usize) -> Range, count: usize) -> JoinSet<(usize, Vec<Event>)> {
+async fn crowd(
+    space: &KeySpace,
+    range: impl Fn(usize) -> Range,
+    count: usize,
+) -> JoinSet<(usize, Vec<Event>)> {
     let start = space.head().await;
     let mut watchers = JoinSet::new();
     for nth in 0..WATCHERS {
@@ -113,7 +117,7 @@ async fn crowd(space: &Space, range: impl Fn(usize) -> Range, count: usize) -> J
     watchers
 }
 
-pub(super) async fn a_thousand_watchers_of_one_range(space: Space) {
+pub(super) async fn a_thousand_watchers_of_one_range(space: KeySpace) {
     const EVENTS: usize = 30;
     let watchers = crowd(&space, |_| space.all(), EVENTS).await;
     let mut events = Vec::new();
@@ -125,7 +129,7 @@ pub(super) async fn a_thousand_watchers_of_one_range(space: Space) {
     }
 }
 
-pub(super) async fn a_thousand_watchers_of_separate_ranges(space: Space) {
+pub(super) async fn a_thousand_watchers_of_separate_ranges(space: KeySpace) {
     let name = |nth: usize| format!("{nth}/");
     let watchers = crowd(&space, |nth| space.range(name(nth)), 3).await;
     let mut writers = JoinSet::new();

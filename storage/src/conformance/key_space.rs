@@ -1,4 +1,4 @@
-//! A case's own stretch of keys in a store, and readers that check while they read.
+//! The keys of one case in a store, and readers that check while they read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,27 +9,27 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::range::{Key, Range};
+use crate::store::watch::{Batch, Watch};
 use crate::store::{
     At, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
 };
-use crate::watch::{Batch, Watch};
 
 /// An event that has happened is delivered within milliseconds; after so long it is lost.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
-pub(super) struct Space {
+pub(super) struct KeySpace {
     pub(super) store: Arc<dyn Store>,
     prefix: String,
 }
 
-impl Space {
+impl KeySpace {
     /// The prefix is new every time, so that a store which outlives the run can be used again.
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         static SPACES: AtomicU64 = AtomicU64::new(0);
         let nanos = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
         let nth = SPACES.fetch_add(1, Ordering::Relaxed);
-        Space { store, prefix: format!("case/{nanos:x}.{nth}/") }
+        KeySpace { store, prefix: format!("case/{nanos:x}.{nth}/") }
     }
 
     pub(super) fn key(&self, name: impl AsRef<[u8]>) -> Key {
