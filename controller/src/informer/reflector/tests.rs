@@ -1,16 +1,16 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::fake_server;
 use crate::kind::Kind;
-use crate::scripted;
 
-/// What is asked for, and what is answered. One after the other; at the end of the script the server is away.
+/// Requests and responses, in order. After the end of the script the server is unavailable.
 type Script = &'static [(&'static str, u16, &'static str)];
 
 /// Plays a script and returns the news as words, and the view.
 async fn play(script: Script, scope: Scope) -> (Vec<String>, Arc<View>) {
     let place = Arc::new(Mutex::new(0));
-    let remote = scripted::remote(move |_, path, _| {
+    let remote = fake_server::remote(move |_, path, _| {
         let mut place = place.lock().unwrap();
         let Some((expected, code, answer)) = script.get(*place) else { return (503, String::new()) };
         *place += 1;
@@ -32,10 +32,10 @@ async fn play(script: Script, scope: Scope) -> (Vec<String>, Arc<View>) {
     (told.into_inner().unwrap(), view)
 }
 
-/// What nobody defines any more was "cannot follow" for ever, and whoever wanted to know whether there was anything left of it
-/// was never told.
+/// The view of a kind whose definition was deleted stayed unsynced for ever, so a caller could not know that it has no objects
+/// left.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_no_more_has_no_objects() {
+async fn a_kind_that_is_no_longer_served_has_no_objects() {
     let answers = Arc::new(Mutex::new(vec![
         (404, r#"{"kind":"Status","code":404,"message":"no such kind"}"#),
         (
@@ -43,7 +43,7 @@ async fn a_kind_that_is_no_more_has_no_objects() {
             r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a","resourceVersion":"3"}}]}"#,
         ),
     ]));
-    let remote = scripted::remote(move |_, _, _| {
+    let remote = fake_server::remote(move |_, _, _| {
         let (code, answer) = answers.lock().unwrap().pop().expect("it ends");
         (code, answer.to_owned())
     });
@@ -58,7 +58,7 @@ async fn a_kind_that_is_no_more_has_no_objects() {
 const EMPTY: &str = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn it_lists_by_pages_then_watches_and_goes_on_from_where_it_was() {
+async fn it_lists_by_pages_then_watches_and_resumes_from_the_last_version() {
     let script: Script = &[
         (
             "/api/v1/configmaps?limit=500",
@@ -98,7 +98,7 @@ async fn it_lists_by_pages_then_watches_and_goes_on_from_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_from_a_later_list_was_not_seen_to_be_deleted() {
+async fn an_object_missing_from_a_later_list_is_gone_unwitnessed() {
     let script: Script = &[
         (
             "limit",
@@ -131,7 +131,7 @@ async fn what_is_missing_from_a_later_list_was_not_seen_to_be_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_or_talks_nonsense_changes_nothing_that_is_known() {
+async fn errors_and_invalid_responses_do_not_change_the_view() {
     let listed =
         r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a","resourceVersion":"3"}}]}"#;
     for (code, answer) in
@@ -147,7 +147,7 @@ async fn a_server_that_refuses_or_talks_nonsense_changes_nothing_that_is_known()
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_is_to_be_kept_is_and_logical_clusters_are_told_apart() {
+async fn only_kept_objects_are_stored_and_keys_name_their_logical_cluster() {
     let script: Script = &[(
         "labelSelector=holon.dev%2Fplaced%3Dtrue",
         200,
@@ -163,9 +163,9 @@ async fn only_what_is_to_be_kept_is_and_logical_clusters_are_told_apart() {
     assert_eq!(told, ["+~bbbbbbbbbbbbbbbc/a@3", "+~bbbbbbbbbbbbbbbd/a@4", "synced", "lost"]);
 }
 
-/// Whoever may look into one namespace only asks for that, and says when even that is refused.
+/// A client with rights in one namespace lists only that one, and reports when even that is forbidden.
 #[tokio::test(start_paused = true)]
-async fn one_namespace_is_followed_by_itself_and_what_is_forbidden_is_told_once() {
+async fn one_namespace_is_watched_alone_and_forbidden_is_reported_once() {
     let script: Script = &[
         ("/namespaces/shop/configmaps?limit=", 403, r#"{"kind":"Status","code":403,"message":"not you"}"#),
         ("/namespaces/shop/configmaps?limit=", 403, r#"{"kind":"Status","code":403,"message":"not you"}"#),
@@ -180,9 +180,9 @@ async fn one_namespace_is_followed_by_itself_and_what_is_forbidden_is_told_once(
 }
 
 /// A server that was restored from an older backup, or another one behind the same address, has not come as far as we were
-/// told. Whoever went on asking for what comes after that heard nothing until it had.
+/// told. A watch from there got no events until the server had reached it.
 #[tokio::test(start_paused = true)]
-async fn from_a_server_that_has_not_come_so_far_everything_is_read_again() {
+async fn a_server_behind_the_last_version_is_listed_again() {
     let script: Script = &[
         (
             "limit",
@@ -209,9 +209,9 @@ async fn from_a_server_that_has_not_come_so_far_everything_is_read_again() {
     assert_eq!(told, ["+a@8", "synced", "lost", "+b@4", "-a?", "synced", "+c@6", "lost"]);
 }
 
-/// What took too long is something else: the server knows where we are, and is asked to go on from there.
+/// After other timeouts the version is still valid, and the watch continues from it.
 #[tokio::test(start_paused = true)]
-async fn after_any_other_timeout_it_goes_on_from_where_it_was() {
+async fn after_any_other_timeout_it_resumes_from_the_last_version() {
     let script: Script = &[
         ("limit", 200, EMPTY),
         ("resourceVersion=1", 504, r#"{"kind":"Status","code":504,"reason":"Timeout","message":"slow"}"#),
@@ -227,16 +227,15 @@ async fn after_any_other_timeout_it_goes_on_from_where_it_was() {
     assert_eq!(told, ["synced", "lost", "synced", "lost"]);
 }
 
-/// A proxy that ends every answer at once, and a server that has forgotten everything by the time it is asked, were asked as
-/// fast as they answered.
+/// A proxy that ends every response at once, and a server that has compacted every version, were called in a busy loop.
 #[tokio::test(start_paused = true)]
-async fn who_ends_every_watch_at_once_is_asked_now_and_then() {
+async fn a_server_that_ends_every_watch_at_once_is_called_with_back_off() {
     let expired = r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
     let told = "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"reason\":\"Expired\"}}\n";
     for (code, answer) in [(200, ""), (410, expired), (200, told)] {
         let asked = Arc::new(Mutex::new(0));
         let count = asked.clone();
-        let remote = scripted::remote(move |_, path, _| {
+        let remote = fake_server::remote(move |_, path, _| {
             let mut count = count.lock().unwrap();
             *count += 1;
             assert!(*count < 1000, "it is asked without a pause");

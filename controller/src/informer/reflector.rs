@@ -1,4 +1,4 @@
-//! Keeping a view up to date, for as long as it is polled.
+//! Keeps a view up to date: lists and watches, for as long as it is polled.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -16,26 +16,25 @@ use tokio::time::{Instant, sleep, timeout};
 use super::view::{Key, News, Object, Scope, View, object};
 use crate::remote::{CallError, Remote, request};
 
-/// Objects in one answer. At a few kilobytes each it is a few megabytes at most times.
+/// Objects in one response. At a few kilobytes each, usually a few megabytes.
 const PAGE: usize = 500;
-/// A page may be long and the line slow.
-const PAGE_PATIENCE: Duration = Duration::from_secs(60);
-/// A watch is begun anew after so long, as all clients do: it moves them on to other servers.
+/// A page may be long and the network slow.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The duration of a watch. As in client-go, a new one may reach another server.
 const WATCH: Duration = Duration::from_secs(290);
-/// A server that has said nothing at all for longer than a whole watch is not there, whatever the connection says.
-const SILENCE: Duration = Duration::from_secs(310);
-/// One event is one object and its history of owners; a server takes no larger ones.
+/// A connection without any bytes for longer than a whole watch is dead.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(310);
+/// One event is one object with its managed fields; servers accept no larger ones.
 const LINE_BYTES_MAX: usize = 32 << 20;
 
 const RETRY_FIRST: Duration = Duration::from_millis(100);
-/// What has been away for hours should not be missed for long once it is back.
+/// A server that was down for hours should be noticed soon after it is back.
 const RETRY_MAX: Duration = Duration::from_secs(15);
 
-/// A watch that ends sooner, and without having said anything, was none.
+/// A watch that ends sooner without an event counts as failed.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 
-/// How long to wait after each failure in a row. Half of it is chance, so that those who failed together do not come back
-/// together.
+/// The delay after consecutive failures. Half of it is random, so that clients that failed together do not retry together.
 struct Backoff(u32);
 
 impl Backoff {
@@ -53,7 +52,7 @@ impl Backoff {
 #[derive(Deserialize)]
 struct Page<'a> {
     metadata: PageHead,
-    // Some servers say null for none.
+    // Some servers send null for an empty list.
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
 }
@@ -85,7 +84,7 @@ struct BookmarkHead {
 }
 
 #[derive(Deserialize)]
-struct Complaint {
+struct WatchError {
     #[serde(default)]
     code: u16,
     #[serde(default)]
@@ -94,34 +93,34 @@ struct Complaint {
     message: String,
 }
 
-/// Keeps `view` up to date and tells what happens, in order.
+/// Keeps `view` up to date and reports each change, in order.
 pub async fn follow(remote: Remote, view: Arc<View>, scope: Scope, told: impl Fn(&View, News)) -> Infallible {
-    let follower = Follower { remote, view, scope, told };
+    let reflector = Reflector { remote, view, scope, told };
     loop {
-        follower.go_on(|_| false).await;
+        reflector.list_and_watch(|_| false).await;
     }
 }
 
-/// The same, until the server says that there is no such kind. Then there are no such objects either, and the view is
-/// empty and can be trusted. Only for a server that knows: one that has lost a definition still has what it defined.
+/// The same, until the server no longer serves the kind. Then there are no such objects either, and the view is empty and
+/// synced. Only for a server that deletes the objects of a deleted definition.
 pub async fn follow_while_served(remote: Remote, view: Arc<View>, scope: Scope, told: impl Fn(&View, News)) {
-    let follower = Follower { remote, view, scope, told };
-    follower.go_on(CallError::is_not_found).await;
-    follower.keep(&HashSet::new());
-    follower.synced();
+    let reflector = Reflector { remote, view, scope, told };
+    reflector.list_and_watch(CallError::is_not_found).await;
+    reflector.retain(&HashSet::new());
+    reflector.synced();
 }
 
-struct Follower<T> {
+struct Reflector<T> {
     remote: Remote,
     view: Arc<View>,
     scope: Scope,
     told: T,
 }
 
-impl<T: Fn(&View, News)> Follower<T> {
-    async fn go_on(&self, ends: fn(&CallError) -> bool) {
+impl<T: Fn(&View, News)> Reflector<T> {
+    async fn list_and_watch(&self, ends: fn(&CallError) -> bool) {
         let mut backoff = Backoff(0);
-        // Up to where the view is complete. None: read all of it.
+        // The version up to which the view is complete. None: list again.
         let mut through = None;
         let mut pages = true;
         loop {
@@ -130,8 +129,7 @@ impl<T: Fn(&View, News)> Follower<T> {
                 None => self.list(&mut pages).await.map(|version| through = Some(version)),
                 Some(version) => self.watch(version, &mut backoff).await,
             };
-            // Whatever came of it, nobody was asked again and again. That all could be read, by itself, is no sign that it
-            // can be followed.
+            // An attempt that took this long is no busy loop. A list that succeeds does not prove that the watch works.
             if begun.elapsed() >= RETRY_MAX {
                 backoff = Backoff(0);
             }
@@ -139,11 +137,11 @@ impl<T: Fn(&View, News)> Follower<T> {
             if ends(&error) {
                 return;
             }
-            // The server is there and will not go on from here, so begin anew.
+            // The server answers and refuses this version, so list again.
             if error.is_answer() || error.is_ahead() {
                 through = None;
             }
-            // What has expired is no trouble, unless everything has by the time it is asked for.
+            // An expired version is normal, unless every new one has expired as well.
             let is_first = backoff.is_first();
             let pause = backoff.next();
             if error.code() != 410 || !is_first {
@@ -153,8 +151,8 @@ impl<T: Fn(&View, News)> Follower<T> {
         }
     }
 
-    /// Reads all objects. Returns up to where that is true. Where the past is forgotten faster than pages are read, the next
-    /// attempt takes all in one.
+    /// Lists all objects. Returns the version of the list. If the version expires before the last page, the next attempt lists
+    /// without pages.
     async fn list(&self, pages: &mut bool) -> Result<String, CallError> {
         let listed = self.list_by(if *pages { PAGE } else { 0 }).await;
         *pages = !listed.as_ref().is_err_and(|error| error.code() == 410);
@@ -169,7 +167,7 @@ impl<T: Fn(&View, News)> Follower<T> {
             if !next.is_empty() {
                 path.push_str(&format!("&continue={}", escaped(&next)));
             }
-            let text = self.remote.text(Method::GET, &path, "", Vec::new(), PAGE_PATIENCE).await?;
+            let text = self.remote.text(Method::GET, &path, "", Vec::new(), PAGE_TIMEOUT).await?;
             let page: Page = serde_json::from_str(&text).map_err(garbled)?;
             for item in page.items.into_iter().flatten() {
                 let object = object(item, &self.scope).map_err(garbled)?;
@@ -180,14 +178,14 @@ impl<T: Fn(&View, News)> Follower<T> {
             }
             next = page.metadata.next;
             if next.is_empty() {
-                self.keep(&listed);
+                self.retain(&listed);
                 self.synced();
                 return Ok(page.metadata.resource_version);
             }
         }
     }
 
-    /// Follows what happens after `version`, which moves on. Returns when the server ends it in good order.
+    /// Watches from `version`, and advances it. Returns when the server ends the watch without an error.
     async fn watch(&self, version: &mut String, backoff: &mut Backoff) -> Result<(), CallError> {
         let seconds = WATCH.as_secs();
         let mut path = format!(
@@ -197,25 +195,25 @@ impl<T: Fn(&View, News)> Follower<T> {
         );
         self.select(&mut path);
         let request = request(Method::GET, &self.remote.path(&path), "", Vec::new())?;
-        let opened = timeout(PAGE_PATIENCE, self.remote.client().request_stream(request)).await;
-        let stream = opened.map_err(|_| CallError::Silent(PAGE_PATIENCE))??;
+        let opened = timeout(PAGE_TIMEOUT, self.remote.client().request_stream(request)).await;
+        let stream = opened.map_err(|_| CallError::Silent(PAGE_TIMEOUT))??;
         let mut stream = pin!(stream);
         self.synced();
-        let (mut line, mut heard, begun) = (Vec::new(), false, Instant::now());
+        let (mut line, mut has_events, begun) = (Vec::new(), false, Instant::now());
         while read_line(&mut stream, &mut line).await? {
             if let Some(through) = self.event(&line)? {
                 *version = through;
             }
             *backoff = Backoff(0);
-            heard = true;
+            has_events = true;
         }
-        match heard || begun.elapsed() >= WATCH_MIN {
+        match has_events || begun.elapsed() >= WATCH_MIN {
             true => Ok(()),
-            false => Err(CallError::Unreachable("a watch ended as soon as it had begun".to_owned())),
+            false => Err(CallError::Unreachable("the server ended the watch at once".to_owned())),
         }
     }
 
-    /// Returns up to where the view is complete now.
+    /// Applies an event. Returns the version up to which the view is complete.
     fn event(&self, line: &[u8]) -> Result<Option<String>, CallError> {
         let line: Line = serde_json::from_slice(line).map_err(garbled)?;
         match &*line.r#type {
@@ -231,7 +229,7 @@ impl<T: Fn(&View, News)> Follower<T> {
                 let object = object(line.object, &self.scope).map_err(garbled)?;
                 let version = object.version.clone();
                 if self.view.remove(&object.key).is_some() {
-                    // As it was when it went, which is later than what the view had.
+                    // The last state of the object, which is newer than that of the view.
                     self.tell(News::Gone { last: &Arc::new(object), witnessed: true });
                 }
                 Ok(Some(version))
@@ -241,7 +239,7 @@ impl<T: Fn(&View, News)> Follower<T> {
                 Ok(Some(bookmark.metadata.resource_version))
             }
             "ERROR" => {
-                let Complaint { code, reason, message } =
+                let WatchError { code, reason, message } =
                     serde_json::from_str(line.object.get()).map_err(garbled)?;
                 Err(CallError::Refused { code, reason, message })
             }
@@ -249,8 +247,8 @@ impl<T: Fn(&View, News)> Follower<T> {
         }
     }
 
-    /// What is not among these is gone.
-    fn keep(&self, listed: &HashSet<Key>) {
+    /// Removes all objects that were not listed.
+    fn retain(&self, listed: &HashSet<Key>) {
         let gone = self.view.retain(listed);
         gone.iter().for_each(|last| self.tell(News::Gone { last, witnessed: false }));
     }
@@ -280,7 +278,7 @@ impl<T: Fn(&View, News)> Follower<T> {
 
     fn lost(&self, error: &CallError) {
         if self.view.set_lost(error) {
-            tracing::warn!(kind = %self.view.kind, %error, "cannot follow");
+            tracing::warn!(kind = %self.view.kind, %error, "cannot list or watch; retrying");
             self.tell(News::Lost);
         }
     }
@@ -294,7 +292,7 @@ fn garbled(error: serde_json::Error) -> CallError {
     CallError::Garbled(error.to_string())
 }
 
-/// As part of a query.
+/// Percent-encodes a part of a query.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let mut escaped = String::with_capacity(text.len());
@@ -311,10 +309,11 @@ fn escaped(text: &str) -> String {
 async fn read_line(stream: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Result<bool, CallError> {
     line.clear();
     loop {
-        let read = timeout(SILENCE, stream.fill_buf()).await.map_err(|_| CallError::Silent(SILENCE))?;
+        let read =
+            timeout(IDLE_TIMEOUT, stream.fill_buf()).await.map_err(|_| CallError::Silent(IDLE_TIMEOUT))?;
         let buffer = read.map_err(|error| CallError::Unreachable(error.to_string()))?;
         if buffer.is_empty() {
-            // What is left is half an event: the watch goes on from before it.
+            // The rest is an incomplete event, which the next watch sends again.
             return Ok(false);
         }
         let end = buffer.iter().position(|byte| *byte == b'\n');
